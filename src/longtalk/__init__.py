@@ -1,0 +1,41 @@
+"""Longtalk keeps a conversation with a language model going, without losing a byte."""
+
+from longtalk import errors as errors
+from longtalk import events as events
+from longtalk._sync.chat import Chat, Stream
+from longtalk.chat import AsyncChat, AsyncStream
+from longtalk.errors import BadState, LongtalkError, ProviderError, TurnFailed
+from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
+from longtalk.policies import KeepAll
+from longtalk.reply import Reply
+from longtalk.state import Peek, peek
+from longtalk.tools import Tool, ToolContext, tool
+from longtalk.turn import System
+
+__version__ = "0.1.0"
+__all__ = [
+    "AsyncChat",
+    "AsyncStream",
+    "BadState",
+    "Chat",
+    "Checkpoint",
+    "Done",
+    "KeepAll",
+    "LongtalkError",
+    "Notice",
+    "Peek",
+    "ProviderError",
+    "Reply",
+    "Stream",
+    "System",
+    "Text",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolResult",
+    "TurnFailed",
+    "errors",
+    "events",
+    "peek",
+    "tool",
+]

@@ -1,0 +1,90 @@
+"""The few things that differ between an async and a sync program. The sync twin is `_sync/_io.py`, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import httpx2
+
+ASYNC = True
+
+
+async def sleep(seconds: float) -> None:
+    import anyio
+
+    await anyio.sleep(seconds)
+
+
+async def call(function: Callable[[], Any], *, is_async: bool) -> Any:
+    """Call a tool: an async one as it is, a plain one in a thread."""
+    return await function() if is_async else await in_thread(function)
+
+
+async def in_thread(function: Callable[[], Any]) -> Any:
+    import anyio.to_thread
+
+    # A cancelled turn does not wait for it: its outcome is then unknown, and the turn says so.
+    return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)
+
+
+async def completed(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncGenerator[None, None]:
+    """Run jobs together; yield once for each that has ended. Closing it cancels the rest."""
+    import asyncio
+
+    import anyio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        # Trio has no tasks outside a group, and a group must not stay open across a yield.
+        async with anyio.create_task_group() as group:
+            for job in jobs:
+                group.start_soon(job)
+        for _ in jobs:
+            yield
+        return
+    running = {asyncio.ensure_future(job()) for job in jobs}
+    try:
+        while running:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+                yield
+    finally:
+        for task in running:
+            task.cancel()
+
+
+async def shielded(close: Callable[[], Awaitable[Any]]) -> None:
+    """Let go of a resource, also while being cancelled, but not for ever."""
+    import anyio
+
+    with anyio.move_on_after(5, shield=True):
+        await close()
+
+
+class ClientHolder:
+    """An HTTP client that is made when it is needed, anew for each event loop."""
+
+    def __init__(self, client: httpx2.AsyncClient | None, **settings: Any) -> None:
+        self._given = client
+        self._settings = settings
+        self._made: tuple[object, httpx2.AsyncClient] | None = None
+
+    def get(self) -> httpx2.AsyncClient:
+        if self._given is not None:
+            return self._given
+        import anyio.lowlevel
+        import httpx2
+
+        loop = anyio.lowlevel.current_token()
+        if self._made is None or self._made[0] != loop or self._made[1].is_closed:
+            self._made = (loop, httpx2.AsyncClient(**self._settings))
+        return self._made[1]
+
+    async def aclose(self) -> None:
+        made, self._made = self._made, None
+        if made is not None:
+            await made[1].aclose()

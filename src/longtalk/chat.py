@@ -1,0 +1,244 @@
+"""Chat: a turn on a state that you hold.
+
+Hand in a message and yesterday's state, get an answer and today's state. A chat keeps nothing between calls: one
+object serves any number of conversations, from any number of threads or tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from longtalk import state as states
+from longtalk._io import ASYNC, shielded
+from longtalk.errors import BadState, InputError
+from longtalk.events import Done, Event, Notice
+from longtalk.loop import AsyncTurn
+from longtalk.policies import KeepAll, Policy
+from longtalk.providers.base import AsyncProvider
+from longtalk.providers.connect import connect
+from longtalk.reply import Reply
+from longtalk.tools import Toolbox
+from longtalk.transcript import Transcript, now
+from longtalk.turn import begin, inputs, noted
+from longtalk.wires import NAMES
+from longtalk.wires.base import Preamble, event
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class AsyncChat:
+    """A model to talk with, and how: policy, tools, options.
+
+    `model` is a name such as "local", "ollama:MODEL" or "openai-chat:MODEL", or a provider. `tools` are typed
+    Python functions. `options` go to the provider as they are (temperature, metadata …); None leaves one out.
+    A state that can't be read raises `BadState`, or with `on_bad_state="fresh"` starts over and says so on the reply.
+    """
+
+    def __init__(
+        self,
+        model: str | AsyncProvider,
+        *,
+        policy: Policy = KeepAll(),  # noqa: B008
+        tools: Iterable[Any] = (),
+        options: Mapping[str, Any] | None = None,
+        carry: Literal["all"] = "all",
+        on_bad_state: Literal["raise", "fresh"] = "raise",
+        max_state: int = states.MAX_BYTES,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        client: httpx2.AsyncClient | None = None,
+    ) -> None:
+        _one_of("carry", carry, "all")
+        _one_of("on_bad_state", on_bad_state, "raise", "fresh")
+        self.provider = connect(model, base_url=base_url, api_key=api_key, client=client)
+        self._policy = policy
+        self._tools = Toolbox.of(tools, allow_async=ASYNC)
+        self._options = _options(options)
+        self._on_bad_state = on_bad_state
+        self._max_state = max_state
+
+    async def send(
+        self,
+        message: Any,
+        *,
+        state: bytes | None = None,
+        system: str | None = None,
+        instruction: str | None = None,
+        tools: Iterable[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        max_rounds: int = 10,
+    ) -> Reply:
+        """One turn: the answer, with the next state.
+
+        `message` is text, parts in the provider's form, or a list that may hold `System(…)`; None goes on with a
+        turn that was cut off. `system` is sent first and never stored. `instruction` is for this turn only and goes
+        last. `tools` replace the chat's own; `options` are added to them.
+        """
+        turn = self._begin(message, state, system, instruction, tools, options, max_rounds)
+        events = AsyncStream(turn, handed_in=state, encode=self._encode, stream=False)
+        async for _ in events:
+            pass
+        return events.reply
+
+    def stream(
+        self,
+        message: Any,
+        *,
+        state: bytes | None = None,
+        system: str | None = None,
+        instruction: str | None = None,
+        tools: Iterable[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        max_rounds: int = 10,
+    ) -> AsyncStream:
+        """One turn as it happens: iterate over its events, the last of which is `Done(reply)`."""
+        turn = self._begin(message, state, system, instruction, tools, options, max_rounds)
+        return AsyncStream(turn, handed_in=state, encode=self._encode, stream=True)
+
+    async def note(self, text: str, *, state: bytes | None = None, source: str = "app") -> bytes:
+        """Add an event, without a model call: something that happened and that nobody said. Returns the next state.
+
+        A state that can't be read always raises here: there is no reply to say on that it was set aside.
+        """
+        for what, value in (("event", text), ("source", source)):
+            if not isinstance(value, str) or not value.strip():
+                raise InputError(f"The {what} of a note is text that says something, not {value!r}.")
+        transcript = self._decode(state)
+        return self._encode(noted(transcript, event(text, source=source, at=now()), self.provider.wire))
+
+    async def aclose(self) -> None:
+        """Let go of the connections."""
+        await self.provider.aclose()
+
+    async def __aenter__(self) -> AsyncChat:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _begin(
+        self,
+        message: Any,
+        state: bytes | None,
+        system: str | None,
+        instruction: str | None,
+        tools: Iterable[Any] | None,
+        options: Mapping[str, Any] | None,
+        max_rounds: int,
+    ) -> AsyncTurn:
+        for name, text in (("system", system), ("instruction", instruction)):
+            if text is not None and not isinstance(text, str):
+                raise InputError(f"`{name}` is text, not {type(text).__name__}.")
+        if not isinstance(max_rounds, int) or max_rounds < 0:
+            raise InputError(f"`max_rounds` is how often tools may be run, 0 or more, not {max_rounds!r}.")
+        toolbox = self._tools if tools is None else Toolbox.of(tools, allow_async=ASYNC)
+        wire = self.provider.wire
+        entries = [] if message is None else inputs(message, wire)
+        notices = []
+        try:
+            transcript = self._decode(state)
+        except BadState as problem:
+            if self._on_bad_state == "raise" or problem.reason == "type":
+                raise
+            transcript = Transcript()
+            text = f"The conversation starts over. {problem} The original bytes are in this notice's `data`."
+            notices.append(Notice("bad_state", text, problem.state))
+        preamble = Preamble(system=system, tools=tuple(toolbox))
+        digest = preamble.digest()
+        if transcript.turns and transcript.turns[-1].preamble not in ("", digest):
+            text = (
+                "The system text or the tools differ from the last turn's: they are sent as given, but the provider's "
+                "cache of this conversation is void, and so are thinking blocks that are bound to it."
+            )
+            notices.append(Notice("preamble_changed", text))
+        draft = begin(transcript, entries, wire=wire, model=self.provider.label, preamble=digest)
+        for notice in notices:
+            draft = draft.notice(notice)
+        return AsyncTurn(
+            draft,
+            provider=self.provider,
+            tools=toolbox,
+            preamble=preamble,
+            policy=self._policy,
+            instruction=instruction,
+            options={**self._options, **_options(options)},
+            max_rounds=max_rounds,
+            encode=self._encode,
+        )
+
+    def _decode(self, state: bytes | None) -> Transcript:
+        return Transcript() if state is None else states.decode(state, wires=NAMES, max_bytes=self._max_state)
+
+    def _encode(self, transcript: Transcript) -> bytes:
+        return states.encode(transcript)
+
+
+class AsyncStream:
+    """A turn as it happens. Also a context manager; closed early, `reply` is the reply so far, marked interrupted."""
+
+    def __init__(self, turn: AsyncTurn, *, handed_in: bytes | None, encode: Any, stream: bool) -> None:
+        self._turn = turn
+        self._handed_in = handed_in
+        self._encode = encode
+        self._events = turn.events(stream=stream)
+        self._reply: Reply | None = None
+
+    @property
+    def reply(self) -> Reply:
+        """The reply; while the stream runs, and after it was cut off, what there is of it."""
+        return self._reply or Reply(self._turn.draft.finish("interrupted"), self._encode)
+
+    def __aiter__(self) -> AsyncStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        try:
+            happened = await self._events.__anext__()
+        except StopAsyncIteration:
+            self._end("interrupted")
+            raise
+        except BaseException as problem:
+            self._fail(problem)
+            raise
+        if isinstance(happened, Done):
+            self._reply = happened.reply
+        return happened
+
+    async def aclose(self) -> None:
+        """Stop here. What was said is kept."""
+        self._end("interrupted")
+        await shielded(self._events.aclose)
+
+    async def __aenter__(self) -> AsyncStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _end(self, status: Literal["interrupted", "failed"], error: str = "") -> None:
+        self._reply = self._reply or Reply(self._turn.draft.finish(status, error=error), self._encode)
+
+    def _fail(self, problem: BaseException) -> None:
+        """End the turn; the error carries what there is of it."""
+        failed = isinstance(problem, Exception)
+        worked = self._turn.draft.worked or self._turn.draft.finish("interrupted").worked
+        self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
+        # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
+        problem.partial = self.reply if worked else None  # type: ignore[attr-defined]
+        problem.state = self.reply.state if worked else self._handed_in  # type: ignore[attr-defined]
+
+
+def _one_of(name: str, value: object, *allowed: str) -> None:
+    if value not in allowed:
+        raise InputError(f"`{name}` is {' or '.join(map(repr, allowed))}, not {value!r}.")
+
+
+def _options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError(f"`options` is a mapping of names to values, not {type(options).__name__}.")
+    return dict(options or {})

@@ -1,0 +1,253 @@
+"""The turn itself, over a provider: ask, run tools, ask again, until there is an answer.
+
+All that is decided lives in the draft (`turn.py`), which is replaced whole after every step. Here is what takes
+time: model calls with their retries, tools, and the events that tell a caller about it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk import _json
+from longtalk._io import call as call_tool
+from longtalk._io import completed, shielded, sleep
+from longtalk.context import compose
+from longtalk.errors import BadAnswer, ProviderError, StreamCut, TooManyRounds
+from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
+from longtalk.policies import Policy
+from longtalk.providers.base import AsyncProvider
+from longtalk.providers.failures import failure
+from longtalk.reply import Reply
+from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
+from longtalk.tools import failure as tool_failure
+from longtalk.transcript import Transcript
+from longtalk.turn import Draft
+from longtalk.wires.base import Call, Preamble, Quirks, Reported
+
+RETRIES = 2
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 60.0
+
+
+class AsyncTurn:
+    """A turn under way. `draft` is always whole: see `turn.py`."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        *,
+        provider: AsyncProvider,
+        tools: Toolbox,
+        preamble: Preamble,
+        policy: Policy,
+        instruction: str | None,
+        options: Mapping[str, Any],
+        max_rounds: int,
+        encode: Callable[[Transcript], bytes],
+    ) -> None:
+        self.draft = draft
+        self._provider = provider
+        self._tools = tools
+        self._preamble = preamble
+        self._policy = policy
+        self._instruction = instruction
+        self._options = options
+        self._max_rounds = max_rounds
+        self._encode = encode
+        self._results: list[ToolResult] = []
+        self._told = 0
+
+    async def events(self, *, stream: bool) -> AsyncGenerator[Event, None]:
+        """Play the turn to its end."""
+        await self._settle_earlier()
+        self.draft = self.draft.hear()
+        rounds = 0
+        while True:
+            if stream:
+                pieces: list[bytes] = []
+                accumulator = self.draft.wire.accumulator()
+                data, source = await self._ask(self._open, pieces)
+                try:
+                    for notice in self._news():
+                        yield notice
+                    while data is not None:
+                        # First kept, then understood: whatever happens in between, nothing is lost.
+                        pieces.append(data)
+                        text = self._understand(accumulator.feed, data)
+                        if text:
+                            yield Text(text)
+                        data = await anext(source, None)
+                finally:
+                    await shielded(source.aclose)
+                if not accumulator.done:
+                    raise StreamCut(f"The stream of {self._provider.label} ended in the middle of an answer.")
+                self.draft = self.draft.answered(self._understand(accumulator.answer))
+            else:
+                body = await self._ask(self._provider.send, None)
+                self.draft = self.draft.answered(self._understand(self.draft.wire.parse, body))
+                for notice in self._news():
+                    yield notice
+            calls = self.draft.open_calls()
+            if not calls:
+                break
+            for call in calls:
+                yield ToolCall(call.id, call.name, call.arguments)
+            if rounds == self._max_rounds:
+                raise TooManyRounds(f"The model still calls tools after {rounds} rounds: raise max_rounds, or go on.")
+            rounds += 1
+            yield self._checkpoint()
+            results = completed([self._job(call) for call in calls])
+            try:
+                async for _ in results:
+                    for result in self._fresh_results():
+                        yield result
+                        yield self._checkpoint()
+            finally:
+                await shielded(results.aclose)
+        self.draft = self.draft.finish("complete")
+        yield Done(Reply(self.draft, self._encode))
+
+    # Asking
+
+    async def _ask(self, call: Callable[[bytes], Awaitable[Any]], pieces: list[bytes] | None) -> Any:
+        """Make a model call; retry it while nothing of an answer has come."""
+        tries = 0
+        while True:
+            quirks = self._quirks()
+            context = compose(
+                self.draft.transcript,
+                wire=self.draft.wire,
+                policy=self._policy,
+                quirks=quirks,
+                instruction=self._instruction,
+                tail=self.draft.tail,
+            )
+            body = self.draft.wire.request(
+                model=self._provider.model,
+                preamble=self._preamble,
+                pieces=context.pieces,
+                options=self._options,
+                quirks=quirks,
+                stream=pieces is not None,
+            )
+            self.draft = self.draft.ask(context.manifest, pieces)
+            try:
+                return await call(body)
+            except ProviderError as problem:
+                # Nothing of an answer has come yet: `call` gives at most the first piece.
+                if self._learn(problem, quirks):
+                    continue
+                wait = problem.retry_after if problem.retry_after is not None else _back_off(tries)
+                if not problem.retryable or tries >= RETRIES or wait > LONGEST_WAIT:
+                    raise
+            tries += 1
+            await sleep(wait)
+
+    async def _open(self, body: bytes) -> tuple[bytes | None, AsyncGenerator[bytes, None]]:
+        """Begin a stream: its first piece, and where the others come from."""
+        source = self._provider.stream(body)
+        try:
+            return await anext(source, None), source
+        except BaseException:
+            await shielded(source.aclose)
+            raise
+
+    def _understand(self, read: Callable[..., Any], *data: bytes) -> Any:
+        """What the wire makes of the provider's bytes; what it can't read is the provider's fault."""
+        label = self._provider.label
+        try:
+            return read(*data)
+        except Reported as reported:
+            raise failure(label, 0, {}, reported.error) from None
+        except ValueError as problem:
+            said = b"".join(data)
+            excerpt = " ".join(said.decode("utf-8", "replace").split())[:200]
+            raise BadAnswer(f"{label} sent an answer that can't be read ({problem}): {excerpt!r}", body=said) from None
+
+    def _quirks(self) -> Quirks:
+        """What this conversation has learnt about the server that it speaks to."""
+        known = Quirks()
+        for record in self.draft.transcript.records:
+            if record.kind == "quirks":
+                held = msgspec.json.decode(record.data, type=dict[str, Quirks])
+                known = held.get(self._provider.label, known)
+        return known
+
+    def _learn(self, problem: ProviderError, known: Quirks) -> bool:
+        """Whether a refusal says something about this server that makes another try worthwhile."""
+        if problem.status not in (400, 422, 500):
+            return False
+        learnt = self.draft.wire.objection(problem.body, [e.native for e in self.draft.transcript], known)
+        if learnt is None:
+            return False
+        data = _json.encode({self._provider.label: learnt})
+        notice = Notice(
+            "server_refused",
+            f"{self._provider.label} does not take this conversation as it is; sent in a form that it takes. "
+            f"It said: {problem.body[:300].decode('utf-8', 'replace')}",
+            data,
+        )
+        draft = self.draft.notice(notice)
+        self.draft = msgspec.structs.replace(draft, transcript=draft.transcript.record("quirks", data))
+        return True
+
+    def _news(self) -> list[Notice]:
+        """The notices that the caller has not seen yet."""
+        new = self.draft.notices[self._told :]
+        self._told += len(new)
+        return list(new)
+
+    # Tools
+
+    async def _settle_earlier(self) -> None:
+        """Close the calls that an earlier run left open; run those again that may be."""
+        calls = self.draft.open_calls()
+        again = [call for call in calls if (tool := self._tools.get(call.name)) is not None and tool.idempotent]
+        self.draft = self.draft.abandon([call for call in calls if call not in again])
+        results = completed([self._job(call) for call in again])
+        try:
+            async for _ in results:
+                pass
+        finally:
+            await shielded(results.aclose)
+        self._results.clear()
+
+    def _job(self, call: Call) -> Callable[[], Coroutine[Any, Any, None]]:
+        async def job() -> None:
+            self.draft = self.draft.begin_call(call)
+            text, failed = await self._run(call)
+            self.draft = self.draft.settle(call, text, failed=failed)
+            self._results.append(ToolResult(call.id, call.name, text, failed))
+
+        return job
+
+    async def _run(self, call: Call) -> tuple[str, bool]:
+        """A tool's result as text, and whether it failed. The model is told what went wrong and can do better."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            names = ", ".join(self._tools.names) or "none"
+            return f"There is no tool {call.name!r}. The tools are: {names}.", True
+        try:
+            bound = tool.bind(call.arguments, ToolContext(call_id=call.id, turn=self.draft.turn.id, name=call.name))
+        except ArgumentError as problem:
+            return str(problem), True
+        try:
+            return render(await call_tool(bound, is_async=tool.is_async)), False
+        except Exception as problem:
+            return tool_failure(problem), True
+
+    def _fresh_results(self) -> list[ToolResult]:
+        results, self._results = self._results, []
+        return results
+
+    def _checkpoint(self) -> Checkpoint:
+        self.draft = self.draft.checkpoint()
+        return Checkpoint(self.draft.transcript, self._encode)
+
+
+def _back_off(tries: int) -> float:
+    return FIRST_WAIT * 2.0**tries * random.uniform(0.75, 1.25)

@@ -1,0 +1,62 @@
+"""Who answers: the contract of a provider, and what is known of it.
+
+A provider moves bytes: a request body out, a response body or the data of a stream's events back. The grammar of
+both is its wire's. What goes wrong is a `ProviderError`; whether it may be tried again is on the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from typing import Protocol
+
+import msgspec
+
+from longtalk.wires.base import Wire
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider and its model can do. The defaults are what holds for one that nobody has described."""
+
+    keeps_state: bool = False
+    """It remembers conversations itself, by an id."""
+    accepts_history: bool = True
+    streaming: bool = True
+    tools: bool = True
+    structured_output: bool = False
+    window: int | None = None
+    """Tokens that fit into a request and its answer; None when nobody knows."""
+    cache: bool = False
+    """It reports tokens that it read from a cache of prefixes."""
+
+
+class AsyncProvider(Protocol):
+    """Who answers in an async program."""
+
+    label: str
+    """As `provider:model`."""
+    model: str
+    wire: Wire
+    capabilities: Capabilities
+
+    async def send(self, body: bytes) -> bytes: ...
+
+    def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
+        """The data of each event, as it comes."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class Provider(Protocol):
+    """Who answers in a sync program."""
+
+    label: str
+    model: str
+    wire: Wire
+    capabilities: Capabilities
+
+    def send(self, body: bytes) -> bytes: ...
+
+    def stream(self, body: bytes) -> Generator[bytes, None, None]: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,32 @@
+"""From a model's name to a provider that can be asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from longtalk.errors import InputError
+from longtalk.providers.base import AsyncProvider
+from longtalk.providers.http import AsyncHTTP
+from longtalk.providers.local import AsyncLocal
+from longtalk.providers.registry import resolve
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+def connect(
+    model: str | AsyncProvider,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    client: httpx2.AsyncClient | None = None,
+) -> AsyncProvider:
+    """The provider that a chat speaks to: looked up by name, or the one that was handed in."""
+    if not isinstance(model, str):
+        if not hasattr(model, "wire") or not hasattr(model, "stream"):
+            raise InputError(
+                f"A model is a name such as 'local' or 'openai-chat:MODEL', or a provider, not {type(model).__name__}."
+            )
+        return model
+    resolved = resolve(model, base_url=base_url, api_key=api_key)
+    return AsyncLocal(resolved) if resolved.provider == "local" else AsyncHTTP(resolved, client=client)

@@ -1,0 +1,109 @@
+"""Providers behind HTTP. The only module that knows an HTTP client.
+
+Bodies go out and come back as bytes. Nothing is retried here: an error says whether it may be, and the turn, which
+knows whether anything has arrived, decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+
+from longtalk._io import ClientHolder
+from longtalk.errors import BadAnswer, ProviderError, StreamCut, Unreachable
+from longtalk.providers.failures import failure
+from longtalk.providers.registry import Resolved
+from longtalk.providers.sse import Events
+
+if TYPE_CHECKING:
+    import httpx2
+
+CONNECT_SECONDS = 10.0
+# A model may think for minutes before its first byte.
+SILENCE_SECONDS = 600.0
+
+
+class AsyncHTTP:
+    """A provider at an address."""
+
+    def __init__(self, resolved: Resolved, *, client: httpx2.AsyncClient | None = None) -> None:
+        self.label = resolved.label
+        self.model = resolved.model
+        self.wire = resolved.wire
+        self.capabilities = resolved.capabilities
+        self._base_url = resolved.base_url
+        self._headers = {"content-type": "application/json", **resolved.wire.headers(resolved.key)}
+        self._client = ClientHolder(client, **_settings(resolved.base_url))
+
+    async def send(self, body: bytes) -> bytes:
+        import httpx2
+
+        try:
+            answer = await self._client.get().post(
+                self._url(stream=False), content=body, headers=self._headers, timeout=_timeout()
+            )
+        except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
+            raise self._trouble(problem, begun=False) from problem
+        if answer.status_code >= 300:
+            raise failure(self.label, answer.status_code, answer.headers, answer.content)
+        return answer.content
+
+    async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
+        import httpx2
+
+        events, begun, excerpt = Events(), False, b""
+        try:
+            async with self._client.get().stream(
+                "POST", self._url(stream=True), content=body, headers=self._headers, timeout=_timeout()
+            ) as answer:
+                if answer.status_code >= 300:
+                    raise failure(self.label, answer.status_code, answer.headers, await answer.aread())
+                async for chunk in answer.aiter_bytes():
+                    excerpt = excerpt or chunk[:500]
+                    for data in events.feed(chunk):
+                        begun = True
+                        yield data
+                for data in events.end():
+                    begun = True
+                    yield data
+        except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
+            raise self._trouble(problem, begun=begun) from problem
+        if not begun:
+            said = " ".join(excerpt.decode("utf-8", "replace").split())[:200]
+            raise BadAnswer(
+                f"{self.label} was asked for a stream and sent none, but {said or 'nothing'!r}.", body=excerpt
+            )
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    def _url(self, *, stream: bool) -> str:
+        return self._base_url + self.wire.path(self.model, stream=stream)
+
+    def _trouble(self, problem: Exception, *, begun: bool) -> ProviderError:
+        import httpx2
+
+        why = str(problem) or type(problem).__name__
+        if isinstance(problem, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
+            return Unreachable(f"The address {self._base_url!r} of {self.label} is not one: {why}.", retryable=False)
+        if isinstance(problem, httpx2.DecodingError):
+            return BadAnswer(f"{self.label} sent a body that can't be unpacked: {why}.")
+        if begun:
+            return StreamCut(f"The stream of {self.label} broke off: {why}.")
+        where = f"{self.label} at {self._base_url}"
+        if isinstance(problem, httpx2.ReadTimeout):
+            # Waiting as long once more is nobody's wish.
+            return Unreachable(f"No answer from {where} within {SILENCE_SECONDS:.0f} seconds.", retryable=False)
+        return Unreachable(f"Can't reach {where}: {why}. Is the server running, and the address (base_url=) right?")
+
+
+def _timeout() -> Any:
+    import httpx2
+
+    return httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
+
+
+def _settings(base_url: str) -> dict[str, Any]:
+    """A server on this machine is never behind the proxy that the environment names."""
+    here = ("://127.", "://localhost", "://[::1]")
+    return {"trust_env": not any(host in base_url for host in here), "follow_redirects": False}

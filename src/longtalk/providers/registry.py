@@ -1,0 +1,108 @@
+"""Which providers there are: address, wire, where the key comes from, what they can do.
+
+A model is named `provider:model`. Address and key come from the arguments, else from the variables that the
+vendors' own SDKs read. What is not in this table can be reached as `compatible:MODEL` with a `base_url`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from longtalk.errors import InputError
+from longtalk.providers.base import Capabilities
+from longtalk.wires import WIRES
+from longtalk.wires.base import Wire
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a provider is and how it is spoken to."""
+
+    wire: str = "openai-chat"
+    base_url: str | None = None
+    base_url_variable: str | None = None
+    key_variable: str | None = None
+    """The key's environment variable; None for servers that need no key."""
+    capabilities: Capabilities = Capabilities()
+
+
+_HOSTED = Capabilities(structured_output=True, cache=True)
+
+PROVIDERS: Mapping[str, Address] = {
+    "openai-chat": Address(
+        base_url="https://api.openai.com/v1",
+        base_url_variable="OPENAI_BASE_URL",
+        key_variable="OPENAI_API_KEY",
+        capabilities=_HOSTED,
+    ),
+    "openrouter": Address(
+        base_url="https://openrouter.ai/api/v1", key_variable="OPENROUTER_API_KEY", capabilities=_HOSTED
+    ),
+    "groq": Address(base_url="https://api.groq.com/openai/v1", key_variable="GROQ_API_KEY", capabilities=_HOSTED),
+    "mistral": Address(base_url="https://api.mistral.ai/v1", key_variable="MISTRAL_API_KEY", capabilities=_HOSTED),
+    "deepseek": Address(base_url="https://api.deepseek.com/v1", key_variable="DEEPSEEK_API_KEY", capabilities=_HOSTED),
+    "together": Address(base_url="https://api.together.xyz/v1", key_variable="TOGETHER_API_KEY", capabilities=_HOSTED),
+    "xai": Address(base_url="https://api.x.ai/v1", key_variable="XAI_API_KEY", capabilities=_HOSTED),
+    "ollama": Address(base_url="http://127.0.0.1:11434/v1", base_url_variable="OLLAMA_HOST"),
+    "vllm": Address(base_url="http://127.0.0.1:8000/v1"),
+    "llamacpp": Address(base_url="http://127.0.0.1:8080/v1"),
+    "lmstudio": Address(base_url="http://127.0.0.1:1234/v1"),
+    "compatible": Address(),
+    "local": Address(capabilities=Capabilities(tools=False, structured_output=True, cache=True, window=4096)),
+}
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """A model's name, taken apart and looked up."""
+
+    provider: str
+    model: str
+    wire: Wire
+    base_url: str
+    key: str | None
+    capabilities: Capabilities
+
+    @property
+    def label(self) -> str:
+        return f"{self.provider}:{self.model}" if self.model else self.provider
+
+
+def resolve(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Resolved:
+    """Look a model up. What is missing or unknown is an `InputError` that says what to do."""
+    provider, _, model = name.partition(":")
+    address = PROVIDERS.get(provider)
+    if address is None:
+        raise InputError(f"There is no provider {provider!r}. {_hint(provider)}")
+    if not model and provider != "local":
+        raise InputError(f"Which model of {provider}? Name it as '{provider}:MODEL'.")
+    given = base_url or _variable(address.base_url_variable)
+    url = given or address.base_url or ""
+    if not url and provider == "compatible":
+        raise InputError("A 'compatible:' model needs base_url=, the address of its server, such as 'http://…/v1'.")
+    if provider == "ollama":
+        url = _ollama(url)
+    key = api_key or _variable(address.key_variable)
+    if key is None and address.key_variable and not given:
+        raise InputError(f"{provider} needs a key: pass api_key=, or set {address.key_variable}.")
+    return Resolved(provider, model, WIRES[address.wire], url.rstrip("/"), key, address.capabilities)
+
+
+def _variable(name: str | None) -> str | None:
+    return os.environ.get(name) or None if name else None
+
+
+def _ollama(url: str) -> str:
+    """OLLAMA_HOST may be a bare host and port."""
+    url = url if "://" in url else f"http://{url}"
+    url = url.replace("//0.0.0.0", "//127.0.0.1").rstrip("/")
+    return url if url.endswith("/v1") else f"{url}/v1"
+
+
+def _hint(provider: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(provider, PROVIDERS, n=1, cutoff=0.5)
+    near = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{near}Known are {', '.join(PROVIDERS)}; any OpenAI-compatible server is 'compatible:MODEL' with base_url=."

@@ -1,0 +1,66 @@
+"""A provider that says what a script tells it to: for tests, ours and yours.
+
+Each step is used once, in order. Requests are recorded as they would have gone over the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from longtalk.providers.base import Capabilities
+from longtalk.providers.script import Step, UnexpectedCall, UnusedSteps
+from longtalk.wires import openai_chat
+from longtalk.wires.base import Wire
+
+
+class AsyncScripted:
+    """Give it the steps, hand it to a chat, look at `requests` afterwards.
+
+    A step is a `Step` (see `longtalk.testing.says`) or an exception to raise. As a context manager it checks at
+    the end that every step was used.
+    """
+
+    label = "scripted:model"
+    model = "model"
+    capabilities = Capabilities()
+
+    def __init__(self, *steps: Step | BaseException, wire: Wire = openai_chat.WIRE) -> None:
+        self.wire = wire
+        self.requests: list[bytes] = []
+        self._steps: list[Step | BaseException] = list(steps)
+
+    def add(self, *steps: Step | BaseException) -> None:
+        self._steps += steps
+
+    async def send(self, body: bytes) -> bytes:
+        return self._next(body).body
+
+    async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
+        for data in self._next(body).events:
+            if isinstance(data, BaseException):
+                raise data
+            yield data
+
+    async def aclose(self) -> None:
+        pass
+
+    async def __aenter__(self) -> AsyncScripted:
+        return self
+
+    async def __aexit__(self, kind: object, *rest: object) -> None:
+        if kind is None:
+            self.check()
+
+    def check(self) -> None:
+        """Raise `UnusedSteps` unless the script was played to its end."""
+        if self._steps:
+            raise UnusedSteps(f"{len(self._steps)} steps of the script were not used.")
+
+    def _next(self, body: bytes) -> Step:
+        self.requests.append(body)
+        if not self._steps:
+            raise UnexpectedCall(f"The script has no step for request {len(self.requests)}: {body[:200]!r}")
+        step = self._steps.pop(0)
+        if isinstance(step, BaseException):
+            raise step
+        return step

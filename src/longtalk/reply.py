@@ -1,0 +1,87 @@
+"""What a turn gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from longtalk.transcript import Entry, Transcript
+from longtalk.wires.base import Finish, Usage, View
+
+if TYPE_CHECKING:
+    from longtalk.context import Run
+    from longtalk.events import Notice
+    from longtalk.turn import Draft
+
+
+class Message:
+    """The model's last message: its exact JSON, and views of it."""
+
+    def __init__(self, native: bytes, view: View) -> None:
+        self.native = native
+        self.role, self.text, self.calls, self.refusal = view.role, view.text, view.calls, view.refusal
+
+    def __repr__(self) -> str:
+        return f"Message({self.native!r})"
+
+
+class Reply:
+    """The answer, and the state to pass in next time. `state` is made when it is asked for."""
+
+    def __init__(self, draft: Draft, encode: Callable[[Transcript], bytes]) -> None:
+        self._draft = draft
+        self._encode = encode
+
+    def __repr__(self) -> str:
+        return f"<Reply {self.id} {self.finish}: {self.text[:60]!r}>"
+
+    @cached_property
+    def state(self) -> bytes:
+        """The conversation so far, as bytes to store and pass in with the next message."""
+        return self._encode(self._draft.transcript)
+
+    @property
+    def text(self) -> str:
+        """What the model said last."""
+        return self.message.text if self.message else ""
+
+    @cached_property
+    def message(self) -> Message | None:
+        """The model's last message; None when it said nothing."""
+        answer = self._draft.answer
+        return Message(answer.native, answer.view) if answer and answer.native is not None else None
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """What this turn added to the transcript."""
+        return tuple(entry for entry in self._draft.transcript.fresh if entry.turn == self.id)
+
+    @property
+    def id(self) -> str:
+        """The id of the turn."""
+        return self._draft.turn.id
+
+    @property
+    def finish(self) -> Finish:
+        """Why it ended: stop, length, filtered, interrupted, failed, or calls (the limit of rounds was reached)."""
+        return self._draft.finish_reason
+
+    @cached_property
+    def usage(self) -> Usage:
+        """Tokens of all model calls of this turn, as reported; `reply.raw_usage` has the reports themselves."""
+        return sum(map(self._draft.wire.usage, self.raw_usage), Usage())
+
+    @property
+    def raw_usage(self) -> tuple[bytes, ...]:
+        """What the provider reported for each model call, as it came."""
+        return self._draft.turn.usage
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        return self._draft.notices
+
+    @property
+    def context(self) -> tuple[Run, ...]:
+        """What became of each entry in the last request: the manifest."""
+        return self._draft.manifest

@@ -1,0 +1,233 @@
+"""A transcript as opaque bytes, and back.
+
+    prefix   fixed size: magic, version, flags, revision, times, sizes, checksums
+    index    msgpack: the pack's index, turns, records
+    array    the entries' JSON, as it came
+
+Above `COMPRESS_OVER` bytes index and array are compressed together. Reading trusts nothing: sizes are bounded
+before memory is taken, checksums come before parsing, and every entry is proved to be one JSON object. Whatever
+is wrong is a `BadState` that carries the original bytes. Versions are read by a table, `READERS`; a newer one is
+refused by name. Version 1 is the JSON of the earlier Go library.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import msgspec
+
+from longtalk.errors import BadState
+from longtalk.pack import Index, Pack, checksum
+from longtalk.transcript import Record, Transcript, Turn
+
+VERSION = 2
+MAX_BYTES = 64 * 1024 * 1024
+MAX_ENTRIES = 1_000_000
+MAX_RATIO = 1_000
+COMPRESS_OVER = 64 * 1024
+
+_MAGIC = b"\x89TLK"
+_ZSTD = 1
+# magic, version, flags, revision, created, updated, stored bytes, index bytes, array bytes, entries, two checksums
+_PREFIX = struct.Struct("<4sBBxxQqqQQQIII")
+_CHECK = struct.Struct("<I")
+_START = _PREFIX.size + _CHECK.size
+
+
+class Peek(msgspec.Struct, frozen=True):
+    """What can be told of a state without reading its content."""
+
+    version: int
+    revision: int
+    created: int
+    """When the conversation began, in milliseconds since 1970."""
+    updated: int
+    """When this state was made: a caller that wants to expire conversations reads it here."""
+    entries: int
+    size: int
+    """Bytes as handed in."""
+    content: int
+    """Bytes when unpacked."""
+
+
+class _Body(msgspec.Struct, frozen=True, array_like=True):
+    index: Index
+    turns: tuple[Turn, ...]
+    records: tuple[Record, ...]
+
+
+_encode_body = msgspec.msgpack.Encoder().encode
+_decode_body = msgspec.msgpack.Decoder(_Body).decode
+
+
+def encode(transcript: Transcript, *, compress_over: int = COMPRESS_OVER) -> bytes:
+    """The state that holds this transcript."""
+    pack = transcript.packed()
+    index = _encode_body(_Body(pack.index, transcript.turns, transcript.records))
+    raw = len(index) + len(pack.array)
+    stored: tuple[bytes | memoryview, ...] = (index, pack.array)
+    flags = 0
+    if raw > compress_over:
+        squeezed = _compress(b"".join(stored))
+        # What shrinks more than a reader accepts (a bomb would) is kept plain.
+        if raw // MAX_RATIO < len(squeezed) < raw:
+            stored, flags = (squeezed,), _ZSTD
+    prefix = _PREFIX.pack(
+        _MAGIC,
+        VERSION,
+        flags,
+        transcript.revision,
+        transcript.created,
+        transcript.updated,
+        sum(map(len, stored)),
+        len(index),
+        len(pack.array),
+        len(pack),
+        zlib.crc32(index),
+        pack.crc,
+    )
+    return b"".join((prefix, _CHECK.pack(zlib.crc32(prefix)), *stored))
+
+
+def decode(state: bytes, *, wires: frozenset[str], max_bytes: int = MAX_BYTES) -> Transcript:
+    """The transcript that this state holds. `wires` are the names that an entry's wire may have."""
+    if not isinstance(state, bytes | bytearray | memoryview):
+        raise BadState(
+            f"A state is bytes, as `reply.state` gave them, not {type(state).__name__}: "
+            "store them as they are (a binary column, or base64 in a text one).",
+            reason="type",
+            state=state,
+        )
+    state = bytes(state)
+    version = _version(state)
+    if len(state) > max_bytes:
+        raise _bad(state, "too_large", f"it has {len(state)} bytes, the limit is {max_bytes}: raise `max_state`")
+    return READERS[version](state, wires, max_bytes)
+
+
+def peek(state: bytes) -> Peek:
+    """Version, revision, times and sizes of a state, without reading its content."""
+    if _version(state) < VERSION:
+        return Peek(version=1, revision=0, created=0, updated=0, entries=0, size=len(state), content=len(state))
+    _, _, revision, created, updated, _, index, array, entries, _, _ = _prefix(state)
+    return Peek(
+        version=VERSION,
+        revision=revision,
+        created=created,
+        updated=updated,
+        entries=entries,
+        size=len(state),
+        content=index + array,
+    )
+
+
+def _version(state: bytes) -> int:
+    if state[:1] in (b"{", b" ", b"\n", b"\r", b"\t"):
+        from longtalk.state_v1 import version_of
+
+        version = version_of(state)
+    elif len(state) > len(_MAGIC) and state.startswith(_MAGIC):
+        version = state[len(_MAGIC)]
+    elif _MAGIC.startswith(state[: len(_MAGIC)]):
+        raise _bad(state, "truncated", "it ends in its first bytes")
+    else:
+        raise _bad(state, "corrupt", "it does not begin like a state")
+    if version > VERSION:
+        raise _bad(
+            state,
+            "too_new",
+            f"it has version {version}, this longtalk reads up to {VERSION}: upgrade longtalk to read it",
+        )
+    if version not in READERS:
+        raise _bad(state, "corrupt", f"there is no version {version}")
+    return version
+
+
+def _prefix(state: bytes) -> tuple[Any, ...]:
+    if len(state) < _START:
+        raise _bad(state, "truncated", "it ends inside its prefix")
+    if zlib.crc32(state[: _PREFIX.size]) != _CHECK.unpack_from(state, _PREFIX.size)[0]:
+        raise _bad(state, "corrupt", "the checksum of its prefix is wrong")
+    return _PREFIX.unpack_from(state)[1:]
+
+
+def _read(state: bytes, wires: frozenset[str], max_bytes: int) -> Transcript:
+    _, flags, revision, created, updated, stored, index, array, entries, index_crc, array_crc = _prefix(state)
+    raw = index + array
+    if flags & ~_ZSTD:
+        raise _bad(state, "corrupt", "its flags are unknown")
+    if len(state) - _START != stored:
+        reason = "truncated" if len(state) - _START < stored else "corrupt"
+        raise _bad(state, reason, f"it should have {stored} bytes of content and has {len(state) - _START}")
+    if raw > max_bytes or entries > MAX_ENTRIES:
+        raise _bad(state, "too_large", f"it unpacks to {raw} bytes, the limit is {max_bytes}: raise `max_state`")
+    if (raw > MAX_RATIO * max(stored, 1) and flags) or (raw != stored and not flags):
+        raise _bad(state, "corrupt", "its sizes can't be true")
+    try:
+        body = memoryview(_decompress(state[_START:], raw) if flags else state)[0 if flags else _START :]
+        if zlib.crc32(body[:index]) != index_crc or checksum(body[index:]) != array_crc:
+            raise ValueError("a checksum is wrong")
+        read = _decode_body(body[:index])
+        pack = Pack(read.index, body[index:], array_crc)
+        if len(pack) != entries:
+            raise ValueError("it does not hold as many entries as it says")
+        pack.check(wires)
+    except LookupError as problem:
+        raise _bad(state, "unknown_wire", f"it holds entries of the wire {problem.args[0]!r}") from None
+    except (ValueError, OverflowError) as problem:
+        raise _bad(state, "corrupt", str(problem)) from None
+    return Transcript(
+        pack=pack,
+        turns=read.turns,
+        records=read.records,
+        revision=revision,
+        created=created,
+        updated=updated,
+    )
+
+
+def _read_v1(state: bytes, wires: frozenset[str], max_bytes: int) -> Transcript:  # noqa: ARG001
+    from longtalk.state_v1 import read
+
+    try:
+        return read(state)
+    except LookupError as problem:
+        raise _bad(state, "unknown_wire", f"its provider is {problem.args[0]!r}") from None
+    except ValueError as problem:
+        raise _bad(state, "corrupt", str(problem)) from None
+
+
+READERS = {1: _read_v1, VERSION: _read}
+
+
+def _bad(state: bytes, reason: str, what: str) -> BadState:
+    return BadState(f"This state can't be read: {what}.", reason=reason, state=state)
+
+
+def _zstd() -> Any:
+    try:
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        from backports import zstd
+    return zstd
+
+
+def _compress(data: bytes) -> bytes:
+    zstd = _zstd()
+    squeezed: bytes = zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
+    return squeezed
+
+
+def _decompress(data: bytes, size: int) -> bytes:
+    zstd = _zstd()
+    reader = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 23})
+    try:
+        # One byte more than announced is enough to see that the announcement was false.
+        out: bytes = reader.decompress(data, max_length=size + 1)
+    except zstd.ZstdError as problem:
+        raise ValueError(f"its compressed content is damaged ({problem})") from None
+    if len(out) != size or not reader.eof or reader.unused_data:
+        raise ValueError("its compressed content has another size than announced")
+    return out

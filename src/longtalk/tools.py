@@ -1,0 +1,393 @@
+"""Python functions as tools that a model can call.
+
+A `Tool` is a frozen value made from a typed function: its name, what it does, the JSON Schema of its parameters and
+how to call it. What is wrong with a function is said when the tool is made (`ToolError`, for the programmer); what
+is wrong with a model's arguments is said when they are bound (`ArgumentError`, for the model), and nothing else is
+raised for them. Nothing here runs a tool: `Tool.bind` hands out a call that is ready to be made, and `render` and
+`failure` put what came of it into words.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+import msgspec
+
+from longtalk.errors import ToolError
+
+if TYPE_CHECKING:
+    from inspect import Parameter
+
+Function: TypeAlias = Callable[..., Any]
+
+_NAME = "[a-zA-Z0-9_-]{1,64}"  # what every wire accepts
+_PARAMETERS = "(?:(?:keyword|other) )?(?:args|arguments|parameters|params)"
+_SECTIONS = "returns?|yields?|receives?|raises|exceptions|warns|attributes|see also|references|todo"
+_NAMED_FIELDS = "param|parameter|arg|argument|key|keyword"
+_FIELDS = "type|returns?|rtype|yields?|ytype|raises?|except|exception|meta"
+
+
+class ToolContext(msgspec.Struct, frozen=True):
+    """What a tool may know about the call it serves: annotate a parameter with this type and it is filled in.
+
+    `call_id` stays the same when a call is run again, after a crash for example: hand it downstream as the key by
+    which a repeated order, payment or message is recognised. `turn` is the turn that made the call, `name` the
+    tool's name.
+    """
+
+    call_id: str
+    turn: str
+    name: str
+
+
+class ArgumentError(Exception):
+    """A model called a tool with arguments that don't fit it. The text is meant for the model."""
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """A function as a model sees it; it can still be called like the function.
+
+    `schema` is the JSON Schema of the parameters, as JSON. `idempotent` allows a call whose outcome is unknown to be
+    run again.
+    """
+
+    name: str
+    description: str
+    schema: bytes
+    idempotent: bool
+    is_async: bool
+    _function: Function
+    _arguments: type[msgspec.Struct]
+    _context: str | None
+
+    @staticmethod
+    def of(function: Function) -> Tool:
+        """The tool for a function; a tool stays as it is."""
+        return function if isinstance(function, Tool) else tool(function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def bind(self, arguments: bytes, context: ToolContext) -> Callable[[], Any]:
+        """Check a model's arguments and return the call, ready to be made (and, for an async tool, awaited)."""
+        from functools import partial
+
+        kind = self._arguments
+        try:
+            values = _decode(arguments if arguments.strip() else b"{}", kind)
+        except Exception as error:  # not only the decoder's: a dataclass may check itself
+            raise ArgumentError(self._refusal(arguments, error)) from error
+        slots = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
+        given = {name: getattr(values, slot) for name, slot in slots}
+        if self._context is not None:
+            given[self._context] = context
+        return partial(self._function, **given)
+
+    def _refusal(self, arguments: bytes, error: Exception) -> str:
+        problem = _message(error) if isinstance(error, msgspec.MsgspecError) else failure(error)
+        if isinstance(error, RecursionError):
+            problem = "The JSON is nested too deeply"
+        elif problem == "Input data was truncated" and b"\\ud" in arguments.lower():
+            problem += ", or a \\ud… escape lacks its other half"  # the decoder says the same of both
+        schema = msgspec.json.decode(self.schema)
+        expected = [
+            f"{name} ({field.get('type', 'see its schema')}{', required' if name in schema['required'] else ''})"
+            for name, field in schema["properties"].items()
+        ]
+        return f"Wrong arguments for {self.name}: {problem}. Parameters: {', '.join(expected) or 'none'}."
+
+
+class Toolbox(msgspec.Struct, frozen=True):
+    """The tools of a chat in their order, each under a name of its own."""
+
+    _tools: dict[str, Tool]
+
+    @staticmethod
+    def of(items: Iterable[Function], *, allow_async: bool) -> Toolbox:
+        """A toolbox of functions and tools, `async def` ones only where they can be awaited."""
+        if not isinstance(items, Iterable):
+            raise ToolError(f"Tools are a list of functions, not {_label(items)}: write tools=[...].")
+        tools: dict[str, Tool] = {}
+        for made in map(Tool.of, items):
+            if made.name in tools:
+                raise ToolError(f"Two tools are called {made.name}: rename one with tool(function, name=...).")
+            if made.is_async and not allow_async:
+                raise ToolError(f"{made.name} is async: use AsyncChat, or make it a plain function.")
+            tools[made.name] = made
+        return Toolbox(tools)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tools)
+
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+
+@overload
+def tool(function: Function, *, name: str = "", description: str = "", idempotent: bool = False) -> Tool: ...
+@overload
+def tool(*, name: str = "", description: str = "", idempotent: bool = False) -> Callable[[Function], Tool]: ...
+def tool(function: Any = msgspec.UNSET, *, name: str = "", description: str = "", idempotent: bool = False) -> Any:
+    """Make a tool of a typed function: `@tool`, `@tool(idempotent=True)` or `tool(function, name="…")`.
+
+    What is not given comes from the function, its docstring and `Annotated[type, "text"]`, or from the tool when it
+    is one already.
+    """
+    if function is msgspec.UNSET:
+        return lambda function: tool(function, name=name, description=description, idempotent=idempotent)
+    if isinstance(function, Tool):
+        name, description = name or function.name, description or function.description
+        function, idempotent = function._function, idempotent or function.idempotent
+    return _build(function, name, description, idempotent)
+
+
+def render(result: object) -> str:
+    """What the model gets for a returned value: text as it is, all else as JSON. Nothing returned is `null`, not a
+    word like "done", because only the tool knows whether its None means success or "not found"."""
+    if isinstance(result, str):
+        return _mended(result)
+    try:
+        try:
+            return msgspec.json.encode(result).decode()
+        except UnicodeEncodeError:  # a lone surrogate somewhere inside
+            from json import dumps
+
+            plain = msgspec.to_builtins(result)
+            return _mended(dumps(plain, ensure_ascii=False, separators=(",", ":")))
+    except Exception as error:
+        raise TypeError(
+            f"The tool returned {_label(result)} that can't be written as JSON ({_message(error)}): "
+            "return text, numbers, lists, dicts or dataclasses."
+        ) from error
+
+
+def failure(error: BaseException) -> str:
+    """What the model gets for an exception: its type and the beginning of its message."""
+    return f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
+
+
+def _message(error: BaseException) -> str:
+    try:
+        message = _mended(str(error))
+    except Exception:  # a broken __str__ must not hide the failure that it should describe
+        return ""
+    return message if len(message) <= 1_000 else message[:1_000] + "…"
+
+
+def _mended(text: str) -> str:
+    """The text as a plain string that can be encoded: halves of a surrogate pair joined, lone ones replaced."""
+    try:
+        return text.encode().decode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _label(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a value of type {type(value).__name__}"
+
+
+def _decode(arguments: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    try:
+        return msgspec.json.decode(arguments, type=kind)
+    except msgspec.ValidationError:
+        import re
+
+        # Models write 3.0 or "3" for an integer, so ask again less strictly. That would also read "nan" as a number,
+        # and NaN slips through every comparison that a tool makes. Encoded afresh, no escape hides it.
+        if re.search(rb'"\s*[+-]?(nan|inf|infinity)\s*"', msgspec.json.encode(msgspec.json.decode(arguments)), re.I):
+            raise
+        return msgspec.json.decode(arguments, type=kind, strict=False)
+
+
+def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool:
+    import inspect
+    import re
+    from copy import deepcopy
+    from functools import partial
+
+    source, bound = function, set[str]()
+    while isinstance(source, partial):
+        bound |= source.keywords.keys()
+        source = source.func
+    if isinstance(source, type) or not callable(source):
+        raise ToolError(f"A tool is made of a function or an object that can be called, not of {_label(source)}.")
+    if isinstance(source, Tool):
+        raise ToolError(f"{source.name} is a tool already: make the partial of its function, and the tool of that.")
+    name = name or getattr(source, "__name__", type(source).__name__)
+    if not re.fullmatch(_NAME, name):
+        raise ToolError(f"{name!r} is no name for a tool ({_NAME}): give it one with tool(function, name=...).")
+    where = f"{getattr(source, '__qualname__', name)}()"
+    doc = source.__doc__
+    if isinstance(source, staticmethod):
+        source = source.__func__
+    elif not inspect.isroutine(source):
+        source = type(source).__call__
+        doc = source.__doc__ or doc
+    if inspect.isgeneratorfunction(source) or inspect.isasyncgenfunction(source):
+        raise ToolError(f"{where} is a generator, and a tool answers once: return a list instead.")
+
+    text, said = _read_docstring(_mended(doc or ""))
+    context: str | None = None
+    fields: list[tuple[str, Any, Any]] = []
+    names: dict[str, str] = {}
+    defaults: dict[str, Any] = {}
+    for parameter, hint in _parameters(function, source, bound, where):
+        key, default = parameter.name, parameter.default
+        if _is_context(hint):
+            if context is not None:
+                raise ToolError(f"{where} has two ToolContext parameters, `{context}` and `{key}`: remove one.")
+            context = key
+            continue
+        said[key] = next((n for n in getattr(hint, "__metadata__", ()) if isinstance(n, str)), said.get(key, ""))
+        try:
+            msgspec.json.schema_components([hint])
+        except Exception as error:
+            reason = _message(error).rpartition("\n")[2]
+            raise ToolError(
+                f"Parameter `{key}` of {where} has a type that has no JSON Schema ({reason}): use a dataclass instead."
+            ) from error
+        names[slot := f"p{len(fields)}"] = key  # not every name of a parameter can be that of a struct's field
+        if default is parameter.empty:
+            fields.append((slot, hint, msgspec.field()))
+            continue
+        made: Function = deepcopy  # calls must not share a list
+        try:
+            defaults[key] = msgspec.to_builtins(default, order="deterministic")
+        except Exception:  # a sentinel: nothing to tell a model, and a copy would not be it
+            made = _itself
+        fields.append((slot, hint, msgspec.field(default_factory=partial(made, default))))
+
+    arguments = msgspec.defstruct(f"{name}.arguments", fields, rename=names, kw_only=True, forbid_unknown_fields=True)
+    try:
+        (top,), types = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
+        schema = types.pop(top["$ref"].removeprefix("#/$defs/"))
+        del schema["title"]
+        for key, property_ in schema["properties"].items():
+            if said[key]:
+                property_.setdefault("description", said[key])
+            if key in defaults:
+                property_["default"] = defaults[key]
+        encoded = msgspec.json.encode(schema | ({"$defs": types} if types else {}))
+    except Exception as error:
+        raise ToolError(
+            f"The parameters of {where} have no JSON Schema ({failure(error)}): give each type a name of its own."
+        ) from error
+    return Tool(
+        name=name,
+        description=_mended(description) or text,
+        schema=encoded,
+        idempotent=idempotent,
+        is_async=inspect.iscoroutinefunction(source),
+        _function=function,
+        _arguments=arguments,
+        _context=context,
+    )
+
+
+def _parameters(function: Any, source: Any, bound: set[str], where: str) -> Iterator[tuple[Parameter, Any]]:
+    """The parameters that are to be filled, with their types resolved."""
+    import inspect
+    from types import SimpleNamespace
+    from typing import get_type_hints
+
+    lazy: dict[str, Any] = {}
+    if sys.version_info >= (3, 14):  # pragma: no cover
+        from annotationlib import Format
+
+        lazy["annotation_format"] = Format.FORWARDREF  # one type that can't be resolved must not hide the others
+    try:
+        signature = inspect.signature(function, **lazy)
+    except (TypeError, ValueError) as error:
+        raise ToolError(f"{where} has no signature to read: wrap it in a function of your own.") from error
+    source = inspect.unwrap(source)
+    scope = _scope(source)
+    for key, parameter in signature.parameters.items():
+        if key in bound:
+            continue
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            kind = parameter.kind.description
+            raise ToolError(f"Parameter `{key}` of {where} is {kind}, and models name arguments: make it a plain one.")
+        if parameter.annotation is parameter.empty:
+            remedy = "pass the method of an instance" if key in ("self", "cls") else f"write `{key}: str`, for example"
+            raise ToolError(f"Parameter `{key}` of {where} has no type: {remedy}.")
+        try:
+            # One by one, so that the return type, which doesn't matter here, needn't be known.
+            holder = SimpleNamespace(__annotations__={key: parameter.annotation})
+            hint = get_type_hints(holder, getattr(source, "__globals__", {}), scope, include_extras=True)[key]
+        except Exception as error:
+            raise ToolError(
+                f"The type of parameter `{key}` of {where} is unknown ({_message(error)}): import it in its module."
+            ) from error
+        yield parameter, hint
+
+
+def _scope(function: Any) -> dict[str, Any]:
+    """The local names that a hint in quotes may mean: what the function closes over, and the running ones around it."""
+    code, frame = getattr(function, "__code__", None), sys._getframe().f_back
+    names: dict[str, Any] = {}
+    for name, cell in zip(code.co_freevars if code else (), getattr(function, "__closure__", None) or (), strict=True):
+        with suppress(ValueError):  # not assigned yet, like the name of a function that is being decorated
+            names[name] = cell.cell_contents
+    while code and frame:
+        if code in frame.f_code.co_consts:  # this frame defined it
+            names, code = {**frame.f_locals, **names}, frame.f_code
+        frame = frame.f_back
+    return names
+
+
+def _is_context(hint: Any) -> bool:
+    from types import UnionType
+    from typing import Annotated, Union, get_args, get_origin
+
+    return hint is ToolContext or (get_origin(hint) in (Annotated, Union, UnionType) and ToolContext in get_args(hint))
+
+
+def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """The text before the sections of a docstring, and what they say about each parameter (Google, NumPy, Sphinx)."""
+    import re
+    from inspect import cleandoc
+
+    lines = cleandoc(doc).splitlines()
+    text: list[str] = []
+    said: dict[str, str] = {}
+    style, names, margin = "text", [""], 0
+    for line, below in zip(lines, [*lines[1:], ""], strict=False):
+        words = line.strip()
+        indent = len(line) - len(line.lstrip())
+        if words and not indent:
+            header = re.match(rf"(?:({_PARAMETERS})|{_SECTIONS})(:|$)", words, re.I)
+            underlined = re.fullmatch("-{3,}", below)
+            field = re.match(rf":(?:(?:{_NAMED_FIELDS})\b([^:]+)|(?:{_FIELDS})\b[^:]*):(.*)", words)
+            if header and (header[2] or underlined):
+                style, names, margin = "out" if not header[1] else "numpy" if underlined else "google", [], 0
+                continue
+            if field:
+                style, names, words = "sphinx", (field[1] or "").split()[-1:], field[2].strip()
+            elif style == "numpy" and not underlined:
+                names, words = [name.strip(" *") for name in words.partition(":")[0].split(",")], ""
+            elif style != "text":
+                style, names = "out", []
+        elif words and style == "google":
+            margin = margin or indent
+            entry = re.match(r"[-*\s]*(\w+)(?:\s*\(.*?\))?\s*:(?:\s+|$)(.*)", words)
+            if entry and indent <= margin:
+                names, words = [entry[1]], entry[2]
+        if style == "text":
+            text.append(line)
+        for name in names if style != "text" else ():
+            said[name] = f"{said.get(name, '')} {words}".strip()
+    return "\n".join(text).strip(), said

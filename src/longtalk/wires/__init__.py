@@ -1,0 +1,9 @@
+"""The grammars that providers speak, by name."""
+
+from collections.abc import Mapping
+
+from longtalk.wires import openai_chat
+from longtalk.wires.base import LONGTALK, Wire
+
+WIRES: Mapping[str, Wire] = {wire.name: wire for wire in (openai_chat.WIRE,)}
+NAMES = frozenset((*WIRES, LONGTALK))

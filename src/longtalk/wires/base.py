@@ -1,0 +1,207 @@
+"""What every wire has in common: the values it gives and takes, and the contract of a wire.
+
+A wire is a provider family's JSON grammar as pure functions: entries to request bytes, response bytes to an
+`Answer`, native JSON to a `View`. It never touches a socket and keeps nothing.
+
+Events and system messages inside a conversation are stored in a grammar of our own, `LONGTALK`, since each wire
+(and sometimes each model) wants them in another form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from longtalk import _json
+from longtalk.tools import Tool
+from longtalk.transcript import Entry
+
+LONGTALK = "longtalk"
+
+Finish = Literal["stop", "calls", "length", "filtered", "interrupted", "failed"]
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A tool call that a model made."""
+
+    id: str
+    name: str
+    arguments: bytes
+    """JSON, as the model wrote it: it may be anything."""
+
+
+class View(msgspec.Struct, frozen=True):
+    """A native message, for reading."""
+
+    role: str
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    call_id: str = ""
+    """Of a tool result: the call that it answers."""
+    refusal: str = ""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens, as the provider reported them. `input` includes what was read from and written to its cache."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    written: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cached + other.cached,
+            self.written + other.written,
+        )
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One answer of a model. `native` is None when it was interrupted before anything was said."""
+
+    native: bytes | None
+    view: View
+    finish: Finish
+    empty: bool = False
+    """Whether it has no content at all, which no provider takes back."""
+    usage: bytes | None = None
+    """What the provider reported, as it came."""
+
+
+class Preamble(msgspec.Struct, frozen=True):
+    """What is given fresh each turn and never stored."""
+
+    system: str | None = None
+    tools: tuple[Tool, ...] = ()
+
+    def digest(self) -> str:
+        """A short digest, to notice a change."""
+        import hashlib
+
+        parts = [(self.system or "").encode("utf-8", "surrogatepass")]
+        parts += [b"\0".join((tool.name.encode(), tool.description.encode(), tool.schema)) for tool in self.tools]
+        return hashlib.sha256(b"\0\0".join(parts)).hexdigest()[:16]
+
+
+class Quirks(msgspec.Struct, frozen=True):
+    """What a server refuses although it speaks the wire. Learnt from its errors."""
+
+    fields: tuple[str, ...] = ()
+    """Message fields that another server issued and this one does not take."""
+    ids: bool = False
+    """Call ids must be nine letters and digits."""
+    alternate: bool = False
+    """Only user and assistant in turn: no system message but the first, nothing twice in a row."""
+
+
+class Reported(ValueError):
+    """An error that the provider reports inside an answer or a stream, where a message should be."""
+
+    def __init__(self, error: bytes) -> None:
+        super().__init__("it holds an error")
+        self.error = error
+
+
+class Accumulator(Protocol):
+    """Puts the pieces of a streamed answer together."""
+
+    done: bool
+    """Whether the answer is whole."""
+
+    def feed(self, data: bytes) -> str:
+        """Take the data of one event; return the text that it adds. An error raises `Reported`."""
+        ...
+
+    def answer(self, *, interrupted: bool = False) -> Answer:
+        """The answer so far, in the provider's own form. Of an interrupted one only whole calls are kept."""
+        ...
+
+
+class Wire(Protocol):
+    """A grammar. All methods are pure; those that read raise `ValueError` for what is not of this grammar."""
+
+    name: str
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Where requests go, below the provider's base URL."""
+        ...
+
+    def headers(self, key: str | None) -> dict[str, str]: ...
+
+    def user(self, content: str | Sequence[Any]) -> bytes:
+        """The native message for what the user said: text, or parts in the provider's form."""
+        ...
+
+    def result(self, call_id: str, text: str, *, error: bool) -> bytes:
+        """The native message that answers a call."""
+        ...
+
+    def instruction(self, text: str) -> bytes:
+        """The native form of an instruction for one turn."""
+        ...
+
+    def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
+        """What to send for an entry that can't go as it is; None leaves it out."""
+        ...
+
+    def request(
+        self,
+        *,
+        model: str,
+        preamble: Preamble,
+        pieces: Sequence[bytes | memoryview],
+        options: Mapping[str, Any],
+        quirks: Quirks,
+        stream: bool,
+    ) -> bytes:
+        """The request. `pieces` are messages, or several joined by commas. Options can't replace what is set here."""
+        ...
+
+    def parse(self, body: bytes) -> Answer: ...
+
+    def accumulator(self) -> Accumulator: ...
+
+    def view(self, native: bytes) -> View: ...
+
+    def usage(self, raw: bytes) -> Usage: ...
+
+    def objection(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
+        """What this refusal teaches about the server, added to what is known; None when it teaches nothing."""
+        ...
+
+
+def event(text: str, *, source: str, at: int) -> Entry:
+    """An event as an entry: something that the app reports and nobody said."""
+    native = _json.encode({"source": source, "text": text})
+    return Entry(kind="event", role="event", wire=LONGTALK, native=native, at=at)
+
+
+def system(text: str, *, at: int) -> Entry:
+    """A system message inside the conversation."""
+    return Entry(role="system", wire=LONGTALK, native=_json.encode({"text": text}), at=at)
+
+
+def closing(wire: Wire, call_id: str, text: str, *, at: int) -> Entry:
+    """A result that nobody gave: it closes a call that would otherwise make the conversation unsendable."""
+    return Entry(role="tool", wire=wire.name, native=wire.result(call_id, text, error=True), at=at, mark="closed")
+
+
+def neutral_text(entry: Entry) -> str:
+    """How an event or a system message of ours reads.
+
+    An event is delimited and names its source and time. Its own text can't end it early or begin another one.
+    """
+    members = _json.value(entry.native)
+    if entry.kind != "event":
+        return str(members["text"])
+    import datetime as dt
+
+    when = dt.datetime.fromtimestamp(entry.at / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    source = re.sub(r'[<>&"\x00-\x1f]', " ", str(members["source"]))
+    text = re.sub(r"<(?=\s*/?\s*event\b)", "&lt;", str(members["text"]), flags=re.IGNORECASE)
+    return f'<event source="{source}" time="{when}">\n{text}\n</event>'

@@ -1,0 +1,36 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+from tests.loopback import Loopback
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("default")
+
+# Keys and addresses of the machine's owner are none of the tests' business.
+for name in list(os.environ):
+    if name.endswith(("_API_KEY", "_BASE_URL")) or name.lower().endswith("_proxy"):
+        del os.environ[name]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def loopback() -> Iterator[Loopback]:
+    with Loopback() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries in tests don't wait."""
+    monkeypatch.setattr("longtalk.loop.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("longtalk._sync.loop.FIRST_WAIT", 0.001)

@@ -1,0 +1,142 @@
+"""What must hold for any conversation: tools, events, errors and cancellation at any step, for ever.
+
+Hypothesis writes the story: what the user, the model, the tools, the network and the app do. After every step the
+state is loaded anew, and every request that was sent is checked by the validator.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longtalk import Chat, Checkpoint, LongtalkError, System, peek, tool
+from longtalk.errors import Overloaded, RequestRefused, StreamCut
+from longtalk.state import decode, encode
+from longtalk.testing import Scripted, Step, says, validate
+from longtalk.wires import NAMES
+
+words = st.text(min_size=1, max_size=30).filter(lambda text: text.strip() != "")
+
+
+@tool(idempotent=True)
+def lookup(q: str) -> str:
+    """Look something up."""
+    return q
+
+
+def fail(q: str) -> str:
+    """Always fails."""
+    raise ValueError(q)
+
+
+class Killed(BaseException):
+    """The process dies here."""
+
+
+def die() -> str:
+    """Takes the process with it."""
+    raise Killed
+
+
+call_names = st.sampled_from(["lookup", "fail", "die", "unknown"])
+arguments = st.one_of(st.fixed_dictionaries({"q": words}), st.just("{broken"), st.just({}))
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Any:
+    """An answer of a model, or trouble instead of it, or in the middle of it."""
+    calls = draw(st.lists(st.tuples(call_names, arguments), max_size=3))
+    text = draw(st.none() | words)
+    fields = draw(st.dictionaries(st.sampled_from(["reasoning_content", "odd"]), words, max_size=2))
+    finish = draw(st.sampled_from([None, "length", "content_filter"]))
+    number = draw(st.integers(0, 10**9))
+    written = [(f"call_{number}_{i}", name, args) for i, (name, args) in enumerate(calls)]
+    step = says(text, calls=written, fields=fields, finish=finish, pieces=draw(st.integers(1, 5)))
+    match draw(st.sampled_from(["fine", "fine", "fine", "refused", "busy", "cut", "error", "garbage"])):
+        case "refused":
+            return RequestRefused("no", status=400, body=b"property 'odd' is unsupported")
+        case "busy":
+            return Overloaded("busy")
+        case "cut":
+            kept = step.events[: draw(st.integers(0, len(step.events)))]
+            return Step(body=step.body[: draw(st.integers(0, len(step.body)))], events=(*kept, StreamCut("cut")))
+        case "error":
+            kept = step.events[: draw(st.integers(0, len(step.events)))]
+            return Step(body=b'{"error":{"message":"no"}}', events=(*kept, b'{"error":{"message":"no"}}'))
+        case "garbage":
+            return Step(body=b"<html>", events=(b"<html>",))
+    return step
+
+
+doings = st.one_of(
+    st.tuples(st.just("note"), words),
+    st.tuples(st.just("send"), words),
+    st.tuples(st.just("system"), words),
+    st.tuples(st.just("stream"), words),
+    st.tuples(st.just("stop"), words, st.integers(0, 30)),
+    st.tuples(st.just("crash"), words, st.integers(0, 6)),
+    st.tuples(st.just("resume"), words),
+)
+
+
+def do(chat: Chat, doing: tuple[Any, ...], state: bytes | None) -> bytes | None:
+    """One thing that an app does; the state that it holds afterwards."""
+    kind, text, *rest = doing
+    if kind == "note":
+        return chat.note(text, state=state)
+    if kind == "send":
+        return chat.send(text, state=state, system="S", instruction=text).state
+    if kind == "system":
+        return chat.send([System(text), text], state=state).state
+    if kind == "resume":
+        return chat.send(None, state=state).state
+    held = state
+    with chat.stream(text, state=state) as stream:
+        for i, event in enumerate(stream):
+            if kind == "crash" and isinstance(event, Checkpoint):
+                held = event.state
+                if rest[0] == 0:
+                    return held
+                rest[0] -= 1
+            if kind == "stop" and i == rest[0]:
+                break
+    return stream.reply.state
+
+
+@settings(max_examples=300)
+@given(st.lists(steps(), min_size=8, max_size=30), st.lists(doings, min_size=1, max_size=8))
+def test_every_request_of_every_conversation_is_valid_and_nothing_is_lost(
+    script: list[Any], story: list[tuple[Any, ...]]
+) -> None:
+    provider = Scripted(*script, *[says("enough") for _ in range(30)])
+    chat = Chat(provider, tools=[lookup, fail, die])
+    state: bytes | None = None
+    known: list[bytes] = []
+    for doing in story:
+        before = len(provider.requests)
+        try:
+            state = do(chat, doing, state)
+        except (LongtalkError, Killed) as problem:
+            state = getattr(problem, "state", state)
+        for request in provider.requests[before:]:
+            validate(request)
+        if state is not None:
+            transcript = decode(state, wires=NAMES)
+            natives = [entry.native for entry in transcript]
+            # What was said stays said: an old state's entries are the beginning of the new one's.
+            assert natives[: len(known)] == known
+            known = natives
+            assert decode(encode(transcript), wires=NAMES) == transcript
+            assert peek(state).entries == len(transcript)
+            parents = [entry.parent for entry in transcript]
+            assert parents == [None, *(entry.id for entry in transcript)][:-1]
+            ends = [stop for _, stop in transcript.exchanges()]
+            assert ends[-1:] == [len(transcript)]
+    last = Scripted(says("Good night."))
+    Chat(last, tools=[lookup]).send("the end", state=state)
+    validate(last.requests[0])
+    said = json.loads(last.requests[0])["messages"]
+    assert said[-1] == {"role": "user", "content": "the end"}
