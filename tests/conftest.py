@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
 from tests.loopback import Loopback
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from tests.loopback import Answer, Loopback, sse
 
 from longtalk import AsyncChat, Text
 from longtalk.errors import (
@@ -21,6 +20,7 @@ from longtalk.errors import (
     Unreachable,
 )
 from longtalk.testing import says, validate
+from tests.loopback import Answer, Loopback, sse
 
 pytestmark = pytest.mark.anyio
 

@@ -14,10 +14,17 @@ from typing import Any, NoReturn
 import msgspec
 
 _DEEP = "nested too deeply"
+
+
+class _Unread(msgspec.Struct):
+    """An object of which nothing is kept."""
+
+
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _string = msgspec.json.Decoder(str)
 _any = msgspec.json.Decoder()
+_unread = msgspec.json.Decoder(_Unread)
 _encode = msgspec.json.Encoder().encode
 
 # An escaped backslash and a whole pair are passed over, so that what is left is a surrogate on its own.
@@ -55,12 +62,22 @@ def lengths(data: bytes | memoryview) -> list[int]:
     try:
         return list(map(len, _array.decode(data)))
     except (ValueError, RecursionError) as problem:
-        # U+FFFD takes as many bytes in its escaped form as the half pair that it stands for.
-        masked = _LONE.sub(lambda m: b"\\ufffd" if m[1] else m[0], bytes(data))
-        if masked == data:
-            _refuse(problem)
+        masked = _blot(data, problem)
     try:
         return list(map(len, _array.decode(masked)))
+    except (ValueError, RecursionError) as problem:
+        _refuse(problem)
+
+
+def prove(data: bytes | memoryview) -> None:
+    """Raise `ValueError` unless this is a JSON object. Takes no memory."""
+    try:
+        _unread.decode(data)
+        return
+    except (ValueError, RecursionError) as problem:
+        masked = _blot(data, problem)
+    try:
+        _unread.decode(masked)
     except (ValueError, RecursionError) as problem:
         _refuse(problem)
 
@@ -88,18 +105,34 @@ def value(data: bytes) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Python objects as JSON. A lone surrogate in a text becomes its escape, which every parser here can read."""
+    """Python objects as JSON. A lone surrogate in a text becomes U+FFFD: servers refuse its escape, now and for ever."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
         import json
 
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+        # What JSON has no number for (NaN) is null, as above.
+        plain = json.loads(json.dumps(msgspec.to_builtins(value)), parse_constant=lambda _: None)
+        return whole(json.dumps(plain, separators=(",", ":")).encode())
 
 
 def build(members: dict[str, bytes]) -> bytes:
     """An object from the bytes of its members: the way back from `fields`."""
-    return b"{" + b",".join([encode(key) + b":" + member for key, member in members.items()]) + b"}"
+    return b"{" + b",".join([_key(key) + b":" + member for key, member in members.items()]) + b"}"
+
+
+def whole(data: bytes) -> bytes:
+    """The same with U+FFFD for each lone surrogate."""
+    return _LONE.sub(lambda m: b"\\ufffd" if m[1] else m[0], data)
+
+
+def _key(key: str) -> bytes:
+    try:
+        return _encode(key)
+    except UnicodeEncodeError:
+        import json
+
+        return json.dumps(key).encode()
 
 
 def _mask(data: bytes, problem: Exception) -> tuple[bytes, bytes]:
@@ -112,6 +145,18 @@ def _mask(data: bytes, problem: Exception) -> tuple[bytes, bytes]:
     return masked, mark
 
 
+def _blot(data: bytes | memoryview, problem: Exception) -> bytearray:
+    """With U+FFFD for each lone surrogate, which takes as many bytes in its escaped form."""
+    masked, found = bytearray(data), False
+    for match in _LONE.finditer(data):
+        if match[1]:
+            masked[match.start() : match.end()] = b"\\ufffd"
+            found = True
+    if not found:
+        _refuse(problem)
+    return masked
+
+
 def _unmask(data: bytes, mark: bytes) -> bytes:
     return re.sub(mark + rb"(....)", rb"\\u\1", data) if mark in data else data
 
@@ -121,8 +166,7 @@ def _unmask_key(key: str, mark: bytes) -> str:
 
 
 def _readable(data: bytes) -> bytes:
-    data = data.decode("utf-8", "replace").encode()
-    return _LONE.sub(lambda m: b"\\ufffd" if m[1] else m[0], data)
+    return whole(data.decode("utf-8", "replace").encode())
 
 
 def _refuse(problem: Exception) -> NoReturn:

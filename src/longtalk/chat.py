@@ -146,6 +146,9 @@ class AsyncChat:
             transcript = Transcript()
             text = f"The conversation starts over. {problem} The original bytes are in this notice's `data`."
             notices.append(Notice("bad_state", text, problem.state))
+        if len(transcript.pack.array) > 0.8 * self._max_state:
+            text = f"The conversation fills most of the {self._max_state} bytes that are read back: raise `max_state`."
+            notices.append(Notice("state_size", text))
         preamble = Preamble(system=system, tools=tuple(toolbox))
         digest = preamble.digest()
         if transcript.turns and transcript.turns[-1].preamble not in ("", digest):
@@ -164,7 +167,7 @@ class AsyncChat:
             preamble=preamble,
             policy=self._policy,
             instruction=instruction,
-            options={**self._options, **_options(options)},
+            options={**self.provider.defaults, **self._options, **_options(options)},
             max_rounds=max_rounds,
             encode=self._encode,
         )
@@ -239,6 +242,6 @@ def _one_of(name: str, value: object, *allowed: str) -> None:
 
 
 def _options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    if options is not None and not isinstance(options, Mapping):
-        raise InputError(f"`options` is a mapping of names to values, not {type(options).__name__}.")
+    if options is not None and not (isinstance(options, Mapping) and all(isinstance(key, str) for key in options)):
+        raise InputError(f"`options` is a mapping of names to values, not {options!r}.")
     return dict(options or {})

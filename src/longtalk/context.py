@@ -63,7 +63,10 @@ def _manifest(transcript: Transcript, first: int, left_out: list[Entry]) -> tupl
             if transcript[i].id in missing:
                 if start < i:
                     runs.append(Run(start, i - 1, "sent", "kept"))
-                runs.append(Run(i, i, "left_out", "empty answer"))
+                if runs and runs[-1].last == i - 1 and runs[-1].reason == "empty answer":
+                    runs[-1] = msgspec.structs.replace(runs[-1], last=i)
+                else:
+                    runs.append(Run(i, i, "left_out", "empty answer"))
                 start = i + 1
     if start < len(transcript):
         runs.append(Run(start, len(transcript) - 1, "sent", "kept"))

@@ -14,11 +14,19 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Literal
+from operator import itemgetter
+from typing import Annotated, Literal
 
 import msgspec
 
 from longtalk import _json
+
+MAX_ENTRIES = 1_000_000
+OWN = "longtalk"
+"""The grammar of events and of system messages inside a conversation, which each wire renders in its own way."""
+
+# More than this is proved entry by entry: it takes longer and no memory.
+_AT_ONCE = 4 * 1024 * 1024
 
 Kind = Literal["message", "event"]
 
@@ -44,33 +52,38 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Index(msgspec.Struct, frozen=True, array_like=True):
-    """What a pack knows of its entries, column by column."""
+    """What a pack knows of its entries, column by column. Numbers are little-endian."""
 
     parent: str | None = None
     """The parent of the first entry."""
-    runs: tuple[tuple[str, int, int], ...] = ()
-    """Neighbours of one turn: its id, the number of the first, how many."""
-    shapes: tuple[tuple[Kind, str, str], ...] = ()
+    turns: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
+    """Neighbours of one turn: its id …"""
+    firsts: bytes = b""
+    """… the number of the first of them, in 32 bits …"""
+    counts: bytes = b""
+    """… and how many they are, in 32 bits."""
+    shapes: Annotated[tuple[tuple[Kind, str, str], ...], msgspec.Meta(max_length=128)] = ()
     """The combinations of kind, role and wire that occur …"""
     shape: bytes = b""
     """… and which of them each entry has, a byte each."""
-    lengths: bytes = b""
-    """Bytes of JSON, as 32-bit numbers, little-endian."""
+    sizes: bytes = b""
+    """Bytes of JSON and of the comma or bracket behind it, in 32 bits."""
     times: bytes = b""
-    """`Entry.at`, as 64-bit numbers, little-endian."""
-    marks: dict[int, str] = {}
+    """`Entry.at`, in 64 bits."""
+    marks: Annotated[dict[int, str], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
 
 
 class Pack:
     """Entries at rest. `array` is a JSON array of the natives, `crc` its checksum without the closing bracket."""
 
-    __slots__ = ("_lengths", "_run_ends", "_starts", "array", "crc", "index")
+    __slots__ = ("_ends", "_starts", "array", "crc", "index")
 
     def __init__(self, index: Index, array: bytes | memoryview, crc: int) -> None:
         self.index = index
         self.array = array
         self.crc = crc
         self._starts: list[int] | None = None
+        self._ends: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.index.shape)
@@ -78,36 +91,66 @@ class Pack:
     def check(self, wires: frozenset[str]) -> None:
         """Raise `ValueError` unless index and array fit together; `LookupError` for a wire that is not in `wires`."""
         index, size = self.index, len(self)
-        lengths = _column("I", index.lengths)
-        if not size == len(lengths) == sum(count for _, _, count in index.runs) == len(_column("q", index.times)):
+        counts, sizes = column("I", index.counts), column("I", index.sizes)
+        if (
+            not size == len(sizes) == sum(counts) == len(index.times) / 8
+            or not len(index.turns) == len(counts) == len(index.firsts) / 4
+        ):
             raise ValueError("the columns of its index differ in length")
-        if any(count < 1 or first < 0 for _, first, count in index.runs) or any(i >= size for i in index.marks):
+        if 0 in counts or not all(0 <= i < size for i in index.marks):
             raise ValueError("its index is out of range")
+        # 47 bits of milliseconds last until the year 6429: whoever makes a date of one can rely on it.
+        if not index.times[6::8].count(0) == index.times[7::8].count(0) == size or not index.times[5::8].isascii():
+            raise ValueError("a time is out of range")
         if size and max(index.shape) >= len(index.shapes):
             raise ValueError("its index names a shape that it does not hold")
         for _, _, wire in index.shapes:
             if wire not in wires:
                 raise LookupError(wire)
-        if _json.lengths(self.array) != lengths.tolist() or len(self.array) != sum(lengths) + max(size, 1) + 1:
+        if len(self.array) != (1 + sum(sizes) if size else 2) or (size and not sizes[-1]):
             raise ValueError("its entries are not where its index says")
-        if bytes(map(self.array.__getitem__, self._offsets())).count(b"{") != size:
+        self._prove(sizes.tolist())
+        for i in self._of(lambda wire: wire == OWN, 0, size):
+            entry = self.entry(i)
+            members = _json.value(entry.native)
+            if not isinstance(members.get("text"), str) or (entry.kind == "event" and "source" not in members):
+                raise ValueError("an event or a system message has no text")
+
+    def _prove(self, sizes: list[int]) -> None:
+        """Raise `ValueError` unless each entry is one JSON object, in its place, and nothing else is there."""
+        data, starts = self.array, self._offsets()
+        if len(self) and bytes(itemgetter(0, *starts[:-1])(data)) != b"[" + b"{" * len(self):
             raise ValueError("an entry is not a JSON object")
+        if len(data) <= _AT_ONCE:
+            fits = [length + 1 for length in _json.lengths(data)] == sizes
+        else:
+            borders = b"".join(data[start - 2 : start] for start in starts[1:])
+            fits = borders == b"}," * (len(self) - 1) + b"}]"
+            for i in range(len(self)):
+                _json.prove(self._natives(i, i + 1))
+        if not fits:
+            raise ValueError("its entries are not where its index says")
 
     def _offsets(self) -> list[int]:
+        """Where each entry begins in the array, and where one more would."""
         if self._starts is None:
-            self._lengths = _column("I", self.index.lengths)
-            self._run_ends = list(accumulate(count for _, _, count in self.index.runs))
-            # One byte of bracket before the first, one of comma after each.
-            self._starts = list(accumulate((n + 1 for n in self._lengths[:-1]), initial=1)) if len(self) else []
+            self._starts = list(accumulate(column("I", self.index.sizes), initial=1))
         return self._starts
 
+    def _natives(self, start: int, stop: int) -> memoryview:
+        """The JSON of neighbours, with the commas between them."""
+        starts = self._offsets()
+        return memoryview(self.array)[starts[start] : starts[stop] - 1]
+
     def _id(self, i: int) -> tuple[str, str]:
-        run = bisect_right(self._run_ends, i)
-        turn, first, count = self.index.runs[run]
-        return turn, f"{turn}-{first + i - (self._run_ends[run] - count)}"
+        if self._ends is None:
+            self._ends = list(accumulate(column("I", self.index.counts)))
+        run = bisect_right(self._ends, i)
+        turn, first = self.index.turns[run], int.from_bytes(self.index.firsts[4 * run : 4 * run + 4], "little")
+        return turn, f"{turn}-{first + i - (self._ends[run - 1] if run else 0)}"
 
     def entry(self, i: int) -> Entry:
-        start = self._offsets()[i]
+        native = bytes(self._natives(i, i + 1))
         index = self.index
         kind, role, wire = index.shapes[index.shape[i]]
         turn, id = self._id(i)  # noqa: A001
@@ -118,8 +161,8 @@ class Pack:
             kind=kind,
             role=role,
             wire=wire,
-            native=bytes(self.array[start : start + self._lengths[i]]),
-            at=int.from_bytes(index.times[8 * i : 8 * i + 8], "little", signed=True),
+            native=native,
+            at=int.from_bytes(index.times[8 * i : 8 * i + 8], "little"),
             mark=index.marks.get(i, ""),
         )
 
@@ -127,7 +170,7 @@ class Pack:
         """Neighbours of one turn: its id, their number, and whether they are all events."""
         index, start = self.index, 0
         events = bytes(i for i, (kind, _, _) in enumerate(index.shapes) if kind == "event")
-        for turn, _, count in index.runs:
+        for turn, count in zip(index.turns, column("I", index.counts), strict=True):
             yield turn, count, not index.shape[start : start + count].strip(events)
             start += count
 
@@ -135,19 +178,12 @@ class Pack:
         self, start: int, stop: int, wire: str, render: Callable[[Entry], bytes | None]
     ) -> list[bytes | memoryview]:
         """See `Transcript.splice`: long runs of this wire's entries are one slice of the array."""
-        if start >= stop:
-            return []
-        starts, view = self._offsets(), memoryview(self.array)
-        index = self.index
-        special = {i for i in index.marks if start <= i < stop}
-        foreign = bytes(i for i, shape in enumerate(index.shapes) if shape[2] != wire)
-        if foreign:
-            found = re.finditer(b"[" + re.escape(foreign) + b"]", index.shape[start:stop])
-            special.update(start + match.start() for match in found)
+        special = {i for i in self.index.marks if start <= i < stop}
+        special.update(self._of(lambda other: other != wire, start, stop))
         pieces: list[bytes | memoryview] = []
         for i in (*sorted(special), stop):
             if start < i:
-                pieces.append(view[starts[start] : starts[i - 1] + self._lengths[i - 1]])
+                pieces.append(self._natives(start, i))
             if i < stop:
                 piece = render(self.entry(i))
                 if piece is not None:
@@ -155,20 +191,29 @@ class Pack:
             start = i + 1
         return pieces
 
-    def extend(self, entries: Sequence[Entry]) -> Pack:
-        """This pack and more entries behind it."""
+    def _of(self, wanted: Callable[[str], bool], start: int, stop: int) -> Iterator[int]:
+        """Which of the entries start … stop have a wire that is wanted."""
+        codes = bytes(code for code, (_, _, wire) in enumerate(self.index.shapes) if wanted(wire))
+        if codes:
+            for match in re.finditer(b"[%s]" % re.escape(codes), self.index.shape[start:stop]):
+                yield start + match.start()
+
+    def grow(self, entries: Sequence[Entry]) -> tuple[Index, bytes, int]:
+        """This pack with more entries behind it: its index, what is in the place of the last bracket, its checksum."""
         if not entries:
-            return self
+            return self.index, b"]", self.crc
         index, size = self.index, len(self)
-        runs, shapes = list(index.runs), list(index.shapes)
+        turns, firsts, counts = list(index.turns), column("I", index.firsts), column("I", index.counts)
+        shapes, shape, marks = list(index.shapes), bytearray(index.shape), dict(index.marks)
         codes = {shape: code for code, shape in enumerate(shapes)}
-        shape, marks = bytearray(index.shape), dict(index.marks)
         for i, entry in enumerate(entries, size):
             number = int(entry.id[len(entry.turn) + 1 :])
-            if runs and runs[-1][0] == entry.turn and runs[-1][1] + runs[-1][2] == number:
-                runs[-1] = (entry.turn, runs[-1][1], runs[-1][2] + 1)
+            if turns and turns[-1] == entry.turn and firsts[-1] + counts[-1] == number:
+                counts[-1] += 1
             else:
-                runs.append((entry.turn, number, 1))
+                turns.append(entry.turn)
+                firsts.append(number)
+                counts.append(1)
             key = (entry.kind, entry.role, entry.wire)
             if key not in codes:
                 codes[key] = len(shapes)
@@ -178,19 +223,18 @@ class Pack:
                 marks[i] = entry.mark
         natives = [entry.native for entry in entries]
         more = (b"," if size else b"") + b",".join(natives)
-        return Pack(
-            Index(
-                parent=index.parent if size else entries[0].parent,
-                runs=tuple(runs),
-                shapes=tuple(shapes),
-                shape=bytes(shape),
-                lengths=index.lengths + _bytes("I", map(len, natives)),
-                times=index.times + _bytes("q", (entry.at for entry in entries)),
-                marks=marks,
-            ),
-            b"".join((memoryview(self.array)[:-1], more, b"]")),
-            zlib.crc32(more, self.crc),
+        grown = Index(
+            parent=index.parent if size else entries[0].parent,
+            turns=tuple(turns),
+            firsts=packed(firsts),
+            counts=packed(counts),
+            shapes=tuple(shapes),
+            shape=bytes(shape),
+            sizes=index.sizes + packed(array("I", [len(native) + 1 for native in natives])),
+            times=index.times + packed(array("q", [entry.at for entry in entries])),
+            marks=marks,
         )
+        return grown, more + b"]", zlib.crc32(more, self.crc)
 
 
 def checksum(data: bytes | memoryview) -> int:
@@ -201,16 +245,17 @@ def checksum(data: bytes | memoryview) -> int:
 EMPTY = Pack(Index(), b"[]", checksum(b"[]"))
 
 
-def _column(code: str, data: bytes) -> array[int]:
-    column = array(code)
-    column.frombytes(data)
+def column(code: str, data: bytes) -> array[int]:
+    """Numbers from the bytes of a column."""
+    numbers = array(code)
+    numbers.frombytes(data)
     if sys.byteorder == "big":
-        column.byteswap()
-    return column
+        numbers.byteswap()
+    return numbers
 
 
-def _bytes(code: str, numbers: Iterator[int]) -> bytes:
-    column = array(code, numbers)
+def packed(numbers: array[int]) -> bytes:
+    """Numbers as the bytes of a column."""
     if sys.byteorder == "big":
-        column.byteswap()
-    return column.tobytes()
+        numbers.byteswap()
+    return numbers.tobytes()

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from longtalk.errors import BadState
-from longtalk.pack import Index, Pack, checksum
-from longtalk.transcript import Record, Transcript, Turn
+from longtalk.pack import MAX_ENTRIES, Index, Pack, checksum
+from longtalk.transcript import Record, Transcript, TurnIndex, Turns
 
 VERSION = 2
 MAX_BYTES = 64 * 1024 * 1024
-MAX_ENTRIES = 1_000_000
 MAX_RATIO = 1_000
 COMPRESS_OVER = 64 * 1024
 
@@ -54,8 +53,8 @@ class Peek(msgspec.Struct, frozen=True):
 
 class _Body(msgspec.Struct, frozen=True, array_like=True):
     index: Index
-    turns: tuple[Turn, ...]
-    records: tuple[Record, ...]
+    turns: TurnIndex
+    records: Annotated[tuple[Record, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
 
 
 _encode_body = msgspec.msgpack.Encoder().encode
@@ -64,11 +63,10 @@ _decode_body = msgspec.msgpack.Decoder(_Body).decode
 
 def encode(transcript: Transcript, *, compress_over: int = COMPRESS_OVER) -> bytes:
     """The state that holds this transcript."""
-    pack = transcript.packed()
-    index = _encode_body(_Body(pack.index, transcript.turns, transcript.records))
-    raw = len(index) + len(pack.array)
-    stored: tuple[bytes | memoryview, ...] = (index, pack.array)
-    flags = 0
+    grown, tail, crc = transcript.pack.grow(transcript.fresh)
+    index = _encode_body(_Body(grown, transcript.turns.packed(), transcript.records))
+    stored: tuple[bytes | memoryview, ...] = (index, memoryview(transcript.pack.array)[:-1], tail)
+    raw, flags = sum(map(len, stored)), 0
     if raw > compress_over:
         squeezed = _compress(b"".join(stored))
         # What shrinks more than a reader accepts (a bomb would) is kept plain.
@@ -83,32 +81,25 @@ def encode(transcript: Transcript, *, compress_over: int = COMPRESS_OVER) -> byt
         transcript.updated,
         sum(map(len, stored)),
         len(index),
-        len(pack.array),
-        len(pack),
+        raw - len(index),
+        len(transcript),
         zlib.crc32(index),
-        pack.crc,
+        crc,
     )
     return b"".join((prefix, _CHECK.pack(zlib.crc32(prefix)), *stored))
 
 
 def decode(state: bytes, *, wires: frozenset[str], max_bytes: int = MAX_BYTES) -> Transcript:
     """The transcript that this state holds. `wires` are the names that an entry's wire may have."""
-    if not isinstance(state, bytes | bytearray | memoryview):
-        raise BadState(
-            f"A state is bytes, as `reply.state` gave them, not {type(state).__name__}: "
-            "store them as they are (a binary column, or base64 in a text one).",
-            reason="type",
-            state=state,
-        )
-    state = bytes(state)
-    version = _version(state)
+    state = _plain(state)
     if len(state) > max_bytes:
         raise _bad(state, "too_large", f"it has {len(state)} bytes, the limit is {max_bytes}: raise `max_state`")
-    return READERS[version](state, wires, max_bytes)
+    return READERS[_version(state)](state, wires, max_bytes)
 
 
 def peek(state: bytes) -> Peek:
     """Version, revision, times and sizes of a state, without reading its content."""
+    state = _plain(state)
     if _version(state) < VERSION:
         return Peek(version=1, revision=0, created=0, updated=0, entries=0, size=len(state), content=len(state))
     _, _, revision, created, updated, _, index, array, entries, _, _ = _prefix(state)
@@ -120,6 +111,17 @@ def peek(state: bytes) -> Peek:
         entries=entries,
         size=len(state),
         content=index + array,
+    )
+
+
+def _plain(state: bytes) -> bytes:
+    if isinstance(state, bytes | bytearray | memoryview):
+        return bytes(state)
+    raise BadState(
+        f"A state is bytes, as `reply.state` gave them, not {type(state).__name__}: "
+        "store them as they are (a binary column, or base64 in a text one).",
+        reason="type",
+        state=state,
     )
 
 
@@ -161,8 +163,10 @@ def _read(state: bytes, wires: frozenset[str], max_bytes: int) -> Transcript:
     if len(state) - _START != stored:
         reason = "truncated" if len(state) - _START < stored else "corrupt"
         raise _bad(state, reason, f"it should have {stored} bytes of content and has {len(state) - _START}")
-    if raw > max_bytes or entries > MAX_ENTRIES:
+    if raw > max_bytes:
         raise _bad(state, "too_large", f"it unpacks to {raw} bytes, the limit is {max_bytes}: raise `max_state`")
+    if entries > MAX_ENTRIES:
+        raise _bad(state, "too_large", f"it has {entries} entries, the limit is {MAX_ENTRIES}")
     if (raw > MAX_RATIO * max(stored, 1) and flags) or (raw != stored and not flags):
         raise _bad(state, "corrupt", "its sizes can't be true")
     try:
@@ -174,13 +178,16 @@ def _read(state: bytes, wires: frozenset[str], max_bytes: int) -> Transcript:
         if len(pack) != entries:
             raise ValueError("it does not hold as many entries as it says")
         pack.check(wires)
+        read.turns.check()
     except LookupError as problem:
         raise _bad(state, "unknown_wire", f"it holds entries of the wire {problem.args[0]!r}") from None
-    except (ValueError, OverflowError) as problem:
+    except RecursionError:
+        raise _bad(state, "corrupt", "its index is nested too deeply") from None
+    except ValueError as problem:
         raise _bad(state, "corrupt", str(problem)) from None
     return Transcript(
         pack=pack,
-        turns=read.turns,
+        turns=Turns(read.turns),
         records=read.records,
         revision=revision,
         created=created,
@@ -195,6 +202,8 @@ def _read_v1(state: bytes, wires: frozenset[str], max_bytes: int) -> Transcript:
         return read(state)
     except LookupError as problem:
         raise _bad(state, "unknown_wire", f"its provider is {problem.args[0]!r}") from None
+    except OverflowError as problem:
+        raise _bad(state, "too_large", str(problem)) from None
     except ValueError as problem:
         raise _bad(state, "corrupt", str(problem)) from None
 

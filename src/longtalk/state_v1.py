@@ -7,10 +7,11 @@ the call is closed, the result is kept as an event.
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Sequence
 
 from longtalk import _json
-from longtalk.transcript import Entry, Record, Transcript, Turn, chain
+from longtalk.pack import MAX_ENTRIES
+from longtalk.transcript import Entry, Record, Transcript, Turn, Turns, chain
 from longtalk.wires import openai_chat
 from longtalk.wires.base import closing, event
 
@@ -20,45 +21,68 @@ _ROLES = {"system", "developer", "user", "assistant", "tool"}
 def version_of(state: bytes) -> int:
     """The version that a JSON state says it has; 0 when it says none."""
     try:
-        version = _json.value(_json.fields(state).get("version", b"0"))
+        envelope = _json.fields(state)
     except ValueError:
         return 1  # it begins like version 1: reading it says what is wrong
+    try:
+        version = _json.value(envelope.get("version", b"0"))
+    except ValueError:
+        return 0
     return version if type(version) is int and version >= 0 else 0
 
 
 def read(state: bytes) -> Transcript:
-    """Raises `ValueError` for what is not such a state, `LookupError` for another provider."""
+    """Raises `ValueError` for what is not such a state, `OverflowError` for too long a one, `LookupError` for another
+    provider."""
     envelope = _json.fields(state)
     provider = _json.text(envelope.get("provider", b'"openai"'))
     if provider != "openai":
         raise LookupError(provider)
-    transcript = Transcript(revision=1)
+    messages = envelope.pop("messages", b"null")
+    natives = [] if messages == b"null" else _json.items(messages)  # how Go writes an empty list
+    if len(natives) > MAX_ENTRIES:
+        raise OverflowError(f"it has {len(natives)} messages, the limit is {MAX_ENTRIES}")
+    entries: list[Entry] = []
+    turns: list[Turn] = []
+    for number, members in enumerate(_turns(natives)):
+        # Named by position, so that reading a state twice gives the same ids.
+        turn = Turn(id=f"v1x{number}", status="complete", model="openai", started=0)
+        entries += chain(entries[-1].id if entries else None, turn.id, 0, members)
+        turns.append(turn)
+    origin = Record(kind="origin", entry=entries[-1].id if entries else "", at=0, data=_json.build(envelope))
+    return Transcript(fresh=tuple(entries), turns=Turns(fresh=tuple(turns)), records=(origin,), revision=1)
+
+
+def _turns(natives: Sequence[bytes]) -> list[list[Entry]]:
+    """The messages by turn, in an order that every provider accepts."""
+    wire = openai_chat.WIRE
     turns: list[list[Entry]] = []
     pending: list[str] = []
-    wire = openai_chat.WIRE
-    for native in _json.items(envelope.pop("messages", b"[]")):
+    orphans: list[Entry] = []
+
+    def settle() -> None:
+        """Close the calls that are open. Events can't stand between a call and its results, so they follow here."""
+        if turns:
+            turns[-1] += [closing(wire, call, "Outcome unknown: no result was kept.", at=0) for call in pending]
+            turns[-1] += orphans
+        pending.clear()
+        orphans.clear()
+
+    for native in natives:
         seen = wire.view(native)
         if seen.role not in _ROLES:
             raise ValueError(f"a message has the role {seen.role!r}")
-        if seen.role != "tool" and pending:
-            turns[-1] += [closing(wire, call, "Outcome unknown: no result was kept.", at=0) for call in pending]
-            pending = []
+        if seen.role != "tool" or not pending:
+            settle()
         if seen.role == "user" or not turns:
             turns.append([])
         if seen.role == "tool" and seen.call_id not in pending:
-            turns[-1].append(event(f"A tool result without its call: {seen.text}", source="import", at=0))
+            orphans.append(event(f"A tool result without its call: {seen.text}", source="import", at=0))
             continue
         if seen.role == "tool":
             pending.remove(seen.call_id)
         pending += [call.id for call in seen.calls]
-        turns[-1].append(Entry(role=seen.role, wire=wire.name, native=native, at=0))
-    if pending:
-        turns[-1] += [closing(wire, call, "Outcome unknown: no result was kept.", at=0) for call in pending]
-    for number, entries in enumerate(turns):
-        # Named by position, so that reading a state twice gives the same ids.
-        turn = f"v1x{number}"
-        transcript = transcript.add(
-            chain(transcript.head, turn, 0, entries), turn=Turn(id=turn, status="complete", model="openai", started=0)
-        )
-    origin = Record(kind="origin", entry=transcript.head or "", at=0, data=_json.build(envelope))
-    return msgspec.structs.replace(transcript, records=(origin,))
+        empty = seen.role == "assistant" and openai_chat.finished(native, None, None).empty
+        turns[-1].append(Entry(role=seen.role, wire=wire.name, native=native, at=0, mark="empty" if empty else ""))
+    settle()
+    return turns

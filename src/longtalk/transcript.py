@@ -3,22 +3,23 @@
 An `Entry` is one message or event, its `native` the exact JSON bytes of its wire. A `Turn` says how an exchange
 was made: status, model, usage. A `Record` holds something derived (a summary, what a server refuses …) and is
 attached to the entry up to which it holds. A `Transcript` is the three together, as one immutable value:
-adding gives a new one. Entries that were read from a state stay packed until somebody looks at them
-(`pack.py`), so that carrying a long conversation along costs little more than copying its bytes.
+adding gives a new one. Entries and turns that were read from a state stay packed until somebody looks at them
+(`pack.py`, `Turns`), so that carrying a long conversation along costs little more than copying its bytes.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Literal, overload
 
 import msgspec
 
-from longtalk.pack import EMPTY, Entry, Pack
+from longtalk.pack import EMPTY, MAX_ENTRIES, Entry, Pack, column, packed
 
-__all__ = ["Entry", "Record", "Transcript", "Turn", "TurnStatus", "new_id", "now"]
+__all__ = ["Entry", "Record", "Transcript", "Turn", "TurnStatus", "Turns", "new_id", "now"]
 
 TurnStatus = Literal["running", "complete", "interrupted", "failed"]
 
@@ -41,6 +42,109 @@ class Turn(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error: str = ""
 
 
+class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
+    """Turns at rest, column by column. Numbers are little-endian."""
+
+    ids: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
+    shapes: Annotated[tuple[tuple[TurnStatus, str, str, str, str], ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
+    """The combinations of status, model, finish, preamble and error that occur …"""
+    shape: bytes = b""
+    """… and which of them each turn has, in 32 bits."""
+    started: bytes = b""
+    """In 64 bits."""
+    ended: bytes = b""
+    """In 64 bits."""
+    reports: tuple[bytes, ...] = ()
+    """`Turn.usage` of all turns …"""
+    counts: bytes = b""
+    """… and how many of these each turn has, in 32 bits."""
+
+    def check(self) -> None:
+        """Raise `ValueError` unless the columns fit together."""
+        shape, counts = column("I", self.shape), column("I", self.counts)
+        size = len(self.ids)
+        if not size == len(shape) == len(counts) == len(self.started) / 8 == len(self.ended) / 8:
+            raise ValueError("the columns of its turns differ in length")
+        if sum(counts) != len(self.reports) or max(shape, default=-1) >= len(self.shapes):
+            raise ValueError("its turns name what it does not hold")
+
+    def turn(self, i: int) -> Turn:
+        status, model, finish, preamble, error = self.shapes[column("I", self.shape[4 * i : 4 * i + 4])[0]]
+        counts = column("I", self.counts[: 4 * i + 4])
+        end = sum(counts)
+        return Turn(
+            id=self.ids[i],
+            status=status,
+            model=model,
+            started=column("q", self.started[8 * i : 8 * i + 8])[0],
+            ended=column("q", self.ended[8 * i : 8 * i + 8])[0],
+            finish=finish,
+            usage=self.reports[end - counts[-1] : end],
+            preamble=preamble,
+            error=error,
+        )
+
+    def grow(self, size: int, turns: Sequence[Turn]) -> TurnIndex:
+        """The first `size` turns, and more behind them."""
+        if size == len(self.ids) and not turns:
+            return self
+        codes = {shape: code for code, shape in enumerate(self.shapes)}
+        shapes = [(turn.status, turn.model, turn.finish, turn.preamble, _writable(turn.error)) for turn in turns]
+        shape = array("I", [codes.setdefault(key, len(codes)) for key in shapes])
+        held = self.reports[: sum(column("I", self.counts[: 4 * size]))]
+        return TurnIndex(
+            ids=(*self.ids[:size], *[turn.id for turn in turns]),
+            shapes=tuple(codes),
+            shape=self.shape[: 4 * size] + packed(shape),
+            started=self.started[: 8 * size] + packed(array("q", [turn.started for turn in turns])),
+            ended=self.ended[: 8 * size] + packed(array("q", [turn.ended for turn in turns])),
+            reports=(*held, *[report for turn in turns for report in turn.usage]),
+            counts=self.counts[: 4 * size] + packed(array("I", [len(turn.usage) for turn in turns])),
+        )
+
+
+class Turns(Sequence[Turn]):
+    """The turns of a transcript. Those from a state are built when somebody asks for them."""
+
+    __slots__ = ("_fresh", "_index", "_kept")
+
+    def __init__(self, index: TurnIndex = TurnIndex(), fresh: tuple[Turn, ...] = (), *, kept: int = -1) -> None:  # noqa: B008
+        self._index = index
+        self._kept = len(index.ids) if kept < 0 else kept
+        self._fresh = fresh
+
+    def __len__(self) -> int:
+        return self._kept + len(self._fresh)
+
+    @overload
+    def __getitem__(self, i: int) -> Turn: ...
+    @overload
+    def __getitem__(self, i: slice) -> tuple[Turn, ...]: ...
+    def __getitem__(self, i: int | slice) -> Turn | tuple[Turn, ...]:
+        if isinstance(i, slice):
+            return tuple(self[j] for j in range(*i.indices(len(self))))
+        i = i + len(self) if i < 0 else i
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        return self._index.turn(i) if i < self._kept else self._fresh[i - self._kept]
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, Turns) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def add(self, turn: Turn) -> Turns:
+        """These turns with one more, or with the last one replaced by its next version."""
+        kept, fresh = self._kept, self._fresh
+        if len(self) and self[-1].id == turn.id:
+            kept, fresh = (kept, fresh[:-1]) if fresh else (kept - 1, fresh)
+        return Turns(self._index, (*fresh, turn), kept=kept)
+
+    def packed(self) -> TurnIndex:
+        """All turns at rest."""
+        return self._index.grow(self._kept, self._fresh)
+
+
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Something derived from the transcript, attached to the entry up to which it holds."""
 
@@ -58,7 +162,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     """What a state held."""
     fresh: tuple[Entry, ...] = ()
     """What was added since."""
-    turns: tuple[Turn, ...] = ()
+    turns: Turns = Turns()
     records: tuple[Record, ...] = ()
     revision: int = 0
     """Counts the states that were made of this conversation."""
@@ -83,6 +187,10 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
             return NotImplemented
         return self._key() == other._key() and list(self) == list(other)
 
+    def __ne__(self, other: object) -> bool:
+        # A struct brings one of its own, which would compare identities.
+        return not self == other
+
     __hash__ = None  # type: ignore[assignment]
 
     def _key(self) -> tuple[object, ...]:
@@ -95,10 +203,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
 
     def add(self, entries: Iterable[Entry] = (), *, turn: Turn | None = None) -> Transcript:
         """This transcript with entries at its end and a turn begun, or replaced by its next version."""
-        turns = self.turns
-        if turn is not None:
-            turns = turns[:-1] if turns and turns[-1].id == turn.id else turns
-            turns = (*turns, turn)
+        turns = self.turns if turn is None else self.turns.add(turn)
         return msgspec.structs.replace(self, fresh=(*self.fresh, *entries), turns=turns)
 
     def record(self, kind: str, data: bytes) -> Transcript:
@@ -152,10 +257,6 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
                 pieces.append(piece)
         return pieces
 
-    def packed(self) -> Pack:
-        """All entries at rest."""
-        return self.pack.extend(self.fresh)
-
 
 def chain(parent: str | None, turn: str, first: int, entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Entries as consecutive ones of a turn: numbered, each the parent of the next."""
@@ -164,6 +265,11 @@ def chain(parent: str | None, turn: str, first: int, entries: Sequence[Entry]) -
         linked.append(msgspec.structs.replace(entry, id=f"{turn}-{number}", parent=parent, turn=turn))
         parent = linked[-1].id
     return tuple(linked)
+
+
+def _writable(text: str) -> str:
+    """An error may quote what is not Unicode, such as the name of a file."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def new_id() -> str:

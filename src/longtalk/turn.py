@@ -192,13 +192,20 @@ def noted(transcript: Transcript, event: Entry, wire: Wire) -> Transcript:
 
 def open_calls(transcript: Transcript, wire: Wire) -> tuple[Call, ...]:
     """The calls at the end of a transcript that have no result yet."""
-    answered = set()
+    answered = []
     for i in range(len(transcript) - 1, -1, -1):
         entry = transcript[i]
         if entry.role == "tool":
-            answered.add(wire.view(entry.native).call_id)
+            answered.append(wire.view(entry.native).call_id)
         elif entry.role == "assistant":
-            return tuple(call for call in wire.view(entry.native).calls if call.id not in answered)
+            calls = []
+            for call in wire.view(entry.native).calls:
+                # Some servers give two calls one id: each still wants a result.
+                if call.id in answered:
+                    answered.remove(call.id)
+                else:
+                    calls.append(call)
+            return tuple(calls)
         else:
             break
     return ()

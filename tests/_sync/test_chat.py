@@ -137,12 +137,13 @@ def test_parts_go_as_they_are() -> None:
     assert sent(provider)[0]["content"] == [{"type": "text", "text": "What is this?"}, image]
 
 
-def test_half_an_emoji_in_a_message_is_sent_as_an_escape() -> None:
+def test_half_an_emoji_in_a_message_does_not_spoil_the_conversation() -> None:
     provider = Scripted(says("a"), says("b"))
     chat = Chat(provider)
-    state = (chat.send("broken \ud83d")).state
-    chat.send("y", state=state)
-    assert b'"broken \\ud83d"' in provider.requests[-1]
+    state = chat.note("half \ud83d", state=(chat.send("broken \ud83d")).state)
+    chat.send("y", state=state, system="\udc00", instruction="\ud800")
+    assert sent(provider)[1]["content"] == "broken \ufffd"
+    assert "half \ufffd" in sent(provider)[3]["content"]
 
 
 # Events
@@ -287,6 +288,13 @@ def test_a_state_beyond_the_limit_is_refused_by_name() -> None:
     with pytest.raises(BadState, match="max_state") as caught:
         Chat(Scripted(), max_state=1000).send("y", state=state)
     assert caught.value.reason == "too_large"
+
+
+def test_a_state_that_comes_near_the_limit_is_noticed() -> None:
+    chat = Chat(Scripted(says("a" * 4000), says("b")), max_state=5000)
+    reply = chat.send("x")
+    again = chat.send("y", state=reply.state)
+    assert [notice.kind for notice in again.notices] == ["state_size"]
 
 
 def test_states_of_the_go_library_go_on() -> None:

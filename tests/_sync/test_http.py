@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-from tests.loopback import Answer, Loopback, sse
 
 from longtalk import Chat, Text
 from longtalk.errors import (
@@ -22,6 +21,7 @@ from longtalk.errors import (
     Unreachable,
 )
 from longtalk.testing import says, validate
+from tests.loopback import Answer, Loopback, sse
 
 
 # Everything that a careless round trip changes: number forms, escapes, key order, doubled keys, half an emoji.

@@ -151,7 +151,7 @@ def test_a_stream_tells_what_happens_and_ends_with_the_reply() -> None:
 
 
 def test_a_streamed_conversation_is_the_same_as_a_whole_one() -> None:
-    whole, streamed = Scripted(BOTH, says("done"), says("ok")), Scripted(BOTH, says("done"), says("ok"))
+    whole, streamed = Scripted(CALL, says("done"), says("ok")), Scripted(CALL, says("done"), says("ok"))
     a = Chat(whole, tools=[lookup])
     b = Chat(streamed, tools=[lookup])
     first = a.send("x")
@@ -356,6 +356,23 @@ def test_a_lesson_is_for_the_server_that_taught_it() -> None:
     other.label = "other:model"
     Chat(other).send("z", state=state)
     assert b"reasoning_content" in other.requests[0]
+
+
+def test_a_server_that_refuses_its_own_half_of_an_emoji_gets_a_whole_character() -> None:
+    refusal = RequestRefused("no", status=400, body=b"invalid low surrogate in string")
+    answer = Step(b'{"choices":[{"message":{"role":"assistant","content":"half \\ud83d"}}]}')
+    provider = Scripted(answer, refusal, says("b"))
+    chat = Chat(provider)
+    chat.send("y", state=(chat.send("x")).state)
+    assert b'"half \\ud83d"' in provider.requests[1]
+    assert b'"half \\ufffd"' in provider.requests[2]
+
+
+def test_two_calls_with_one_id_are_both_answered() -> None:
+    twice = says(None, calls=[("c", "lookup", {"q": "a"}), ("c", "lookup", {"q": "b"})])
+    provider = Scripted(twice, says("ok"))
+    Chat(provider, tools=[lookup]).send("x")
+    assert [m["content"] for m in sent(provider)[2:]] == ["about a", "about b"]
 
 
 def test_a_server_that_wants_strict_turns_gets_them() -> None:

@@ -6,8 +6,8 @@ both is its wire's. What goes wrong is a `ProviderError`; whether it may be trie
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
-from typing import Protocol
+from collections.abc import AsyncGenerator, Generator, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -37,6 +37,8 @@ class AsyncProvider(Protocol):
     model: str
     wire: Wire
     capabilities: Capabilities
+    defaults: Mapping[str, Any]
+    """Options that are sent unless the chat or the turn says otherwise."""
 
     async def send(self, body: bytes) -> bytes: ...
 
@@ -54,6 +56,7 @@ class Provider(Protocol):
     model: str
     wire: Wire
     capabilities: Capabilities
+    defaults: Mapping[str, Any]
 
     def send(self, body: bytes) -> bytes: ...
 

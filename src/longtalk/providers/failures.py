@@ -20,21 +20,30 @@ from longtalk.errors import (
 )
 
 _OVERFLOW = re.compile(
-    r"context_length_exceeded|exceed_context_size|maximum context length|maximum prompt length|context window"
-    r"|prompt is too long|too many tokens|reduce the length of the (messages|input)|exceeds the (available )?context"
-    r"|input token count .* exceeds|too large for model with",
+    r"context_length_exceeded|exceed_context_size|tokens_limit_reached|(?:maximum|model's) (?:context|prompt) length"
+    r"|context (?:window|limit)|(?:exceeds?|greater than|longer than) the (?:available )?context|context length of only"
+    r"|(?:prompt|input) is too long|prompt exceeds max length|model max length exceeded|exceeded model token limit"
+    r"|too many tokens|too large for model with|reduce the length of the (?:messages|input)|input token count"
+    r"|maximum allowed input length|range of input length|`inputs` tokens",
     re.IGNORECASE,
 )
 # The window comes behind these words …
 _WINDOW = re.compile(
-    r"(?:maximum context length (?:is|of)|context length (?:is|of)(?: only)?|maximum prompt length is|context size \(|"
-    r"tokens allowed \(|tokens > )\s*(\d+)|with (\d+) maximum",
+    r"(?:context (?:length|size|window)|prompt length|allowed input length|max length|n_ctx|token limit|tokens allowed"
+    r"|max size|up to|limit is|must be <=)(?: is| of| only)*\s?[:(]?\s?(\d+)"
+    r"|with (\d+) maximum|\(TPM\): Limit (\d+)|should be \[\d+ (\d+)\]|> (\d+)",
     re.IGNORECASE,
 )
 # … and the request's own length before or behind these.
 _TOKENS = re.compile(
-    r"(?:resulted in|requested(?: about)?|request contains|request \(|prompt is too long:|token count \("
-    r"|prompt contains)\s*(\d+)",
+    r"(?:resulted in|requested|requested about|requested tokens|total of|total of at least|request contains|request has"
+    r"|request|input|input length|prompt is too long|prompt contains|token count|token count is|current length is|given"
+    r"|keep the first|n_keep|context limit):? \(?(\d+)\b(?! output)",
+    re.IGNORECASE,
+)
+# Not by the word billing: some point there in every answer of this kind.
+_USED_UP = re.compile(
+    r"insufficient_quota|exceeded_current_quota|insufficient balance|credit balance|available credits|spending limit",
     re.IGNORECASE,
 )
 
@@ -46,8 +55,9 @@ def failure(label: str, status: int, headers: Mapping[str, str], body: bytes) ->
     what = f"{label} answered {status or 'with an error'}: {message}"
     hint = retry_after(headers)
     kind: type[ProviderError]
-    if _OVERFLOW.search(f"{code} {message}") and status not in (401, 403, 429):
-        error = ContextOverflow(f"The request is longer than {label} takes: {message}", status=status, body=body)
+    if _is_too_long(status, f"{code} {message}"):
+        what = f"The request is longer than {label} takes: {message}"
+        error = ContextOverflow(what, status=status or None, body=body)
         error.window, error.tokens = _number(_WINDOW, message), _number(_TOKENS, message)
         _from_fields(error, body)
         return error
@@ -55,8 +65,11 @@ def failure(label: str, status: int, headers: Mapping[str, str], body: bytes) ->
         return AuthFailed(f"{what} Check the key (api_key= or its environment variable).", status=status, body=body)
     if status == 429:
         # A used-up balance does not come back by waiting.
-        empty = re.search(r"insufficient_quota|billing|credit", f"{code} {message}", re.IGNORECASE)
+        empty = _USED_UP.search(f"{code} {message}")
         return RateLimited(what, status=status, body=body, retry_after=hint, retryable=not empty)
+    if 300 <= status < 400:
+        what = f"{label} answered {status}: it is now at {headers.get('location', 'another address')[:300]}."
+        return RequestRefused(f"{what} Set base_url= to where it is.", status=status, body=body)
     kind = Overloaded if status >= 500 or status in (0, 408, 409, 425) else RequestRefused
     should = headers.get("x-should-retry")
     return kind(
@@ -66,6 +79,13 @@ def failure(label: str, status: int, headers: Mapping[str, str], body: bytes) ->
         retry_after=hint,
         retryable={"true": True, "false": False}.get(should or "", kind.retryable),
     )
+
+
+def _is_too_long(status: int, said: str) -> bool:
+    if status in (401, 403, 429):
+        # A limit of tokens a minute that this one request exceeds: waiting does not help, a shorter one does.
+        return status == 429 and "request too large for" in said.lower()
+    return status == 413 or bool(_OVERFLOW.search(said))
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -92,12 +112,18 @@ def _said(body: bytes) -> tuple[str, str]:
         error = _json.value(body)
     except ValueError:
         error = body.decode("utf-8", "replace")
-    if isinstance(error, dict) and error.get("error"):
+    if isinstance(error, list) and error:
+        error = error[0]
+    if isinstance(error, dict) and isinstance(error.get("error"), dict):
         error = error["error"]
     if not isinstance(error, dict):
         text = re.sub(r"<[^>]*>", " ", str(error))
         return "", " ".join(text.split())[:500] or "no further word."
-    message = error.get("message") or error.get("detail") or error
+    message = error.get("message") or error.get("detail") or error.get("error") or error
+    metadata = error.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("raw"):
+        # A router's own message says only that somebody behind it refused.
+        message = f"{message}: {metadata['raw']}"
     return f"{error.get('code', '')} {error.get('type', '')}", " ".join(str(message).split())[:500]
 
 

@@ -6,7 +6,7 @@ knows whether anything has arrived, decides.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from longtalk._io import ClientHolder
@@ -31,6 +31,7 @@ class AsyncHTTP:
         self.model = resolved.model
         self.wire = resolved.wire
         self.capabilities = resolved.capabilities
+        self.defaults: Mapping[str, Any] = {}
         self._base_url = resolved.base_url
         self._headers = {"content-type": "application/json", **resolved.wire.headers(resolved.key)}
         self._client = ClientHolder(client, **_settings(resolved.base_url))

@@ -7,6 +7,7 @@ vendors' own SDKs read. What is not in this table can be reached as `compatible:
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -90,13 +91,17 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
 
 
 def _variable(name: str | None) -> str | None:
-    return os.environ.get(name) or None if name else None
+    return os.environ.get(name, "").strip() or None if name else None
 
 
 def _ollama(url: str) -> str:
-    """OLLAMA_HOST may be a bare host and port."""
-    url = url if "://" in url else f"http://{url}"
-    url = url.replace("//0.0.0.0", "//127.0.0.1").rstrip("/")
+    """OLLAMA_HOST as Ollama reads it: without a scheme its own port is meant, without a host this machine."""
+    scheme, separator, rest = url.rstrip("/").rpartition("://")
+    host, slash, path = rest.partition("/")
+    host = re.sub(r"^(0\.0\.0\.0)?(?=:|$)", "127.0.0.1", host)
+    if not separator and not re.search(r":\d+$", host):
+        host += ":11434"
+    url = f"{scheme or 'http'}://{host}{slash}{path}"
     return url if url.endswith("/v1") else f"{url}/v1"
 
 

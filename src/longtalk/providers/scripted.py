@@ -5,7 +5,8 @@ Each step is used once, in order. Requests are recorded as they would have gone 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
 
 from longtalk.providers.base import Capabilities
 from longtalk.providers.script import Step, UnexpectedCall, UnusedSteps
@@ -23,6 +24,7 @@ class AsyncScripted:
     label = "scripted:model"
     model = "model"
     capabilities = Capabilities()
+    defaults: Mapping[str, Any] = {}
 
     def __init__(self, *steps: Step | BaseException, wire: Wire = openai_chat.WIRE) -> None:
         self.wire = wire

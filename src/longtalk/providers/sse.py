@@ -14,21 +14,21 @@ class Events:
         self._rest: list[bytes] = []
         self._data: list[bytes] = []
         self._first = True
+        self._after_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of each event that this chunk completes."""
-        # A carriage return at the end may be half a line end: it waits, with all else that has no end yet.
-        if b"\n" not in chunk and b"\r" not in chunk and not self._ends_in_cr():
-            if chunk:
-                self._rest.append(chunk)
+        # A line feed behind a carriage return is the second half of a line end that has been seen.
+        if self._after_cr and chunk[:1] == b"\n":
+            chunk, self._after_cr = chunk[1:], False
+        if not chunk:
             return []
-        text = b"".join((*self._rest, chunk))
-        if self._first:
-            text = text.removeprefix(b"\xef\xbb\xbf")
-            self._first = False
-        held = text[-1:] == b"\r"
-        lines = (text[:-1] if held else text).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self._rest = [lines.pop() + (b"\r" if held else b"")]
+        self._after_cr = chunk[-1:] == b"\r"
+        if b"\n" not in chunk and b"\r" not in chunk:
+            self._rest.append(chunk)
+            return []
+        lines = self._joined(chunk).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest = [lines.pop()]
         found: list[bytes] = []
         for line in lines:
             self._line(line, found)
@@ -37,17 +37,21 @@ class Events:
     def end(self) -> list[bytes]:
         """What is left when the stream is over."""
         found: list[bytes] = []
-        self._line(b"".join(self._rest).rstrip(b"\r"), found)
+        self._line(self._joined(b""), found)
         self._line(b"", found)
         return found
 
-    def _ends_in_cr(self) -> bool:
-        return bool(self._rest) and self._rest[-1][-1:] == b"\r"
+    def _joined(self, chunk: bytes) -> bytes:
+        text = b"".join((*self._rest, chunk))
+        if self._first:
+            text = text.removeprefix(b"\xef\xbb\xbf")
+            self._first = False
+        return text
 
     def _line(self, line: bytes, found: list[bytes]) -> None:
         if not line:
             if self._data:
                 found.append(b"\n".join(self._data))
                 self._data = []
-        elif line.startswith(b"data:"):
+        elif line == b"data" or line.startswith(b"data:"):
             self._data.append(line[6:] if line[5:6] == b" " else line[5:])

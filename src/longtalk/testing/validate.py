@@ -27,8 +27,8 @@ def validate(request: bytes, *, wire: str = "openai-chat") -> None:
     _VALIDATORS[wire](body)
 
 
-def _openai_chat(body: dict[str, Any]) -> None:
-    messages = body.get("messages")
+def _openai_chat(body: Any) -> None:
+    messages = body.get("messages") if isinstance(body, dict) else None
     if not isinstance(messages, list) or not messages:
         raise WireViolation("messages", "there are none")
     if body.get("tools") == []:
@@ -49,7 +49,7 @@ def _openai_chat(body: dict[str, Any]) -> None:
         for call in message.get("tool_calls") or ():
             if role != "assistant":
                 raise WireViolation("CC2", f"{where} can't call tools")
-            if not isinstance(call.get("id"), str) or not call["id"]:
+            if not isinstance(call, dict) or not isinstance(call.get("id"), str) or not call["id"]:
                 raise WireViolation("CC1", f"{where} has a call without an id")
             open_calls.append(call["id"])
     if open_calls:
@@ -68,4 +68,4 @@ def _content(message: dict[str, Any], where: str) -> None:
         raise WireViolation("content", f"{where} has no content")
 
 
-_VALIDATORS: dict[str, Callable[[dict[str, Any]], None]] = {"openai-chat": _openai_chat}
+_VALIDATORS: dict[str, Callable[[Any], None]] = {"openai-chat": _openai_chat}

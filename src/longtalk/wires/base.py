@@ -95,6 +95,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """Message fields that another server issued and this one does not take."""
     ids: bool = False
     """Call ids must be nine letters and digits."""
+    whole: bool = False
+    """No half of a surrogate pair, as an escape or otherwise."""
     alternate: bool = False
     """Only user and assistant in turn: no system message but the first, nothing twice in a row."""
 

@@ -18,7 +18,7 @@ from longtalk import _json
 from longtalk.errors import InputError
 from longtalk.transcript import Entry, new_id
 from longtalk.wires.base import LONGTALK, Answer, Call, Finish, Preamble, Quirks, Reported, Usage, View, neutral_text
-from longtalk.wires.openai_chat_stream import Pieces
+from longtalk.wires.openai_chat_stream import Pieces, text_of_parts
 
 _FINISH: dict[str | None, Finish] = {
     "length": "length",
@@ -28,6 +28,20 @@ _FINISH: dict[str | None, Finish] = {
 }
 _RESERVED = ("messages", "model", "n", "stream", "tools")
 _KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name", "type", "text", "id", "function", "image_url")
+# Where servers put objects with fields of their own.
+_LISTS = ("content", "tool_calls")
+_SAYS_NOTHING = (b"null", b"[]")
+# Stands for the answer of a turn that was cut off after its tools had run, where a server insists on one.
+NO_ANSWER = "(no answer)"
+_BAD_ID = re.compile(
+    r"tool.?(?:call|use)s?(?:\[\d+\])?[ ._`']{0,2}ids?\b.{0,120}(?:must be|should match|too long|invalid|length)"
+    r"|invalid tool.?call.?id",
+    re.IGNORECASE,
+)
+_BAD_ORDER = re.compile(
+    r"roles? must alternate|system message must be|unexpected role '(?:system|user)' after role|expected last role",
+    re.IGNORECASE,
+)
 
 
 class OpenAIChat:
@@ -58,7 +72,7 @@ class OpenAIChat:
         # An answer without any content is refused everywhere when it is sent back.
         if entry.mark == "empty":
             return None
-        native = entry.native
+        native = _json.whole(entry.native) if quirks.whole else entry.native
         if any(b'"%s"' % field.encode() in native for field in quirks.fields):
             native = _without(native, quirks.fields)
         if quirks.ids and (b'"tool_calls"' in native or b'"tool_call_id"' in native):
@@ -82,7 +96,7 @@ class OpenAIChat:
         if stream:
             head |= {"stream": True, "stream_options": {"include_usage": True}}
         head |= options
-        fields = {key: _json.encode(value) for key, value in head.items() if value is not None}
+        fields = {key: _option(key, value) for key, value in head.items() if value is not None}
         if preamble.tools:
             fields["tools"] = b"[" + b",".join(map(_tool, preamble.tools)) + b"]"
         if preamble.system:
@@ -99,6 +113,8 @@ class OpenAIChat:
         if not choices:
             raise ValueError("it has no choices")
         choice = _json.fields(choices[0])
+        if choice.get("error", b"null") != b"null":
+            raise Reported(choice["error"])
         reason = _json.text(choice.get("finish_reason", b"null"))
         return finished(choice.get("message", b"{}"), reason, fields.get("usage"))
 
@@ -117,28 +133,24 @@ class OpenAIChat:
 
     def usage(self, raw: bytes) -> Usage:
         try:
-            said = msgspec.json.decode(raw, type=_Usage)
-        except msgspec.MsgspecError:
+            said = msgspec.json.decode(raw, type=_Usage, strict=False)
+        except (ValueError, RecursionError):
             return Usage()
         details = said.prompt_tokens_details or _Details()
-        return Usage(said.prompt_tokens, said.completion_tokens, details.cached_tokens, details.cache_write_tokens)
+        counts = (said.prompt_tokens, said.completion_tokens, details.cached_tokens, details.cache_write_tokens)
+        return Usage(*(int(count or 0) for count in counts))
 
     def objection(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
-        said = error.decode("utf-8", "replace")
-        fields = [
-            name
-            for name in sorted({name for native in natives for name in _names(_json.fields(native))})
-            if name not in known.fields and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said)
-        ]
+        said = _wording(error)
+        names = {name for native in natives for name in _names(_json.fields(native))}
+        fields = [name for name in sorted(names) if name not in known.fields and _is_refused(name, said)]
         if fields:
             return msgspec.structs.replace(known, fields=(*known.fields, *fields))
-        if (
-            not known.ids
-            and re.search(r"tool.?call.{0,3}id\b", said, re.I)
-            and any(b'"tool_calls"' in n for n in natives)
-        ):
+        if not known.ids and _BAD_ID.search(said) and any(b'"tool_calls"' in native for native in natives):
             return msgspec.structs.replace(known, ids=True)
-        if not known.alternate and re.search(r"roles? must alternate|system message must be", said, re.I):
+        if not known.whole and "surrogate" in said.lower():
+            return msgspec.structs.replace(known, whole=True)
+        if not known.alternate and _BAD_ORDER.search(said):
             return msgspec.structs.replace(known, alternate=True)
         return None
 
@@ -150,13 +162,14 @@ def finished(message: bytes, reason: str | None, usage: bytes | None) -> Answer:
     """An answer from a message that arrived, or was put together."""
     fields = _json.fields(message)
     changed = False
-    if "role" not in fields:
-        fields, changed = {"role": b'"assistant"', **fields}, True
+    if not _json.text(fields.get("role", b"")):
+        fields, changed = {"role": b"", **fields} | {"role": b'"assistant"'}, True
     calls = _array(fields.get("tool_calls", b"null"))
     if any(not _call(call).id for call in calls):
         # Without an id no result could ever be paired with its call.
         named = [
-            call if _call(call).id else _json.build({"id": _new_call_id(), **_json.fields(call)}) for call in calls
+            call if _call(call).id else _json.build({"id": b"", **_json.fields(call)} | {"id": _new_call_id()})
+            for call in calls
         ]
         fields, changed = {**fields, "tool_calls": b"[" + b",".join(named) + b"]"}, True
     native = _json.build(fields) if changed else message
@@ -169,20 +182,21 @@ def finished(message: bytes, reason: str | None, usage: bytes | None) -> Answer:
     return Answer(
         native=native,
         view=view,
-        empty=not (view.calls or view.refusal) and fields.get("content", b"null") in (b"null", b"[]"),
+        empty=not (view.calls or view.refusal or fields.get("audio", b"null") != b"null")
+        and fields.get("content", b"null") in _SAYS_NOTHING,
         finish=finish,
         usage=None if usage in (None, b"null") else usage,
     )
 
 
 class _Details(msgspec.Struct):
-    cached_tokens: int = 0
-    cache_write_tokens: int = 0
+    cached_tokens: float | None = 0
+    cache_write_tokens: float | None = 0
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: float | None = 0
+    completion_tokens: float | None = 0
     prompt_tokens_details: _Details | None = None
 
 
@@ -217,10 +231,14 @@ def _call(data: bytes) -> Call:
 
 def _text(content: bytes) -> str:
     said = _json.text(content)
-    if said is not None:
-        return said
-    parts = [_json.fields(part) for part in _array(content) if part[:1] == b"{"]
-    return "".join(_json.text(part["text"]) or "" for part in parts if part.get("type") == b'"text"' and "text" in part)
+    return text_of_parts(content) if said is None else said
+
+
+def _option(key: str, value: Any) -> bytes:
+    try:
+        return _json.encode(value)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InputError(f"The option {key!r} can't be written as JSON: {problem}.") from None
 
 
 def _new_call_id() -> bytes:
@@ -230,31 +248,53 @@ def _new_call_id() -> bytes:
 # What servers refuse
 
 
-def _parts(fields: dict[str, bytes]) -> list[tuple[str, list[dict[str, bytes]]]]:
-    """The objects inside a message in which servers put fields of their own."""
-    return [
-        (key, [_json.fields(item) for item in _array(fields.get(key, b"null")) if item[:1] == b"{"])
-        for key in ("content", "tool_calls")
-    ]
+def _wording(error: bytes) -> str:
+    """The texts of an error, a line each: its own keys are not what it speaks of."""
+
+    def texts(value: Any) -> list[str]:
+        if isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            return [text for item in inner for text in texts(item)]
+        return [value] if isinstance(value, str) else []
+
+    try:
+        return "\n".join(texts(_json.value(error)))
+    except ValueError:
+        return error.decode("utf-8", "replace")
+
+
+def _is_refused(name: str, said: str) -> bool:
+    """Whether a field is named as one that is there. What may be a plain word must stand apart as a name does."""
+    name = re.escape(name)
+    before, after = (r"(?<!\w)", r"(?!\w)") if "_" in name else (r"(?:^|['\"`.])", r"(?:$|['\"`.:\]])")
+    missing = rf"missing\W+{name}\b|\b{name}\b.{{0,50}}must be (?:passed|present|provided|included|set)"
+    return bool(re.search(before + name + after, said, re.M)) and not re.search(missing, said, re.I)
 
 
 def _names(fields: dict[str, bytes]) -> set[str]:
     """The fields of a message that could be left out: vendors' own, and standard ones that say nothing."""
     if fields.get("role") != b'"assistant"':
         return set()
-    inner = {name for _, items in _parts(fields) for item in items for name in item}
+    items = [item for key in _LISTS for item in _array(fields.get(key, b"null")) if item[:1] == b"{"]
+    inner = {name for item in items for name in _json.fields(item)}
     own = {name for name in (*fields, *inner) if name not in _KNOWN}
-    return own | {
-        name for name, value in fields.items() if value in (b"null", b"[]") and name not in ("content", "role")
-    }
+    return own | {name for name, value in fields.items() if value in _SAYS_NOTHING and name not in ("content", "role")}
 
 
 def _without(native: bytes, names: Sequence[str]) -> bytes:
-    fields = {key: value for key, value in _json.fields(native).items() if key not in names}
-    for key, items in _parts(fields):
-        if any(name in item for item in items for name in names):
-            kept = [_json.build({k: v for k, v in item.items() if k not in names}) for item in items]
-            fields[key] = b"[" + b",".join(kept) + b"]"
+    def trimmed(raw: bytes) -> bytes:
+        if raw[:1] != b"{":
+            return raw
+        members = _json.fields(raw)
+        # A standard field is named for saying nothing in one message; in another one it may hold the calls.
+        left = {k: v for k, v in members.items() if k not in names or (k in _KNOWN and v not in _SAYS_NOTHING)}
+        return raw if left == members else _json.build(left)
+
+    fields = _json.fields(trimmed(native))
+    for key in _LISTS:
+        items = _array(fields.get(key, b"null"))
+        if list(map(trimmed, items)) != items:
+            fields[key] = b"[" + b",".join(map(trimmed, items)) + b"]"
     return _json.build(fields)
 
 
@@ -270,13 +310,16 @@ def _with_short_ids(native: bytes) -> bytes:
 
 
 def _short_id(raw: bytes) -> bytes:
+    if re.fullmatch(rb'"[a-zA-Z0-9]{9}"', raw):
+        return raw
     import hashlib
 
-    return b'"%s"' % hashlib.sha256(raw).hexdigest()[:9].encode()
+    # Of the text, not of its JSON: a call's id and that of its result may be escaped differently.
+    return b'"%s"' % hashlib.sha256((_json.text(raw) or "").encode()).hexdigest()[:9].encode()
 
 
 def _alternating(pieces: Sequence[bytes | memoryview]) -> list[bytes]:
-    """Messages with system ones spoken by the user, and neighbours of one role joined."""
+    """Messages with system ones spoken by the user, the user's neighbours joined, and an answer after results."""
     merged: list[dict[str, bytes]] = []
     for i, native in enumerate(_json.items(b"[" + b",".join(pieces) + b"]")):
         fields = _json.fields(native)
@@ -286,6 +329,8 @@ def _alternating(pieces: Sequence[bytes | memoryview]) -> list[bytes]:
             both = [*_as_parts(merged[-1]["content"]), *_as_parts(fields["content"])]
             merged[-1]["content"] = b"[" + b",".join(both) + b"]"
         else:
+            if merged and fields["role"] == b'"user"' and merged[-1]["role"] == b'"tool"':
+                merged.append({"role": b'"assistant"', "content": _json.encode(NO_ANSWER)})
             merged.append(fields)
     return list(map(_json.build, merged))
 

@@ -1,8 +1,8 @@
 """The pieces of a streamed chat completion, put together in the form that a whole one would have had.
 
 Texts are joined as raw JSON string bodies, so that escapes stay as they came and an emoji split across pieces is
-whole again. `_GRAMMAR` names the keys whose texts are joined and the lists whose members are matched up; of any
-other key the last value wins, as it came. Nothing is summed.
+whole again. `_GRAMMAR` names the keys whose texts are joined, the names that an empty text does not take away, and
+the lists whose members are matched up; of any other key the last value wins, as it came. Nothing is summed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from longtalk import _json
 from longtalk.wires.base import Answer, Reported
 
 _TEXT = "text"
+_NAME = "name"
 _GRAMMAR: dict[str, Any] = {
+    "role": _NAME,
     "content": _TEXT,
     "refusal": _TEXT,
     "reasoning": _TEXT,
     "reasoning_content": _TEXT,
     "audio": {"data": _TEXT, "transcript": _TEXT},
-    "tool_calls": [{"function": {"arguments": _TEXT}}],
+    "tool_calls": [{"id": _NAME, "type": _NAME, "function": {"name": _NAME, "arguments": _TEXT}}],
     "reasoning_details": [{"text": _TEXT, "summary": _TEXT, "data": _TEXT}],
 }
 
@@ -41,6 +43,7 @@ class _Chunk(msgspec.Struct):
 
 
 _chunk = msgspec.json.Decoder(_Chunk)
+_HALF = re.compile(rb'(?<!\\)((?:\\\\)*)\\u[dD][89abAB].."$')
 _Choices: TypeAlias = list[tuple[int, str | None, Mapping[str, Any]]]
 
 
@@ -58,6 +61,10 @@ class Pieces:
     def feed(self, data: bytes) -> str:
         if data == b"[DONE]":
             self.done = True
+            held, self._held = self._held, b""
+            return _json.text(b'"%s"' % held) or ""
+        # Some servers keep the line open with events that say nothing.
+        if not data.strip():
             return ""
         try:
             chunk = _chunk.decode(data)
@@ -82,11 +89,8 @@ class Pieces:
         return text
 
     def _readable(self, content: bytes) -> str:
-        if content[:1] == b"[":
-            parts = [_json.fields(part) for part in _json.items(content) if part[:1] == b"{"]
-            return "".join(_json.text(part.get("text", b"")) or "" for part in parts)
         if content[:1] != b'"':
-            return ""
+            return text_of_parts(content)
         body = self._held + content[1:-1]
         # Half a pair waits for its other half.
         before = body[:-6]
@@ -97,17 +101,25 @@ class Pieces:
 
     def answer(self, *, interrupted: bool = False) -> Answer:
         members = self._message.members()
-        if interrupted:
-            calls = [call for call in _json.items(members.pop("tool_calls", b"[]")) if _whole(call)]
-            if calls:
-                members["tool_calls"] = b"[" + b",".join(calls) + b"]"
-        answer = self._finished(_json.build(members), self._reason, self._usage)
         if not interrupted:
-            return answer
-        unsaid = answer.empty and all(
-            value in (b"null", b'""', b"[]") for key, value in members.items() if key != "role"
-        )
+            return self._finished(_json.build(members), self._reason, self._usage)
+        # Half a pair that will never be whole makes strict servers refuse the conversation for ever.
+        members = {key: _HALF.sub(rb'\1"', value) for key, value in members.items()}
+        listed = members.get("tool_calls", b"")
+        calls = [call for call in _json.items(listed) if _whole(call)] if listed[:1] == b"[" else []
+        if calls:
+            members["tool_calls"] = b"[" + b",".join(calls) + b"]"
+        else:
+            members.pop("tool_calls", None)
+        answer = self._finished(_json.build(members), self._reason, self._usage)
+        unsaid = all(value in (b"null", b'""', b"[]") for key, value in members.items() if key != "role")
         return msgspec.structs.replace(answer, finish="interrupted", native=None if unsaid else answer.native)
+
+
+def text_of_parts(content: bytes) -> str:
+    """What a content says that is an array of parts."""
+    parts = [_json.fields(part) for part in _json.items(content) if part[:1] == b"{"] if content[:1] == b"[" else []
+    return "".join(_json.text(part["text"]) or "" for part in parts if part.get("type") == b'"text"' and "text" in part)
 
 
 def _slowly(data: bytes) -> tuple[_Choices, bytes, bytes]:
@@ -130,13 +142,14 @@ def _slowly(data: bytes) -> tuple[_Choices, bytes, bytes]:
 
 
 def _whole(call: bytes) -> bool:
-    fields = _json.fields(call)
-    function = _json.fields(fields.get("function", b"{}"))
     try:
-        arguments = _json.value((_json.text(function["arguments"]) or "").encode())
+        fields = _json.fields(call)
+        function = _json.fields(fields["function"])
+        said = _json.text(function["arguments"])
+        arguments = _json.value(function["arguments"] if said is None else said.encode())
+        return isinstance(arguments, dict) and bool(_json.text(fields["id"]) and _json.text(function["name"]))
     except (KeyError, ValueError):
         return False
-    return isinstance(arguments, dict) and bool(_json.text(fields.get("id", b""))) and "name" in function
 
 
 class _Object:
@@ -149,10 +162,10 @@ class _Object:
     def merge(self, delta: Mapping[str, bytes]) -> None:
         for key, value in delta.items():
             there = self._members.get(key)
-            if value == b"null":
+            rule = self._grammar.get(key)
+            if value == b"null" or (rule is _NAME and value == b'""'):
                 self._members.setdefault(key, value)
                 continue
-            rule = self._grammar.get(key)
             first = value[:1]
             if rule is _TEXT and first == b'"':
                 if not isinstance(there, _Text):
@@ -183,8 +196,12 @@ class _Object:
             if not (member == b"null" and isinstance(self._grammar.get(key), list))
         }
 
-    def json(self) -> bytes:
-        return _json.build(self.members())
+    def given(self, key: str) -> bytes | None:
+        """A value that is no text under way and not empty."""
+        return _given(self._members, key)
+
+    def json(self, *hidden: str) -> bytes:
+        return _json.build({key: value for key, value in self.members().items() if key not in hidden})
 
 
 class _Text:
@@ -195,18 +212,18 @@ class _Text:
         self.parts: list[bytes] = []
 
     def close(self) -> None:
-        if any(self.bodies):
-            self.parts.append(_json.build({"type": b'"text"', "text": self._string()}))
-        self.bodies = []
+        self.parts, self.bodies = self._all_parts(), []
+
+    def _all_parts(self) -> list[bytes]:
+        if not any(self.bodies):
+            return self.parts
+        return [*self.parts, _json.build({"type": b'"text"', "text": self._string()})]
 
     def _string(self) -> bytes:
         return b'"' + b"".join(self.bodies) + b'"'
 
     def json(self) -> bytes:
-        if not self.parts:
-            return self._string()
-        self.close()
-        return b"[" + b",".join(self.parts) + b"]"
+        return b"[" + b",".join(self._all_parts()) + b"]" if self.parts else self._string()
 
 
 class _List:
@@ -215,27 +232,41 @@ class _List:
     def __init__(self, grammar: Mapping[str, Any], *, keep_index: bool) -> None:
         self._grammar = grammar
         self._keep_index = keep_index
-        self._items: list[tuple[bytes | None, bytes | None, _Object]] = []
+        self._items: list[_Object] = []
 
     def merge(self, delta: dict[str, bytes]) -> None:
-        index = delta.get("index") if self._keep_index else delta.pop("index", None)
-        id = delta.get("id") or None  # noqa: A001
-        id = None if id in (b"null", b'""') else id  # noqa: A001
-        begins = id is not None or b'"name"' in delta.get("function", b"")
-        for i in range(len(self._items) - 1, -1, -1):
-            there_index, there_id, item = self._items[i]
-            if index is None:
-                same = i == len(self._items) - 1 and (not begins or (id is not None and id == there_id))
-            else:
-                same = index == there_index
-            # A new id under an old number is a new call: some servers number all of them 0.
-            if same and (id is None or there_id is None or id == there_id):
-                self._items[i] = (index, there_id or id, item)
-                item.merge(delta)
-                return
-        item = _Object(self._grammar)
+        item = self._find(delta)
+        if item is None:
+            item = _Object(self._grammar)
+            self._items.append(item)
         item.merge(delta)
-        self._items.append((index, id, item))
+
+    def _find(self, delta: Mapping[str, bytes]) -> _Object | None:
+        """The object that a piece goes on with; None when it begins one."""
+        index, id, type = (_given(delta, key) for key in ("index", "id", "type"))  # noqa: A001
+        there = [item for item in self._items if index is None or item.given("index") == index]
+        if id is not None:
+            there = [item for item in there if item.given("id") == id] or there
+        if not there:
+            return None
+        last_id, last_type = there[-1].given("id"), there[-1].given("type")
+        if index is None:
+            begins = id != last_id if id else _is_named(delta)
+        else:
+            # Some servers number all of them 0: a call with another id and a name is another call.
+            begins = bool(id and last_id and id != last_id) and ("function" not in self._grammar or _is_named(delta))
+        return None if begins or (type and last_type and type != last_type) else there[-1]
 
     def json(self) -> bytes:
-        return b"[" + b",".join(item.json() for _, _, item in self._items) + b"]"
+        hidden = () if self._keep_index else ("index",)
+        return b"[" + b",".join(item.json(*hidden) for item in self._items) + b"]"
+
+
+def _given(members: Mapping[str, Any], key: str) -> bytes | None:
+    value = members.get(key)
+    return value if isinstance(value, bytes) and value not in (b"null", b'""') else None
+
+
+def _is_named(call: Mapping[str, bytes]) -> bool:
+    function = call.get("function", b"")
+    return function[:1] == b"{" and _given(_json.fields(function), "name") is not None

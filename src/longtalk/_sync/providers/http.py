@@ -7,7 +7,7 @@ knows whether anything has arrived, decides.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from longtalk._sync._io import ClientHolder
@@ -32,6 +32,7 @@ class HTTP:
         self.model = resolved.model
         self.wire = resolved.wire
         self.capabilities = resolved.capabilities
+        self.defaults: Mapping[str, Any] = {}
         self._base_url = resolved.base_url
         self._headers = {"content-type": "application/json", **resolved.wire.headers(resolved.key)}
         self._client = ClientHolder(client, **_settings(resolved.base_url))

@@ -7,13 +7,17 @@ process; from there on it is one more HTTP provider.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from longtalk._sync._io import in_thread, shielded
 from longtalk._sync.providers.http import HTTP
 from longtalk.providers.registry import Resolved
+
+if TYPE_CHECKING:
+    from longtalk.providers.local_engine import Engine
 
 
 class Local:
@@ -24,6 +28,8 @@ class Local:
         self.model = resolved.model
         self.wire = resolved.wire
         self.capabilities = resolved.capabilities
+        # The small built-in model does not know when to stop, and fills its window with one answer.
+        self.defaults: Mapping[str, Any] = {} if resolved.model else {"max_tokens": 256}
         self._resolved = resolved
         self._http: HTTP | None = None
         self._url = ""
@@ -53,8 +59,9 @@ class Local:
             self._http = HTTP(resolved)
         return self._http
 
-    def _start(self):  # type: ignore[no-untyped-def]
-        from longtalk.providers.local_engine import engine
+    def _start(self) -> Engine:
+        from longtalk.providers.local_engine import engine, require_extra
         from longtalk.providers.weights import find
 
+        require_extra()
         return engine(find(self.model), context=self.capabilities.window or 4096)

@@ -6,7 +6,8 @@ Each step is used once, in order. Requests are recorded as they would have gone 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from typing import Any
 
 from longtalk.providers.base import Capabilities
 from longtalk.providers.script import Step, UnexpectedCall, UnusedSteps
@@ -24,6 +25,7 @@ class Scripted:
     label = "scripted:model"
     model = "model"
     capabilities = Capabilities()
+    defaults: Mapping[str, Any] = {}
 
     def __init__(self, *steps: Step | BaseException, wire: Wire = openai_chat.WIRE) -> None:
         self.wire = wire

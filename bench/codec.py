@@ -1,0 +1,138 @@
+"""What it costs to carry 1,000 turns along for one more: state → request → next state, against plain `json`.
+
+Both sides do one turn's work on bytes that a caller kept: read them, write the request with all of the history and
+a new message, and write the bytes to keep next. Ours goes the way of a real turn. The rounds are interleaved and the
+best of each step counts, so that a busy machine slows both sides or neither.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bench.workload import MODEL, USAGE, messages
+from longtalk import state as states
+from longtalk.context import compose
+from longtalk.policies import KeepAll
+from longtalk.transcript import Entry, Transcript, Turn, chain, new_id, now
+from longtalk.turn import Draft, begin, inputs
+from longtalk.wires import NAMES, WIRES
+from longtalk.wires.base import Preamble, Quirks
+
+TURNS = 1_000
+ROUNDS = 60
+GOAL = 10.0
+
+_WIRE = WIRES["openai-chat"]
+_PREAMBLE = Preamble(system="You are a patient clerk.")
+_DIGEST = _PREAMBLE.digest()
+_USER, _ASSISTANT = messages(TURNS)
+_ANSWER = _WIRE.parse(
+    b'{"choices":[{"message":%s,"finish_reason":"stop"}],"usage":%s}' % (json.dumps(_ASSISTANT).encode(), USAGE)
+)
+
+
+def conversation(turns: int) -> Transcript:
+    """A transcript of so many turns."""
+    transcript = Transcript()
+    for number in range(turns):
+        entries = [
+            Entry(role=message["role"], wire=_WIRE.name, native=json.dumps(message).encode(), at=now())
+            for message in messages(number)
+        ]
+        turn = Turn(
+            id=new_id(),
+            status="complete",
+            model=MODEL,
+            started=now(),
+            ended=now(),
+            finish="stop",
+            usage=(USAGE,) * (len(entries) // 2),
+            preamble=_DIGEST,
+        )
+        transcript = transcript.add(chain(transcript.head, turn.id, 0, entries), turn=turn)
+    return transcript.revise()
+
+
+class Clock:
+    """The least CPU time that each step ever took, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.best: dict[str, float] = {}
+
+    def measure(self, step: str, work: Callable[[], Any]) -> Any:
+        begun = time.process_time()
+        result = work()
+        spent = (time.process_time() - begun) * 1e3
+        self.best[step] = min(spent, self.best.get(step, spent))
+        return result
+
+    @property
+    def total(self) -> float:
+        return sum(self.best.values())
+
+
+def ours(state: bytes, clock: Clock, compress_over: int) -> tuple[bytes, bytes]:
+    def request(transcript: Transcript) -> tuple[Draft, bytes]:
+        said = inputs(_USER["content"], _WIRE)
+        draft = begin(transcript, said, wire=_WIRE, model=MODEL, preamble=_DIGEST).hear()
+        context = compose(
+            draft.transcript, wire=_WIRE, policy=KeepAll(), quirks=Quirks(), instruction=None, tail=draft.tail
+        )
+        body = _WIRE.request(
+            model="bench", preamble=_PREAMBLE, pieces=context.pieces, options={}, quirks=Quirks(), stream=True
+        )
+        return draft.ask(context.manifest, None), body
+
+    def encode(draft: Draft) -> bytes:
+        done = draft.answered(_ANSWER).finish("complete")
+        return states.encode(done.transcript, compress_over=compress_over)
+
+    transcript = clock.measure("decode", lambda: states.decode(state, wires=NAMES))
+    draft, body = clock.measure("request", lambda: request(transcript))
+    return body, clock.measure("encode", lambda: encode(draft))
+
+
+def plain(state: bytes, clock: Clock) -> tuple[bytes, bytes]:
+    def request(kept: dict[str, Any]) -> bytes:
+        kept["messages"].append(_USER)
+        system = {"role": "system", "content": _PREAMBLE.system}
+        body = {"model": "bench", "stream": True, "stream_options": {"include_usage": True}}
+        return json.dumps({**body, "messages": [system, *kept["messages"]]}).encode()
+
+    def encode(kept: dict[str, Any]) -> bytes:
+        kept["messages"].append(_ASSISTANT)
+        return json.dumps(kept).encode()
+
+    kept = clock.measure("decode", lambda: json.loads(state))
+    return clock.measure("request", lambda: request(kept)), clock.measure("encode", lambda: encode(kept))
+
+
+def main() -> None:
+    transcript = conversation(TURNS)
+    state = states.encode(transcript, compress_over=sys.maxsize)
+    squeezed = states.encode(transcript)
+    kept = json.dumps({"version": 1, "messages": [m for i in range(TURNS) for m in messages(i)]}).encode()
+    clocks = {"longtalk": Clock(), "longtalk, compressed": Clock(), "json": Clock()}
+    for _ in range(ROUNDS):
+        body, _ = ours(state, clocks["longtalk"], sys.maxsize)
+        packed_body, _ = ours(squeezed, clocks["longtalk, compressed"], states.COMPRESS_OVER)
+        plain_body, _ = plain(kept, clocks["json"])
+        if not json.loads(body) == json.loads(packed_body) == json.loads(plain_body):
+            raise AssertionError("the three requests say different things")
+    sizes = {"longtalk": len(state), "longtalk, compressed": len(squeezed), "json": len(kept)}
+    print(f"One more turn on {TURNS:,}, {len(transcript):,} messages: CPU in milliseconds, best of {ROUNDS} rounds.\n")
+    print(f"{'':24}{'decode':>10}{'request':>10}{'encode':>10}{'together':>10}{'times less':>12}{'state bytes':>14}")
+    for name, clock in clocks.items():
+        steps = "".join(f"{clock.best[step]:10.2f}" for step in ("decode", "request", "encode"))
+        print(f"{name:24}{steps}{clock.total:10.2f}{clocks['json'].total / clock.total:12.1f}{sizes[name]:14,}")
+    ratio = clocks["json"].total / clocks["longtalk"].total
+    goal = {"name": "times less CPU than json", "value": round(ratio, 2), "goal": GOAL, "met": ratio >= GOAL}
+    print(json.dumps({"bench": "codec", "goals": [goal]}))
+
+
+if __name__ == "__main__":
+    main()

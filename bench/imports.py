@@ -1,0 +1,63 @@
+"""What `import longtalk` costs, against an import that any program of this kind has: `import sqlite3, json`.
+
+Each is the CPU time of a fresh interpreter, all of it, with everything byte-compiled before. The rounds are interleaved
+and the least counts. Heavy libraries are loaded by whoever first needs them, so none of them may come with the import.
+"""
+
+from __future__ import annotations
+
+import compileall
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import longtalk
+
+ROUNDS = 15
+GOAL = 6.0
+PROGRAMS = {"nothing": "pass", "sqlite3, json": "import sqlite3, json", "longtalk": "import longtalk"}
+HEAVY = ("anthropic", "anyio", "asyncio", "click", "cryptography", "httpx2", "openai", "rich", "xllamacpp")
+
+
+def cpu(program: str) -> float:
+    """The CPU time of an interpreter that runs this, in milliseconds."""
+    child = os.posix_spawn(sys.executable, [sys.executable, "-c", program], os.environ)
+    _, status, used = os.wait4(child, 0)
+    if status:
+        raise RuntimeError(f"{program!r} failed")
+    return (used.ru_utime + used.ru_stime) * 1e3
+
+
+def loaded() -> list[str]:
+    """The heavy libraries that `import longtalk` brings along."""
+    program = f"import sys, longtalk; print(*[name for name in {HEAVY!r} if name in sys.modules])"
+    return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+
+
+def main() -> None:
+    compileall.compile_dir(Path(longtalk.__file__).parent, quiet=1)
+    for program in PROGRAMS.values():
+        cpu(program)
+    best: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        for name, program in PROGRAMS.items():
+            best[name] = min(cpu(program), best.get(name, float("inf")))
+    base = best["sqlite3, json"]
+    print(f"CPU of a fresh interpreter in milliseconds, the least of {ROUNDS} rounds.\n")
+    print(f"{'import':16}{'CPU':>8}{'times':>8}")
+    for name, spent in best.items():
+        print(f"{name:16}{spent:8.1f}{spent / base:8.2f}")
+    heavy = loaded()
+    print(f"\nHeavy libraries that come along: {', '.join(heavy) or 'none'} (of {', '.join(HEAVY)}).")
+    ratio = best["longtalk"] / base
+    goals = [
+        {"name": "CPU against sqlite3 and json", "value": round(ratio, 2), "goal": GOAL, "met": ratio <= GOAL},
+        {"name": "heavy libraries imported", "value": len(heavy), "goal": 0, "met": not heavy},
+    ]
+    print(json.dumps({"bench": "imports", "goals": goals}))
+
+
+if __name__ == "__main__":
+    main()

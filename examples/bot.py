@@ -1,0 +1,47 @@
+"""A bot behind a message handler: each user's state is a column in a table.
+
+`handle` is what a web or WhatsApp handler would call. Two messages of one user at once are safe: the second to end
+finds that the state has moved on, and answers again on the newer one.
+
+    python examples/bot.py
+"""
+
+import os
+import sqlite3
+
+from longtalk import Chat, peek
+
+chat = Chat(os.environ.get("LONGTALK_MODEL", "local"), options={"max_tokens": 40})
+database = sqlite3.connect("bot.db")
+database.execute("CREATE TABLE IF NOT EXISTS talks (user TEXT PRIMARY KEY, revision INTEGER, state BLOB)")
+
+
+def handle(user: str, text: str) -> str:
+    """A message came in: the answer to it."""
+    while True:
+        row = database.execute("SELECT revision, state FROM talks WHERE user = ?", (user,)).fetchone()
+        revision, state = row or (0, None)
+        reply = chat.send(text, state=state, system="You are a friendly violin teacher. Answer in one sentence.")
+        if store(user, revision, reply.state):
+            return reply.text
+
+
+def store(user: str, revision: int, state: bytes) -> bool:
+    """Keep a state, unless another one was kept since the revision that it was made from."""
+    with database:
+        if not revision:
+            stored = database.execute(
+                "INSERT OR IGNORE INTO talks VALUES (?, ?, ?)", (user, peek(state).revision, state)
+            )
+        else:
+            stored = database.execute(
+                "UPDATE talks SET revision = ?, state = ? WHERE user = ? AND revision = ?",
+                (peek(state).revision, state, user, revision),
+            )
+    return stored.rowcount == 1
+
+
+if __name__ == "__main__":
+    for message in ("Hello, I'm Ada. How do I hold the bow?", "Thank you! What did I ask you?"):
+        print("Ada:", message)
+        print("Bot:", handle("ada", message))

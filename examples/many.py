@@ -1,0 +1,24 @@
+"""Many conversations at once, in one async program.
+
+python examples/many.py
+"""
+
+import asyncio
+import os
+
+from longtalk import AsyncChat
+
+
+async def main() -> None:
+    async with AsyncChat(os.environ.get("LONGTALK_MODEL", "local"), options={"max_tokens": 30}) as chat:
+
+        async def talk(name: str) -> str:
+            reply = await chat.send(f"Hello, I'm {name}.")
+            reply = await chat.send("Who am I?", state=reply.state)
+            return f"{name}: {reply.text}"
+
+        for said in await asyncio.gather(talk("Ada"), talk("Niccolò"), talk("Clara")):
+            print(said)
+
+
+asyncio.run(main())

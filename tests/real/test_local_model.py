@@ -1,0 +1,79 @@
+"""A real model, on this machine: never its exact words, but that it talks, remembers and reports."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from longtalk import AsyncChat, Chat, System, Text, peek
+from longtalk.errors import ContextOverflow, InputError
+
+SHORT = {"max_tokens": 24, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def chat() -> Chat:
+    return Chat("local", options=SHORT)
+
+
+def test_it_answers_and_each_request_extends_the_one_before(chat: Chat) -> None:
+    state, before = None, 0
+    for message in ("Hello, I am Ada and I play the violin.", "What do I play?", "And who am I?"):
+        reply = chat.send(message, state=state, system="You are a music teacher.")
+        assert reply.text.strip()
+        assert reply.usage.input > before
+        # The engine itself says how much of the request it had seen before.
+        assert reply.usage.cached >= before
+        state, before = reply.state, reply.usage.input
+    assert peek(state or b"").entries == 6
+
+
+def test_it_streams_the_same_words(chat: Chat) -> None:
+    whole = chat.send("Count from one to five.")
+    events = list(chat.stream("Count from one to five."))
+    assert "".join(event.text for event in events if isinstance(event, Text)) == whole.text
+    assert events[-1].reply.usage.output == whole.usage.output  # type: ignore[union-attr]
+
+
+def test_it_takes_events_system_messages_and_instructions(chat: Chat) -> None:
+    state = chat.note("Ada has just tuned her violin", source="tuner")
+    reply = chat.send([System("Answer in one sentence."), "What did I do?"], state=state, instruction="It is noon.")
+    assert reply.text.strip()
+
+
+def test_an_answer_that_is_stopped_does_not_block_the_next(chat: Chat) -> None:
+    with chat.stream("Tell me a very long story.", options={"max_tokens": 2000}) as stream:
+        for event in stream:
+            if isinstance(event, Text):
+                break
+    assert stream.reply.finish == "interrupted"
+    assert stream.reply.text
+    assert chat.send("Thank you.", state=stream.reply.state).text.strip()
+
+
+def test_an_answer_that_is_too_long_is_cut_and_marked(chat: Chat) -> None:
+    assert chat.send("Tell me a story.", options={"max_tokens": 5}).finish == "length"
+
+
+def test_a_conversation_that_has_outgrown_the_model_is_a_typed_error(chat: Chat) -> None:
+    with pytest.raises(ContextOverflow) as caught:
+        chat.send("word " * 6000)
+    assert caught.value.window == 4096
+    assert caught.value.tokens is not None
+    assert caught.value.tokens > 6000
+    assert caught.value.state is None
+
+
+def test_it_serves_an_async_program_too() -> None:
+    async def main() -> list[str]:
+        async with AsyncChat("local", options=SHORT) as chat:
+            replies = await asyncio.gather(chat.send("Hello!"), chat.send("Good morning!"))
+        return [reply.text for reply in replies]
+
+    assert all(text.strip() for text in asyncio.run(main()))
+
+
+def test_a_missing_model_file_is_named() -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        Chat("local:/nowhere.gguf").send("x")

@@ -1,0 +1,155 @@
+"""What is sent and why: every entry of a transcript has one verdict, and what is sent is what the manifest says."""
+
+import json
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtalk import state
+from longtalk.context import Context, Run, compose
+from longtalk.policies import KeepAll, Policy
+from longtalk.transcript import Entry, Transcript, chain
+from longtalk.wires import NAMES
+from longtalk.wires.base import Quirks, event, system
+from longtalk.wires.openai_chat import WIRE
+
+USER = Entry(role="user", wire=WIRE.name, native=b'{"role":"user","content":"caf\\u00e9"}', at=0)
+ANSWER = Entry(role="assistant", wire=WIRE.name, native=b'{ "role":"assistant","content":"a","x":1e2 }', at=0)
+EMPTY = Entry(role="assistant", wire=WIRE.name, native=b'{"role":"assistant","content":null}', at=0, mark="empty")
+CUT = Entry(role="assistant", wire=WIRE.name, native=b'{"role":"assistant","content":"b"}', at=0, mark="length")
+EVENT = event("tuned", source="app", at=0)
+SYSTEM = system("Be brief.", at=0)
+
+
+class From(msgspec.Struct, frozen=True):
+    """Keeps what comes at a position and after it."""
+
+    position: int
+
+    def first(self, transcript: Transcript) -> int:
+        return min(self.position, len(transcript))
+
+
+def transcript(*entries: Entry, packed: int = 0) -> Transcript:
+    """The first `packed` entries as they are after a state was read, the others as they were just added."""
+    linked = chain(None, "t", 0, entries)
+    read = Transcript()
+    if packed:
+        read = state.decode(state.encode(read.add(linked[:packed])), wires=NAMES)
+    return read.add(linked[packed:])
+
+
+def composed(
+    of: Transcript,
+    *,
+    policy: Policy | None = None,
+    quirks: Quirks | None = None,
+    instruction: str | None = None,
+    tail: int | None = None,
+) -> Context:
+    return compose(
+        of,
+        wire=WIRE,
+        policy=policy or KeepAll(),
+        quirks=quirks or Quirks(),
+        instruction=instruction,
+        tail=len(of) if tail is None else tail,
+    )
+
+
+def sent(context: Context) -> list[dict[str, str]]:
+    return json.loads(b"[" + b",".join(context.pieces) + b"]")
+
+
+@pytest.mark.parametrize("packed", [0, 1, 2])
+def test_messages_go_byte_for_byte(packed: int) -> None:
+    context = composed(transcript(USER, ANSWER, packed=packed))
+    assert b",".join(context.pieces) == USER.native + b"," + ANSWER.native
+    assert context.manifest == (Run(0, 1, "sent", "kept"),)
+
+
+def test_an_unread_conversation_goes_as_one_piece() -> None:
+    context = composed(transcript(USER, ANSWER, USER, ANSWER, packed=4))
+    assert len(context.pieces) == 1
+
+
+def test_nothing_makes_an_empty_context() -> None:
+    assert composed(Transcript()) == Context(pieces=(), manifest=())
+
+
+@pytest.mark.parametrize("packed", [0, 2, 5])
+def test_events_and_system_messages_are_rendered_in_their_place(packed: int) -> None:
+    messages = sent(composed(transcript(EVENT, USER, ANSWER, SYSTEM, USER, packed=packed)))
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "system", "user"]
+    assert messages[0]["content"].startswith('<event source="app"')
+    assert messages[3]["content"] == "Be brief."
+
+
+@pytest.mark.parametrize("packed", [0, 3, 5])
+def test_an_empty_answer_is_left_out_with_the_reason(packed: int) -> None:
+    context = composed(transcript(USER, EMPTY, USER, EMPTY, EMPTY, packed=packed))
+    assert [message["role"] for message in sent(context)] == ["user", "user"]
+    assert context.manifest == (
+        Run(0, 0, "sent", "kept"),
+        Run(1, 1, "left_out", "empty answer"),
+        Run(2, 2, "sent", "kept"),
+        Run(3, 4, "left_out", "empty answer"),
+    )
+
+
+def test_an_answer_that_was_cut_short_is_sent() -> None:
+    assert sent(composed(transcript(USER, CUT)))[1]["content"] == "b"
+
+
+@pytest.mark.parametrize("packed", [0, 1, 3])
+def test_what_a_policy_leaves_out_is_not_sent_and_is_in_the_manifest(packed: int) -> None:
+    context = composed(transcript(USER, ANSWER, USER, packed=packed), policy=From(2))
+    assert b",".join(context.pieces) == USER.native
+    assert context.manifest == (Run(0, 1, "left_out", "policy"), Run(2, 2, "sent", "kept"))
+
+
+def test_a_policy_may_leave_out_everything() -> None:
+    context = composed(transcript(USER, ANSWER), policy=From(2))
+    assert context == Context(pieces=(), manifest=(Run(0, 1, "left_out", "policy"),))
+
+
+@pytest.mark.parametrize("packed", [0, 1, 2, 3])
+def test_an_instruction_goes_behind_the_message_and_before_the_work_on_it(packed: int) -> None:
+    calling = Entry(role="assistant", wire=WIRE.name, native=b'{"role":"assistant","content":"calls"}', at=0)
+    context = composed(transcript(USER, ANSWER, USER, calling, packed=packed), instruction="It is noon.", tail=3)
+    assert [message["content"] for message in sent(context)] == ["café", "a", "café", "It is noon.", "calls"]
+    assert context.manifest == (Run(0, 3, "sent", "kept"),)
+
+
+def test_an_instruction_is_sent_also_where_the_policy_cuts_behind_it() -> None:
+    context = composed(transcript(USER, ANSWER, USER), instruction="Now.", tail=1, policy=From(2))
+    assert [message["content"] for message in sent(context)] == ["Now.", "café"]
+
+
+def test_what_a_server_refuses_is_left_out_of_every_message() -> None:
+    context = composed(transcript(ANSWER, USER, ANSWER, packed=2), quirks=Quirks(fields=("x",)))
+    assert all("x" not in message for message in sent(context))
+    assert context.manifest == (Run(0, 2, "sent", "kept"),)
+
+
+ENTRIES = st.lists(st.sampled_from([USER, ANSWER, EMPTY, CUT, EVENT, SYSTEM]), max_size=12)
+
+
+@given(ENTRIES, st.integers(0, 12), st.integers(0, 13), st.integers(0, 13), st.booleans())
+def test_every_entry_has_one_verdict_and_the_manifest_tells_the_truth(
+    entries: list[Entry], packed: int, first: int, tail: int, odd: bool
+) -> None:
+    of = transcript(*entries, packed=min(packed, len(entries)))
+    quirks = Quirks(ids=True) if odd else Quirks()
+    context = composed(of, policy=From(first), quirks=quirks, instruction="Now.", tail=tail)
+    covered = [i for run in context.manifest for i in range(run.first, run.last + 1)]
+    assert covered == list(range(len(of)))
+    reasons = [(run.verdict, run.reason) for run in context.manifest]
+    assert all(one != other for one, other in pairwise(reasons))
+    kept = [i for run in context.manifest if run.verdict == "sent" for i in range(run.first, run.last + 1)]
+    contents = [message["content"] for message in sent(context)]
+    contents.remove("Now.")
+    assert contents == [json.loads(WIRE.render(of[i], quirks) or b"")["content"] for i in kept]

@@ -1,0 +1,103 @@
+"""The code in README, docs and examples runs: `local` is the real model, other names reach a server on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longtalk.testing import says, validate
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Answers any valid request, whole or streamed."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = self.rfile.read(int(self.headers["content-length"]))
+            validate(request)
+            step = says("With pleasure.")
+            stream = json.loads(request).get("stream")
+            events: Any = step.events
+            body = b"".join(b"data: " + event + b"\n\n" for event in events) if stream else step.body
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream" if stream else "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{http.server_port}/v1"
+    http.shutdown()
+    http.server_close()
+
+
+@pytest.fixture
+def environment(server: str, tmp_path: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "OPENAI_BASE_URL": server,
+        "OPENAI_API_KEY": "k",
+        "OLLAMA_HOST": server,
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+
+
+def run(command: list[str], environment: dict[str, str], where: Path, said: str = "") -> str:
+    done = subprocess.run(
+        command, env=environment, cwd=where, input=said, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [code for tag, code in BLOCK.findall(page.read_text()) if tag == language]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.name)
+def test_the_python_on_a_page_runs_from_top_to_bottom(page: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks(page, "python")))
+    run([sys.executable, "-W", "error::SyntaxWarning", str(script)], environment, tmp_path)
+
+
+COMMANDS = [
+    line.split("#")[0].strip()
+    for page in PAGES
+    for code in blocks(page, "sh")
+    for line in code.splitlines()
+    if "longtalk " in line and "/path/to/" not in line
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_on_a_page_runs(command: str, environment: dict[str, str], tmp_path: Path) -> None:
+    words = [word for word in shlex.split(command) if "=" not in word or word.startswith("-")]
+    assert run(words, environment, tmp_path, said="Hello!\n").strip() == "With pleasure."
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_runs_twice(example: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    for _ in range(2):
+        assert run([sys.executable, str(example)], environment, tmp_path).strip()
