@@ -105,7 +105,7 @@ def value(data: bytes) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Python objects as JSON. A lone surrogate in a text becomes U+FFFD: servers refuse its escape, now and for ever."""
+    """Python objects as JSON. A lone surrogate in a text becomes U+FFFD: servers refuse its escape for ever."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
