@@ -23,7 +23,7 @@ from longtalk.tools import Toolbox
 from longtalk.transcript import Transcript, now
 from longtalk.turn import begin, inputs, noted
 from longtalk.wires import NAMES
-from longtalk.wires.base import Preamble, event
+from longtalk.wires.base import LONGTALK, Preamble, event
 
 if TYPE_CHECKING:
     import httpx2
@@ -157,7 +157,14 @@ class AsyncChat:
                 "cache of this conversation is void, and so are thinking blocks that are bound to it."
             )
             notices.append(Notice("preamble_changed", text))
-        draft = begin(transcript, entries, wire=wire, model=self.provider.label, preamble=digest)
+        foreign = transcript.wires() - {wire.name, LONGTALK}
+        if foreign:
+            raise InputError(
+                f"This conversation was held over {', '.join(sorted(foreign))}, and {self.provider.label} speaks "
+                f"{wire.name}: go on with a model of the same wire."
+            )
+        model = self.provider.label
+        draft = begin(transcript, entries, wire=wire, model=model, preamble=digest, instruction=instruction)
         for notice in notices:
             draft = draft.notice(notice)
         return AsyncTurn(
@@ -166,7 +173,6 @@ class AsyncChat:
             tools=toolbox,
             preamble=preamble,
             policy=self._policy,
-            instruction=instruction,
             options={**self.provider.defaults, **self._options, **_options(options)},
             max_rounds=max_rounds,
             encode=self._encode,

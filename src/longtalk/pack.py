@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from operator import itemgetter
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,8 @@ OWN = "longtalk"
 _AT_ONCE = 4 * 1024 * 1024
 
 Kind = Literal["message", "event"]
+Plain: TypeAlias = Callable[[str, str], bool]
+"""Whether an entry of this role and wire can be sent as it is."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -49,6 +51,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When, in milliseconds since 1970."""
     mark: str = ""
     """What is special: an answer's "length", "filtered", "interrupted" or "empty"; a result's "error" or "closed"."""
+    bound: str = ""
+    """Of an answer with blocks that only its provider can read: where they are valid (see `context.Place`)."""
 
 
 class Index(msgspec.Struct, frozen=True, array_like=True):
@@ -71,6 +75,7 @@ class Index(msgspec.Struct, frozen=True, array_like=True):
     times: bytes = b""
     """`Entry.at`, in 64 bits."""
     marks: Annotated[dict[int, str], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
+    bounds: Annotated[dict[int, str], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
 
 
 class Pack:
@@ -97,7 +102,7 @@ class Pack:
             or not len(index.turns) == len(counts) == len(index.firsts) / 4
         ):
             raise ValueError("the columns of its index differ in length")
-        if 0 in counts or not all(0 <= i < size for i in index.marks):
+        if 0 in counts or not all(0 <= i < size for i in (*index.marks, *index.bounds)):
             raise ValueError("its index is out of range")
         # 47 bits of milliseconds last until the year 6429: whoever makes a date of one can rely on it.
         if not index.times[6::8].count(0) == index.times[7::8].count(0) == size or not index.times[5::8].isascii():
@@ -110,7 +115,7 @@ class Pack:
         if len(self.array) != (1 + sum(sizes) if size else 2) or (size and not sizes[-1]):
             raise ValueError("its entries are not where its index says")
         self._prove(sizes.tolist())
-        for i in self._of(lambda wire: wire == OWN, 0, size):
+        for i in self._of(lambda _, wire: wire == OWN, 0, size):
             entry = self.entry(i)
             members = _json.value(entry.native)
             if not isinstance(members.get("text"), str) or (entry.kind == "event" and "source" not in members):
@@ -149,6 +154,17 @@ class Pack:
         turn, first = self.index.turns[run], int.from_bytes(self.index.firsts[4 * run : 4 * run + 4], "little")
         return turn, f"{turn}-{first + i - (self._ends[run - 1] if run else 0)}"
 
+    def position(self, id: str) -> int | None:  # noqa: A002
+        """Where an entry stands."""
+        turn, _, number = id.rpartition("-")
+        start = 0
+        firsts = column("I", self.index.firsts)
+        for held, first, count in zip(self.index.turns, firsts, column("I", self.index.counts), strict=True):
+            if held == turn and number.isdecimal() and first <= int(number) < first + count:
+                return start + int(number) - first
+            start += count
+        return None
+
     def entry(self, i: int) -> Entry:
         native = bytes(self._natives(i, i + 1))
         index = self.index
@@ -164,6 +180,7 @@ class Pack:
             native=native,
             at=int.from_bytes(index.times[8 * i : 8 * i + 8], "little"),
             mark=index.marks.get(i, ""),
+            bound=index.bounds.get(i, ""),
         )
 
     def groups(self) -> Iterator[tuple[str, int, bool]]:
@@ -174,26 +191,20 @@ class Pack:
             yield turn, count, not index.shape[start : start + count].strip(events)
             start += count
 
-    def splice(
-        self, start: int, stop: int, wire: str, render: Callable[[Entry], bytes | None]
-    ) -> list[bytes | memoryview]:
-        """See `Transcript.splice`: long runs of this wire's entries are one slice of the array."""
-        special = {i for i in self.index.marks if start <= i < stop}
-        special.update(self._of(lambda other: other != wire, start, stop))
-        pieces: list[bytes | memoryview] = []
+    def walk(self, start: int, stop: int, plain: Plain) -> Iterator[tuple[int, memoryview | Entry]]:
+        """See `Transcript.walk`: long runs of plain entries are one slice of the array."""
+        special = {i for i in (*self.index.marks, *self.index.bounds) if start <= i < stop}
+        special.update(self._of(lambda role, wire: not plain(role, wire), start, stop))
         for i in (*sorted(special), stop):
             if start < i:
-                pieces.append(self._natives(start, i))
+                yield start, self._natives(start, i)
             if i < stop:
-                piece = render(self.entry(i))
-                if piece is not None:
-                    pieces.append(piece)
+                yield i, self.entry(i)
             start = i + 1
-        return pieces
 
-    def _of(self, wanted: Callable[[str], bool], start: int, stop: int) -> Iterator[int]:
-        """Which of the entries start … stop have a wire that is wanted."""
-        codes = bytes(code for code, (_, _, wire) in enumerate(self.index.shapes) if wanted(wire))
+    def _of(self, wanted: Plain, start: int, stop: int) -> Iterator[int]:
+        """Which of the entries start … stop have a role and a wire that are wanted."""
+        codes = bytes(code for code, (_, role, wire) in enumerate(self.index.shapes) if wanted(role, wire))
         if codes:
             for match in re.finditer(b"[%s]" % re.escape(codes), self.index.shape[start:stop]):
                 yield start + match.start()
@@ -204,7 +215,8 @@ class Pack:
             return self.index, b"]", self.crc
         index, size = self.index, len(self)
         turns, firsts, counts = list(index.turns), column("I", index.firsts), column("I", index.counts)
-        shapes, shape, marks = list(index.shapes), bytearray(index.shape), dict(index.marks)
+        shapes, shape = list(index.shapes), bytearray(index.shape)
+        marks, bounds = dict(index.marks), dict(index.bounds)
         codes = {shape: code for code, shape in enumerate(shapes)}
         for i, entry in enumerate(entries, size):
             number = int(entry.id[len(entry.turn) + 1 :])
@@ -221,6 +233,8 @@ class Pack:
             shape.append(codes[key])
             if entry.mark:
                 marks[i] = entry.mark
+            if entry.bound:
+                bounds[i] = entry.bound
         natives = [entry.native for entry in entries]
         more = (b"," if size else b"") + b",".join(natives)
         grown = Index(
@@ -233,6 +247,7 @@ class Pack:
             sizes=index.sizes + packed(array("I", [len(native) + 1 for native in natives])),
             times=index.times + packed(array("q", [entry.at for entry in entries])),
             marks=marks,
+            bounds=bounds,
         )
         return grown, more + b"]", zlib.crc32(more, self.crc)
 

@@ -84,4 +84,4 @@ class Reply:
     @property
     def context(self) -> tuple[Run, ...]:
         """What became of each entry in the last request: the manifest."""
-        return self._draft.manifest
+        return self._draft.context.manifest if self._draft.context else ()

@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal, overload
 
 import msgspec
 
-from longtalk.pack import EMPTY, MAX_ENTRIES, Entry, Pack, column, packed
+from longtalk.pack import EMPTY, MAX_ENTRIES, Entry, Pack, Plain, column, packed
 
 __all__ = ["Entry", "Record", "Transcript", "Turn", "TurnStatus", "Turns", "new_id", "now"]
 
@@ -241,21 +241,28 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         if count:
             yield turn, count, events_only
 
-    def splice(
-        self, start: int, stop: int, wire: str, render: Callable[[Entry], bytes | None]
-    ) -> list[bytes | memoryview]:
-        """The JSON of entries start … stop, ready to be joined by commas into a request's array.
+    def walk(self, start: int, stop: int, plain: Plain) -> Iterator[tuple[int, memoryview | bytes | Entry]]:
+        """Entries start … stop with their positions: what can be sent as it is as JSON, neighbours joined by commas.
 
-        Entries of this wire go as they are. Of the others, and of those that carry a mark, `render` says
-        what to send, or None to leave them out.
+        The others, and those that carry a mark or a bound, come as entries, for the caller to decide on.
         """
         packed = len(self.pack)
-        pieces = self.pack.splice(min(start, packed), min(stop, packed), wire, render)
-        for entry in self.fresh[max(start - packed, 0) : max(stop - packed, 0)]:
-            piece = entry.native if entry.wire == wire and not entry.mark else render(entry)
-            if piece is not None:
-                pieces.append(piece)
-        return pieces
+        yield from self.pack.walk(min(start, packed), min(stop, packed), plain)
+        for i in range(max(start, packed), stop):
+            entry = self.fresh[i - packed]
+            as_is = plain(entry.role, entry.wire) and not entry.mark and not entry.bound
+            yield i, entry.native if as_is else entry
+
+    def wires(self) -> set[str]:
+        """The wires that its entries speak."""
+        return {wire for _, _, wire in self.pack.index.shapes} | {entry.wire for entry in self.fresh}
+
+    def position(self, id: str) -> int | None:  # noqa: A002
+        """Where an entry stands."""
+        for i, entry in enumerate(self.fresh, len(self.pack)):
+            if entry.id == id:
+                return i
+        return self.pack.position(id)
 
 
 def chain(parent: str | None, turn: str, first: int, entries: Sequence[Entry]) -> tuple[Entry, ...]:

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 
 from longtalk import _json
-from longtalk.context import Run
+from longtalk.context import Context
 from longtalk.errors import InputError
 from longtalk.events import Notice
-from longtalk.transcript import Entry, Transcript, Turn, TurnStatus, chain, new_id, now
+from longtalk.transcript import Entry, Record, Transcript, Turn, TurnStatus, chain, new_id, now
 from longtalk.wires.base import Answer, Call, Finish, Wire, closing, system
 
 UNKNOWN = "Outcome unknown: the call was started and no result was kept. It may or may not have taken effect."
+_MARKED = ("length", "filtered", "interrupted")
 NOT_RUN = "Not run: the turn ended before this call was started."
 
 
@@ -50,7 +51,10 @@ class Draft(msgspec.Struct, frozen=True):
     started: frozenset[str] = frozenset()
     """Calls that were begun."""
     notices: tuple[Notice, ...] = ()
-    manifest: tuple[Run, ...] = ()
+    instruction: str | None = None
+    """For this turn only: no part of the transcript."""
+    context: Context | None = None
+    """What was sent last."""
 
     @property
     def running(self) -> bool:
@@ -78,9 +82,9 @@ class Draft(msgspec.Struct, frozen=True):
             tail -= 1
         return msgspec.structs.replace(self, transcript=transcript, message=(), heard=heard, tail=tail or heard)
 
-    def ask(self, manifest: tuple[Run, ...], pieces: list[bytes] | None) -> Draft:
+    def ask(self, context: Context, pieces: list[bytes] | None) -> Draft:
         """A model call is made; a stream's events will be put into `pieces`."""
-        return msgspec.structs.replace(self, manifest=manifest, pieces=pieces)
+        return msgspec.structs.replace(self, context=context, pieces=pieces)
 
     def answered(self, answer: Answer) -> Draft:
         """The model has spoken."""
@@ -89,9 +93,18 @@ class Draft(msgspec.Struct, frozen=True):
             turn = msgspec.structs.replace(turn, usage=(*turn.usage, answer.usage))
         entries = []
         if answer.native is not None:
-            mark = "empty" if answer.empty else answer.finish if answer.finish not in ("stop", "calls") else ""
-            entries = [Entry(role="assistant", wire=self.wire.name, native=answer.native, at=now(), mark=mark)]
-        return msgspec.structs.replace(self, transcript=self._add(turn, entries), turn=turn, answer=answer, pieces=None)
+            mark = "empty" if answer.empty else answer.finish if answer.finish in _MARKED else ""
+            bound = self.context.bound() if answer.opaque and self.context else ""
+            native, wire = answer.native, self.wire.name
+            entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
+        transcript = self._add(turn, entries)
+        if self.instruction and self.tail > 0 and (answer.opaque or answer.finish in ("calls", "paused")):
+            # What follows is bound to it, or cached behind it: from now on it stays where it was.
+            data = _json.encode({"text": self.instruction})
+            kept = Record("aside", self.transcript[self.tail - 1].id, now(), data)
+            if all((record.kind, record.entry) != (kept.kind, kept.entry) for record in transcript.records):
+                transcript = msgspec.structs.replace(transcript, records=(*transcript.records, kept))
+        return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
 
     def begin_call(self, call: Call) -> Draft:
         return msgspec.structs.replace(self, started=self.started | {call.id})
@@ -156,7 +169,15 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, transcript=transcript.add(linked))
 
 
-def begin(transcript: Transcript, message: Sequence[Entry], *, wire: Wire, model: str, preamble: str) -> Draft:
+def begin(
+    transcript: Transcript,
+    message: Sequence[Entry],
+    *,
+    wire: Wire,
+    model: str,
+    preamble: str,
+    instruction: str | None = None,
+) -> Draft:
     """A turn on this transcript. Without a message a turn that was cut off goes on; else it counts as interrupted."""
     last = transcript.turns[-1] if transcript.turns else None
     if not message and not _waits(transcript, wire):
@@ -164,10 +185,10 @@ def begin(transcript: Transcript, message: Sequence[Entry], *, wire: Wire, model
     if last is not None and last.status == "running":
         if not message:
             turn = msgspec.structs.replace(last, model=model, preamble=preamble)
-            return Draft(wire=wire, transcript=transcript.add(turn=turn), turn=turn)
+            return Draft(wire=wire, transcript=transcript.add(turn=turn), turn=turn, instruction=instruction)
         transcript = interrupted(transcript)
     turn = Turn(id=new_id(), status="running", model=model, started=now(), preamble=preamble)
-    return Draft(wire=wire, transcript=transcript, turn=turn, message=tuple(message))
+    return Draft(wire=wire, transcript=transcript, turn=turn, message=tuple(message), instruction=instruction)
 
 
 def _waits(transcript: Transcript, wire: Wire) -> bool:

@@ -45,7 +45,6 @@ class Turn:
         tools: Toolbox,
         preamble: Preamble,
         policy: Policy,
-        instruction: str | None,
         options: Mapping[str, Any],
         max_rounds: int,
         encode: Callable[[Transcript], bytes],
@@ -55,7 +54,6 @@ class Turn:
         self._tools = tools
         self._preamble = preamble
         self._policy = policy
-        self._instruction = instruction
         self._options = options
         self._max_rounds = max_rounds
         self._encode = encode
@@ -93,7 +91,8 @@ class Turn:
                 for notice in self._news():
                     yield notice
             calls = self.draft.open_calls()
-            if not calls:
+            paused = self.draft.finish_reason == "paused"
+            if not calls and not paused:
                 break
             for call in calls:
                 yield ToolCall(call.id, call.name, call.arguments)
@@ -101,6 +100,9 @@ class Turn:
                 raise TooManyRounds(f"The model still calls tools after {rounds} rounds: raise max_rounds, or go on.")
             rounds += 1
             yield self._checkpoint()
+            # A provider that runs tools of its own may take a breath: it goes on when it is asked again.
+            if paused:
+                continue
             results = completed([self._job(call) for call in calls])
             try:
                 for _ in results:
@@ -124,18 +126,21 @@ class Turn:
                 wire=self.draft.wire,
                 policy=self._policy,
                 quirks=quirks,
-                instruction=self._instruction,
+                preamble=self._preamble,
+                reader=f"{self._provider.account} {self._provider.model}",
+                instruction=self.draft.instruction,
                 tail=self.draft.tail,
             )
             body = self.draft.wire.request(
                 model=self._provider.model,
                 preamble=self._preamble,
                 pieces=context.pieces,
+                mark=context.mark,
                 options=self._options,
                 quirks=quirks,
                 stream=pieces is not None,
             )
-            self.draft = self.draft.ask(context.manifest, pieces)
+            self.draft = self.draft.ask(context, pieces)
             try:
                 return call(body)
             except ProviderError as problem:

@@ -35,6 +35,8 @@ class AsyncProvider(Protocol):
     label: str
     """As `provider:model`."""
     model: str
+    account: str
+    """A digest of whose key it is and where: opaque blocks are valid there alone."""
     wire: Wire
     capabilities: Capabilities
     defaults: Mapping[str, Any]
@@ -54,6 +56,7 @@ class Provider(Protocol):
 
     label: str
     model: str
+    account: str
     wire: Wire
     capabilities: Capabilities
     defaults: Mapping[str, Any]

@@ -31,7 +31,8 @@ class AsyncHTTP:
         self.model = resolved.model
         self.wire = resolved.wire
         self.capabilities = resolved.capabilities
-        self.defaults: Mapping[str, Any] = {}
+        self.account = resolved.account
+        self.defaults: Mapping[str, Any] = resolved.wire.defaults
         self._base_url = resolved.base_url
         self._headers = {"content-type": "application/json", **resolved.wire.headers(resolved.key)}
         self._client = ClientHolder(client, **_settings(resolved.base_url))

@@ -38,6 +38,13 @@ PROVIDERS: Mapping[str, Address] = {
         key_variable="OPENAI_API_KEY",
         capabilities=_HOSTED,
     ),
+    "anthropic": Address(
+        wire="anthropic",
+        base_url="https://api.anthropic.com",
+        base_url_variable="ANTHROPIC_BASE_URL",
+        key_variable="ANTHROPIC_API_KEY",
+        capabilities=_HOSTED,
+    ),
     "openrouter": Address(
         base_url="https://openrouter.ai/api/v1", key_variable="OPENROUTER_API_KEY", capabilities=_HOSTED
     ),
@@ -64,6 +71,12 @@ class Resolved(msgspec.Struct, frozen=True):
     base_url: str
     key: str | None
     capabilities: Capabilities
+
+    @property
+    def account(self) -> str:
+        import hashlib
+
+        return hashlib.sha256(f"{self.base_url} {self.key or ''}".encode()).hexdigest()[:16]
 
     @property
     def label(self) -> str:

@@ -16,12 +16,13 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from longtalk import _json
+from longtalk.errors import InputError
 from longtalk.tools import Tool
 from longtalk.transcript import Entry
 
 LONGTALK = "longtalk"
 
-Finish = Literal["stop", "calls", "length", "filtered", "interrupted", "failed"]
+Finish = Literal["stop", "calls", "paused", "length", "filtered", "interrupted", "failed"]
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -69,6 +70,8 @@ class Answer(msgspec.Struct, frozen=True):
     finish: Finish
     empty: bool = False
     """Whether it has no content at all, which no provider takes back."""
+    opaque: bool = False
+    """Whether it has blocks that only its provider can read, and that are valid only where they were made."""
     usage: bytes | None = None
     """What the provider reported, as it came."""
 
@@ -97,6 +100,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """Call ids must be nine letters and digits."""
     whole: bool = False
     """No half of a surrogate pair, as an escape or otherwise."""
+    void: int = 0
+    """Of so many entries the opaque blocks are not taken any more."""
     alternate: bool = False
     """Only user and assistant in turn: no system message but the first, nothing twice in a row."""
 
@@ -128,6 +133,8 @@ class Wire(Protocol):
     """A grammar. All methods are pure; those that read raise `ValueError` for what is not of this grammar."""
 
     name: str
+    defaults: Mapping[str, Any]
+    """Options that are sent unless told otherwise."""
 
     def path(self, model: str, *, stream: bool) -> str:
         """Where requests go, below the provider's base URL."""
@@ -143,8 +150,16 @@ class Wire(Protocol):
         """The native message that answers a call."""
         ...
 
-    def instruction(self, text: str) -> bytes:
-        """The native form of an instruction for one turn."""
+    def aside(self, tag: str, text: str) -> bytes:
+        """The native form of something that nobody said: an `instruction` for one turn, a digest of what was done."""
+        ...
+
+    def is_plain(self, role: str) -> bool:
+        """Whether a message of this role can be sent as it is, whatever stands beside it."""
+        ...
+
+    def without_opaque(self, native: bytes) -> bytes | None:
+        """A message without the blocks that only its provider can read; None when nothing else is in it."""
         ...
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
@@ -157,11 +172,15 @@ class Wire(Protocol):
         model: str,
         preamble: Preamble,
         pieces: Sequence[bytes | memoryview],
+        mark: int,
         options: Mapping[str, Any],
         quirks: Quirks,
         stream: bool,
     ) -> bytes:
-        """The request. `pieces` are messages, or several joined by commas. Options can't replace what is set here."""
+        """The request. `pieces` are messages, or several joined by commas; the next turn's begin with `mark` of them.
+
+        Options can't replace what is set here.
+        """
         ...
 
     def parse(self, body: bytes) -> Answer: ...
@@ -175,6 +194,39 @@ class Wire(Protocol):
     def objection(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
         """What this refusal teaches about the server, added to what is known; None when it teaches nothing."""
         ...
+
+
+def option(key: str, value: Any) -> bytes:
+    """An option as JSON."""
+    try:
+        return _json.encode(value)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InputError(f"The option {key!r} can't be written as JSON: {problem}.") from None
+
+
+def readable(held: bytes, string: bytes) -> tuple[str, bytes]:
+    """The text of one more piece of a streamed JSON string, and what of it waits: half a pair for its other half."""
+    body = held + string[1:-1]
+    before = body[:-6]
+    escaped = (len(before) - len(before.rstrip(b"\\"))) % 2
+    waits = not escaped and re.fullmatch(rb"\\u[dD][89abAB]..", body[-6:])
+    body, held = (before, body[-6:]) if waits else (body, b"")
+    return _json.text(b'"%s"' % body) or "", held
+
+
+def so_far(wire: Wire, natives: Sequence[bytes]) -> bytes:
+    """What finished rounds of tools did, in words: in place of messages that can't be sent any more."""
+    lines: list[str] = []
+    names: dict[str, str] = {}
+    for native in natives:
+        seen = wire.view(native)
+        if seen.call_id:
+            lines.append(f"{names.get(seen.call_id, 'a tool')} answered: {seen.text}")
+        elif seen.text.strip():
+            lines.append(f"You said: {seen.text}")
+        for call in seen.calls:
+            names[call.id] = f"{call.name}({call.arguments.decode('utf-8', 'replace')})"
+    return wire.aside("done_so_far", "\n".join(lines))
 
 
 def event(text: str, *, source: str, at: int) -> Entry:

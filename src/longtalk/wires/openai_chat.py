@@ -17,7 +17,19 @@ import msgspec
 from longtalk import _json
 from longtalk.errors import InputError
 from longtalk.transcript import Entry, new_id
-from longtalk.wires.base import LONGTALK, Answer, Call, Finish, Preamble, Quirks, Reported, Usage, View, neutral_text
+from longtalk.wires.base import (
+    LONGTALK,
+    Answer,
+    Call,
+    Finish,
+    Preamble,
+    Quirks,
+    Reported,
+    Usage,
+    View,
+    neutral_text,
+    option,
+)
 from longtalk.wires.openai_chat_stream import Pieces, text_of_parts
 
 _FINISH: dict[str | None, Finish] = {
@@ -26,7 +38,7 @@ _FINISH: dict[str | None, Finish] = {
     "function_call": "calls",
     "content_filter": "filtered",
 }
-_RESERVED = ("messages", "model", "n", "stream", "tools")
+_RESERVED = ("messages", "model", "n", "stream")
 _KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name", "type", "text", "id", "function", "image_url")
 # Where servers put objects with fields of their own.
 _LISTS = ("content", "tool_calls")
@@ -48,6 +60,7 @@ class OpenAIChat:
     """See `Wire`."""
 
     name = "openai-chat"
+    defaults: Mapping[str, Any] = {}
 
     def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002
         return "/chat/completions"
@@ -63,8 +76,14 @@ class OpenAIChat:
     def result(self, call_id: str, text: str, *, error: bool) -> bytes:  # noqa: ARG002
         return _json.encode({"role": "tool", "tool_call_id": call_id, "content": text})
 
-    def instruction(self, text: str) -> bytes:
+    def aside(self, tag: str, text: str) -> bytes:  # noqa: ARG002
         return _system(text)
+
+    def is_plain(self, role: str) -> bool:  # noqa: ARG002
+        return True
+
+    def without_opaque(self, native: bytes) -> bytes | None:
+        return native
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
         if entry.wire == LONGTALK:
@@ -85,6 +104,7 @@ class OpenAIChat:
         model: str,
         preamble: Preamble,
         pieces: Sequence[bytes | memoryview],
+        mark: int,  # noqa: ARG002
         options: Mapping[str, Any],
         quirks: Quirks,
         stream: bool,
@@ -96,9 +116,10 @@ class OpenAIChat:
         if stream:
             head |= {"stream": True, "stream_options": {"include_usage": True}}
         head |= options
-        fields = {key: _option(key, value) for key, value in head.items() if value is not None}
-        if preamble.tools:
-            fields["tools"] = b"[" + b",".join(map(_tool, preamble.tools)) + b"]"
+        fields = {key: option(key, value) for key, value in head.items() if value is not None}
+        tools = [*map(_tool, preamble.tools), *_array(fields.pop("tools", b"[]"))]
+        if tools:
+            fields["tools"] = b"[" + b",".join(tools) + b"]"
         if preamble.system:
             pieces = [_system(preamble.system), *pieces]
         if quirks.alternate:
@@ -232,13 +253,6 @@ def _call(data: bytes) -> Call:
 def _text(content: bytes) -> str:
     said = _json.text(content)
     return text_of_parts(content) if said is None else said
-
-
-def _option(key: str, value: Any) -> bytes:
-    try:
-        return _json.encode(value)
-    except (TypeError, ValueError, RecursionError) as problem:
-        raise InputError(f"The option {key!r} can't be written as JSON: {problem}.") from None
 
 
 def _new_call_id() -> bytes:

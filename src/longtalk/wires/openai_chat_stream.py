@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from longtalk import _json
-from longtalk.wires.base import Answer, Reported
+from longtalk.wires.base import Answer, Reported, readable
 
 _TEXT = "text"
 _NAME = "name"
@@ -91,13 +91,8 @@ class Pieces:
     def _readable(self, content: bytes) -> str:
         if content[:1] != b'"':
             return text_of_parts(content)
-        body = self._held + content[1:-1]
-        # Half a pair waits for its other half.
-        before = body[:-6]
-        escaped = (len(before) - len(before.rstrip(b"\\"))) % 2
-        waits = not escaped and re.fullmatch(rb"\\u[dD][89abAB]..", body[-6:])
-        body, self._held = (body[:-6], body[-6:]) if waits else (body, b"")
-        return _json.text(b'"%s"' % body) or ""
+        text, self._held = readable(self._held, content)
+        return text
 
     def answer(self, *, interrupted: bool = False) -> Answer:
         members = self._message.members()

@@ -28,6 +28,7 @@ class Local:
         self.model = resolved.model
         self.wire = resolved.wire
         self.capabilities = resolved.capabilities
+        self.account = "local"
         # The small built-in model does not know when to stop, and fills its window with one answer.
         self.defaults: Mapping[str, Any] = {} if resolved.model else {"max_tokens": 256}
         self._resolved = resolved

@@ -6,8 +6,7 @@ Each step is used once, in order. Requests are recorded as they would have gone 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import Any
+from collections.abc import Generator
 
 from longtalk.providers.base import Capabilities
 from longtalk.providers.script import Step, UnexpectedCall, UnusedSteps
@@ -24,11 +23,12 @@ class Scripted:
 
     label = "scripted:model"
     model = "model"
+    account = "scripted"
     capabilities = Capabilities()
-    defaults: Mapping[str, Any] = {}
 
     def __init__(self, *steps: Step | BaseException, wire: Wire = openai_chat.WIRE) -> None:
         self.wire = wire
+        self.defaults = wire.defaults
         self.requests: list[bytes] = []
         self._steps: list[Step | BaseException] = list(steps)
 
