@@ -543,12 +543,19 @@ def test_a_window_larger_than_we_ever_write_is_refused() -> None:
     assert "damaged" in str(refused(state))
 
 
-@pytest.mark.parametrize("change", ["cut", "followed by bytes", "followed by a frame"])
+@pytest.mark.parametrize("change", ["cut", "cut in its checksum", "followed by bytes", "followed by a frame"])
 def test_a_compressed_content_that_is_not_exactly_one_frame_is_refused(change: str) -> None:
     index, array = inside(states.encode(talk(said(b'{"content":"%s"}' % (b"ab" * 500)))))
     frame = zstd().compress(index + array)
-    assert read(forged(index, array, content=frame, flags=1))
-    made = {"cut": frame[:-1], "followed by bytes": frame + b"x", "followed by a frame": frame + zstd().compress(b"x")}
+    checked = zstd().compress(index + array, options={zstd().CompressionParameter.checksum_flag: 1})
+    for whole in (frame, checked):
+        assert read(forged(index, array, content=whole, flags=1))
+    made = {
+        "cut": frame[:-1],
+        "cut in its checksum": checked[:-1],
+        "followed by bytes": frame + b"x",
+        "followed by a frame": frame + frame,
+    }
     assert "another size" in str(refused(forged(index, array, content=made[change], flags=1)))
 
 
@@ -572,7 +579,9 @@ def test_many_small_values_in_the_place_of_an_entry_take_little_memory(swarm: by
         assert refused(state).reason == "corrupt"
 
 
-@pytest.mark.parametrize(("table", "name"), [(0, "turns"), (0, "marks"), (0, "shapes"), (1, "ids"), (1, "shapes")])
+@pytest.mark.parametrize(
+    ("table", "name"), [(0, "turns"), (0, "marks"), (0, "shapes"), (1, "ids"), (1, "shapes"), (1, "reports")]
+)
 def test_an_index_that_announces_more_than_the_limit_is_refused_before_memory_is_taken(table: int, name: str) -> None:
     body = plain_body(talk(said(b"{}")))
     many = b"\xdf" if name == "marks" else b"\xdd"

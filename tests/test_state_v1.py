@@ -209,6 +209,12 @@ def test_whatever_the_order_the_request_is_valid_and_nothing_is_lost(messages: l
     assert read(states.encode(transcript)) == transcript
 
 
+def test_an_id_that_is_called_twice_takes_two_results() -> None:
+    transcript = read(go_state(USER, calls("a", "a"), result("a"), result("a"), result("a")))
+    assert [m["role"] for m in sent(transcript)] == ["user", "assistant", "tool", "tool", "system"]
+    assert len(sent(read(go_state(USER, calls("a", "a"), result("a"))))) == 4
+
+
 def test_a_conversation_of_many_turns_is_read_in_one_go() -> None:
     transcript = read(go_state(*[USER, ANSWER] * 10_000))
     assert len(transcript.turns) == 10_000

@@ -7,6 +7,7 @@ the call is closed, the result is kept as an event.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from longtalk import _json
@@ -32,19 +33,20 @@ def version_of(state: bytes) -> int:
 
 
 def read(state: bytes) -> Transcript:
-    """Raises `ValueError` for what is not such a state, `OverflowError` for too long a one, `LookupError` for another
-    provider."""
+    """`ValueError` is raised for what is no such state, `LookupError` for another provider, `OverflowError` if too long."""
     envelope = _json.fields(state)
     provider = _json.text(envelope.get("provider", b'"openai"'))
     if provider != "openai":
         raise LookupError(provider)
     messages = envelope.pop("messages", b"null")
-    natives = [] if messages == b"null" else _json.items(messages)  # how Go writes an empty list
-    if len(natives) > MAX_ENTRIES:
-        raise OverflowError(f"it has {len(natives)} messages, the limit is {MAX_ENTRIES}")
+    if messages == b"null":  # how Go writes an empty list
+        messages = b"[]"
+    count = len(_json.lengths(messages))
+    if count > MAX_ENTRIES:
+        raise OverflowError(f"it has {count} messages, the limit is {MAX_ENTRIES}")
     entries: list[Entry] = []
     turns: list[Turn] = []
-    for number, members in enumerate(_turns(natives)):
+    for number, members in enumerate(_turns(_json.items(messages))):
         # Named by position, so that reading a state twice gives the same ids.
         turn = Turn(id=f"v1x{number}", status="complete", model="openai", started=0)
         entries += chain(entries[-1].id if entries else None, turn.id, 0, members)
@@ -57,13 +59,15 @@ def _turns(natives: Sequence[bytes]) -> list[list[Entry]]:
     """The messages by turn, in an order that every provider accepts."""
     wire = openai_chat.WIRE
     turns: list[list[Entry]] = []
-    pending: list[str] = []
+    pending: Counter[str] = Counter()
     orphans: list[Entry] = []
 
     def settle() -> None:
         """Close the calls that are open. Events can't stand between a call and its results, so they follow here."""
         if turns:
-            turns[-1] += [closing(wire, call, "Outcome unknown: no result was kept.", at=0) for call in pending]
+            turns[-1] += [
+                closing(wire, call, "Outcome unknown: no result was kept.", at=0) for call in pending.elements()
+            ]
             turns[-1] += orphans
         pending.clear()
         orphans.clear()
@@ -72,16 +76,16 @@ def _turns(natives: Sequence[bytes]) -> list[list[Entry]]:
         seen = wire.view(native)
         if seen.role not in _ROLES:
             raise ValueError(f"a message has the role {seen.role!r}")
-        if seen.role != "tool" or not pending:
+        if seen.role != "tool":
             settle()
         if seen.role == "user" or not turns:
             turns.append([])
-        if seen.role == "tool" and seen.call_id not in pending:
+        if seen.role == "tool" and not pending[seen.call_id]:
             orphans.append(event(f"A tool result without its call: {seen.text}", source="import", at=0))
             continue
         if seen.role == "tool":
-            pending.remove(seen.call_id)
-        pending += [call.id for call in seen.calls]
+            pending[seen.call_id] -= 1
+        pending.update(call.id for call in seen.calls)
         empty = seen.role == "assistant" and openai_chat.finished(native, None, None).empty
         turns[-1].append(Entry(role=seen.role, wire=wire.name, native=native, at=0, mark="empty" if empty else ""))
     settle()

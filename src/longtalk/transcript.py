@@ -54,7 +54,7 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
     """In 64 bits."""
     ended: bytes = b""
     """In 64 bits."""
-    reports: tuple[bytes, ...] = ()
+    reports: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
     """`Turn.usage` of all turns …"""
     counts: bytes = b""
     """… and how many of these each turn has, in 32 bits."""
