@@ -80,12 +80,25 @@ def ours(state: bytes, clock: Clock, compress_over: int) -> tuple[bytes, bytes]:
         said = inputs(_USER["content"], _WIRE)
         draft = begin(transcript, said, wire=_WIRE, model=MODEL, preamble=_DIGEST).hear()
         context = compose(
-            draft.transcript, wire=_WIRE, policy=KeepAll(), quirks=Quirks(), instruction=None, tail=draft.tail
+            draft.transcript,
+            wire=_WIRE,
+            policy=KeepAll(),
+            quirks=Quirks(),
+            preamble=_PREAMBLE,
+            reader="bench",
+            instruction=None,
+            tail=draft.tail,
         )
         body = _WIRE.request(
-            model="bench", preamble=_PREAMBLE, pieces=context.pieces, options={}, quirks=Quirks(), stream=True
+            model="bench",
+            preamble=_PREAMBLE,
+            pieces=context.pieces,
+            mark=context.mark,
+            options={},
+            quirks=Quirks(),
+            stream=True,
         )
-        return draft.ask(context.manifest, None), body
+        return draft.ask(context, None), body
 
     def encode(draft: Draft) -> bytes:
         done = draft.answered(_ANSWER).finish("complete")

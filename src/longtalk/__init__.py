@@ -8,6 +8,7 @@ from longtalk.errors import BadState, LongtalkError, ProviderError, TurnFailed
 from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
 from longtalk.policies import KeepAll
 from longtalk.reply import Reply
+from longtalk.seal import Seal
 from longtalk.state import Peek, peek
 from longtalk.tools import Tool, ToolContext, tool
 from longtalk.turn import System
@@ -26,6 +27,7 @@ __all__ = [
     "Peek",
     "ProviderError",
     "Reply",
+    "Seal",
     "Stream",
     "System",
     "Text",

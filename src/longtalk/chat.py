@@ -6,7 +6,7 @@ object serves any number of conversations, from any number of threads or tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,7 @@ from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.connect import connect
 from longtalk.reply import Reply
+from longtalk.seal import BoundSeal, Seal
 from longtalk.tools import Toolbox
 from longtalk.transcript import Transcript, now
 from longtalk.turn import begin, inputs, noted
@@ -44,6 +45,7 @@ class AsyncChat:
         policy: Policy = KeepAll(),  # noqa: B008
         tools: Iterable[Any] = (),
         options: Mapping[str, Any] | None = None,
+        seal: Seal | BoundSeal | None = None,
         carry: Literal["all"] = "all",
         on_bad_state: Literal["raise", "fresh"] = "raise",
         max_state: int = states.MAX_BYTES,
@@ -57,6 +59,7 @@ class AsyncChat:
         self._policy = policy
         self._tools = Toolbox.of(tools, allow_async=ASYNC)
         self._options = _options(options)
+        self._seal = seal
         self._on_bad_state = on_bad_state
         self._max_state = max_state
 
@@ -70,15 +73,16 @@ class AsyncChat:
         tools: Iterable[Any] | None = None,
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
+        seal: Seal | BoundSeal | None = None,
     ) -> Reply:
         """One turn: the answer, with the next state.
 
         `message` is text, parts in the provider's form, or a list that may hold `System(…)`; None goes on with a
         turn that was cut off. `system` is sent first and never stored. `instruction` is for this turn only and goes
-        last. `tools` replace the chat's own; `options` are added to them.
+        last. `tools` replace the chat's own; `options` are added to them; `seal` goes before the chat's.
         """
-        turn = self._begin(message, state, system, instruction, tools, options, max_rounds)
-        events = AsyncStream(turn, handed_in=state, encode=self._encode, stream=False)
+        turn = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
+        events = AsyncStream(turn, handed_in=state, stream=False)
         async for _ in events:
             pass
         return events.reply
@@ -93,12 +97,20 @@ class AsyncChat:
         tools: Iterable[Any] | None = None,
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
+        seal: Seal | BoundSeal | None = None,
     ) -> AsyncStream:
         """One turn as it happens: iterate over its events, the last of which is `Done(reply)`."""
-        turn = self._begin(message, state, system, instruction, tools, options, max_rounds)
-        return AsyncStream(turn, handed_in=state, encode=self._encode, stream=True)
+        turn = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
+        return AsyncStream(turn, handed_in=state, stream=True)
 
-    async def note(self, text: str, *, state: bytes | None = None, source: str = "app") -> bytes:
+    async def note(
+        self,
+        text: str,
+        *,
+        state: bytes | None = None,
+        source: str = "app",
+        seal: Seal | BoundSeal | None = None,
+    ) -> bytes:
         """Add an event, without a model call: something that happened and that nobody said. Returns the next state.
 
         A state that can't be read always raises here: there is no reply to say on that it was set aside.
@@ -106,8 +118,9 @@ class AsyncChat:
         for what, value in (("event", text), ("source", source)):
             if not isinstance(value, str) or not value.strip():
                 raise InputError(f"The {what} of a note is text that says something, not {value!r}.")
-        transcript = self._decode(state)
-        return self._encode(noted(transcript, event(text, source=source, at=now()), self.provider.wire))
+        seal = seal or self._seal
+        transcript = self._decode(state, seal)
+        return _encoder(seal)(noted(transcript, event(text, source=source, at=now()), self.provider.wire))
 
     async def aclose(self) -> None:
         """Let go of the connections."""
@@ -128,6 +141,7 @@ class AsyncChat:
         tools: Iterable[Any] | None,
         options: Mapping[str, Any] | None,
         max_rounds: int,
+        seal: Seal | BoundSeal | None,
     ) -> AsyncTurn:
         for name, text in (("system", system), ("instruction", instruction)):
             if text is not None and not isinstance(text, str):
@@ -138,8 +152,9 @@ class AsyncChat:
         wire = self.provider.wire
         entries = [] if message is None else inputs(message, wire)
         notices = []
+        seal = seal or self._seal
         try:
-            transcript = self._decode(state)
+            transcript = self._decode(state, seal)
         except BadState as problem:
             if self._on_bad_state == "raise" or problem.reason == "type":
                 raise
@@ -175,30 +190,28 @@ class AsyncChat:
             policy=self._policy,
             options={**self.provider.defaults, **self._options, **_options(options)},
             max_rounds=max_rounds,
-            encode=self._encode,
+            encode=_encoder(seal),
         )
 
-    def _decode(self, state: bytes | None) -> Transcript:
-        return Transcript() if state is None else states.decode(state, wires=NAMES, max_bytes=self._max_state)
-
-    def _encode(self, transcript: Transcript) -> bytes:
-        return states.encode(transcript)
+    def _decode(self, state: bytes | None, seal: Seal | BoundSeal | None) -> Transcript:
+        if state is None:
+            return Transcript()
+        return states.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=self._max_state)
 
 
 class AsyncStream:
     """A turn as it happens. Also a context manager; closed early, `reply` is the reply so far, marked interrupted."""
 
-    def __init__(self, turn: AsyncTurn, *, handed_in: bytes | None, encode: Any, stream: bool) -> None:
+    def __init__(self, turn: AsyncTurn, *, handed_in: bytes | None, stream: bool) -> None:
         self._turn = turn
         self._handed_in = handed_in
-        self._encode = encode
         self._events = turn.events(stream=stream)
         self._reply: Reply | None = None
 
     @property
     def reply(self) -> Reply:
         """The reply; while the stream runs, and after it was cut off, what there is of it."""
-        return self._reply or Reply(self._turn.draft.finish("interrupted"), self._encode)
+        return self._reply or Reply(self._turn.draft.finish("interrupted"), self._turn.encode)
 
     def __aiter__(self) -> AsyncStream:
         return self
@@ -230,7 +243,7 @@ class AsyncStream:
         await self.aclose()
 
     def _end(self, status: Literal["interrupted", "failed"], error: str = "") -> None:
-        self._reply = self._reply or Reply(self._turn.draft.finish(status, error=error), self._encode)
+        self._reply = self._reply or Reply(self._turn.draft.finish(status, error=error), self._turn.encode)
 
     def _fail(self, problem: BaseException) -> None:
         """End the turn; the error carries what there is of it."""
@@ -240,6 +253,12 @@ class AsyncStream:
         # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
         problem.partial = self.reply if worked else None  # type: ignore[attr-defined]
         problem.state = self.reply.state if worked else self._handed_in  # type: ignore[attr-defined]
+
+
+def _encoder(seal: Seal | BoundSeal | None) -> Callable[[Transcript], bytes]:
+    if seal is None:
+        return states.encode
+    return lambda transcript: seal.close(states.encode(transcript))
 
 
 def _one_of(name: str, value: object, *allowed: str) -> None:

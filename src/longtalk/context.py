@@ -81,9 +81,10 @@ def compose(
     An instruction goes behind the first `tail` entries: after the user's message.
     """
     first, end = policy.first(transcript), len(transcript)
+    tail = max(first, min(tail, end))
     place = f"{wire.name} {reader} {preamble.digest()}"
     prefix = _Prefix(place)
-    asides = {**_kept_asides(transcript), **({tail: instruction} if instruction else {})}
+    asides = _kept_asides(transcript) | ({tail: instruction} if instruction else {})
     pieces: list[Piece] = []
     verdicts: list[tuple[int, Verdict, str]] = []
 
@@ -100,7 +101,7 @@ def compose(
         return wire.render(entry, quirks)
 
     position, open_from = first, 0
-    for stop in sorted({*(cut for cut in asides if first <= cut <= end), max(first, min(tail, end)), end}):
+    for stop in sorted({*(cut for cut in asides if first < cut <= end), tail, end}):
         for i, item in transcript.walk(position, stop, plain):
             piece = render(i, item) if isinstance(item, Entry) else item
             if isinstance(item, Entry) and item.bound and i >= tail and piece != item.native:

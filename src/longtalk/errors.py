@@ -28,7 +28,10 @@ class ToolError(InputError):
 class BadState(LongtalkError):
     """A state can't be read. `state` is what was handed in, whole; `reason` is one of `REASONS`."""
 
-    REASONS = ("type", "corrupt", "truncated", "too_new", "unknown_wire", "too_large")
+    REASONS = (
+        *("type", "corrupt", "truncated", "too_new", "unknown_wire", "too_large"),
+        *("not_sealed", "unknown_key", "tampered", "wrong_owner", "wrong_conversation", "expired", "rewound"),
+    )
 
     def __init__(self, message: str, *, reason: str, state: bytes) -> None:
         super().__init__(message)

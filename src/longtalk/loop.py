@@ -55,7 +55,7 @@ class AsyncTurn:
         self._policy = policy
         self._options = options
         self._max_rounds = max_rounds
-        self._encode = encode
+        self.encode = encode
         self._results: list[ToolResult] = []
         self._told = 0
 
@@ -111,7 +111,7 @@ class AsyncTurn:
             finally:
                 await shielded(results.aclose)
         self.draft = self.draft.finish("complete")
-        yield Done(Reply(self.draft, self._encode))
+        yield Done(Reply(self.draft, self.encode))
 
     # Asking
 
@@ -251,7 +251,7 @@ class AsyncTurn:
 
     def _checkpoint(self) -> Checkpoint:
         self.draft = self.draft.checkpoint()
-        return Checkpoint(self.draft.transcript, self._encode)
+        return Checkpoint(self.draft.transcript, self.encode)
 
 
 def _back_off(tries: int) -> float:

@@ -28,6 +28,8 @@ MAX_RATIO = 1_000
 COMPRESS_OVER = 64 * 1024
 
 _MAGIC = b"\x89TLK"
+SEALED = b"\x89TLS"
+"""How a sealed state begins: see `seal.py`."""
 _ZSTD = 1
 # magic, version, flags, revision, created, updated, stored bytes, index bytes, array bytes, entries, two checksums
 _PREFIX = struct.Struct("<4sBBxxQqqQQQIII")
@@ -44,11 +46,12 @@ class Peek(msgspec.Struct, frozen=True):
     """When the conversation began, in milliseconds since 1970."""
     updated: int
     """When this state was made: a caller that wants to expire conversations reads it here."""
-    entries: int
     size: int
     """Bytes as handed in."""
-    content: int
-    """Bytes when unpacked."""
+    entries: int = 0
+    """How many there are; 0 where that can't be told, as of a sealed state."""
+    content: int = 0
+    """Bytes when unpacked, where that can be told."""
 
 
 class _Body(msgspec.Struct, frozen=True, array_like=True):
@@ -100,8 +103,13 @@ def decode(state: bytes, *, wires: frozenset[str], max_bytes: int = MAX_BYTES) -
 def peek(state: bytes) -> Peek:
     """Version, revision, times and sizes of a state, without reading its content."""
     state = _plain(state)
+    if state.startswith(SEALED):
+        from longtalk.seal import peek_sealed
+
+        seen = peek_sealed(state)
+        return Peek(seen.version, seen.revision, seen.created, seen.updated, seen.size)
     if _version(state) < VERSION:
-        return Peek(version=1, revision=0, created=0, updated=0, entries=0, size=len(state), content=len(state))
+        return Peek(version=1, revision=1, created=0, updated=0, size=len(state), content=len(state))
     _, _, revision, created, updated, _, index, array, entries, _, _ = _prefix(state)
     return Peek(
         version=VERSION,
@@ -132,6 +140,8 @@ def _version(state: bytes) -> int:
         version = version_of(state)
     elif len(state) > len(_MAGIC) and state.startswith(_MAGIC):
         version = state[len(_MAGIC)]
+    elif state.startswith(SEALED):
+        raise _bad(state, "unknown_key", "it is sealed, and there is no `seal` to open it with")
     elif _MAGIC.startswith(state[: len(_MAGIC)]):
         raise _bad(state, "truncated", "it ends in its first bytes")
     else:

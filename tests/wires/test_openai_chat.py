@@ -66,7 +66,7 @@ def request(
     stream: bool = False,
 ) -> bytes:
     return WIRE.request(
-        model="m", preamble=preamble, pieces=natives, options=options or {}, quirks=quirks, stream=stream
+        model="m", preamble=preamble, pieces=natives, mark=0, options=options or {}, quirks=quirks, stream=stream
     )
 
 
@@ -353,7 +353,7 @@ def test_options_of_a_turn_replace_those_of_the_chat() -> None:
     assert "seed" not in sent
 
 
-@pytest.mark.parametrize("name", ["messages", "model", "n", "stream", "tools"])
+@pytest.mark.parametrize("name", ["messages", "model", "n", "stream"])
 def test_an_option_that_the_chat_sets_by_itself_is_refused_by_name(name: str) -> None:
     with pytest.raises(InputError, match=repr(name)):
         request(USER, options={name: None})
@@ -660,7 +660,14 @@ def conversations(draw: st.DrawFn) -> list[Entry]:
 def messages(told: list[Entry], quirks: Quirks, *, system: str | None, instruction: str | None) -> list[dict[str, Any]]:
     transcript = Transcript().add(chain(None, "t", 0, told))
     context = compose(
-        transcript, wire=WIRE, policy=KeepAll(), quirks=quirks, instruction=instruction, tail=len(transcript)
+        transcript,
+        wire=WIRE,
+        policy=KeepAll(),
+        quirks=quirks,
+        preamble=NO_PREAMBLE,
+        reader="me",
+        instruction=instruction,
+        tail=len(transcript),
     )
     sent = request(*map(bytes, context.pieces), preamble=Preamble(system=system), quirks=quirks)
     validate(sent)

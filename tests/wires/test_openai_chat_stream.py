@@ -47,6 +47,7 @@ def acceptable(answer: Answer) -> None:
             model="m",
             preamble=Preamble(),
             pieces=[USER, *answers, *results, USER],
+            mark=0,
             options={},
             quirks=Quirks(),
             stream=True,

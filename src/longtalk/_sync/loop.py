@@ -56,7 +56,7 @@ class Turn:
         self._policy = policy
         self._options = options
         self._max_rounds = max_rounds
-        self._encode = encode
+        self.encode = encode
         self._results: list[ToolResult] = []
         self._told = 0
 
@@ -112,7 +112,7 @@ class Turn:
             finally:
                 shielded(results.close)
         self.draft = self.draft.finish("complete")
-        yield Done(Reply(self.draft, self._encode))
+        yield Done(Reply(self.draft, self.encode))
 
     # Asking
 
@@ -252,7 +252,7 @@ class Turn:
 
     def _checkpoint(self) -> Checkpoint:
         self.draft = self.draft.checkpoint()
-        return Checkpoint(self.draft.transcript, self._encode)
+        return Checkpoint(self.draft.transcript, self.encode)
 
 
 def _back_off(tries: int) -> float:
