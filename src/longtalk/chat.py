@@ -21,7 +21,7 @@ from longtalk.providers.connect import connect
 from longtalk.reply import Reply
 from longtalk.tools import Toolbox
 from longtalk.transcript import Transcript, now
-from longtalk.turn import begin, inputs, noted
+from longtalk.turn import begin, inputs, noted, open_calls
 from longtalk.wires import NAMES
 from longtalk.wires.base import Preamble, event
 
@@ -173,7 +173,16 @@ class AsyncChat:
         )
 
     def _decode(self, state: bytes | None) -> Transcript:
-        return Transcript() if state is None else states.decode(state, wires=NAMES, max_bytes=self._max_state)
+        if state is None:
+            return Transcript()
+        transcript = states.decode(state, wires=NAMES, max_bytes=self._max_state)
+        try:
+            open_calls(transcript, self.provider.wire)
+        except ValueError as problem:
+            raise BadState(
+                f"This state can't be read: its last message is none ({problem}).", reason="corrupt", state=state
+            ) from None
+        return transcript
 
     def _encode(self, transcript: Transcript) -> bytes:
         return states.encode(transcript)

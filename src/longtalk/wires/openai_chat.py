@@ -17,7 +17,19 @@ import msgspec
 from longtalk import _json
 from longtalk.errors import InputError
 from longtalk.transcript import Entry, new_id
-from longtalk.wires.base import LONGTALK, Answer, Call, Finish, Preamble, Quirks, Reported, Usage, View, neutral_text
+from longtalk.wires.base import (
+    LONGTALK,
+    Answer,
+    Call,
+    Finish,
+    Preamble,
+    Quirks,
+    Reported,
+    Usage,
+    View,
+    neutral_text,
+    splice,
+)
 from longtalk.wires.openai_chat_stream import Pieces, text_of_parts
 
 _FINISH: dict[str | None, Finish] = {
@@ -103,7 +115,7 @@ class OpenAIChat:
             pieces = [_system(preamble.system), *pieces]
         if quirks.alternate:
             pieces = _alternating(pieces)
-        return b'%s,"messages":[%s]}' % (_json.build(fields)[:-1], b",".join(pieces))
+        return splice(fields, pieces)
 
     def parse(self, body: bytes) -> Answer:
         fields = _json.fields(body)
