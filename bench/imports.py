@@ -15,7 +15,7 @@ from pathlib import Path
 
 import longtalk
 
-ROUNDS = 15
+ROUNDS = 25
 GOAL = 6.0
 PROGRAMS = {"nothing": "pass", "sqlite3, json": "import sqlite3, json", "longtalk": "import longtalk"}
 HEAVY = ("anthropic", "anyio", "asyncio", "click", "cryptography", "httpx2", "openai", "rich", "xllamacpp")

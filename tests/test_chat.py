@@ -9,8 +9,9 @@ import pytest
 
 from longtalk import AsyncChat, BadState, System, peek
 from longtalk.errors import InputError
-from longtalk.state import decode
+from longtalk.state import decode, encode
 from longtalk.testing import AsyncScripted, says, validate
+from longtalk.transcript import Entry, Transcript, chain
 from longtalk.wires import NAMES
 
 pytestmark = pytest.mark.anyio
@@ -275,6 +276,16 @@ async def test_a_bad_state_can_start_over_and_is_handed_back() -> None:
     reply = await AsyncChat(provider, on_bad_state="fresh").send("x", state=b"garbage")
     assert [(notice.kind, notice.data) for notice in reply.notices] == [("bad_state", b"garbage")]
     assert len(sent(provider)) == 1
+
+
+@pytest.mark.parametrize("native", [b'{"role":"assistant","tool_calls":[5]}', b'{"role":"tool","\xff":1}'])
+async def test_a_forged_state_whose_last_message_is_none_is_a_bad_state(native: bytes) -> None:
+    entry = Entry(role="assistant" if b"assistant" in native else "tool", wire="openai-chat", native=native, at=1)
+    state = encode(Transcript().add(chain(None, "t", 0, [entry])))
+    for call in (AsyncChat(AsyncScripted()).send, AsyncChat(AsyncScripted()).note):
+        with pytest.raises(BadState) as caught:
+            await call("x", state=state)
+        assert caught.value.reason == "corrupt"
 
 
 async def test_a_note_never_starts_over() -> None:

@@ -6,6 +6,7 @@ time: model calls with their retries, tools, and the events that tell a caller a
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any
@@ -178,8 +179,10 @@ class AsyncTurn:
         known = Quirks()
         for record in self.draft.transcript.records:
             if record.kind == "quirks":
-                held = msgspec.json.decode(record.data, type=dict[str, Quirks])
-                known = held.get(self._provider.label, known)
+                # A lesson that can't be read is learnt again.
+                with contextlib.suppress(ValueError, RecursionError):
+                    held = msgspec.json.decode(record.data, type=dict[str, Quirks])
+                    known = held.get(self._provider.label, known)
         return known
 
     def _learn(self, problem: ProviderError, known: Quirks) -> bool:

@@ -33,7 +33,7 @@ def version_of(state: bytes) -> int:
 
 
 def read(state: bytes) -> Transcript:
-    """`ValueError` is raised for what is no such state, `LookupError` for another provider, `OverflowError` if too long."""
+    """Raises `ValueError` for what is no state, `LookupError` for another provider, `OverflowError` if too long."""
     envelope = _json.fields(state)
     provider = _json.text(envelope.get("provider", b'"openai"'))
     if provider != "openai":

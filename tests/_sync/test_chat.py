@@ -10,8 +10,9 @@ import pytest
 
 from longtalk import Chat, BadState, System, peek
 from longtalk.errors import InputError
-from longtalk.state import decode
+from longtalk.state import decode, encode
 from longtalk.testing import Scripted, says, validate
+from longtalk.transcript import Entry, Transcript, chain
 from longtalk.wires import NAMES
 
 
@@ -275,6 +276,16 @@ def test_a_bad_state_can_start_over_and_is_handed_back() -> None:
     reply = Chat(provider, on_bad_state="fresh").send("x", state=b"garbage")
     assert [(notice.kind, notice.data) for notice in reply.notices] == [("bad_state", b"garbage")]
     assert len(sent(provider)) == 1
+
+
+@pytest.mark.parametrize("native", [b'{"role":"assistant","tool_calls":[5]}', b'{"role":"tool","\xff":1}'])
+def test_a_forged_state_whose_last_message_is_none_is_a_bad_state(native: bytes) -> None:
+    entry = Entry(role="assistant" if b"assistant" in native else "tool", wire="openai-chat", native=native, at=1)
+    state = encode(Transcript().add(chain(None, "t", 0, [entry])))
+    for call in (Chat(Scripted()).send, Chat(Scripted()).note):
+        with pytest.raises(BadState) as caught:
+            call("x", state=state)
+        assert caught.value.reason == "corrupt"
 
 
 def test_a_note_never_starts_over() -> None:

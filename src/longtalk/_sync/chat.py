@@ -23,7 +23,7 @@ from longtalk.reply import Reply
 from longtalk.seal import BoundSeal, Seal
 from longtalk.tools import Toolbox
 from longtalk.transcript import Transcript, now
-from longtalk.turn import begin, inputs, noted
+from longtalk.turn import begin, inputs, noted, open_calls
 from longtalk.wires import NAMES
 from longtalk.wires.base import LONGTALK, Preamble, event
 
@@ -173,12 +173,6 @@ class Chat:
                 "cache of this conversation is void, and so are thinking blocks that are bound to it."
             )
             notices.append(Notice("preamble_changed", text))
-        foreign = transcript.wires() - {wire.name, LONGTALK}
-        if foreign:
-            raise InputError(
-                f"This conversation was held over {', '.join(sorted(foreign))}, and {self.provider.label} speaks "
-                f"{wire.name}: go on with a model of the same wire."
-            )
         model = self.provider.label
         draft = begin(transcript, entries, wire=wire, model=model, preamble=digest, instruction=instruction)
         for notice in notices:
@@ -197,7 +191,20 @@ class Chat:
     def _decode(self, state: bytes | None, seal: Seal | BoundSeal | None) -> Transcript:
         if state is None:
             return Transcript()
-        return states.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=self._max_state)
+        transcript = states.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=self._max_state)
+        wire = self.provider.wire
+        foreign = transcript.wires() - {wire.name, LONGTALK}
+        if foreign:
+            raise InputError(
+                f"This conversation was held over {', '.join(sorted(foreign))}, and {self.provider.label} speaks "
+                f"{wire.name}: go on with a model of the same wire."
+            )
+        try:
+            open_calls(transcript, wire)
+        except ValueError as problem:
+            what = f"This state can't be read: its last message is none ({problem})."
+            raise BadState(what, reason="corrupt", state=state) from None
+        return transcript
 
 
 class Stream:

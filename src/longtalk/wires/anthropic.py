@@ -30,6 +30,7 @@ from longtalk.wires.base import (
     View,
     neutral_text,
     option,
+    splice,
 )
 
 _FINISH: dict[str | None, Finish] = {
@@ -111,7 +112,7 @@ class Anthropic:
             block = _json.encode({"type": "text", "text": preamble.system})
             fields["system"] = b"[" + block[:-1] + _MARK + b"]"
         marked = [*pieces[: mark - 1], _marked(pieces[mark - 1]), *pieces[mark:]] if mark else pieces
-        return b'%s,"messages":[%s]}' % (_json.build(fields)[:-1], b",".join(_joined(marked)))
+        return splice(fields, _joined(marked))
 
     def parse(self, body: bytes) -> Answer:
         fields = _json.fields(body)

@@ -17,10 +17,10 @@ import msgspec
 
 from longtalk import _json
 from longtalk.errors import InputError
+from longtalk.pack import OWN, Entry
 from longtalk.tools import Tool
-from longtalk.transcript import Entry
 
-LONGTALK = "longtalk"
+LONGTALK = OWN
 
 Finish = Literal["stop", "calls", "paused", "length", "filtered", "interrupted", "failed"]
 
@@ -238,6 +238,14 @@ def event(text: str, *, source: str, at: int) -> Entry:
 def system(text: str, *, at: int) -> Entry:
     """A system message inside the conversation."""
     return Entry(role="system", wire=LONGTALK, native=_json.encode({"text": text}), at=at)
+
+
+def splice(fields: dict[str, bytes], pieces: Sequence[bytes | memoryview]) -> bytes:
+    """A request body: its fields, and the messages last, all copied once."""
+    parts: list[bytes | memoryview] = [_json.build(fields)[:-1]]
+    for i, piece in enumerate(pieces):
+        parts += (b"," if i else b',"messages":[', piece)
+    return b"".join((*parts, b"]}"))
 
 
 def closing(wire: Wire, call_id: str, text: str, *, at: int) -> Entry:

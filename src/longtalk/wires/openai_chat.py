@@ -29,6 +29,7 @@ from longtalk.wires.base import (
     View,
     neutral_text,
     option,
+    splice,
 )
 from longtalk.wires.openai_chat_stream import Pieces, text_of_parts
 
@@ -124,7 +125,7 @@ class OpenAIChat:
             pieces = [_system(preamble.system), *pieces]
         if quirks.alternate:
             pieces = _alternating(pieces)
-        return b'%s,"messages":[%s]}' % (_json.build(fields)[:-1], b",".join(pieces))
+        return splice(fields, pieces)
 
     def parse(self, body: bytes) -> Answer:
         fields = _json.fields(body)
