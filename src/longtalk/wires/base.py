@@ -242,9 +242,9 @@ def system(text: str, *, at: int) -> Entry:
 
 def splice(fields: dict[str, bytes], pieces: Sequence[bytes | memoryview]) -> bytes:
     """A request body: its fields, and the messages last, all copied once."""
-    parts: list[bytes | memoryview] = [_json.build(fields)[:-1]]
+    parts: list[bytes | memoryview] = [_json.build(fields)[:-1], b',"messages":[']
     for i, piece in enumerate(pieces):
-        parts += (b"," if i else b',"messages":[', piece)
+        parts += (b"," if i else b"", piece)
     return b"".join((*parts, b"]}"))
 
 
