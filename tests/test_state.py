@@ -52,9 +52,18 @@ def read(state: bytes, **more: Any) -> Transcript:
 
 def request(transcript: Transcript) -> bytes:
     """The request that goes out on this transcript."""
-    context = compose(transcript, wire=CHAT, policy=KeepAll(), quirks=Quirks(), instruction=None, tail=len(transcript))
+    context = compose(
+        transcript,
+        wire=CHAT,
+        policy=KeepAll(),
+        quirks=Quirks(),
+        preamble=Preamble(),
+        reader="me",
+        instruction=None,
+        tail=len(transcript),
+    )
     return CHAT.request(
-        model="m", preamble=Preamble(), pieces=context.pieces, options={}, quirks=Quirks(), stream=False
+        model="m", preamble=Preamble(), pieces=context.pieces, mark=0, options={}, quirks=Quirks(), stream=False
     )
 
 

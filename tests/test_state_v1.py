@@ -49,9 +49,18 @@ def result(name: str, text: str = "42") -> bytes:
 
 
 def request(transcript: Transcript) -> bytes:
-    context = compose(transcript, wire=WIRE, policy=KeepAll(), quirks=Quirks(), instruction=None, tail=len(transcript))
+    context = compose(
+        transcript,
+        wire=WIRE,
+        policy=KeepAll(),
+        quirks=Quirks(),
+        preamble=Preamble(),
+        reader="me",
+        instruction=None,
+        tail=len(transcript),
+    )
     return WIRE.request(
-        model="m", preamble=Preamble(), pieces=context.pieces, options={}, quirks=Quirks(), stream=False
+        model="m", preamble=Preamble(), pieces=context.pieces, mark=0, options={}, quirks=Quirks(), stream=False
     )
 
 

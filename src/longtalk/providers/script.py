@@ -38,9 +38,26 @@ def says(
     usage: Mapping[str, Any] | None = None,
     fields: Mapping[str, Any] | None = None,
     pieces: int = 3,
+    wire: str = "openai-chat",
 ) -> Step:
-    """What a model on the OpenAI chat wire says: text, calls as (id, name, arguments), further message fields."""
-    message: dict[str, Any] = {"role": "assistant", "content": text, **(fields or {})}
+    """What a model says: text, calls as (id, name, arguments), and further fields of its message.
+
+    `finish` and `usage` are in the wire's own words. Streamed, the text comes in so many `pieces`.
+    """
+    size = max(1, -(-len(text or "") // pieces))
+    texts = [(text or "")[i : i + size] for i in range(0, len(text or ""), size)]
+    make = _anthropic if wire == "anthropic" else _openai_chat
+    return make(text, texts, calls, finish, usage, fields or {})
+
+
+def _openai_chat(
+    text: str | None,
+    texts: Sequence[str],
+    calls: Sequence[tuple[str, str, Mapping[str, Any] | str]],
+    finish: str | None,
+    usage: Mapping[str, Any] | None,
+    fields: Mapping[str, Any],
+) -> Step:
     written: list[dict[str, Any]] = [
         {
             "id": id,
@@ -49,23 +66,71 @@ def says(
         }
         for id, name, args in calls  # noqa: A001
     ]
-    if written:
-        message["tool_calls"] = written
+    message = {"role": "assistant", "content": text, **fields, **({"tool_calls": written} if written else {})}
     reason = finish or ("tool_calls" if calls else "stop")
     counts = usage or {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     body = {"id": "r", "choices": [{"index": 0, "message": message, "finish_reason": reason}], "usage": counts}
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None if text is None else ""}]
-    size = max(1, -(-len(text or "") // pieces))
-    deltas += [{"content": (text or "")[i : i + size]} for i in range(0, len(text or ""), size)]
+    deltas += [{"content": piece} for piece in texts]
     if fields:
         deltas.append(dict(fields))
     for index, call in enumerate(written):
-        arguments = call["function"]["arguments"]
-        half = len(arguments) // 2
-        first = {**call, "index": index, "function": {**call["function"], "arguments": arguments[:half]}}
-        deltas.append({"tool_calls": [first]})
-        deltas.append({"tool_calls": [{"index": index, "function": {"arguments": arguments[half:]}}]})
+        first, second = _halves(call["function"]["arguments"])
+        deltas.append({"tool_calls": [{**call, "index": index, "function": {**call["function"], "arguments": first}}]})
+        deltas.append({"tool_calls": [{"index": index, "function": {"arguments": second}}]})
     chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
     chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
     chunks.append({"choices": [], "usage": counts})
     return Step(body=_json.encode(body), events=(*map(_json.encode, chunks), b"[DONE]"))
+
+
+def _anthropic(
+    text: str | None,
+    texts: Sequence[str],
+    calls: Sequence[tuple[str, str, Mapping[str, Any] | str]],
+    finish: str | None,
+    usage: Mapping[str, Any] | None,
+    fields: Mapping[str, Any],
+) -> Step:
+    blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    for thought in fields.get("thinking", ()):
+        start = {"type": "thinking", "thinking": "", "signature": ""}
+        deltas = [{"type": "thinking_delta", "thinking": thought}, {"type": "signature_delta", "signature": "signed"}]
+        blocks.append((start, deltas))
+    if text is not None:
+        blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in texts]))
+    for id, name, arguments in calls:  # noqa: A001
+        spelt = arguments if isinstance(arguments, str) else _json.encode(arguments).decode()
+        halves = [{"type": "input_json_delta", "partial_json": half} for half in _halves(spelt)]
+        blocks.append(({"type": "tool_use", "id": id, "name": name, "input": {}}, halves))
+    reason = finish or ("tool_use" if calls else "end_turn")
+    counts = usage or {"input_tokens": 10, "output_tokens": 5}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": {"role": "assistant", "usage": counts}}]
+    for index, (start, deltas) in enumerate(blocks):
+        events.append({"type": "content_block_start", "index": index, "content_block": start})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    events += [
+        {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": counts},
+        {"type": "message_stop"},
+    ]
+    content = [_whole(start, deltas) for start, deltas in blocks]
+    body = {"type": "message", "role": "assistant", "content": content, "stop_reason": reason, "usage": counts}
+    return Step(body=_json.encode(body), events=tuple(map(_json.encode, events)))
+
+
+def _whole(start: dict[str, Any], deltas: list[dict[str, Any]]) -> dict[str, Any]:
+    block = dict(start)
+    for delta in deltas:
+        for key in ("text", "thinking", "signature"):
+            block[key] = block.get(key, "") + delta[key] if key in delta else block.get(key)
+    spelt = "".join(delta.get("partial_json", "") for delta in deltas)
+    try:
+        block["input"] = _json.value(spelt.encode()) if spelt else block.get("input")
+    except ValueError:
+        block["input"] = {"INVALID_JSON": spelt}
+    return {key: value for key, value in block.items() if value is not None}
+
+
+def _halves(text: str) -> tuple[str, str]:
+    return text[: len(text) // 2], text[len(text) // 2 :]

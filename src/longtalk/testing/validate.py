@@ -68,4 +68,10 @@ def _content(message: dict[str, Any], where: str) -> None:
         raise WireViolation("content", f"{where} has no content")
 
 
-_VALIDATORS: dict[str, Callable[[Any], None]] = {"openai-chat": _openai_chat}
+def _anthropic(body: Any) -> None:
+    from longtalk.testing.anthropic_rules import check
+
+    check(body)
+
+
+_VALIDATORS: dict[str, Callable[[Any], None]] = {"openai-chat": _openai_chat, "anthropic": _anthropic}

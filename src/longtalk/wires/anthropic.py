@@ -42,8 +42,16 @@ _FINISH: dict[str | None, Finish] = {
 _RESERVED = ("messages", "model", "stream", "system")
 _RESULT = b'{"role":"user","content":[{"type":"tool_result",'
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
+_MAX_MARKS = 4
+_MARKED = re.compile(rb'"cache_control"')
+_FOR_LONG = re.compile(rb'"ttl"\s*:\s*"1h"')
 # What a model thought is readable to nobody but its provider, and valid only where it was thought.
 _OPAQUE = (b'"thinking"', b'"redacted_thinking"')
+_SERVER_CALLS = (b'"server_tool_use"', b'"mcp_tool_use"')
+_NOT_TAKEN = re.compile(
+    r"signature.{0,20} in .{0,20}thinking|data.{0,20} in .{0,20}redacted_thinking|thinking.{0,200}cannot be modified"
+    r"|thinking\.(?:thinking|signature|data): "
+)
 
 
 class Anthropic:
@@ -76,14 +84,16 @@ class Anthropic:
     def is_plain(self, role: str) -> bool:
         return role != "tool"
 
-    def render(self, entry: Entry, quirks: Quirks) -> bytes | None:  # noqa: ARG002
+    def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
         if entry.wire == LONGTALK:
             text = neutral_text(entry)
             return _said(text if entry.kind == "event" else _quoted("system", text))
-        return None if entry.mark == "empty" else entry.native
+        if entry.mark == "empty":
+            return None
+        return _json.whole(entry.native) if quirks.whole else entry.native
 
     def without_opaque(self, native: bytes) -> bytes | None:
-        blocks = _json.items(_json.fields(native)["content"])
+        blocks = _array(_json.fields(native).get("content", b"[]"))
         kept = [block for block in blocks if _json.fields(block).get("type") not in _OPAQUE]
         if len(kept) == len(blocks):
             return native
@@ -105,14 +115,27 @@ class Anthropic:
             raise InputError(f"The option {taken[0]!r} can't be set: a chat sets it by itself.")
         head: dict[str, Any] = {"model": model, **({"stream": True} if stream else {}), **options}
         fields = {key: option(key, value) for key, value in head.items() if value is not None}
-        tools = [*map(_tool, preamble.tools), *_array(fields.pop("tools", b"[]"))]
+        given = fields.pop("tools", b"[]")
+        if given[:1] != b"[":
+            raise InputError("The option 'tools' is a list of tools that the provider has.")
+        tools = [*map(_tool, preamble.tools), *_json.items(given)]
         if tools:
             fields["tools"] = b"[" + b",".join(tools) + b"]"
-        if preamble.system:
+        # With a `cache_control` of the whole request, the provider marks the last block by itself.
+        automatic = "cache_control" in fields
+        limit = _MAX_MARKS - automatic - sum(map(_is_marked, tools))
+        own, room = _limited(pieces, limit)
+        # Nothing that is kept for an hour may stand behind what is kept for five minutes.
+        for_long = automatic or room < limit
+        for_long = for_long and any(map(_FOR_LONG.search, [*own, fields.get("cache_control", b"")]))
+        sent = list(own)
+        if mark and room > 0 and not automatic:
+            sent[mark - 1] = _marked(own[mark - 1])
+            room -= sent[mark - 1] is not own[mark - 1]
+        if preamble.system and preamble.system.strip():
             block = _json.encode({"type": "text", "text": preamble.system})
-            fields["system"] = b"[" + block[:-1] + _MARK + b"]"
-        marked = [*pieces[: mark - 1], _marked(pieces[mark - 1]), *pieces[mark:]] if mark else pieces
-        return splice(fields, _joined(marked))
+            fields["system"] = b"[%s]" % (block[:-1] + _MARK if room > 0 and not for_long else block)
+        return splice(fields, _joined(sent))
 
     def parse(self, body: bytes) -> Answer:
         fields = _json.fields(body)
@@ -149,7 +172,7 @@ class Anthropic:
 
     def usage(self, raw: bytes) -> Usage:
         try:
-            said = msgspec.json.decode(raw, type=_Usage)
+            said = msgspec.json.decode(raw, type=_Usage, strict=False)
         except (ValueError, RecursionError):
             return Usage()
         # What a server-side step spent (compaction, a fallback) is told in its iteration alone.
@@ -158,19 +181,23 @@ class Anthropic:
 
     def objection(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
         said = error.decode("utf-8", "replace")
-        if known.void < len(natives) and re.search(
-            r"signature.{0,20} in .{0,20}thinking|thinking.{0,200}cannot be modified", said
-        ):
+        if known.void < len(natives) and _NOT_TAKEN.search(said):
             return msgspec.structs.replace(known, void=len(natives))
+        if not known.whole and "surrogate" in said:
+            return msgspec.structs.replace(known, whole=True)
         return None
 
 
 WIRE = Anthropic()
 
 
-def finished(blocks: Sequence[bytes], reason: str | None, usage: bytes | None, *, content: bytes = b"") -> Answer:
-    """An answer from blocks that arrived, or were put together."""
+def finished(
+    blocks: Sequence[bytes], reason: str | None, usage: bytes | None, *, content: bytes = b"", cut: bool = False
+) -> Answer:
+    """An answer from blocks that arrived, or were put together; `cut` when they are not all."""
     kept = [block for block in blocks if not _is_blank(block)]
+    if cut or _FINISH.get(reason) in ("length", "filtered"):
+        kept = _tied_up(kept, at_length=_FINISH.get(reason) == "length")
     native = (
         b'{"role":"assistant","content":' + content + b"}" if content and len(kept) == len(blocks) else _message(kept)
     )
@@ -228,7 +255,8 @@ def _array(data: bytes) -> list[bytes]:
 def _text_of(block: dict[str, bytes]) -> str:
     if block.get("type") == b'"tool_result"':
         content = block.get("content", b'""')
-        return _json.text(content) or "".join(_text_of(_json.fields(part)) for part in _array(content))
+        parts = [_json.fields(part) for part in _array(content) if part[:1] == b"{"]
+        return _json.text(content) or "".join(map(_text_of, parts))
     return _json.text(block.get("text", b"")) or "" if block.get("type") == b'"text"' else ""
 
 
@@ -238,15 +266,66 @@ def _is_blank(block: bytes) -> bool:
     return fields.get("type") == b'"text"' and not (_json.text(fields.get("text", b'""')) or "").strip()
 
 
+def _tied_up(blocks: list[bytes], *, at_length: bool) -> list[bytes]:
+    """What is left of an answer that ended early when all that can't be sent back is gone.
+
+    That is a call of the provider's own tools without a result, and a thought without its signature. A call at the
+    very end for which there was no room to write its input is not what the model meant.
+    """
+    seen = [_json.fields(block) for block in blocks]
+    answered = {block["tool_use_id"] for block in seen if "tool_use_id" in block}
+
+    def is_loose(block: dict[str, bytes]) -> bool:
+        if block.get("type") in _SERVER_CALLS:
+            return block.get("id") not in answered
+        return block.get("type") == b'"thinking"' and not _json.text(block.get("signature", b'""'))
+
+    if at_length and seen and seen[-1].get("type") == b'"tool_use"' and seen[-1].get("input", b"{}") == b"{}":
+        blocks, seen = blocks[:-1], seen[:-1]
+    return [block for block, fields in zip(blocks, seen, strict=True) if not is_loose(fields)]
+
+
+def _is_marked(block: bytes) -> bool:
+    return block[:1] == b"{" and _json.fields(block).get("cache_control", b"null") != b"null"
+
+
+def _limited(pieces: Sequence[bytes | memoryview], room: int) -> tuple[list[bytes | memoryview], int]:
+    """Messages with the caller's own breakpoints, of which the last ones count; how many more there may be."""
+    limited = list(pieces)
+    for i in range(len(limited) - 1, -1, -1):
+        if _MARKED.search(limited[i]):
+            messages = _json.items(b"[" + bytes(limited[i]) + b"]")
+            for j in range(len(messages) - 1, -1, -1):
+                messages[j], room = _unmarked(messages[j], room)
+            limited[i] = b",".join(messages)
+    return limited, room
+
+
+def _unmarked(message: bytes, room: int) -> tuple[bytes, int]:
+    """A message without the breakpoints for which there is no room, and the room behind it."""
+    fields = _json.fields(message)
+    blocks, changed = _array(fields.get("content", b"")), False
+    for i in range(len(blocks) - 1, -1, -1):
+        if _is_marked(blocks[i]):
+            room -= 1
+            if room < 0:
+                members = _json.fields(blocks[i])
+                del members["cache_control"]
+                blocks[i], changed, room = _json.build(members), True, 0
+    return _json.build({**fields, "content": b"[" + b",".join(blocks) + b"]"}) if changed else message, room
+
+
 def _marked(piece: bytes | memoryview) -> bytes | memoryview:
     """A message with a cache breakpoint on its last block, where it can have one."""
-    if bytes(piece[-3:]) != b"}]}":
+    messages = _json.items(b"[" + bytes(piece) + b"]")
+    fields = _json.fields(messages[-1])
+    blocks = _array(fields.get("content", b""))
+    last = _json.fields(blocks[-1]) if blocks and blocks[-1][:1] == b"{" else {}
+    if not last or "cache_control" in last or last.get("type") in _OPAQUE:
         return piece
-    native = bytes(piece)
-    last = _json.items(_json.fields(_json.items(b"[" + native + b"]")[-1])["content"])[-1]
-    if b'"cache_control"' in last or _json.fields(last).get("type") in _OPAQUE:
-        return piece
-    return native[:-3] + _MARK + b"]}"
+    blocks[-1] = blocks[-1][:-1] + _MARK
+    messages[-1] = _json.build({**fields, "content": b"[" + b",".join(blocks) + b"]"})
+    return b",".join(messages)
 
 
 def _joined(pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:

@@ -6,6 +6,7 @@ JSON that its pieces spell, citations are appended. Of any other key of a delta 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from longtalk import _json
 from longtalk.wires.base import Answer, Reported, readable
 
 _JOINED = ("text", "thinking", "data")
+_HALF = re.compile(rb'(?<!\\)((?:\\\\)*)\\u[dD][89abAB].."$')
 
 
 class _Event(msgspec.Struct):
@@ -24,6 +26,7 @@ class _Event(msgspec.Struct):
     content_block: msgspec.Raw = msgspec.Raw(b"{}")
     delta: dict[str, msgspec.Raw] = {}
     usage: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _event = msgspec.json.Decoder(_Event)
@@ -41,54 +44,81 @@ class Blocks:
         self._held = b""
 
     def feed(self, data: bytes) -> str:
+        # Some servers keep the line open with events that say nothing, or end it as others do.
+        if not data.strip() or data == b"[DONE]":
+            return ""
         try:
             event = _event.decode(data)
             kind, index, delta = event.type, event.index, {key: bytes(value) for key, value in event.delta.items()}
             message, block, usage = bytes(event.message), bytes(event.content_block), bytes(event.usage)
+            error = bytes(event.error)
         except (ValueError, RecursionError):
-            fields = _json.fields(data)
-            kind, index = _json.text(fields.get("type", b'""')) or "", _json.value(fields.get("index", b"0"))
-            delta = _json.fields(fields.get("delta", b"{}"))
-            message, block = fields.get("message", b"{}"), fields.get("content_block", b"{}")
-            usage = fields.get("usage", b"null")
-        if kind == "error":
+            kind, index, delta, message, block, usage, error = _slowly(data)
+        if kind == "error" or (not kind and error != b"null"):
             raise Reported(data)
         if kind == "message_start":
-            usage = _json.fields(message).get("usage", b"null")
-        if usage != b"null":
-            self._usage |= _json.fields(usage)
-        if kind == "content_block_start":
-            self._blocks[index] = _Block(_json.fields(block))
+            self._count(_json.fields(message).get("usage", b"null"))
+        elif kind == "content_block_start":
+            return self._begin(index, _json.fields(block))
         elif kind == "content_block_delta":
             return self._grow(index, delta)
-        elif kind == "content_block_stop" and index in self._blocks:
-            self._blocks[index].whole = True
+        elif kind == "content_block_stop":
+            return self._end(index)
         elif kind == "message_delta":
+            self._count(usage)
             self._reason = _json.text(delta.get("stop_reason", b"null")) or self._reason
         elif kind == "message_stop":
             self.done = True
         return ""
 
+    def _count(self, usage: bytes) -> None:
+        """Counts are of the whole answer so far: the last one is right, and none is no count."""
+        if usage[:1] == b"{":
+            said = _json.fields(usage).items()
+            self._usage |= {key: value for key, value in said if value != b"null" or key not in self._usage}
+
+    def _begin(self, index: int, members: dict[str, bytes]) -> str:
+        block = self._blocks[index] = _Block(members)
+        return self._read(members.get("text", b'""')) if block.is_text() else ""
+
     def _grow(self, index: int, delta: dict[str, bytes]) -> str:
         kind = delta.pop("type", b"")
-        block = self._blocks.setdefault(index, _Block({}))
-        block.grow(delta)
-        if kind != b'"text_delta"':
+        self._blocks.setdefault(index, _Block({})).grow(delta)
+        return self._read(delta.get("text", b'""')) if kind == b'"text_delta"' else ""
+
+    def _end(self, index: int) -> str:
+        if index in self._blocks:
+            self._blocks[index].whole = True
+        held, self._held = self._held, b""
+        return _json.text(b'"%s"' % held) or ""
+
+    def _read(self, text: bytes) -> str:
+        if text[:1] != b'"':
             return ""
-        text, self._held = readable(self._held, delta.get("text", b'""'))
-        return text
+        said, self._held = readable(self._held, text)
+        return said
 
     def answer(self, *, interrupted: bool = False) -> Answer:
         blocks = [block for _, block in sorted(self._blocks.items())]
         if interrupted:
             blocks = [block for block in blocks if block.whole or block.is_text()]
-            blocks = _paired(blocks)
-        written = [block.json(cut=interrupted or self._reason == "max_tokens") for block in blocks]
+        cut = interrupted or self._reason in ("max_tokens", "model_context_window_exceeded")
+        written = [json for block in blocks if (json := block.json(cut=cut)) is not None]
         usage = _json.build(self._usage) if self._usage else None
-        answer = self._finished([block for block in written if block is not None], self._reason, usage)
+        answer = self._finished(written, self._reason, usage, cut=interrupted)
         if not interrupted:
             return answer
         return msgspec.structs.replace(answer, finish="interrupted", native=None if answer.empty else answer.native)
+
+
+def _slowly(data: bytes) -> tuple[str, int, dict[str, bytes], bytes, bytes, bytes, bytes]:
+    """The same for an event that the fast parser can't take: half an emoji, an odd type."""
+    fields = _json.fields(data)
+    kind, index = _json.text(fields.get("type", b"null")) or "", _json.value(fields.get("index", b"0"))
+    delta = fields.get("delta", b"{}") if kind in ("content_block_delta", "message_delta") else b"{}"
+    others = [fields.get(key, b"{}") for key in ("message", "content_block")]
+    usage, error = [fields.get(key, b"null") for key in ("usage", "error")]
+    return kind, index if isinstance(index, int) else 0, _json.fields(delta), others[0], others[1], usage, error
 
 
 class _Block:
@@ -105,12 +135,12 @@ class _Block:
     def grow(self, delta: dict[str, bytes]) -> None:
         for key, value in delta.items():
             there = self.members.get(key)
-            if key == "partial_json":
+            if key == "partial_json" and value[:1] == b'"':
                 self._input.append(value[1:-1])
             elif key == "citation":
                 held = self.members.get("citations", b"[]")
-                held = held if held[:1] == b"[" else b"[]"
-                self.members["citations"] = held[:-1] + (b"," if len(held) > 2 else b"") + value + b"]"
+                listed = _json.items(held) if held[:1] == b"[" else []
+                self.members["citations"] = b"[" + b",".join([*listed, value]) + b"]"
             elif key in _JOINED and value[:1] == b'"':
                 if not isinstance(there, list):
                     there = self.members[key] = [there[1:-1] if there and there[:1] == b'"' else b""]
@@ -121,8 +151,12 @@ class _Block:
     def json(self, *, cut: bool) -> bytes | None:
         """The block; None for a call that was cut off before it was whole."""
         members = {k: b'"' + b"".join(v) + b'"' if isinstance(v, list) else v for k, v in self.members.items()}
-        if self._input:
-            spelt = (_json.text(b'"' + b"".join(self._input) + b'"') or "").encode()
+        if cut and not self.whole and "text" in members:
+            # Half a pair that will never be whole makes the provider refuse the conversation for ever.
+            members["text"] = _HALF.sub(rb'\1"', members["text"])
+        spelt = (_json.text(b'"' + b"".join(self._input) + b'"') or "").encode()
+        # A call without arguments spells nothing: it has the input that it began with.
+        if spelt:
             try:
                 _json.fields(spelt)
             except ValueError:
@@ -131,13 +165,3 @@ class _Block:
                 spelt = _json.encode({"INVALID_JSON": spelt.decode()})
             members["input"] = spelt
         return _json.build(members)
-
-
-def _paired(blocks: list[_Block]) -> list[_Block]:
-    """Without calls of server tools that have no result yet, and without thinking that has no signature."""
-    answered = {block.members.get("tool_use_id") for block in blocks}
-    return [
-        block
-        for block in blocks
-        if block.members.get("type") != b'"server_tool_use"' or block.members.get("id") in answered
-    ]
