@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from longtalk import Chat, BadState, System, peek
-from longtalk.errors import InputError
+from longtalk import Chat, BadState, Seal, System, peek
+from longtalk.errors import InputError, RequestRefused
 from longtalk.state import decode, encode
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript import Entry, Transcript, chain
@@ -315,6 +315,59 @@ def test_states_of_the_go_library_go_on() -> None:
     reply = Chat(provider).send("y", state=state)
     assert native in provider.requests[0]
     assert decode(reply.state, wires=NAMES)[0].native == native
+
+
+# Sealed states
+
+
+SEAL = Seal({"k": bytes(32)})
+
+
+def test_a_sealed_conversation_goes_on() -> None:
+    provider = Scripted(says("Hello."), says("Ada."), says("Bye."))
+    chat = Chat(provider, seal=SEAL)
+    reply = chat.send("I'm Ada.")
+    assert b"Ada" not in reply.state
+    assert peek(reply.state).revision == 1
+    state = chat.note("Ada sits down", state=reply.state)
+    events = [event for event in chat.stream("Who am I?", state=state)]
+    again = chat.send("Bye.", state=events[-1].reply.state)  # type: ignore[union-attr]
+    assert again.text == "Bye."
+    assert [m["role"] for m in sent(provider)] == ["user", "assistant", "system", "user", "assistant", "user"]
+
+
+@pytest.mark.parametrize(
+    ("seal", "reason"),
+    [
+        (SEAL.to(owner="bob"), "wrong_owner"),
+        (SEAL.to(owner="ada", conversation="2"), "wrong_conversation"),
+        (SEAL.to(owner="ada", conversation="1", min_revision=9), "rewound"),
+        (Seal({"other": bytes(32)}), "unknown_key"),
+        (Seal({"k": bytes(31) + b"1"}), "tampered"),
+        (None, "unknown_key"),
+    ],
+)
+def test_a_sealed_state_opens_for_nobody_else(seal: Any, reason: str) -> None:
+    chat = Chat(Scripted(says("a")))
+    state = (chat.send("x", seal=SEAL.to(owner="ada", conversation="1"))).state
+    with pytest.raises(BadState) as caught:
+        chat.send("y", state=state, seal=seal)
+    assert (caught.value.reason, caught.value.state) == (reason, state)
+
+
+def test_a_plain_state_is_not_taken_for_a_sealed_one() -> None:
+    state = (Chat(Scripted(says("a"))).send("x")).state
+    with pytest.raises(BadState) as caught:
+        Chat(Scripted(), seal=SEAL).send("y", state=state)
+    assert caught.value.reason == "not_sealed"
+
+
+def test_a_failed_turn_hands_back_a_sealed_state() -> None:
+    call = says(None, calls=[("c", "nothing", {})])
+    chat = Chat(Scripted(call, RequestRefused("no"), says("ok")), seal=SEAL)
+    with pytest.raises(RequestRefused) as caught:
+        chat.send("x")
+    assert (chat.send(None, state=caught.value.state)).text == "ok"
 
 
 # Answers

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
 from longtalk import AsyncChat, Chat, System, Text, peek
 from longtalk.errors import ContextOverflow, InputError
+from longtalk.providers.local_engine import engine
+from longtalk.providers.weights import find
 
 SHORT = {"max_tokens": 24, "temperature": 0}
 
 
 @pytest.fixture(scope="module")
-def chat() -> Chat:
-    return Chat("local", options=SHORT)
+def chat() -> Iterator[Chat]:
+    with Chat("local", options=SHORT) as chat:
+        yield chat
 
 
 def test_it_answers_and_each_request_extends_the_one_before(chat: Chat) -> None:
@@ -72,6 +76,20 @@ def test_it_serves_an_async_program_too() -> None:
         return [reply.text for reply in replies]
 
     assert all(text.strip() for text in asyncio.run(main()))
+
+
+def test_it_speaks_the_other_wire_too() -> None:
+    running = engine(find(""), context=4096)
+    system = "You are a music teacher."
+    with Chat("anthropic:local", base_url=running.url, api_key=running.key, options=SHORT) as chat:
+        first = chat.send("Hello, I am Ada and I play the violin.", system=system)
+        state = chat.note("Ada tunes her violin", state=first.state)
+        events = list(chat.stream("What do I play?", state=state, system=system, instruction="Be brief."))
+        second = events[-1].reply  # type: ignore[union-attr]
+        third = chat.send("Thank you.", state=second.state, system=system)
+    assert first.text.strip()
+    assert "".join(event.text for event in events if isinstance(event, Text)) == second.text
+    assert third.usage.input > third.usage.cached >= first.usage.input
 
 
 def test_a_missing_model_file_is_named() -> None:
