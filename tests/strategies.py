@@ -105,7 +105,7 @@ turns = st.builds(
     model=_readable,
     started=moments,
     ended=moments,
-    finish=st.sampled_from(["", "stop", "length"]),
+    finish=st.sampled_from(["stop", "length"]),
     usage=st.lists(st.binary(max_size=8), max_size=3).map(tuple),
     preamble=st.sampled_from(["", "0123456789abcdef"]),
     error=_readable,

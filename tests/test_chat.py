@@ -75,7 +75,8 @@ async def test_a_reply_tells_what_was_used() -> None:
 async def test_a_reply_says_what_became_of_each_entry() -> None:
     chat = AsyncChat(AsyncScripted(says("a"), says("b")))
     reply = await chat.send("y", state=(await chat.send("x")).state)
-    assert [(run.first, run.last, run.verdict) for run in reply.context] == [(0, 2, "sent")]
+    assert reply.context is not None
+    assert [(run.first, run.last, run.verdict) for run in reply.context.manifest] == [(0, 2, "sent")]
 
 
 async def test_a_reply_has_the_native_message() -> None:
@@ -390,7 +391,8 @@ async def test_an_answer_without_content_is_kept_but_not_sent_back() -> None:
     assert reply.text == ""
     again = await chat.send("y", state=reply.state)
     assert [m["role"] for m in sent(provider)] == ["user", "user"]
-    assert [(run.verdict, run.reason) for run in again.context][1] == ("left_out", "empty answer")
+    assert again.context is not None
+    assert [(run.verdict, run.reason) for run in again.context.manifest][1] == ("left_out", "empty answer")
     assert b"reasoning_content" in decode(again.state, wires=NAMES)[1].native
 
 

@@ -46,7 +46,7 @@ arguments = st.one_of(st.fixed_dictionaries({"q": words}), st.just("{broken"), s
 
 
 @st.composite
-def steps(draw: st.DrawFn, wire: str) -> Any:
+def steps(draw: st.DrawFn, wire: str, number: int) -> Any:
     """An answer of a model, or trouble instead of it, or in the middle of it."""
     calls = draw(st.lists(st.tuples(call_names, arguments), max_size=3))
     text = draw(st.none() | words)
@@ -56,8 +56,7 @@ def steps(draw: st.DrawFn, wire: str) -> Any:
     else:
         fields = draw(st.dictionaries(st.sampled_from(["reasoning_content", "odd"]), words, max_size=2))
         finish = draw(st.sampled_from([None, "length", "content_filter"]))
-    number = draw(st.integers(0, 10**9))
-    written = [(f"call_{number}_{i}", name, args) for i, (name, args) in enumerate(calls)]
+    written = [(f"call_{number:03}_{i}", name, args) for i, (name, args) in enumerate(calls)]
     step = says(text, calls=written, fields=fields, finish=finish, pieces=draw(st.integers(1, 5)), wire=wire)
     match draw(st.sampled_from(["fine", "fine", "fine", "refused", "busy", "cut", "error", "garbage"])):
         case "refused":
@@ -110,19 +109,24 @@ def do(chat: Chat, doing: tuple[Any, ...], state: bytes | None) -> bytes | None:
     return stream.reply.state
 
 
+@st.composite
+def scripts(draw: st.DrawFn, wire: str) -> list[Any]:
+    return [draw(steps(wire, number)) for number in range(draw(st.integers(8, 30)))]
+
+
 stories = st.lists(doings, min_size=1, max_size=8)
 
 
-@settings(max_examples=200)
-@given(st.lists(steps("openai-chat"), min_size=8, max_size=30), stories)
+@settings(max_examples=120)
+@given(scripts("openai-chat"), stories)
 def test_every_request_of_every_conversation_is_valid_and_nothing_is_lost(
     script: list[Any], story: list[tuple[Any, ...]]
 ) -> None:
     play("openai-chat", script, story)
 
 
-@settings(max_examples=200)
-@given(st.lists(steps("anthropic"), min_size=8, max_size=30), stories)
+@settings(max_examples=120)
+@given(scripts("anthropic"), stories)
 def test_so_is_every_request_of_a_conversation_with_thinking(script: list[Any], story: list[tuple[Any, ...]]) -> None:
     play("anthropic", script, story)
 

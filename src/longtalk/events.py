@@ -46,6 +46,8 @@ class Checkpoint(Event, frozen=True):
     Emitted before tools run and after each result, so that no finished call is repeated.
     """
 
+    __match_args__ = ("state",)
+
     transcript: Transcript
     encode: Callable[[Transcript], bytes]
 

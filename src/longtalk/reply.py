@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from longtalk.transcript import Entry, Transcript
-from longtalk.wires.base import Finish, Usage, View
+from longtalk.transcript import Entry, Finish, Transcript
+from longtalk.wires.base import Usage, View
 
 if TYPE_CHECKING:
-    from longtalk.context import Run
+    from longtalk.context import Context
     from longtalk.events import Notice
     from longtalk.turn import Draft
 
@@ -64,8 +64,8 @@ class Reply:
 
     @property
     def finish(self) -> Finish:
-        """Why it ended: stop, length, filtered, interrupted, failed, or calls (the limit of rounds was reached)."""
-        return self._draft.finish_reason
+        """Why it ended: stop, length, filtered, interrupted or failed."""
+        return self._draft.turn.finish
 
     @cached_property
     def usage(self) -> Usage:
@@ -78,10 +78,15 @@ class Reply:
         return self._draft.turn.usage
 
     @property
+    def worked(self) -> bool:
+        """Whether the model or a tool has done anything."""
+        return self._draft.worked
+
+    @property
     def notices(self) -> tuple[Notice, ...]:
         return self._draft.notices
 
     @property
-    def context(self) -> tuple[Run, ...]:
-        """What became of each entry in the last request: the manifest."""
-        return self._draft.context.manifest if self._draft.context else ()
+    def context(self) -> Context | None:
+        """What was sent last, with the manifest: what became of each entry, and why. None if nothing was."""
+        return self._draft.context

@@ -22,6 +22,8 @@ from longtalk.pack import EMPTY, MAX_ENTRIES, Entry, Pack, Plain, column, packed
 __all__ = ["Entry", "Record", "Transcript", "Turn", "TurnStatus", "Turns", "new_id", "now"]
 
 TurnStatus = Literal["running", "complete", "interrupted", "failed"]
+Finish = Literal["stop", "calls", "paused", "length", "filtered", "interrupted", "failed"]
+"""Why an answer ended: it was said, it calls tools, it will go on, it was cut off in one of four ways."""
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -33,8 +35,8 @@ class Turn(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Who answered, as `provider:model`."""
     started: int
     ended: int = 0
-    finish: str = ""
-    """Why the answer ended: see `Answer.finish`."""
+    finish: Finish = "stop"
+    """Why it ended."""
     usage: tuple[bytes, ...] = ()
     """What the provider reported for each model call, as it came."""
     preamble: str = ""
@@ -46,7 +48,7 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
     """Turns at rest, column by column. Numbers are little-endian."""
 
     ids: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
-    shapes: Annotated[tuple[tuple[TurnStatus, str, str, str, str], ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
+    shapes: Annotated[tuple[tuple[TurnStatus, str, Finish, str, str], ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
     """The combinations of status, model, finish, preamble and error that occur …"""
     shape: bytes = b""
     """… and which of them each turn has, in 32 bits."""
@@ -205,6 +207,12 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         """This transcript with entries at its end and a turn begun, or replaced by its next version."""
         turns = self.turns if turn is None else self.turns.add(turn)
         return msgspec.structs.replace(self, fresh=(*self.fresh, *entries), turns=turns)
+
+    def append(self, turn: str, entries: Sequence[Entry]) -> Transcript:
+        """This transcript with entries of a turn at its end, numbered behind those that it has there."""
+        last = self[-1] if len(self) else None
+        number = int(last.id.rpartition("-")[2]) + 1 if last is not None and last.turn == turn else 0
+        return self.add(chain(self.head, turn, number, entries))
 
     def record(self, kind: str, data: bytes) -> Transcript:
         """This transcript with a record that holds up to its head."""

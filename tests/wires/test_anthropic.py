@@ -462,7 +462,7 @@ def test_an_option_of_none_is_left_out() -> None:
 @pytest.mark.parametrize("name", ["messages", "model", "stream", "system"])
 def test_an_option_that_the_chat_sets_by_itself_is_refused_by_name(name: str) -> None:
     with pytest.raises(InputError, match=repr(name)):
-        request(USER, options={name: None})
+        Chat(scripted(TEXT)).send("Hello.", options={name: None})
 
 
 @pytest.mark.parametrize("value", [object(), {"x": {1, object()}}, 1j])

@@ -231,7 +231,7 @@ def test_an_empty_answer_is_kept_and_not_sent_back() -> None:
     reply = chat.send("And?", state=reply.state)
     assert b"hm" not in provider.requests[1]
     validate(provider.requests[1])
-    assert [(run.verdict, run.reason) for run in reply.context] == [
+    assert [(run.verdict, run.reason) for run in (reply.context.manifest if reply.context else ())] == [
         ("sent", "kept"),
         ("left_out", "empty answer"),
         ("sent", "kept"),
@@ -356,7 +356,7 @@ def test_options_of_a_turn_replace_those_of_the_chat() -> None:
 @pytest.mark.parametrize("name", ["messages", "model", "n", "stream"])
 def test_an_option_that_the_chat_sets_by_itself_is_refused_by_name(name: str) -> None:
     with pytest.raises(InputError, match=repr(name)):
-        request(USER, options={name: None})
+        Chat(Scripted(), options={name: None})
 
 
 @pytest.mark.parametrize("value", [object(), {"x": {1, object()}}, 1j])

@@ -59,7 +59,7 @@ class Chat:
         self.provider = connect(model, base_url=base_url, api_key=api_key, client=client)
         self._policy = policy
         self._tools = Toolbox.of(tools, allow_async=ASYNC)
-        self._options = _options(options)
+        self._options = self._checked(options)
         self._seal = seal
         self._on_bad_state = on_bad_state
         self._max_state = max_state
@@ -183,10 +183,18 @@ class Chat:
             tools=toolbox,
             preamble=preamble,
             policy=self._policy,
-            options={**self.provider.defaults, **self._options, **_options(options)},
+            options={**self.provider.defaults, **self._options, **self._checked(options)},
             max_rounds=max_rounds,
             encode=_encoder(seal),
         )
+
+    def _checked(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
+        if options is not None and not (isinstance(options, Mapping) and all(isinstance(key, str) for key in options)):
+            raise InputError(f"`options` is a mapping of names to values, not {options!r}.")
+        taken = [key for key in options or () if key in self.provider.wire.reserved]
+        if taken:
+            raise InputError(f"The option {taken[0]!r} can't be set: a chat sets it by itself.")
+        return dict(options or {})
 
     def _decode(self, state: bytes | None, seal: Seal | BoundSeal | None) -> Transcript:
         if state is None:
@@ -256,8 +264,8 @@ class Stream:
     def _fail(self, problem: BaseException) -> None:
         """End the turn; the error carries what there is of it."""
         failed = isinstance(problem, Exception)
-        worked = self._turn.draft.worked or self._turn.draft.finish("interrupted").worked
         self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
+        worked = self.reply.worked
         # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
         problem.partial = self.reply if worked else None  # type: ignore[attr-defined]
         problem.state = self.reply.state if worked else self._handed_in  # type: ignore[attr-defined]
@@ -272,9 +280,3 @@ def _encoder(seal: Seal | BoundSeal | None) -> Callable[[Transcript], bytes]:
 def _one_of(name: str, value: object, *allowed: str) -> None:
     if value not in allowed:
         raise InputError(f"`{name}` is {' or '.join(map(repr, allowed))}, not {value!r}.")
-
-
-def _options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    if options is not None and not (isinstance(options, Mapping) and all(isinstance(key, str) for key in options)):
-        raise InputError(f"`options` is a mapping of names to values, not {options!r}.")
-    return dict(options or {})

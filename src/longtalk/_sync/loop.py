@@ -92,7 +92,7 @@ class Turn:
                 for notice in self._news():
                     yield notice
             calls = self.draft.open_calls()
-            paused = self.draft.finish_reason == "paused"
+            paused = self.draft.answer is not None and self.draft.answer.finish == "paused"
             if not calls and not paused:
                 break
             for call in calls:

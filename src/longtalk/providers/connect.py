@@ -22,6 +22,9 @@ def connect(
     client: httpx2.AsyncClient | None = None,
 ) -> AsyncProvider:
     """The provider that a chat speaks to: looked up by name, or the one that was handed in."""
+    given = [name for name, value in (("base_url", base_url), ("api_key", api_key), ("client", client)) if value]
+    if given and (not isinstance(model, str) or model.partition(":")[0] == "local"):
+        raise InputError(f"`{given[0]}` is for models behind an address, and {model!r} has none: leave it out.")
     if not isinstance(model, str):
         if not hasattr(model, "wire") or not hasattr(model, "stream"):
             raise InputError(

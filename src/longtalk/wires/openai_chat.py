@@ -15,13 +15,11 @@ from typing import Any
 import msgspec
 
 from longtalk import _json
-from longtalk.errors import InputError
-from longtalk.transcript import Entry, new_id
+from longtalk.transcript import Entry, Finish, new_id
 from longtalk.wires.base import (
     LONGTALK,
     Answer,
     Call,
-    Finish,
     Preamble,
     Quirks,
     Reported,
@@ -33,13 +31,7 @@ from longtalk.wires.base import (
 )
 from longtalk.wires.openai_chat_stream import Pieces, text_of_parts
 
-_FINISH: dict[str | None, Finish] = {
-    "length": "length",
-    "tool_calls": "calls",
-    "function_call": "calls",
-    "content_filter": "filtered",
-}
-_RESERVED = ("messages", "model", "n", "stream")
+_FINISH: dict[str | None, Finish] = {"length": "length", "content_filter": "filtered"}
 _KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name", "type", "text", "id", "function", "image_url")
 # Where servers put objects with fields of their own.
 _LISTS = ("content", "tool_calls")
@@ -61,6 +53,7 @@ class OpenAIChat:
     """See `Wire`."""
 
     name = "openai-chat"
+    reserved: tuple[str, ...] = ("messages", "model", "n", "stream")
     defaults: Mapping[str, Any] = {}
 
     def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002
@@ -110,9 +103,6 @@ class OpenAIChat:
         quirks: Quirks,
         stream: bool,
     ) -> bytes:
-        taken = [key for key in options if key in _RESERVED]
-        if taken:
-            raise InputError(f"The option {taken[0]!r} can't be set: a chat sets it by itself.")
         head: dict[str, Any] = {"model": model}
         if stream:
             head |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -196,11 +186,7 @@ def finished(message: bytes, reason: str | None, usage: bytes | None) -> Answer:
         fields, changed = {**fields, "tool_calls": b"[" + b",".join(named) + b"]"}, True
     native = _json.build(fields) if changed else message
     view = WIRE.view(native)
-    if view.calls:
-        finish: Finish = "calls"
-    else:
-        finish = _FINISH.get(reason, "stop")
-        finish = "stop" if finish == "calls" else finish
+    finish: Finish = "calls" if view.calls else _FINISH.get(reason, "stop")
     return Answer(
         native=native,
         view=view,
