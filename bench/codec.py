@@ -18,7 +18,7 @@ from longtalk import state as states
 from longtalk.context import compose
 from longtalk.policies import KeepAll
 from longtalk.transcript import Entry, Transcript, Turn, chain, new_id, now
-from longtalk.turn import Draft, begin, inputs
+from longtalk.draft import Draft, begin, inputs
 from longtalk.wires import NAMES, WIRES
 from longtalk.wires.base import Preamble, Quirks
 

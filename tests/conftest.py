@@ -33,5 +33,5 @@ def loopback() -> Iterator[Loopback]:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries in tests don't wait."""
-    monkeypatch.setattr("longtalk.loop.FIRST_WAIT", 0.001)
-    monkeypatch.setattr("longtalk._sync.loop.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("longtalk.turn.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("longtalk._sync.turn.FIRST_WAIT", 0.001)

@@ -4,6 +4,7 @@ from longtalk import errors as errors
 from longtalk import events as events
 from longtalk._sync.chat import Chat, Stream
 from longtalk.chat import AsyncChat, AsyncStream
+from longtalk.draft import System
 from longtalk.errors import BadState, LongtalkError, ProviderError, TurnFailed
 from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
 from longtalk.policies import KeepAll
@@ -11,7 +12,6 @@ from longtalk.reply import Reply
 from longtalk.seal import Seal
 from longtalk.state import Peek, peek
 from longtalk.tools import Tool, ToolContext, tool
-from longtalk.turn import System
 
 __version__ = "0.1.0"
 __all__ = [

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from longtalk import state as states
 from longtalk._io import ASYNC, shielded
+from longtalk.draft import begin, inputs, noted, open_calls
 from longtalk.errors import BadState, InputError
 from longtalk.events import Done, Event, Notice
-from longtalk.loop import AsyncTurn
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.connect import connect
@@ -22,7 +22,7 @@ from longtalk.reply import Reply
 from longtalk.seal import BoundSeal, Seal
 from longtalk.tools import Toolbox
 from longtalk.transcript import Transcript, now
-from longtalk.turn import begin, inputs, noted, open_calls
+from longtalk.turn import AsyncLoop
 from longtalk.wires import NAMES
 from longtalk.wires.base import LONGTALK, Preamble, event
 
@@ -81,8 +81,8 @@ class AsyncChat:
         turn that was cut off. `system` is sent first and never stored. `instruction` is for this turn only and goes
         last. `tools` replace the chat's own; `options` are added to them; `seal` goes before the chat's.
         """
-        turn = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
-        events = AsyncStream(turn, handed_in=state, stream=False)
+        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
+        events = AsyncStream(loop, handed_in=state, stream=False)
         async for _ in events:
             pass
         return events.reply
@@ -100,8 +100,8 @@ class AsyncChat:
         seal: Seal | BoundSeal | None = None,
     ) -> AsyncStream:
         """One turn as it happens: iterate over its events, the last of which is `Done(reply)`."""
-        turn = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
-        return AsyncStream(turn, handed_in=state, stream=True)
+        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
+        return AsyncStream(loop, handed_in=state, stream=True)
 
     async def note(
         self,
@@ -142,7 +142,7 @@ class AsyncChat:
         options: Mapping[str, Any] | None,
         max_rounds: int,
         seal: Seal | BoundSeal | None,
-    ) -> AsyncTurn:
+    ) -> AsyncLoop:
         for name, text in (("system", system), ("instruction", instruction)):
             if text is not None and not isinstance(text, str):
                 raise InputError(f"`{name}` is text, not {type(text).__name__}.")
@@ -176,7 +176,7 @@ class AsyncChat:
         draft = begin(transcript, entries, wire=wire, model=model, preamble=digest, instruction=instruction)
         for notice in notices:
             draft = draft.notice(notice)
-        return AsyncTurn(
+        return AsyncLoop(
             draft,
             provider=self.provider,
             tools=toolbox,
@@ -217,16 +217,16 @@ class AsyncChat:
 class AsyncStream:
     """A turn as it happens. Also a context manager; closed early, `reply` is the reply so far, marked interrupted."""
 
-    def __init__(self, turn: AsyncTurn, *, handed_in: bytes | None, stream: bool) -> None:
-        self._turn = turn
+    def __init__(self, loop: AsyncLoop, *, handed_in: bytes | None, stream: bool) -> None:
+        self._loop = loop
         self._handed_in = handed_in
-        self._events = turn.events(stream=stream)
+        self._events = loop.events(stream=stream)
         self._reply: Reply | None = None
 
     @property
     def reply(self) -> Reply:
         """The reply; while the stream runs, and after it was cut off, what there is of it."""
-        return self._reply or Reply(self._turn.draft.finish("interrupted"), self._turn.encode)
+        return self._reply or Reply(self._loop.draft.finish("interrupted"), self._loop.encode)
 
     def __aiter__(self) -> AsyncStream:
         return self
@@ -258,7 +258,7 @@ class AsyncStream:
         await self.aclose()
 
     def _end(self, status: Literal["interrupted", "failed"], error: str = "") -> None:
-        self._reply = self._reply or Reply(self._turn.draft.finish(status, error=error), self._turn.encode)
+        self._reply = self._reply or Reply(self._loop.draft.finish(status, error=error), self._loop.encode)
 
     def _fail(self, problem: BaseException) -> None:
         """End the turn; the error carries what there is of it."""

@@ -11,8 +11,8 @@ from longtalk.wires.base import Usage, View
 
 if TYPE_CHECKING:
     from longtalk.context import Context
+    from longtalk.draft import Draft
     from longtalk.events import Notice
-    from longtalk.turn import Draft
 
 
 class Message:

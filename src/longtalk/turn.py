@@ -1,277 +1,261 @@
-"""One turn, as a value: input → calls → tools → answer.
+"""The turn itself, over a provider: ask, run tools, ask again, until there is an answer.
 
-A `Draft` is frozen. Each step gives a new one, and whoever drives the turn keeps the newest in one assignment, so
-that a turn which is cut off between any two instructions leaves a draft that is whole. `finish` is pure and may be
-called at any moment: it keeps what had been said, closes the calls that have no result, and gives a transcript
-that every provider accepts.
+All that is decided lives in the draft (`draft.py`), which is replaced whole after every step. Here is what takes
+time: model calls with their retries, tools, and the events that tell a caller about it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
 import msgspec
 
 from longtalk import _json
-from longtalk.context import Context
-from longtalk.errors import InputError
-from longtalk.events import Notice
-from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
-from longtalk.wires.base import Answer, Call, Wire, closing, system
+from longtalk._io import call as call_tool
+from longtalk._io import completed, shielded, sleep
+from longtalk.context import compose
+from longtalk.draft import Draft
+from longtalk.errors import BadAnswer, ProviderError, StreamCut, TooManyRounds
+from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
+from longtalk.policies import Policy
+from longtalk.providers.base import AsyncProvider
+from longtalk.providers.failures import failure
+from longtalk.reply import Reply
+from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
+from longtalk.tools import failure as tool_failure
+from longtalk.transcript import Transcript
+from longtalk.wires.base import Call, Preamble, Quirks, Reported
 
-UNKNOWN = "Outcome unknown: the call was started and no result was kept. It may or may not have taken effect."
-_MARKED = ("length", "filtered", "interrupted")
-NOT_RUN = "Not run: the turn ended before this call was started."
+RETRIES = 2
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 60.0
 
 
-class System(msgspec.Struct, frozen=True):
-    """A system message inside the conversation: stored in order, unlike `system=`, which is given fresh each turn."""
+class AsyncLoop:
+    """A turn under way. `draft` is always whole: see `draft.py`."""
 
-    text: str
+    def __init__(
+        self,
+        draft: Draft,
+        *,
+        provider: AsyncProvider,
+        tools: Toolbox,
+        preamble: Preamble,
+        policy: Policy,
+        options: Mapping[str, Any],
+        max_rounds: int,
+        encode: Callable[[Transcript], bytes],
+    ) -> None:
+        self.draft = draft
+        self._provider = provider
+        self._tools = tools
+        self._preamble = preamble
+        self._policy = policy
+        self._options = options
+        self._max_rounds = max_rounds
+        self.encode = encode
+        self._results: list[ToolResult] = []
+        self._told = 0
 
-
-class Draft(msgspec.Struct, frozen=True):
-    """A turn under way."""
-
-    wire: Wire
-    transcript: Transcript
-    """All that is settled."""
-    turn: Turn
-    message: tuple[Entry, ...] = ()
-    """The user's message, until it is heard."""
-    tail: int = -1
-    """How many entries there are up to the user's message, once it is heard: an instruction goes there."""
-    heard: int = -1
-    """How many entries there were when it was heard: what is more is work done."""
-    answer: Answer | None = None
-    """The model's last answer."""
-    pieces: list[bytes] | None = None
-    """The events of an answer that is being streamed. The list only grows."""
-    started: frozenset[str] = frozenset()
-    """Calls that were begun."""
-    notices: tuple[Notice, ...] = ()
-    instruction: str | None = None
-    """For this turn only: no part of the transcript."""
-    context: Context | None = None
-    """What was sent last."""
-
-    @property
-    def running(self) -> bool:
-        return self.turn.status == "running"
-
-    @property
-    def worked(self) -> bool:
-        """Whether the model or a tool has done anything."""
-        return self.answer is not None or 0 <= self.heard < len(self.transcript)
-
-    def notice(self, notice: Notice) -> Draft:
-        return msgspec.structs.replace(self, notices=(*self.notices, notice))
-
-    def hear(self) -> Draft:
-        """Put the user's message into the transcript, once all before it is settled."""
-        transcript = self._add(self.turn, self.message)
-        tail = heard = len(transcript)
-        while tail and transcript[tail - 1].role != "user":
-            tail -= 1
-        return msgspec.structs.replace(self, transcript=transcript, message=(), heard=heard, tail=tail or heard)
-
-    def ask(self, context: Context, pieces: list[bytes] | None) -> Draft:
-        """A model call is made; a stream's events will be put into `pieces`."""
-        return msgspec.structs.replace(self, context=context, pieces=pieces)
-
-    def answered(self, answer: Answer) -> Draft:
-        """The model has spoken."""
-        turn = self.turn
-        if answer.usage:
-            turn = msgspec.structs.replace(turn, usage=(*turn.usage, answer.usage))
-        entries = []
-        if answer.native is not None:
-            mark = "empty" if answer.empty else answer.finish if answer.finish in _MARKED else ""
-            bound = self.context.bound() if answer.opaque and self.context else ""
-            native, wire = answer.native, self.wire.name
-            entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
-        transcript = self._add(turn, entries)
-        if self.instruction and self.tail > 0 and (answer.opaque or answer.finish in ("calls", "paused")):
-            # What follows is bound to it, or cached behind it: from now on it stays where it was.
-            data = _json.encode({"text": self.instruction})
-            kept = Record("aside", self.transcript[self.tail - 1].id, now(), data)
-            if all((record.kind, record.entry) != (kept.kind, kept.entry) for record in transcript.records):
-                transcript = msgspec.structs.replace(transcript, records=(*transcript.records, kept))
-        return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
-
-    def begin_call(self, call: Call) -> Draft:
-        return msgspec.structs.replace(self, started=self.started | {call.id})
-
-    def settle(self, call: Call, text: str, *, failed: bool = False) -> Draft:
-        """A tool's result."""
-        native = self.wire.result(call.id, text, error=failed)
-        entry = Entry(role="tool", wire=self.wire.name, native=native, at=now(), mark="error" if failed else "")
-        return self._answer_calls([entry])
-
-    def open_calls(self) -> tuple[Call, ...]:
-        return open_calls(self.transcript, self.wire)
-
-    def checkpoint(self) -> Draft:
-        return msgspec.structs.replace(self, transcript=self.transcript.revise())
-
-    def abandon(self, calls: Sequence[Call]) -> Draft:
-        """Close calls of an earlier run that nobody will answer."""
-        return self._answer_calls([closing(self.wire, call.id, UNKNOWN, at=now()) for call in calls])
-
-    def finish(self, status: Literal["complete", "interrupted", "failed"], *, error: str = "") -> Draft:
-        """The turn as it ends now. Ending it twice changes nothing."""
-        if not self.running:
-            return self
-        draft = self
-        if self.pieces is not None:
-            draft = draft._cut_off()
-        if self.heard < 0:
-            draft = draft.abandon(draft.open_calls()).hear()
-        draft = draft._answer_calls(
-            [
-                closing(self.wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now())
-                for call in draft.open_calls()
-            ]
-        )
-        said: Finish = draft.answer.finish if draft.answer else "stop"
-        finish = said if status == "complete" else status
-        turn = msgspec.structs.replace(draft.turn, status=status, ended=now(), error=error, finish=finish)
-        return msgspec.structs.replace(draft, turn=turn, transcript=draft.transcript.add(turn=turn).revise())
-
-    def _cut_off(self) -> Draft:
-        accumulator = self.wire.accumulator()
-        for data in self.pieces or ():
-            try:
-                accumulator.feed(data)
-            except ValueError:
+    async def events(self, *, stream: bool) -> AsyncGenerator[Event, None]:
+        """Play the turn to its end."""
+        await self._settle_earlier()
+        self.draft = self.draft.hear()
+        rounds = 0
+        while True:
+            if stream:
+                pieces: list[bytes] = []
+                accumulator = self.draft.wire.accumulator()
+                data, source = await self._ask(self._open, pieces)
+                try:
+                    for notice in self._news():
+                        yield notice
+                    while data is not None:
+                        # First kept, then understood: whatever happens in between, nothing is lost.
+                        pieces.append(data)
+                        text = self._understand(accumulator.feed, data)
+                        if text:
+                            yield Text(text)
+                        data = await anext(source, None)
+                finally:
+                    await shielded(source.aclose)
+                if not accumulator.done:
+                    raise StreamCut(f"The stream of {self._provider.label} ended in the middle of an answer.")
+                self.draft = self.draft.answered(self._understand(accumulator.answer))
+            else:
+                body = await self._ask(self._provider.send, None)
+                self.draft = self.draft.answered(self._understand(self.draft.wire.parse, body))
+                for notice in self._news():
+                    yield notice
+            calls = self.draft.open_calls()
+            paused = self.draft.answer is not None and self.draft.answer.finish == "paused"
+            if not calls and not paused:
                 break
-        answer = accumulator.answer(interrupted=True)
-        draft = self if answer.native is None and not answer.usage else self.answered(answer)
-        return msgspec.structs.replace(draft, pieces=None)
+            for call in calls:
+                yield ToolCall(call.id, call.name, call.arguments)
+            if rounds == self._max_rounds:
+                raise TooManyRounds(f"The model still calls tools after {rounds} rounds: raise max_rounds, or go on.")
+            rounds += 1
+            yield self._checkpoint()
+            # A provider that runs tools of its own may take a breath: it goes on when it is asked again.
+            if paused:
+                continue
+            results = completed([self._job(call) for call in calls])
+            try:
+                async for _ in results:
+                    for result in self._fresh_results():
+                        yield result
+                        yield self._checkpoint()
+            finally:
+                await shielded(results.aclose)
+        self.draft = self.draft.finish("complete")
+        yield Done(Reply(self.draft, self.encode))
 
-    def _add(self, turn: Turn, entries: Sequence[Entry]) -> Transcript:
-        return self.transcript.append(turn.id, entries).add(turn=turn)
+    # Asking
 
-    def _answer_calls(self, results: Sequence[Entry]) -> Draft:
-        """Results belong to the turn of their call, also when that is an earlier one."""
-        if not results:
-            return self
-        transcript = self.transcript
-        return msgspec.structs.replace(self, transcript=transcript.append(transcript[-1].turn, results))
+    async def _ask(self, call: Callable[[bytes], Awaitable[Any]], pieces: list[bytes] | None) -> Any:
+        """Make a model call; retry it while nothing of an answer has come."""
+        tries = 0
+        while True:
+            quirks = self._quirks()
+            context = compose(
+                self.draft.transcript,
+                wire=self.draft.wire,
+                policy=self._policy,
+                quirks=quirks,
+                preamble=self._preamble,
+                reader=f"{self._provider.account} {self._provider.model}",
+                instruction=self.draft.instruction,
+                tail=self.draft.tail,
+            )
+            body = self.draft.wire.request(
+                model=self._provider.model,
+                preamble=self._preamble,
+                pieces=context.pieces,
+                mark=context.mark,
+                options=self._options,
+                quirks=quirks,
+                stream=pieces is not None,
+            )
+            self.draft = self.draft.ask(context, pieces)
+            try:
+                return await call(body)
+            except ProviderError as problem:
+                # Nothing of an answer has come yet: `call` gives at most the first piece.
+                if self._learn(problem, quirks):
+                    continue
+                wait = problem.retry_after if problem.retry_after is not None else _back_off(tries)
+                if not problem.retryable or tries >= RETRIES or wait > LONGEST_WAIT:
+                    raise
+            tries += 1
+            await sleep(wait)
 
+    async def _open(self, body: bytes) -> tuple[bytes | None, AsyncGenerator[bytes, None]]:
+        """Begin a stream: its first piece, and where the others come from."""
+        source = self._provider.stream(body)
+        try:
+            return await anext(source, None), source
+        except BaseException:
+            await shielded(source.aclose)
+            raise
 
-def begin(
-    transcript: Transcript,
-    message: Sequence[Entry],
-    *,
-    wire: Wire,
-    model: str,
-    preamble: str,
-    instruction: str | None = None,
-) -> Draft:
-    """A turn on this transcript. Without a message a turn that was cut off goes on; else it counts as interrupted."""
-    last = transcript.turns[-1] if transcript.turns else None
-    if not message and not _waits(transcript, wire):
-        raise InputError("There is nothing to answer: None goes on with a turn that was cut off, or after a note.")
-    if last is not None and last.status == "running":
-        if not message:
-            turn = msgspec.structs.replace(last, model=model, preamble=preamble)
-            return Draft(wire=wire, transcript=transcript.add(turn=turn), turn=turn, instruction=instruction)
-        transcript = interrupted(transcript)
-    turn = Turn(id=new_id(), status="running", model=model, started=now(), preamble=preamble)
-    return Draft(wire=wire, transcript=transcript, turn=turn, message=tuple(message), instruction=instruction)
+    def _understand(self, read: Callable[..., Any], *data: bytes) -> Any:
+        """What the wire makes of the provider's bytes; what it can't read is the provider's fault."""
+        label = self._provider.label
+        try:
+            return read(*data)
+        except Reported as reported:
+            raise failure(label, 0, {}, reported.error) from None
+        except ValueError as problem:
+            said = b"".join(data)
+            excerpt = " ".join(said.decode("utf-8", "replace").split())[:200]
+            raise BadAnswer(f"{label} sent an answer that can't be read ({problem}): {excerpt!r}", body=said) from None
 
+    def _quirks(self) -> Quirks:
+        """What this conversation has learnt about the server that it speaks to."""
+        known = Quirks()
+        for record in self.draft.transcript.records:
+            if record.kind == "quirks":
+                # A lesson that can't be read is learnt again.
+                with contextlib.suppress(ValueError, RecursionError):
+                    held = msgspec.json.decode(record.data, type=dict[str, Quirks])
+                    known = held.get(self._provider.label, known)
+        return known
 
-def _waits(transcript: Transcript, wire: Wire) -> bool:
-    """Whether it is the model's turn to speak."""
-    return len(transcript) > 0 and (transcript[-1].role != "assistant" or bool(open_calls(transcript, wire)))
-
-
-def interrupted(transcript: Transcript) -> Transcript:
-    """A transcript whose last turn was left running, with that turn marked as interrupted."""
-    last = transcript.turns[-1]
-    ended = transcript[-1].at if len(transcript) else last.started
-    return transcript.add(turn=msgspec.structs.replace(last, status="interrupted", finish="interrupted", ended=ended))
-
-
-def noted(transcript: Transcript, event: Entry, wire: Wire) -> Transcript:
-    """A transcript with an event at its end. A turn that was cut off before it is closed first."""
-    if transcript.turns and transcript.turns[-1].status == "running":
-        closings = [closing(wire, call.id, UNKNOWN, at=now()) for call in open_calls(transcript, wire)]
-        transcript = interrupted(transcript.append(transcript.turns[-1].id, closings))
-    return transcript.append(new_id(), [event]).revise()
-
-
-def open_calls(transcript: Transcript, wire: Wire) -> tuple[Call, ...]:
-    """The calls at the end of a transcript that have no result yet."""
-    answered = []
-    for i in range(len(transcript) - 1, -1, -1):
-        entry = transcript[i]
-        if entry.role == "tool":
-            answered.append(wire.view(entry.native).call_id)
-        elif entry.role == "assistant":
-            calls = []
-            for call in wire.view(entry.native).calls:
-                # Some servers give two calls one id: each still wants a result.
-                if call.id in answered:
-                    answered.remove(call.id)
-                else:
-                    calls.append(call)
-            return tuple(calls)
-        else:
-            break
-    return ()
-
-
-def inputs(message: Any, wire: Wire) -> list[Entry]:
-    """The entries for what a caller passed as a message: text, parts, or a list that may hold `System`."""
-    if isinstance(message, str | System | Mapping):
-        message = [message]
-    if not isinstance(message, list | tuple):
-        raise InputError(
-            f"A message is text, a part, or a list of texts, parts and System(…), not {type(message).__name__}."
+    def _learn(self, problem: ProviderError, known: Quirks) -> bool:
+        """Whether a refusal says something about this server that makes another try worthwhile."""
+        if problem.status not in (400, 422, 500):
+            return False
+        learnt = self.draft.wire.objection(problem.body, [e.native for e in self.draft.transcript], known)
+        if learnt is None:
+            return False
+        data = _json.encode({self._provider.label: learnt})
+        notice = Notice(
+            "server_refused",
+            f"{self._provider.label} does not take this conversation as it is; sent in a form that it takes. "
+            f"It said: {problem.body[:300].decode('utf-8', 'replace')}",
+            data,
         )
-    at = now()
-    entries: list[Entry] = []
-    said: list[Any] = []
+        draft = self.draft.notice(notice)
+        self.draft = msgspec.structs.replace(draft, transcript=draft.transcript.record("quirks", data))
+        return True
 
-    def flush() -> None:
-        if said:
-            content = said[0] if len(said) == 1 and isinstance(said[0], str) else list(said)
-            entries.append(Entry(role="user", wire=wire.name, native=_encode(wire, content), at=at))
-            said.clear()
+    def _news(self) -> list[Notice]:
+        """The notices that the caller has not seen yet."""
+        new = self.draft.notices[self._told :]
+        self._told += len(new)
+        return list(new)
 
-    for item in message:
-        if isinstance(item, System):
-            flush()
-            entries.append(system(_text(item.text, "A System message"), at=at))
-        elif isinstance(item, str):
-            said.append(_text(item, "The message"))
-        elif isinstance(item, Mapping) and isinstance(item.get("type"), str):
-            said.append(dict(item))
-        elif isinstance(item, Mapping):
-            raise InputError(f"A part is an object with a 'type', in the provider's form; this one has {sorted(item)}.")
-        else:
-            raise InputError(f"A message can't hold {type(item).__name__}: give text, parts (objects) or System(…).")
-    flush()
-    if not any(entry.role == "user" for entry in entries):
-        raise InputError("The message is empty: a turn needs something that the user said.")
-    return entries
+    # Tools
+
+    async def _settle_earlier(self) -> None:
+        """Close the calls that an earlier run left open; run those again that may be."""
+        calls = self.draft.open_calls()
+        again = [call for call in calls if (tool := self._tools.get(call.name)) is not None and tool.idempotent]
+        self.draft = self.draft.abandon([call for call in calls if call not in again])
+        results = completed([self._job(call) for call in again])
+        try:
+            async for _ in results:
+                pass
+        finally:
+            await shielded(results.aclose)
+        self._results.clear()
+
+    def _job(self, call: Call) -> Callable[[], Coroutine[Any, Any, None]]:
+        async def job() -> None:
+            self.draft = self.draft.begin_call(call)
+            text, failed = await self._run(call)
+            self.draft = self.draft.settle(call, text, failed=failed)
+            self._results.append(ToolResult(call.id, call.name, text, failed))
+
+        return job
+
+    async def _run(self, call: Call) -> tuple[str, bool]:
+        """A tool's result as text, and whether it failed. The model is told what went wrong and can do better."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            names = ", ".join(self._tools.names) or "none"
+            return f"There is no tool {call.name!r}. The tools are: {names}.", True
+        try:
+            bound = tool.bind(call.arguments, ToolContext(call_id=call.id, turn=self.draft.turn.id, name=call.name))
+        except ArgumentError as problem:
+            return str(problem), True
+        try:
+            return render(await call_tool(bound, is_async=tool.is_async)), False
+        except Exception as problem:
+            return tool_failure(problem), True
+
+    def _fresh_results(self) -> list[ToolResult]:
+        results, self._results = self._results, []
+        return results
+
+    def _checkpoint(self) -> Checkpoint:
+        self.draft = self.draft.checkpoint()
+        return Checkpoint(self.draft.transcript, self.encode)
 
 
-def _text(text: Any, what: str) -> str:
-    if not isinstance(text, str):
-        raise InputError(f"{what} is text, not {type(text).__name__}.")
-    if not text.strip():
-        raise InputError(f"{what} is empty.")
-    return text
-
-
-def _encode(wire: Wire, content: Any) -> bytes:
-    try:
-        native = wire.user(content)
-        _json.fields(native)
-    except (TypeError, ValueError, RecursionError) as problem:
-        raise InputError(f"A part of the message can't be written as JSON: {problem}.") from None
-    return native
+def _back_off(tries: int) -> float:
+    return FIRST_WAIT * 2.0**tries * random.uniform(0.75, 1.25)

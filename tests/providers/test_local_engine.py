@@ -301,7 +301,7 @@ def test_a_damaged_model_is_an_input_error_with_its_cause(tmp_path: Path, rest: 
     with pytest.raises(InputError) as refused:
         engine(weights.find(str(file)))
     said = str(refused.value)
-    assert said.startswith(f"the local model can't be loaded from {str(file)!r}: ")
+    assert said.startswith(f"The local model can't be loaded from {str(file)!r}: ")
     assert any(cause in said for cause in ("header", "version", "architecture")), said
 
 
@@ -364,7 +364,7 @@ def test_a_missing_extra_is_an_input_error_with_the_remedy(model: str, monkeypat
     )
     with pytest.raises(InputError) as refused:
         engine(model)
-    assert str(refused.value) == "the local model needs an extra: pip install 'longtalk[local]'"
+    assert str(refused.value) == "The local model needs an extra: pip install 'longtalk[local]'."
 
 
 def test_the_program_itself_never_loads_the_engine(model: str) -> None:

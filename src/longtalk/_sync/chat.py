@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from longtalk import state as states
 from longtalk._sync._io import ASYNC, shielded
+from longtalk.draft import begin, inputs, noted, open_calls
 from longtalk.errors import BadState, InputError
 from longtalk.events import Done, Event, Notice
-from longtalk._sync.loop import Turn
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import Provider
 from longtalk._sync.providers.connect import connect
@@ -23,7 +23,7 @@ from longtalk.reply import Reply
 from longtalk.seal import BoundSeal, Seal
 from longtalk.tools import Toolbox
 from longtalk.transcript import Transcript, now
-from longtalk.turn import begin, inputs, noted, open_calls
+from longtalk._sync.turn import Loop
 from longtalk.wires import NAMES
 from longtalk.wires.base import LONGTALK, Preamble, event
 
@@ -82,8 +82,8 @@ class Chat:
         turn that was cut off. `system` is sent first and never stored. `instruction` is for this turn only and goes
         last. `tools` replace the chat's own; `options` are added to them; `seal` goes before the chat's.
         """
-        turn = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
-        events = Stream(turn, handed_in=state, stream=False)
+        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
+        events = Stream(loop, handed_in=state, stream=False)
         for _ in events:
             pass
         return events.reply
@@ -101,8 +101,8 @@ class Chat:
         seal: Seal | BoundSeal | None = None,
     ) -> Stream:
         """One turn as it happens: iterate over its events, the last of which is `Done(reply)`."""
-        turn = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
-        return Stream(turn, handed_in=state, stream=True)
+        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
+        return Stream(loop, handed_in=state, stream=True)
 
     def note(
         self,
@@ -143,7 +143,7 @@ class Chat:
         options: Mapping[str, Any] | None,
         max_rounds: int,
         seal: Seal | BoundSeal | None,
-    ) -> Turn:
+    ) -> Loop:
         for name, text in (("system", system), ("instruction", instruction)):
             if text is not None and not isinstance(text, str):
                 raise InputError(f"`{name}` is text, not {type(text).__name__}.")
@@ -177,7 +177,7 @@ class Chat:
         draft = begin(transcript, entries, wire=wire, model=model, preamble=digest, instruction=instruction)
         for notice in notices:
             draft = draft.notice(notice)
-        return Turn(
+        return Loop(
             draft,
             provider=self.provider,
             tools=toolbox,
@@ -218,16 +218,16 @@ class Chat:
 class Stream:
     """A turn as it happens. Also a context manager; closed early, `reply` is the reply so far, marked interrupted."""
 
-    def __init__(self, turn: Turn, *, handed_in: bytes | None, stream: bool) -> None:
-        self._turn = turn
+    def __init__(self, loop: Loop, *, handed_in: bytes | None, stream: bool) -> None:
+        self._loop = loop
         self._handed_in = handed_in
-        self._events = turn.events(stream=stream)
+        self._events = loop.events(stream=stream)
         self._reply: Reply | None = None
 
     @property
     def reply(self) -> Reply:
         """The reply; while the stream runs, and after it was cut off, what there is of it."""
-        return self._reply or Reply(self._turn.draft.finish("interrupted"), self._turn.encode)
+        return self._reply or Reply(self._loop.draft.finish("interrupted"), self._loop.encode)
 
     def __iter__(self) -> Stream:
         return self
@@ -259,7 +259,7 @@ class Stream:
         self.close()
 
     def _end(self, status: Literal["interrupted", "failed"], error: str = "") -> None:
-        self._reply = self._reply or Reply(self._turn.draft.finish(status, error=error), self._turn.encode)
+        self._reply = self._reply or Reply(self._loop.draft.finish(status, error=error), self._loop.encode)
 
     def _fail(self, problem: BaseException) -> None:
         """End the turn; the error carries what there is of it."""

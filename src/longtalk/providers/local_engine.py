@@ -46,7 +46,7 @@ def require_extra() -> None:
     import importlib.util
 
     if importlib.util.find_spec("xllamacpp") is None:
-        raise InputError("The local model needs an extra: pip install 'longtalk[local]'")
+        raise InputError("The local model needs an extra: pip install 'longtalk[local]'.")
 
 
 def engine(path: str, *, context: int = 4096) -> Engine:

@@ -1,0 +1,277 @@
+"""One turn, as a value: input → calls → tools → answer.
+
+A `Draft` is frozen. Each step gives a new one, and whoever drives the turn keeps the newest in one assignment, so
+that a turn which is cut off between any two instructions leaves a draft that is whole. `finish` is pure and may be
+called at any moment: it keeps what had been said, closes the calls that have no result, and gives a transcript
+that every provider accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from longtalk import _json
+from longtalk.context import Context
+from longtalk.errors import InputError
+from longtalk.events import Notice
+from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
+from longtalk.wires.base import Answer, Call, Wire, closing, system
+
+UNKNOWN = "Outcome unknown: the call was started and no result was kept. It may or may not have taken effect."
+_MARKED = ("length", "filtered", "interrupted")
+NOT_RUN = "Not run: the turn ended before this call was started."
+
+
+class System(msgspec.Struct, frozen=True):
+    """A system message inside the conversation: stored in order, unlike `system=`, which is given fresh each turn."""
+
+    text: str
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A turn under way."""
+
+    wire: Wire
+    transcript: Transcript
+    """All that is settled."""
+    turn: Turn
+    message: tuple[Entry, ...] = ()
+    """The user's message, until it is heard."""
+    tail: int = -1
+    """How many entries there are up to the user's message, once it is heard: an instruction goes there."""
+    heard: int = -1
+    """How many entries there were when it was heard: what is more is work done."""
+    answer: Answer | None = None
+    """The model's last answer."""
+    pieces: list[bytes] | None = None
+    """The events of an answer that is being streamed. The list only grows."""
+    started: frozenset[str] = frozenset()
+    """Calls that were begun."""
+    notices: tuple[Notice, ...] = ()
+    instruction: str | None = None
+    """For this turn only: no part of the transcript."""
+    context: Context | None = None
+    """What was sent last."""
+
+    @property
+    def running(self) -> bool:
+        return self.turn.status == "running"
+
+    @property
+    def worked(self) -> bool:
+        """Whether the model or a tool has done anything."""
+        return self.answer is not None or 0 <= self.heard < len(self.transcript)
+
+    def notice(self, notice: Notice) -> Draft:
+        return msgspec.structs.replace(self, notices=(*self.notices, notice))
+
+    def hear(self) -> Draft:
+        """Put the user's message into the transcript, once all before it is settled."""
+        transcript = self._add(self.turn, self.message)
+        tail = heard = len(transcript)
+        while tail and transcript[tail - 1].role != "user":
+            tail -= 1
+        return msgspec.structs.replace(self, transcript=transcript, message=(), heard=heard, tail=tail or heard)
+
+    def ask(self, context: Context, pieces: list[bytes] | None) -> Draft:
+        """A model call is made; a stream's events will be put into `pieces`."""
+        return msgspec.structs.replace(self, context=context, pieces=pieces)
+
+    def answered(self, answer: Answer) -> Draft:
+        """The model has spoken."""
+        turn = self.turn
+        if answer.usage:
+            turn = msgspec.structs.replace(turn, usage=(*turn.usage, answer.usage))
+        entries = []
+        if answer.native is not None:
+            mark = "empty" if answer.empty else answer.finish if answer.finish in _MARKED else ""
+            bound = self.context.bound() if answer.opaque and self.context else ""
+            native, wire = answer.native, self.wire.name
+            entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
+        transcript = self._add(turn, entries)
+        if self.instruction and self.tail > 0 and (answer.opaque or answer.finish in ("calls", "paused")):
+            # What follows is bound to it, or cached behind it: from now on it stays where it was.
+            data = _json.encode({"text": self.instruction})
+            kept = Record("aside", self.transcript[self.tail - 1].id, now(), data)
+            if all((record.kind, record.entry) != (kept.kind, kept.entry) for record in transcript.records):
+                transcript = msgspec.structs.replace(transcript, records=(*transcript.records, kept))
+        return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
+
+    def begin_call(self, call: Call) -> Draft:
+        return msgspec.structs.replace(self, started=self.started | {call.id})
+
+    def settle(self, call: Call, text: str, *, failed: bool = False) -> Draft:
+        """A tool's result."""
+        native = self.wire.result(call.id, text, error=failed)
+        entry = Entry(role="tool", wire=self.wire.name, native=native, at=now(), mark="error" if failed else "")
+        return self._answer_calls([entry])
+
+    def open_calls(self) -> tuple[Call, ...]:
+        return open_calls(self.transcript, self.wire)
+
+    def checkpoint(self) -> Draft:
+        return msgspec.structs.replace(self, transcript=self.transcript.revise())
+
+    def abandon(self, calls: Sequence[Call]) -> Draft:
+        """Close calls of an earlier run that nobody will answer."""
+        return self._answer_calls([closing(self.wire, call.id, UNKNOWN, at=now()) for call in calls])
+
+    def finish(self, status: Literal["complete", "interrupted", "failed"], *, error: str = "") -> Draft:
+        """The turn as it ends now. Ending it twice changes nothing."""
+        if not self.running:
+            return self
+        draft = self
+        if self.pieces is not None:
+            draft = draft._cut_off()
+        if self.heard < 0:
+            draft = draft.abandon(draft.open_calls()).hear()
+        draft = draft._answer_calls(
+            [
+                closing(self.wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now())
+                for call in draft.open_calls()
+            ]
+        )
+        said: Finish = draft.answer.finish if draft.answer else "stop"
+        finish = said if status == "complete" else status
+        turn = msgspec.structs.replace(draft.turn, status=status, ended=now(), error=error, finish=finish)
+        return msgspec.structs.replace(draft, turn=turn, transcript=draft.transcript.add(turn=turn).revise())
+
+    def _cut_off(self) -> Draft:
+        accumulator = self.wire.accumulator()
+        for data in self.pieces or ():
+            try:
+                accumulator.feed(data)
+            except ValueError:
+                break
+        answer = accumulator.answer(interrupted=True)
+        draft = self if answer.native is None and not answer.usage else self.answered(answer)
+        return msgspec.structs.replace(draft, pieces=None)
+
+    def _add(self, turn: Turn, entries: Sequence[Entry]) -> Transcript:
+        return self.transcript.append(turn.id, entries).add(turn=turn)
+
+    def _answer_calls(self, results: Sequence[Entry]) -> Draft:
+        """Results belong to the turn of their call, also when that is an earlier one."""
+        if not results:
+            return self
+        transcript = self.transcript
+        return msgspec.structs.replace(self, transcript=transcript.append(transcript[-1].turn, results))
+
+
+def begin(
+    transcript: Transcript,
+    message: Sequence[Entry],
+    *,
+    wire: Wire,
+    model: str,
+    preamble: str,
+    instruction: str | None = None,
+) -> Draft:
+    """A turn on this transcript. Without a message a turn that was cut off goes on; else it counts as interrupted."""
+    last = transcript.turns[-1] if transcript.turns else None
+    if not message and not _waits(transcript, wire):
+        raise InputError("There is nothing to answer: None goes on with a turn that was cut off, or after a note.")
+    if last is not None and last.status == "running":
+        if not message:
+            turn = msgspec.structs.replace(last, model=model, preamble=preamble)
+            return Draft(wire=wire, transcript=transcript.add(turn=turn), turn=turn, instruction=instruction)
+        transcript = interrupted(transcript)
+    turn = Turn(id=new_id(), status="running", model=model, started=now(), preamble=preamble)
+    return Draft(wire=wire, transcript=transcript, turn=turn, message=tuple(message), instruction=instruction)
+
+
+def _waits(transcript: Transcript, wire: Wire) -> bool:
+    """Whether it is the model's turn to speak."""
+    return len(transcript) > 0 and (transcript[-1].role != "assistant" or bool(open_calls(transcript, wire)))
+
+
+def interrupted(transcript: Transcript) -> Transcript:
+    """A transcript whose last turn was left running, with that turn marked as interrupted."""
+    last = transcript.turns[-1]
+    ended = transcript[-1].at if len(transcript) else last.started
+    return transcript.add(turn=msgspec.structs.replace(last, status="interrupted", finish="interrupted", ended=ended))
+
+
+def noted(transcript: Transcript, event: Entry, wire: Wire) -> Transcript:
+    """A transcript with an event at its end. A turn that was cut off before it is closed first."""
+    if transcript.turns and transcript.turns[-1].status == "running":
+        closings = [closing(wire, call.id, UNKNOWN, at=now()) for call in open_calls(transcript, wire)]
+        transcript = interrupted(transcript.append(transcript.turns[-1].id, closings))
+    return transcript.append(new_id(), [event]).revise()
+
+
+def open_calls(transcript: Transcript, wire: Wire) -> tuple[Call, ...]:
+    """The calls at the end of a transcript that have no result yet."""
+    answered = []
+    for i in range(len(transcript) - 1, -1, -1):
+        entry = transcript[i]
+        if entry.role == "tool":
+            answered.append(wire.view(entry.native).call_id)
+        elif entry.role == "assistant":
+            calls = []
+            for call in wire.view(entry.native).calls:
+                # Some servers give two calls one id: each still wants a result.
+                if call.id in answered:
+                    answered.remove(call.id)
+                else:
+                    calls.append(call)
+            return tuple(calls)
+        else:
+            break
+    return ()
+
+
+def inputs(message: Any, wire: Wire) -> list[Entry]:
+    """The entries for what a caller passed as a message: text, parts, or a list that may hold `System`."""
+    if isinstance(message, str | System | Mapping):
+        message = [message]
+    if not isinstance(message, list | tuple):
+        raise InputError(
+            f"A message is text, a part, or a list of texts, parts and System(…), not {type(message).__name__}."
+        )
+    at = now()
+    entries: list[Entry] = []
+    said: list[Any] = []
+
+    def flush() -> None:
+        if said:
+            content = said[0] if len(said) == 1 and isinstance(said[0], str) else list(said)
+            entries.append(Entry(role="user", wire=wire.name, native=_encode(wire, content), at=at))
+            said.clear()
+
+    for item in message:
+        if isinstance(item, System):
+            flush()
+            entries.append(system(_text(item.text, "A System message"), at=at))
+        elif isinstance(item, str):
+            said.append(_text(item, "The message"))
+        elif isinstance(item, Mapping) and isinstance(item.get("type"), str):
+            said.append(dict(item))
+        elif isinstance(item, Mapping):
+            raise InputError(f"A part is an object with a 'type', in the provider's form; this one has {sorted(item)}.")
+        else:
+            raise InputError(f"A message can't hold {type(item).__name__}: give text, parts (objects) or System(…).")
+    flush()
+    if not any(entry.role == "user" for entry in entries):
+        raise InputError("The message is empty: a turn needs something that the user said.")
+    return entries
+
+
+def _text(text: Any, what: str) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"{what} is text, not {type(text).__name__}.")
+    if not text.strip():
+        raise InputError(f"{what} is empty.")
+    return text
+
+
+def _encode(wire: Wire, content: Any) -> bytes:
+    try:
+        native = wire.user(content)
+        _json.fields(native)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InputError(f"A part of the message can't be written as JSON: {problem}.") from None
+    return native
