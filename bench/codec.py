@@ -16,9 +16,9 @@ from typing import Any
 from bench.workload import MODEL, USAGE, messages
 from longtalk import state as states
 from longtalk.context import compose
+from longtalk.draft import Draft, begin, inputs
 from longtalk.policies import KeepAll
 from longtalk.transcript import Entry, Transcript, Turn, chain, new_id, now
-from longtalk.draft import Draft, begin, inputs
 from longtalk.wires import NAMES, WIRES
 from longtalk.wires.base import Preamble, Quirks
 
