@@ -30,8 +30,9 @@ def server() -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = self.rfile.read(int(self.headers["content-length"]))
-            validate(request)
-            step = says("With pleasure.")
+            wire = "anthropic" if self.path.endswith("/messages") else "openai-chat"
+            validate(request, wire=wire)
+            step = says("With pleasure.", wire=wire)
             stream = json.loads(request).get("stream")
             events: Any = step.events
             body = b"".join(b"data: " + event + b"\n\n" for event in events) if stream else step.body
@@ -57,6 +58,8 @@ def environment(server: str, tmp_path: Path) -> dict[str, str]:
         **os.environ,
         "OPENAI_BASE_URL": server,
         "OPENAI_API_KEY": "k",
+        "ANTHROPIC_BASE_URL": server.removesuffix("/v1"),
+        "ANTHROPIC_API_KEY": "k",
         "OLLAMA_HOST": server,
         "XDG_DATA_HOME": str(tmp_path / "data"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
