@@ -17,8 +17,9 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group dev
 	@touch $@
 
+# `make run ARGS="-m ollama:llama3.2"`
 run: setup
-	@$(BIN)/longtalk chat
+	@$(BIN)/longtalk chat $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check
@@ -27,7 +28,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n $(JOBS) -m 'not slow' --cov --cov-report=term
+	$(BIN)/pytest -n $(JOBS) -m 'not slow' --cov --cov-report=term --durations=12
 
 test-all: setup
 	$(BIN)/pytest -n $(JOBS) -m slow

@@ -137,6 +137,14 @@ async def test_an_instruction_stays_behind_the_message_while_tools_run() -> None
     assert [m["role"] for m in sent(provider)] == ["user", "system", "assistant", "tool"]
 
 
+async def test_an_instruction_without_a_message_goes_behind_the_events() -> None:
+    provider = AsyncScripted(says("a"), says("b"))
+    chat = AsyncChat(provider)
+    state = await chat.note("seen", state=(await chat.send("x")).state)
+    await chat.send(None, state=state, instruction="Now.")
+    assert [m["content"] for m in sent(provider)][-1] == "Now."
+
+
 # Streams
 
 

@@ -5,7 +5,7 @@ from longtalk import events as events
 from longtalk._sync.chat import Chat, Stream
 from longtalk.chat import AsyncChat, AsyncStream
 from longtalk.draft import System
-from longtalk.errors import BadState, LongtalkError, ProviderError, TurnFailed
+from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
 from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
 from longtalk.policies import KeepAll
 from longtalk.reply import Reply
@@ -21,6 +21,7 @@ __all__ = [
     "Chat",
     "Checkpoint",
     "Done",
+    "InputError",
     "KeepAll",
     "LongtalkError",
     "Notice",

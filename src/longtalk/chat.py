@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from longtalk import state as states
 from longtalk._io import ASYNC, shielded
-from longtalk.draft import begin, inputs, noted, open_calls
+from longtalk.draft import Message, begin, inputs, noted, open_calls
 from longtalk.errors import BadState, InputError
 from longtalk.events import Done, Event, Notice
 from longtalk.policies import KeepAll, Policy
@@ -35,7 +35,9 @@ class AsyncChat:
 
     `model` is a name such as "local", "ollama:MODEL" or "openai-chat:MODEL", or a provider. `tools` are typed
     Python functions. `options` go to the provider as they are (temperature, metadata …); None leaves one out.
-    A state that can't be read raises `BadState`, or with `on_bad_state="fresh"` starts over and says so on the reply.
+    `seal` is for states that a client holds. A state that can't be read raises `BadState`, or with
+    `on_bad_state="fresh"` starts over and says so on the reply; one of more than `max_state` bytes is not read.
+    `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own.
     """
 
     def __init__(
@@ -55,6 +57,10 @@ class AsyncChat:
     ) -> None:
         _one_of("carry", carry, "all")
         _one_of("on_bad_state", on_bad_state, "raise", "fresh")
+        if not hasattr(policy, "first") or isinstance(policy, type):
+            raise InputError(f"`policy` is a policy such as KeepAll(), not {policy!r}.")
+        if not isinstance(max_state, int):
+            raise InputError(f"`max_state` is a number of bytes, not {max_state!r}.")
         self.provider = connect(model, base_url=base_url, api_key=api_key, client=client)
         self._policy = policy
         self._tools = Toolbox.of(tools, allow_async=ASYNC)
@@ -65,7 +71,7 @@ class AsyncChat:
 
     async def send(
         self,
-        message: Any,
+        message: Message | None,
         *,
         state: bytes | None = None,
         system: str | None = None,
@@ -79,7 +85,8 @@ class AsyncChat:
 
         `message` is text, parts in the provider's form, or a list that may hold `System(…)`; None goes on with a
         turn that was cut off. `system` is sent first and never stored. `instruction` is for this turn only and goes
-        last. `tools` replace the chat's own; `options` are added to them; `seal` goes before the chat's.
+        last, behind the message. `tools` replace the chat's own, `options` are added to its own, `seal` goes before its
+        own. `max_rounds` is how often tools may be run.
         """
         loop = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
         events = AsyncStream(loop, handed_in=state, stream=False)
@@ -89,7 +96,7 @@ class AsyncChat:
 
     def stream(
         self,
-        message: Any,
+        message: Message | None,
         *,
         state: bytes | None = None,
         system: str | None = None,
@@ -99,7 +106,7 @@ class AsyncChat:
         max_rounds: int = 10,
         seal: Seal | BoundSeal | None = None,
     ) -> AsyncStream:
-        """One turn as it happens: iterate over its events, the last of which is `Done(reply)`."""
+        """One turn as it happens: iterate over its events, the last of which is `Done(reply)`. As `send` otherwise."""
         loop = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
         return AsyncStream(loop, handed_in=state, stream=True)
 

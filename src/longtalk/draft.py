@@ -9,7 +9,7 @@ that every provider accepts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,10 @@ class System(msgspec.Struct, frozen=True):
     """A system message inside the conversation: stored in order, unlike `system=`, which is given fresh each turn."""
 
     text: str
+
+
+Message: TypeAlias = str | System | Mapping[str, Any] | Sequence[str | System | Mapping[str, Any]]
+"""What a caller may say: text, a part in the provider's form, or a list of these that may hold `System`."""
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -72,7 +76,7 @@ class Draft(msgspec.Struct, frozen=True):
         """Put the user's message into the transcript, once all before it is settled."""
         transcript = self._add(self.turn, self.message)
         tail = heard = len(transcript)
-        while tail and transcript[tail - 1].role != "user":
+        while tail and transcript[tail - 1].role in ("assistant", "tool"):
             tail -= 1
         return msgspec.structs.replace(self, transcript=transcript, message=(), heard=heard, tail=tail or heard)
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from longtalk.reply import Reply
 from longtalk.transcript import Transcript
-
-if TYPE_CHECKING:
-    from longtalk.reply import Reply
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -50,6 +47,9 @@ class Checkpoint(Event, frozen=True):
 
     transcript: Transcript
     encode: Callable[[Transcript], bytes]
+
+    def __repr__(self) -> str:
+        return f"<Checkpoint of {len(self.transcript)} entries, revision {self.transcript.revision}>"
 
     @property
     def state(self) -> bytes:

@@ -137,6 +137,14 @@ def test_an_instruction_stays_behind_the_message_while_tools_run() -> None:
     assert [m["role"] for m in sent(provider)] == ["user", "system", "assistant", "tool"]
 
 
+def test_an_instruction_without_a_message_goes_behind_the_events() -> None:
+    provider = Scripted(says("a"), says("b"))
+    chat = Chat(provider)
+    state = chat.note("seen", state=(chat.send("x")).state)
+    chat.send(None, state=state, instruction="Now.")
+    assert [m["content"] for m in sent(provider)][-1] == "Now."
+
+
 # Streams
 
 

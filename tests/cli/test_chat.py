@@ -91,7 +91,7 @@ def test_without_a_model_the_local_one_answers_and_says_how_to_get_a_better_one(
         (["-m", "openai-chat"], "Which model"),
         (["-m", "local:/nowhere.gguf"], "/nowhere.gguf"),
         (["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "Can't reach"),
-        (["--state", "/proc/none/x.talk", "-m", "compatible:m", "--base-url", "URL"], "Can't write"),
+        (["--state", "/proc/none/x.talk", "-m", "compatible:m", "--base-url", "URL"], "Can't make the folder"),
         (["--state", "/", "-m", "compatible:m"], "is a directory"),
         (["--nonsense"], "No such option"),
     ],
@@ -126,7 +126,7 @@ def test_a_failed_turn_is_said_and_the_next_one_works(
     )
     path = tmp_path / "x.talk"
     done = piped(["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)], "a\nb\nc\n", environment)
-    assert done.stdout.split("\n") == ["Once upo", "", "Good.", ""]
+    assert done.stdout.split("\n") == ["Once upo", "Good.", ""]
     assert "/new begins another" in done.stderr
     assert [entry.mark for entry in decode(path.read_bytes(), wires=NAMES)] == ["", "interrupted", "", ""]
 
@@ -224,6 +224,85 @@ def test_a_new_conversation_keeps_the_old_one_beside_it(
     assert person.exit_code() == 0
     person.close()
     assert [peek(file.read_bytes()).entries for file in sorted(tmp_path.glob("x.talk*"))] == [2, 2]
+
+
+def test_two_at_once_on_one_file_lose_nothing(loopback: Loopback, environment: dict[str, str], tmp_path: Path) -> None:
+    loopback.say(streamed("One."), streamed("Two."))
+    path = tmp_path / "x.talk"
+    arguments = ["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)]
+    first, second = Terminal(arguments, environment), Terminal(arguments, environment)
+    for person in (first, second):
+        person.wait_for("> ")
+    first.type("a\n")
+    first.wait_for("One.")
+    first.wait_for("> ")
+    second.type("b\n")
+    second.wait_for("changed by somebody else")
+    second.wait_for("> ")
+    for person in (first, second):
+        person.type("/quit\n")
+        assert person.exit_code() == 0
+        person.close()
+    assert [peek(file.read_bytes()).entries for file in sorted(tmp_path.glob("x.talk*"))] == [2, 2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_polite_kill_in_mid_answer_keeps_what_was_said(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path, release: threading.Event, number: int
+) -> None:
+    events: Any = says("Once upon a time", pieces=2).events
+    loopback.say(Answer(chunks=sse(*events[:2]), then=lambda: release.wait(60)))
+    path = tmp_path / "x.talk"
+    person = Terminal(["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)], environment)
+    person.wait_for("> ")
+    person.type("a\n")
+    person.wait_for("Once upo")
+    os.kill(person.pid, number)
+    assert person.exit_code() == 128 + number
+    person.close()
+    assert [entry.mark for entry in decode(path.read_bytes(), wires=NAMES)] == ["", "interrupted"]
+
+
+def test_when_nobody_reads_any_more_the_conversation_is_kept(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+) -> None:
+    loopback.say(streamed("One. " * 20_000))
+    path = tmp_path / "x.talk"
+    arguments = ["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)]
+    program = subprocess.Popen(
+        [*LONGTALK, "chat", *arguments],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    assert program.stderr is not None
+    program.stdin.write(b"a\n")
+    program.stdin.flush()
+    program.stdout.read(5)
+    program.stdout.close()
+    program.stdin.close()
+    assert b"Traceback" not in program.stderr.read()
+    program.stderr.close()
+    assert program.wait(60) == 1
+    assert peek(path.read_bytes()).entries == 2
+
+
+def test_a_link_to_a_file_stays_a_link(loopback: Loopback, environment: dict[str, str], tmp_path: Path) -> None:
+    loopback.say(streamed("One."))
+    (tmp_path / "link.talk").symlink_to(tmp_path / "real.talk")
+    piped(
+        ["-m", "compatible:m", "--base-url", loopback.url, "--state", str(tmp_path / "link.talk")], "a\n", environment
+    )
+    assert (tmp_path / "link.talk").is_symlink()
+    assert peek((tmp_path / "real.talk").read_bytes()).entries == 2
+
+
+def test_a_piped_message_that_fails_is_a_failure(environment: dict[str, str]) -> None:
+    done = piped(["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "a\n", environment)
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_killed_in_mid_answer_the_last_turn_is_there(

@@ -54,6 +54,9 @@ class ClientHolder:
             self._made = httpx2.Client(**self._settings)
         return self._made
 
+    def __del__(self) -> None:
+        self.close()
+
     def close(self) -> None:
         made, self._made = self._made, None
         if made is not None:

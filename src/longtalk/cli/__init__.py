@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -22,3 +23,7 @@ def main() -> None:
         raise SystemExit(problem.exit_code) from None
     except (click.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
+    except BrokenPipeError:
+        # Nobody reads any more; what is still in the buffer must not fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise SystemExit(1) from None

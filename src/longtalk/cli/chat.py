@@ -6,6 +6,7 @@ the program goes on. Answers go to standard output, everything else to standard 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ HELP = """\
 /quit   leave (so does Ctrl-D); the conversation goes on next time
 Ctrl-C  stop the answer; what was said is kept"""
 
+UNLIMITED = 2**40
+"""Bytes of a state: the file is the user's own."""
+
 LOCAL = (
     "Talking to SmolLM2-135M on this machine: it needs no key, but it is very small. "
     "Better: longtalk chat -m ollama:MODEL, -m local:/path/model.gguf, or -m openai-chat:MODEL with OPENAI_API_KEY."
@@ -30,42 +34,148 @@ LOCAL = (
 
 def run(*, model: str | None, system: str | None, path: Path | None, base_url: str | None) -> None:
     """Talk until the input ends."""
-    path = path or default_path()
-    state = _read(path)
+    kept = Kept(path or default_path())
+    _check(model)
     if model is None:
         _say(LOCAL)
-    with Chat(model or "local", base_url=base_url, max_state=2**40) as chat:
-        _say(f"{'Going on with' if state else 'Beginning'} the conversation in {path}. /help helps, /quit leaves.")
+    failed = False
+    with _endings(), Chat(model or "local", base_url=base_url, max_state=UNLIMITED) as chat:
+        begun = "Going on with" if kept.state else "Beginning"
+        _say(f"{begun} the conversation in {kept.path}. /help helps, /quit leaves.")
         for line in _lines():
             if line.startswith("/"):
-                state, leave = _command(line, path, state)
-                if leave:
+                if _command(line, kept):
                     break
                 continue
-            stream = chat.stream(line, state=state, system=system)
+            stream = chat.stream(line, state=kept.state, system=system)
             try:
-                state = _turn(stream)
-                _write(path, state)
-            except KeyboardInterrupt:
+                failed = not _turn(stream, kept)
+            except (KeyboardInterrupt, SystemExit, BrokenPipeError) as problem:
+                # Whatever ends the answer or the program: what was said is kept first.
                 stream.close()
-                state = stream.reply.state
+                kept.write(stream.reply.state)
+                if not isinstance(problem, KeyboardInterrupt):
+                    raise
                 _say("\n(stopped)")
-                _write(path, state)
+    if failed and not sys.stdin.isatty():
+        raise SystemExit(1)
 
 
-def _turn(stream: Stream) -> bytes | None:
+def _turn(stream: Stream, kept: Kept) -> bool:
+    """Show an answer and keep it; whether there was one."""
     try:
         _show(stream)
     except TurnFailed as problem:
         # What the turn did before it failed is in the error's state, the message with it.
-        print(flush=True)
+        if problem.partial is not None:
+            print(flush=True)
         _say(f"longtalk: {problem}")
-        if isinstance(problem, ContextOverflow):
+        if isinstance(problem, ContextOverflow) and kept.state is not None:
             _say("The conversation has outgrown this model: /new begins another, -m names a model with more room.")
-        return problem.state
-    reply = stream.reply
-    _say(_counts(reply))
-    return reply.state
+        if problem.state is not None:
+            kept.write(problem.state)
+        return False
+    kept.write(stream.reply.state)
+    _say(_counts(stream.reply))
+    return True
+
+
+class Kept:
+    """The conversation's file. It is replaced whole, and never one that somebody else has written meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(os.path.realpath(path))
+        self.state = self._read()
+        if self.state is not None:
+            _readable(self.path, self.state)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise InputError(
+                f"Can't make the folder of {self.path}: {problem.strerror}. Name another with --state."
+            ) from None
+
+    def write(self, state: bytes) -> None:
+        """Keep a state, so that a crash leaves this one or the one before."""
+        if self._read() != self.state:
+            _say(f"{self.path} was changed by somebody else: this conversation goes on beside it.")
+            self.path = self._beside()
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        self.state = state
+        try:
+            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(state)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self.path)
+        except OSError as problem:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise InputError(f"Can't write {self.path}: {problem.strerror}. The last turn is not kept.") from None
+
+    def set_aside(self) -> Path:
+        """Begin anew; where the old conversation is."""
+        aside = self._beside()
+        try:
+            self.path.replace(aside)
+        except OSError as problem:
+            raise InputError(f"Can't move {self.path} aside: {problem.strerror}.") from None
+        self.state = None
+        return aside
+
+    def _beside(self) -> Path:
+        import time
+
+        return self.path.with_name(f"{self.path.name}.{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+
+    def _read(self) -> bytes | None:
+        try:
+            return self.path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as problem:
+            raise InputError(f"Can't read {self.path}: {problem.strerror}. Name another file with --state.") from None
+
+
+def _readable(path: Path, state: bytes) -> None:
+    from longtalk.state import decode
+    from longtalk.wires import NAMES
+
+    try:
+        decode(state, wires=NAMES, max_bytes=UNLIMITED)
+    except BadState as problem:
+        raise InputError(f"{path}: {problem} Move it away, or name another file with --state.") from None
+
+
+def _check(model: str | None) -> None:
+    """What can be told of a local model before the first message."""
+    name, _, path = (model or "local").partition(":")
+    if name == "local":
+        from longtalk.providers.local_engine import require_extra
+        from longtalk.providers.weights import find
+
+        require_extra()
+        if path:
+            find(path)
+
+
+@contextlib.contextmanager
+def _endings() -> Iterator[None]:
+    """A closed terminal and a polite kill end the program as /quit would, in the middle of an answer too."""
+    import signal
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    names = ("SIGTERM", "SIGHUP")
+    before = {
+        getattr(signal, name): signal.signal(getattr(signal, name), end) for name in names if hasattr(signal, name)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show(stream: Stream) -> None:
@@ -93,8 +203,6 @@ def _lines() -> Iterator[str]:
     """What the user says, until the end of the input."""
     terminal = sys.stdin.isatty()
     if terminal:
-        import contextlib
-
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401
     while True:
@@ -112,19 +220,19 @@ def _lines() -> Iterator[str]:
             yield line.strip()
 
 
-def _command(line: str, path: Path, state: bytes | None) -> tuple[bytes | None, bool]:
-    """Do what a line that begins with a slash says: the state after it, and whether to leave."""
+def _command(line: str, kept: Kept) -> bool:
+    """Do what a line that begins with a slash says; whether to leave."""
     if line in ("/quit", "/exit"):
-        return state, True
-    if line == "/new" and state is not None:
-        import time
-
-        aside = path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}")
-        path.replace(aside)
-        _say(f"A new conversation. The old one is in {aside}.")
-        return None, False
-    _say(HELP if line in ("/help", "/new") else f"There is no {line.split()[0]}.\n{HELP}")
-    return state, False
+        return True
+    if line == "/new":
+        _say(
+            f"A new conversation. The old one is in {kept.set_aside()}."
+            if kept.state
+            else "This is a new conversation."
+        )
+        return False
+    _say(HELP if line == "/help" else f"There is no {line.split()[0]}.\n{HELP}")
+    return False
 
 
 def default_path() -> Path:
@@ -136,40 +244,6 @@ def default_path() -> Path:
     else:
         base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return base / "longtalk" / "chat.talk"
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        state = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as problem:
-        raise InputError(f"Can't read {path}: {problem.strerror}.") from None
-    from longtalk.state import MAX_BYTES, decode
-    from longtalk.wires import NAMES
-
-    try:
-        decode(state, wires=NAMES, max_bytes=max(MAX_BYTES, 2**40))
-    except BadState as problem:
-        raise InputError(f"{path}: {problem} Move it away, or name another file with --state.") from None
-    return state
-
-
-def _write(path: Path, state: bytes | None) -> None:
-    """Replace the file by the new state, so that a crash leaves the one or the other."""
-    if state is None:
-        return
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(state)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as problem:
-        beside.unlink(missing_ok=True)
-        raise InputError(f"Can't write {path}: {problem.strerror}. The last turn is not kept.") from None
 
 
 def _say(text: str) -> None:

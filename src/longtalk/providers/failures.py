@@ -62,7 +62,9 @@ def failure(label: str, status: int, headers: Mapping[str, str], body: bytes) ->
         _from_fields(error, body)
         return error
     if status in (401, 403):
-        return AuthFailed(f"{what} Check the key (api_key= or its environment variable).", status=status, body=body)
+        return AuthFailed(
+            f"{what.rstrip('.')}. Check the key (api_key= or its environment variable).", status=status, body=body
+        )
     if status == 429:
         # A used-up balance does not come back by waiting.
         empty = _USED_UP.search(f"{code} {message}")

@@ -83,7 +83,9 @@ class AsyncHTTP:
     def _trouble(self, problem: Exception, *, begun: bool) -> ProviderError:
         import httpx2
 
-        why = str(problem) or type(problem).__name__
+        # What a local protocol error quotes may be a header, and with it a key.
+        quiet = isinstance(problem, httpx2.LocalProtocolError)
+        why = type(problem).__name__ if quiet else str(problem) or type(problem).__name__
         if isinstance(problem, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
             return Unreachable(f"The address {self._base_url!r} of {self.label} is not one: {why}.", retryable=False)
         if isinstance(problem, httpx2.DecodingError):

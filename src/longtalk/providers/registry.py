@@ -85,22 +85,37 @@ class Resolved(msgspec.Struct, frozen=True):
 
 def resolve(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Resolved:
     """Look a model up. What is missing or unknown is an `InputError` that says what to do."""
-    provider, _, model = name.partition(":")
+    provider, colon, model = name.partition(":")
     address = PROVIDERS.get(provider)
     if address is None:
-        raise InputError(f"There is no provider {provider!r}. {_hint(provider)}")
+        form = "" if colon else "A model is named 'provider:model'. "
+        raise InputError(f"There is no provider {provider!r}. {form}{_hint(provider)}")
     if not model and provider != "local":
         raise InputError(f"Which model of {provider}? Name it as '{provider}:MODEL'.")
+    if base_url is not None and not isinstance(base_url, str):
+        raise InputError(f"`base_url` is text, not {type(base_url).__name__}.")
     given = base_url or _variable(address.base_url_variable)
     url = given or address.base_url or ""
     if not url and provider == "compatible":
         raise InputError("A 'compatible:' model needs base_url=, the address of its server, such as 'http://…/v1'.")
     if provider == "ollama":
         url = _ollama(url)
-    key = api_key or _variable(address.key_variable)
+    key = _key(api_key or _variable(address.key_variable))
     if key is None and address.key_variable and not given:
         raise InputError(f"{provider} needs a key: pass api_key=, or set {address.key_variable}.")
     return Resolved(provider, model, WIRES[address.wire], url.rstrip("/"), key, address.capabilities)
+
+
+def _key(key: object) -> str | None:
+    """A key that fits into a header. One that doesn't is never quoted."""
+    if key is None or key == "":
+        return None
+    if not isinstance(key, str):
+        raise InputError(f"A key is text, not {type(key).__name__}.")
+    key = key.strip()
+    if not key.isascii() or not key.isprintable():
+        raise InputError("The key has characters that no key has: check that it was copied whole and alone.")
+    return key
 
 
 def _variable(name: str | None) -> str | None:

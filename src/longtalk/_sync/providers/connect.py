@@ -31,6 +31,10 @@ def connect(
             raise InputError(
                 f"A model is a name such as 'local' or 'openai-chat:MODEL', or a provider, not {type(model).__name__}."
             )
+        if not hasattr(model, "close"):
+            raise InputError(f"{type(model).__name__} is for the other kind of chat: Chat and Chat don't mix.")
         return model
+    if client is not None and not hasattr(client, "close"):
+        raise InputError(f"`client` is an httpx2.Client here, not {type(client).__name__}.")
     resolved = resolve(model, base_url=base_url, api_key=api_key)
     return Local(resolved) if resolved.provider == "local" else HTTP(resolved, client=client)
