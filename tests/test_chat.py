@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from longtalk import AsyncChat, BadState, Seal, System, peek
+from longtalk import AsyncChat, BadState, KeepAll, Seal, System, peek
 from longtalk.errors import InputError, RequestRefused
 from longtalk.state import decode, encode
 from longtalk.testing import AsyncScripted, says, validate
@@ -241,6 +241,19 @@ async def test_bad_arguments_are_named(arguments: Any, match: str) -> None:
 def test_a_setting_that_does_not_exist_is_refused(arguments: Any) -> None:
     with pytest.raises(InputError, match="is '"):
         AsyncChat(AsyncScripted(), **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"policy": "all"}, {"policy": KeepAll}, {"max_state": "5"}, {"client": "c"}])
+def test_a_setting_of_the_wrong_kind_is_named(arguments: Any) -> None:
+    with pytest.raises(InputError, match=next(iter(arguments))):
+        AsyncChat("compatible:m", base_url="http://127.0.0.1:9", **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"base_url": "http://127.0.0.1:9"}, {"api_key": "k"}])
+def test_an_address_for_a_model_that_has_none_is_refused(arguments: Any) -> None:
+    for model in ("local", AsyncScripted()):
+        with pytest.raises(InputError, match=next(iter(arguments))):
+            AsyncChat(model, **arguments)
 
 
 def test_what_is_no_model_is_refused() -> None:

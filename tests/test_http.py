@@ -269,6 +269,34 @@ async def test_a_silent_server_is_given_up(loopback: Loopback, monkeypatch: pyte
     assert len(loopback.requests) == 1
 
 
+@pytest.mark.parametrize("key", ["sk-secr\u00e9t", "sk-sec\nret", 5])
+def test_a_key_that_is_none_is_refused_and_not_quoted(key: Any) -> None:
+    with pytest.raises(InputError, match="key") as caught:
+        AsyncChat("openai-chat:m", api_key=key)
+    assert "sk-" not in str(caught.value)
+
+
+async def test_a_key_from_a_file_may_end_with_a_line(loopback: Loopback) -> None:
+    loopback.say(Answer(says("a").body))
+    async with chat(loopback, api_key="sk-1\n") as c:
+        await c.send("x")
+    assert loopback.headers[0]["authorization"] == "Bearer sk-1"
+
+
+async def test_the_callers_client_has_its_own_time_limit(loopback: Loopback) -> None:
+    import threading
+
+    import httpx2
+
+    release = threading.Event()
+    loopback.say(Answer(chunks=[b": hold on\n\n"], then=lambda: release.wait(20)))
+    async with httpx2.AsyncClient(timeout=0.1) as client:
+        with pytest.raises(Unreachable, match="time limit"):
+            async for _ in chat(loopback, client=client).stream("a"):
+                pass
+    release.set()
+
+
 def test_a_missing_key_names_its_variable() -> None:
     with pytest.raises(InputError, match="OPENAI_API_KEY"):
         AsyncChat("openai-chat:gpt-x")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longtalk import Chat, BadState, Seal, System, peek
+from longtalk import Chat, BadState, KeepAll, Seal, System, peek
 from longtalk.errors import InputError, RequestRefused
 from longtalk.state import decode, encode
 from longtalk.testing import Scripted, says, validate
@@ -241,6 +241,19 @@ def test_bad_arguments_are_named(arguments: Any, match: str) -> None:
 def test_a_setting_that_does_not_exist_is_refused(arguments: Any) -> None:
     with pytest.raises(InputError, match="is '"):
         Chat(Scripted(), **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"policy": "all"}, {"policy": KeepAll}, {"max_state": "5"}, {"client": "c"}])
+def test_a_setting_of_the_wrong_kind_is_named(arguments: Any) -> None:
+    with pytest.raises(InputError, match=next(iter(arguments))):
+        Chat("compatible:m", base_url="http://127.0.0.1:9", **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"base_url": "http://127.0.0.1:9"}, {"api_key": "k"}])
+def test_an_address_for_a_model_that_has_none_is_refused(arguments: Any) -> None:
+    for model in ("local", Scripted()):
+        with pytest.raises(InputError, match=next(iter(arguments))):
+            Chat(model, **arguments)
 
 
 def test_what_is_no_model_is_refused() -> None:
