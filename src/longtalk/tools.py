@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import msgspec
 
+from longtalk import _json
+from longtalk.docstrings import read
 from longtalk.errors import ToolError
 
 if TYPE_CHECKING:
@@ -24,10 +26,6 @@ if TYPE_CHECKING:
 Function: TypeAlias = Callable[..., Any]
 
 _NAME = "[a-zA-Z0-9_-]{1,64}"  # what every wire accepts
-_PARAMETERS = "(?:(?:keyword|other) )?(?:args|arguments|parameters|params)"
-_SECTIONS = "returns?|yields?|receives?|raises|exceptions|warns|attributes|see also|references|todo"
-_NAMED_FIELDS = "param|parameter|arg|argument|key|keyword"
-_FIELDS = "type|returns?|rtype|yields?|ytype|raises?|except|exception|meta"
 
 
 class ToolContext(msgspec.Struct, frozen=True):
@@ -157,13 +155,7 @@ def render(result: object) -> str:
     if isinstance(result, str):
         return _mended(result)
     try:
-        try:
-            return msgspec.json.encode(result).decode()
-        except UnicodeEncodeError:  # a lone surrogate somewhere inside
-            from json import dumps
-
-            plain = msgspec.to_builtins(result)
-            return _mended(dumps(plain, ensure_ascii=False, separators=(",", ":")))
+        return _json.encode(result).decode()
     except Exception as error:
         raise TypeError(
             f"The tool returned {_label(result)} that can't be written as JSON ({_message(error)}): "
@@ -240,7 +232,7 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
     if inspect.isgeneratorfunction(source) or inspect.isasyncgenfunction(source):
         raise ToolError(f"{where} is a generator, and a tool answers once: return a list instead.")
 
-    text, said = _read_docstring(_mended(doc or ""))
+    text, said = read(_mended(doc or ""))
     context: str | None = None
     fields: list[tuple[str, Any, Any]] = []
     names: dict[str, str] = {}
@@ -354,40 +346,3 @@ def _is_context(hint: Any) -> bool:
     from typing import Annotated, Union, get_args, get_origin
 
     return hint is ToolContext or (get_origin(hint) in (Annotated, Union, UnionType) and ToolContext in get_args(hint))
-
-
-def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """The text before the sections of a docstring, and what they say about each parameter (Google, NumPy, Sphinx)."""
-    import re
-    from inspect import cleandoc
-
-    lines = cleandoc(doc).splitlines()
-    text: list[str] = []
-    said: dict[str, str] = {}
-    style, names, margin = "text", [""], 0
-    for line, below in zip(lines, [*lines[1:], ""], strict=False):
-        words = line.strip()
-        indent = len(line) - len(line.lstrip())
-        if words and not indent:
-            header = re.match(rf"(?:({_PARAMETERS})|{_SECTIONS})(:|$)", words, re.I)
-            underlined = re.fullmatch("-{3,}", below)
-            field = re.match(rf":(?:(?:{_NAMED_FIELDS})\b([^:]+)|(?:{_FIELDS})\b[^:]*):(.*)", words)
-            if header and (header[2] or underlined):
-                style, names, margin = "out" if not header[1] else "numpy" if underlined else "google", [], 0
-                continue
-            if field:
-                style, names, words = "sphinx", (field[1] or "").split()[-1:], field[2].strip()
-            elif style == "numpy" and not underlined:
-                names, words = [name.strip(" *") for name in words.partition(":")[0].split(",")], ""
-            elif style != "text":
-                style, names = "out", []
-        elif words and style == "google":
-            margin = margin or indent
-            entry = re.match(r"[-*\s]*(\w+)(?:\s*\(.*?\))?\s*:(?:\s+|$)(.*)", words)
-            if entry and indent <= margin:
-                names, words = [entry[1]], entry[2]
-        if style == "text":
-            text.append(line)
-        for name in names if style != "text" else ():
-            said[name] = f"{said.get(name, '')} {words}".strip()
-    return "\n".join(text).strip(), said

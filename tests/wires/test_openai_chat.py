@@ -17,7 +17,8 @@ from longtalk.testing import Scripted, Step, says, validate
 from longtalk.tools import tool
 from longtalk.transcript import Entry, Transcript, chain
 from longtalk.wires.base import Call, Preamble, Quirks, Reported, Usage, event, system
-from longtalk.wires.openai_chat import NO_ANSWER, WIRE
+from longtalk.wires.openai_chat import WIRE
+from longtalk.wires.openai_chat_quirks import NO_ANSWER
 
 # What came off the wire, in forms that a decoder and an encoder would not give back as they are.
 NATIVES = {
