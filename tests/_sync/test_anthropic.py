@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from longtalk import Chat, Checkpoint, Done, Text, ToolCall
-from longtalk.errors import ContextOverflow, InputError, Overloaded, RequestRefused, TurnFailed
+from longtalk.errors import (
+    ContextOverflow,
+    InputError,
+    Overloaded,
+    RequestRefused,
+    StreamCut,
+    TurnFailed,
+    Unreachable,
+)
 from longtalk.state import decode
 from longtalk.wires import NAMES
 from tests.strict_anthropic import KEY, OTHER_KEY, Fault, StrictAnthropic
@@ -235,6 +243,8 @@ FAULTS = {
     "wrong type": (Fault.content_type("text/html"), None),
     "cut": (Fault.cut(300), None),
     "cut later": (Fault.cut(700), None),
+    "stall": (Fault.stall(1.0), Unreachable),
+    "stall later": (Fault.stall(1.0, 400), (Unreachable, StreamCut)),
     "error event": (Fault.error_event(2), None),
     "error event later": (Fault.error_event(9), None),
 }
@@ -244,8 +254,9 @@ FAULTS = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_at_any_place_loses_nothing(
-    server: StrictAnthropic, name: str, stream: bool, position: int
+    server: StrictAnthropic, monkeypatch: pytest.MonkeyPatch, name: str, stream: bool, position: int
 ) -> None:
+    monkeypatch.setattr("longtalk._sync.providers.http.SILENCE_SECONDS", 0.5)
     ran = []
 
     def count(q: str = "") -> str:
@@ -277,7 +288,7 @@ def test_a_fault_at_any_place_loses_nothing(
             else:
                 assert sum(entry.role == "tool" for entry in kept) >= len(ran)
         else:
-            assert expected is None or name == "wrong type"
+            assert expected is None or name in ("wrong type", "stall later")
         server.faults.clear()
         finished = len(ran)
         reply = c.send("#think y", state=state, system="S")

@@ -6,12 +6,13 @@ Over the OpenAI chat wire; `test_anthropic.py` has the same for the other. The s
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from longtalk import Chat, Done, Text
-from longtalk.errors import BadAnswer, ContextOverflow, Overloaded, RequestRefused, StreamCut, TurnFailed
+from longtalk.errors import BadAnswer, ContextOverflow, Overloaded, RequestRefused, StreamCut, TurnFailed, Unreachable
 from longtalk.state import decode
 from longtalk.testing import says, validate
 from longtalk.wires import NAMES
@@ -51,6 +52,12 @@ FAULTS: dict[str, tuple[Answer, Answer, Any, Any]] = {
         None,
         StreamCut,
     ),
+    "stall": (
+        Answer(chunks=[b'{"choi'], then=lambda: time.sleep(1)),
+        Answer(chunks=sse(*LONG[:4]), then=lambda: time.sleep(1)),
+        Unreachable,
+        StreamCut,
+    ),
     "ends in mid-answer": (Answer(b""), Answer(chunks=sse(*LONG[:4])), BadAnswer, StreamCut),
     "wrong type": (
         Answer(says("fine").body, headers={"content-type": "text/plain"}),
@@ -64,7 +71,10 @@ FAULTS: dict[str, tuple[Answer, Answer, Any, Any]] = {
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_at_any_place_loses_nothing(loopback: Loopback, name: str, stream: bool, position: int) -> None:
+def test_a_fault_at_any_place_loses_nothing(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch, name: str, stream: bool, position: int
+) -> None:
+    monkeypatch.setattr("longtalk._sync.providers.http.SILENCE_SECONDS", 0.5)
     ran = []
 
     def count(q: str) -> str:
