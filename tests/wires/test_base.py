@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from longtalk.tools import tool
 from longtalk.wires import WIRES
-from longtalk.wires.base import LONGTALK, Preamble, Usage, closing, event, neutral_text, system
+from longtalk.wires.base import LONGTALK, Preamble, Usage, closing, event, neutral_text, system, without_half
 
 AT = 1_767_323_045_678  # 2026-01-02 03:04:05 UTC
 HEADER = re.compile(r'<event source="[^"<>&\n]*" time="\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ">')
@@ -118,3 +118,18 @@ def test_a_preamble_has_a_digest_that_changes_with_every_part_of_it() -> None:
 
 def test_a_preamble_with_half_an_emoji_has_a_digest_too() -> None:
     assert Preamble(system="\ud83d").digest() != Preamble(system="\ud83c").digest()
+
+
+@pytest.mark.parametrize(
+    ("cut", "whole"),
+    [
+        (b'"Hi \\ud83d"', b'"Hi "'),
+        (b'"Hi \xf0\x9f"', b'"Hi "'),
+        (b'"Hi \\\\ud83d"', b'"Hi \\\\ud83d"'),
+        ('"Hi é"'.encode(), '"Hi é"'.encode()),
+        (b'"\xff inside is the server\'s own"', b'"\xff inside is the server\'s own"'),
+        (b"null", b"null"),
+    ],
+)
+def test_half_a_character_at_the_end_of_a_cut_text_is_dropped(cut: bytes, whole: bytes) -> None:
+    assert without_half(cut) == whole

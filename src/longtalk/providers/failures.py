@@ -119,7 +119,7 @@ def _said(body: bytes) -> tuple[str, str]:
     if isinstance(error, dict) and isinstance(error.get("error"), dict):
         error = error["error"]
     if not isinstance(error, dict):
-        text = re.sub(r"<[^>]*>", " ", str(error))
+        text = re.sub(r"<[^<>]*>", " ", str(error)[:10_000])
         return "", " ".join(text.split())[:500] or "no further word."
     message = error.get("message") or error.get("detail") or error.get("error") or error
     metadata = error.get("metadata")

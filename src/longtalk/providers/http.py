@@ -6,6 +6,7 @@ knows whether anything has arrived, decides.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -83,16 +84,17 @@ class AsyncHTTP:
     def _trouble(self, problem: Exception, *, begun: bool) -> ProviderError:
         import httpx2
 
-        # What a local protocol error quotes may be a header, and with it a key.
+        # No secret is quoted: neither one in the address, nor in the header that a local protocol error shows.
+        address = re.sub(r"//[^/@]*@", "//", self._base_url)
         quiet = isinstance(problem, httpx2.LocalProtocolError)
         why = type(problem).__name__ if quiet else str(problem) or type(problem).__name__
         if isinstance(problem, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-            return Unreachable(f"The address {self._base_url!r} of {self.label} is not one: {why}.", retryable=False)
+            return Unreachable(f"The address {address!r} of {self.label} is not one: {why}.", retryable=False)
         if isinstance(problem, httpx2.DecodingError):
             return BadAnswer(f"{self.label} sent a body that can't be unpacked: {why}.")
         if begun:
             return StreamCut(f"The stream of {self.label} broke off: {why}.")
-        where = f"{self.label} at {self._base_url}"
+        where = f"{self.label} at {address}"
         if isinstance(problem, httpx2.ReadTimeout):
             # Waiting as long once more is nobody's wish.
             return Unreachable(f"No answer from {where} within the time limit ({why}).", retryable=False)

@@ -6,17 +6,15 @@ JSON that its pieces spell, citations are appended. Of any other key of a delta 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from longtalk import _json
-from longtalk.wires.base import Answer, Reported, readable
+from longtalk.wires.base import Answer, Reported, readable, without_half
 
 _JOINED = ("text", "thinking", "data")
-_HALF = re.compile(rb'(?<!\\)((?:\\\\)*)\\u[dD][89abAB].."$')
 
 
 class _Event(msgspec.Struct):
@@ -153,7 +151,7 @@ class _Block:
         members = {k: b'"' + b"".join(v) + b'"' if isinstance(v, list) else v for k, v in self.members.items()}
         if cut and not self.whole and "text" in members:
             # Half a pair that will never be whole makes the provider refuse the conversation for ever.
-            members["text"] = _HALF.sub(rb'\1"', members["text"])
+            members["text"] = without_half(members["text"])
         spelt = (_json.text(b'"' + b"".join(self._input) + b'"') or "").encode()
         # A call without arguments spells nothing: it has the input that it began with.
         if spelt:

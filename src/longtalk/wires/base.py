@@ -23,6 +23,9 @@ from longtalk.transcript import Finish
 
 LONGTALK = OWN
 
+# A high surrogate as an escape, not an escaped backslash and letters, before the closing quote.
+_HALF = re.compile(rb'(?<!\\)((?:\\\\)*)\\u[dD][89abAB].."$')
+
 
 class Call(msgspec.Struct, frozen=True):
     """A tool call that a model made."""
@@ -213,6 +216,17 @@ def readable(held: bytes, string: bytes) -> tuple[str, bytes]:
     waits = not escaped and re.fullmatch(rb"\\u[dD][89abAB]..", body[-6:])
     body, held = (before, body[-6:]) if waits else (body, b"")
     return _json.text(b'"%s"' % body) or "", held
+
+
+def without_half(value: bytes) -> bytes:
+    """JSON whose last string was cut off, without half a character at its end: servers refuse that for ever."""
+    value = _HALF.sub(rb'\1"', value)
+    try:
+        value.decode()
+    except UnicodeDecodeError as problem:
+        if problem.reason == "unexpected end of data" or value[problem.end :] in (b'"', b""):
+            return value[: problem.start] + b'"'
+    return value
 
 
 def so_far(wire: Wire, natives: Sequence[bytes]) -> bytes:

@@ -7,14 +7,13 @@ the lists whose members are matched up; of any other key the last value wins, as
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
 
 from longtalk import _json
-from longtalk.wires.base import Answer, Reported, readable
+from longtalk.wires.base import Answer, Reported, readable, without_half
 
 _TEXT = "text"
 _NAME = "name"
@@ -43,7 +42,6 @@ class _Chunk(msgspec.Struct):
 
 
 _chunk = msgspec.json.Decoder(_Chunk)
-_HALF = re.compile(rb'(?<!\\)((?:\\\\)*)\\u[dD][89abAB].."$')
 _Choices: TypeAlias = list[tuple[int, str | None, Mapping[str, Any]]]
 
 
@@ -99,7 +97,7 @@ class Pieces:
         if not interrupted:
             return self._finished(_json.build(members), self._reason, self._usage)
         # Half a pair that will never be whole makes strict servers refuse the conversation for ever.
-        members = {key: _HALF.sub(rb'\1"', value) for key, value in members.items()}
+        members = {key: without_half(value) for key, value in members.items()}
         listed = members.get("tool_calls", b"")
         calls = [call for call in _json.items(listed) if _whole(call)] if listed[:1] == b"[" else []
         if calls:
