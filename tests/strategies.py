@@ -135,7 +135,7 @@ def transcripts(draw: st.DrawFn) -> Transcript:
         fresh=transcript.fresh,
         turns=transcript.turns,
         records=tuple(draw(st.lists(records, max_size=2))),
-        revision=draw(st.integers(0, 2**64 - 1)),
+        revision=draw(st.integers(0, 2**63 - 1)),
         created=draw(st.integers(-(2**63), 2**63 - 1)),
         updated=draw(st.integers(-(2**63), 2**63 - 1)),
     )

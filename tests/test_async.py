@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from typing import Any
 
@@ -227,3 +228,74 @@ def test_a_sync_chat_runs_tools_in_the_callers_thread() -> None:
 
     Chat(Scripted(says(None, calls=[("c", "one", {})]), says("ok")), tools=[one]).send("x")
     assert ran == [threading.current_thread()]
+
+
+def test_a_forked_copy_has_connections_of_its_own(loopback: Loopback) -> None:
+    loopback.say(*[Answer(says("a").body)] * 2)
+    chat = Chat("compatible:m", base_url=loopback.url)
+    chat.send("x")
+    before = chat.provider._client.get()  # type: ignore[attr-defined]
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, b"other" if chat.provider._client.get() is not before else b"same")  # type: ignore[attr-defined]
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 10) == b"other"
+    assert chat.provider._client.get() is before  # type: ignore[attr-defined]
+    os.close(read)
+    os.close(write)
+    chat.close()
+
+
+def test_a_stop_button_in_another_task_stops_the_stream() -> None:
+    class Slow(AsyncScripted):
+        async def stream(self, body: bytes) -> Any:
+            yield b'{"choices":[{"index":0,"delta":{"content":"a"}}]}'
+            await gate.wait()
+            yield b'{"choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}]}'
+
+    async def main() -> None:
+        stream = AsyncChat(Slow()).stream("x")
+
+        async def read() -> list[Any]:
+            return [event async for event in stream]
+
+        reader = asyncio.create_task(read())
+        await asyncio.sleep(0.05)
+        await stream.aclose()
+        gate.set()
+        assert [type(event) for event in await reader] == [Text]
+        assert (stream.reply.finish, stream.reply.text) == ("interrupted", "a")
+
+    gate = asyncio.Event()
+    asyncio.run(main())
+
+
+def test_a_cancelled_tool_puts_its_things_in_order() -> None:
+    log = []
+
+    async def work() -> str:
+        """Works."""
+        try:
+            await asyncio.sleep(9)
+        finally:
+            await asyncio.sleep(0.01)
+            log.append("rolled back")
+        return ""
+
+    async def main() -> None:
+        stream = AsyncChat(AsyncScripted(says(None, calls=[("c", "work", {})])), tools=[work]).stream("x")
+
+        async def read() -> None:
+            async with stream:
+                async for _ in stream:
+                    pass
+
+        task = asyncio.create_task(read())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+    assert log == ["rolled back"]

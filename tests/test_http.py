@@ -260,7 +260,7 @@ async def test_a_silent_server_is_given_up(loopback: Loopback, monkeypatch: pyte
 
     monkeypatch.setattr("longtalk.providers.http.SILENCE_SECONDS", 0.05)
     release = threading.Event()
-    loopback.say(Answer(chunks=[b": hold on\n\n"], then=lambda: release.wait(5)))
+    loopback.say(Answer(chunks=[], then=lambda: release.wait(5)))
     async with chat(loopback) as c:
         with pytest.raises(Unreachable, match="No answer"):
             async for _ in c.stream("a"):
@@ -289,12 +289,43 @@ async def test_the_callers_client_has_its_own_time_limit(loopback: Loopback) -> 
     import httpx2
 
     release = threading.Event()
-    loopback.say(Answer(chunks=[b": hold on\n\n"], then=lambda: release.wait(20)))
+    loopback.say(Answer(chunks=[], then=lambda: release.wait(20)))
     async with httpx2.AsyncClient(timeout=0.1) as client:
         with pytest.raises(Unreachable, match="time limit"):
             async for _ in chat(loopback, client=client).stream("a"):
                 pass
     release.set()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_nothing_is_asked_again_once_a_byte_of_an_answer_has_come(loopback: Loopback, stream: bool) -> None:
+    half = b'data: {"choices":[{"delta":{"content":"I have thou' if stream else says("x" * 500).body[:300]
+    loopback.say(*[Answer(chunks=[half], reset=True)] * 3)
+    async with chat(loopback) as c:
+        with pytest.raises(StreamCut):
+            if stream:
+                async for _ in c.stream("x"):
+                    pass
+            else:
+                await c.send("x")
+    assert len(loopback.requests) == 1
+
+
+async def test_what_breaks_after_the_end_of_an_answer_does_not_take_it_away(loopback: Loopback) -> None:
+    events: Any = says("all of it").events
+    loopback.say(Answer(chunks=sse(*events), reset=True))
+    async with chat(loopback) as c, c.stream("x") as stream:
+        async for _ in stream:
+            pass
+    assert (stream.reply.text, stream.reply.finish) == ("all of it", "stop")
+
+
+async def test_a_long_error_is_read_in_part(loopback: Loopback) -> None:
+    loopback.say(Answer(b"<" * 10_000_000, status=400))
+    async with chat(loopback) as c:
+        with pytest.raises(TurnFailed) as caught:
+            await c.send("x")
+    assert len(str(caught.value)) < 1000
 
 
 def test_a_missing_key_names_its_variable() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,9 @@ async def completed(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> 
     finally:
         for task in running:
             task.cancel()
+        if running:
+            # They may have something to put in order.
+            await asyncio.wait(running)
 
 
 async def shielded(close: Callable[[], Awaitable[Any]]) -> None:
@@ -66,7 +70,7 @@ async def shielded(close: Callable[[], Awaitable[Any]]) -> None:
 
 
 class ClientHolder:
-    """An HTTP client that is made when it is needed, anew for each event loop."""
+    """An HTTP client that is made when it is needed, anew for each event loop and process."""
 
     def __init__(self, client: httpx2.AsyncClient | None, **settings: Any) -> None:
         self._given = client
@@ -79,9 +83,10 @@ class ClientHolder:
         import anyio.lowlevel
         import httpx2
 
-        loop = anyio.lowlevel.current_token()
-        if self._made is None or self._made[0] != loop or self._made[1].is_closed:
-            self._made = (loop, httpx2.AsyncClient(**self._settings))
+        # A forked copy must not speak on the connections of the original: answers would go astray.
+        place = (os.getpid(), anyio.lowlevel.current_token())
+        if self._made is None or self._made[0] != place or self._made[1].is_closed:
+            self._made = (place, httpx2.AsyncClient(**self._settings))
         return self._made[1]
 
     async def aclose(self) -> None:

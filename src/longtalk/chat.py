@@ -6,6 +6,7 @@ object serves any number of conversations, from any number of threads or tasks.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -247,6 +248,10 @@ class AsyncStream:
         except BaseException as problem:
             self._fail(problem)
             raise
+        if self._reply is not None:
+            # Somebody else has closed it meanwhile.
+            await shielded(self._events.aclose)
+            raise StopAsyncIteration
         if isinstance(happened, Done):
             self._reply = happened.reply
         return happened
@@ -254,7 +259,9 @@ class AsyncStream:
     async def aclose(self) -> None:
         """Stop here. What was said is kept."""
         self._end("interrupted")
-        await shielded(self._events.aclose)
+        # While another task or thread waits for the next event, that one ends it.
+        with contextlib.suppress(RuntimeError, ValueError):
+            await shielded(self._events.aclose)
 
     async def __aenter__(self) -> AsyncStream:
         return self
@@ -273,8 +280,9 @@ class AsyncStream:
         self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
         worked = self.reply.worked
         # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
-        problem.partial = self.reply if worked else None  # type: ignore[attr-defined]
-        problem.state = self.reply.state if worked else self._handed_in  # type: ignore[attr-defined]
+        with contextlib.suppress(AttributeError):
+            problem.partial = self.reply if worked else None  # type: ignore[attr-defined]
+            problem.state = self.reply.state if worked else self._handed_in  # type: ignore[attr-defined]
 
 
 def _encoder(seal: Seal | BoundSeal | None) -> Callable[[Transcript], bytes]:

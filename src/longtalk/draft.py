@@ -67,7 +67,7 @@ class Draft(msgspec.Struct, frozen=True):
     @property
     def worked(self) -> bool:
         """Whether the model or a tool has done anything."""
-        return self.answer is not None or 0 <= self.heard < len(self.transcript)
+        return self.answer is not None or bool(self.started)
 
     def notice(self, notice: Notice) -> Draft:
         return msgspec.structs.replace(self, notices=(*self.notices, notice))

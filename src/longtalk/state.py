@@ -175,6 +175,8 @@ def _read(state: bytes, wires: frozenset[str], max_bytes: int) -> Transcript:
         raise _bad(state, reason, f"it should have {stored} bytes of content and has {len(state) - _START}")
     if raw > max_bytes:
         raise _bad(state, "too_large", f"it unpacks to {raw} bytes, the limit is {max_bytes}: raise `max_state`")
+    if revision >= 2**63:
+        raise _bad(state, "corrupt", "its revision can't be true")
     if entries > MAX_ENTRIES:
         raise _bad(state, "too_large", f"it has {entries} entries, the limit is {MAX_ENTRIES}")
     if (raw > MAX_RATIO * max(stored, 1) and flags) or (raw != stored and not flags):

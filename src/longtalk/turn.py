@@ -30,6 +30,8 @@ from longtalk.transcript import Transcript
 from longtalk.wires.base import Call, Preamble, Quirks, Reported
 
 RETRIES = 2
+LESSONS = 5
+"""How often a request may be changed to what a server takes."""
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 60.0
 
@@ -63,6 +65,9 @@ class AsyncLoop:
     async def events(self, *, stream: bool) -> AsyncGenerator[Event, None]:
         """Play the turn to its end."""
         await self._settle_earlier()
+        for result in self._fresh_results():
+            yield result
+            yield self._checkpoint()
         self.draft = self.draft.hear()
         rounds = 0
         while True:
@@ -79,7 +84,13 @@ class AsyncLoop:
                         text = self._understand(accumulator.feed, data)
                         if text:
                             yield Text(text)
-                        data = await anext(source, None)
+                        try:
+                            data = await anext(source, None)
+                        except ProviderError:
+                            # What breaks after the end of an answer does not take it away.
+                            if not accumulator.done:
+                                raise
+                            data = None
                 finally:
                     await shielded(source.aclose)
                 if not accumulator.done:
@@ -118,7 +129,7 @@ class AsyncLoop:
 
     async def _ask(self, call: Callable[[bytes], Awaitable[Any]], pieces: list[bytes] | None) -> Any:
         """Make a model call; retry it while nothing of an answer has come."""
-        tries = 0
+        tries = lessons = 0
         while True:
             quirks = self._quirks()
             context = compose(
@@ -145,7 +156,8 @@ class AsyncLoop:
                 return await call(body)
             except ProviderError as problem:
                 # Nothing of an answer has come yet: `call` gives at most the first piece.
-                if self._learn(problem, quirks):
+                if lessons < LESSONS and self._learn(problem, quirks):
+                    lessons += 1
                     continue
                 wait = problem.retry_after if problem.retry_after is not None else _back_off(tries)
                 if not problem.retryable or tries >= RETRIES or wait > LONGEST_WAIT:
@@ -222,7 +234,6 @@ class AsyncLoop:
                 pass
         finally:
             await shielded(results.aclose)
-        self._results.clear()
 
     def _job(self, call: Call) -> Callable[[], Coroutine[Any, Any, None]]:
         async def job() -> None:

@@ -55,9 +55,10 @@ FAULTS: dict[str, tuple[Answer, Answer, Any, Any]] = {
     "stall": (
         Answer(chunks=[b'{"choi'], then=lambda: time.sleep(1)),
         Answer(chunks=sse(*LONG[:4]), then=lambda: time.sleep(1)),
-        Unreachable,
+        StreamCut,
         StreamCut,
     ),
+    "silence": (silence := Answer(chunks=[], then=lambda: time.sleep(1)), silence, Unreachable, Unreachable),
     "ends in mid-answer": (Answer(b""), Answer(chunks=sse(*LONG[:4])), BadAnswer, StreamCut),
     "wrong type": (
         Answer(says("fine").body, headers={"content-type": "text/plain"}),

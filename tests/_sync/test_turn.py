@@ -239,6 +239,26 @@ def test_a_note_on_a_checkpoint_comes_after_the_closed_calls() -> None:
     assert [m["role"] for m in sent(provider)] == ["user", "assistant", "tool", "tool", "system", "user"]
 
 
+def test_work_of_an_earlier_run_is_kept_when_the_provider_fails() -> None:
+    ran = []
+
+    @tool(idempotent=True)
+    def order(x: int) -> str:
+        """Orders."""
+        ran.append(x)
+        return "ordered"
+
+    script = says(None, calls=[("c1", "order", {"x": 3})])
+    events = collect(Chat(Scripted(script, says("x")), tools=[order]).stream("x"))
+    state: Any = next(e for e in events if isinstance(e, Checkpoint)).state
+    ran.clear()
+    for _ in range(3):
+        with pytest.raises(TurnFailed) as caught:
+            Chat(Scripted(RequestRefused("down")), tools=[order]).send(None, state=state)
+        state = caught.value.state
+    assert ran == [3]
+
+
 # Errors and retries
 
 
@@ -390,6 +410,47 @@ def test_a_server_that_wants_strict_turns_gets_them() -> None:
     chat.send("x", state=chat.note("seen"), system="S", instruction="I")
     assert [m["role"] for m in sent(provider)] == ["system", "user"]
     assert [part["text"].split("\n")[-2:][0] for part in sent(provider)[1]["content"]] == ["seen", "x", "I"]
+
+
+def test_lessons_have_an_end() -> None:
+    fields = {f"x_{i}": i for i in range(50)}
+    refusals = [RequestRefused("no", status=400, body=b"unknown field 'x_%d'" % i) for i in range(50)]
+    provider = Scripted(says("a", fields=fields), *refusals)
+    chat = Chat(provider)
+    state = (chat.send("x")).state
+    with pytest.raises(RequestRefused):
+        chat.send("y", state=state)
+    assert len(provider.requests) < 10
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "model", "content": "x"},
+        {"role": "tool", "content": "x", "tool_call_id": "z"},
+        {"role": "assistant", "content": 5},
+        {"role": "assistant", "content": ["x"]},
+        {"role": "assistant", "content": [{"text": "x"}]},
+        {"role": "assistant", "content": "x", "tool_calls": "none"},
+        {"role": "assistant", "content": None, "audio": {}},
+        {"role": "assistant", "content": 5, "tool_calls": [{"id": "\ud800", "function": {"name": "f"}}]},
+    ],
+)
+def test_an_answer_of_an_odd_form_does_not_spoil_the_conversation(message: Any) -> None:
+    body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
+    provider = Scripted(Step(body), *[says("ok")] * 2)
+    chat = Chat(provider)
+    chat.send("y", state=(chat.send("x")).state)
+    for request in provider.requests:
+        validate(request)
+
+
+def test_a_refusal_in_a_field_that_the_server_refuses_goes_in_words() -> None:
+    refusal = RequestRefused("no", status=400, body=b"property 'refusal' is unsupported")
+    provider = Scripted(says(None, fields={"refusal": "I can't."}), refusal, says("b"))
+    chat = Chat(provider)
+    chat.send("y", state=(chat.send("x")).state)
+    assert sent(provider)[1] == {"role": "assistant", "content": "I can't."}
 
 
 def test_a_refusal_that_teaches_nothing_is_an_error() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from _thread import allocate_lock
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,26 +40,29 @@ def shielded(close: Callable[[], Any]) -> None:
 
 
 class ClientHolder:
-    """An HTTP client that is made when it is needed."""
+    """An HTTP client that is made when it is needed, anew for each process."""
 
     def __init__(self, client: httpx2.Client | None, **settings: Any) -> None:
         self._given = client
         self._settings = settings
-        self._made: httpx2.Client | None = None
+        self._made: tuple[int, httpx2.Client] | None = None
+        self._lock = allocate_lock()
 
     def get(self) -> httpx2.Client:
         if self._given is not None:
             return self._given
-        if self._made is None or self._made.is_closed:
-            import httpx2
+        import httpx2
 
-            self._made = httpx2.Client(**self._settings)
-        return self._made
+        with self._lock:
+            # A forked copy must not speak on the connections of the original: answers would go astray.
+            if self._made is None or self._made[0] != os.getpid() or self._made[1].is_closed:
+                self._made = (os.getpid(), httpx2.Client(**self._settings))
+            return self._made[1]
 
     def __del__(self) -> None:
         self.close()
 
     def close(self) -> None:
         made, self._made = self._made, None
-        if made is not None:
-            made.close()
+        if made is not None and made[0] == os.getpid():
+            made[1].close()

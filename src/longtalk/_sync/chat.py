@@ -7,6 +7,7 @@ object serves any number of conversations, from any number of threads or tasks.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -248,6 +249,10 @@ class Stream:
         except BaseException as problem:
             self._fail(problem)
             raise
+        if self._reply is not None:
+            # Somebody else has closed it meanwhile.
+            shielded(self._events.close)
+            raise StopIteration
         if isinstance(happened, Done):
             self._reply = happened.reply
         return happened
@@ -255,7 +260,9 @@ class Stream:
     def close(self) -> None:
         """Stop here. What was said is kept."""
         self._end("interrupted")
-        shielded(self._events.close)
+        # While another task or thread waits for the next event, that one ends it.
+        with contextlib.suppress(RuntimeError, ValueError):
+            shielded(self._events.close)
 
     def __enter__(self) -> Stream:
         return self
@@ -274,8 +281,9 @@ class Stream:
         self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
         worked = self.reply.worked
         # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
-        problem.partial = self.reply if worked else None  # type: ignore[attr-defined]
-        problem.state = self.reply.state if worked else self._handed_in  # type: ignore[attr-defined]
+        with contextlib.suppress(AttributeError):
+            problem.partial = self.reply if worked else None  # type: ignore[attr-defined]
+            problem.state = self.reply.state if worked else self._handed_in  # type: ignore[attr-defined]
 
 
 def _encoder(seal: Seal | BoundSeal | None) -> Callable[[Transcript], bytes]:

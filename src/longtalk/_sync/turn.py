@@ -31,6 +31,8 @@ from longtalk.transcript import Transcript
 from longtalk.wires.base import Call, Preamble, Quirks, Reported
 
 RETRIES = 2
+LESSONS = 5
+"""How often a request may be changed to what a server takes."""
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 60.0
 
@@ -64,6 +66,9 @@ class Loop:
     def events(self, *, stream: bool) -> Generator[Event, None, None]:
         """Play the turn to its end."""
         self._settle_earlier()
+        for result in self._fresh_results():
+            yield result
+            yield self._checkpoint()
         self.draft = self.draft.hear()
         rounds = 0
         while True:
@@ -80,7 +85,13 @@ class Loop:
                         text = self._understand(accumulator.feed, data)
                         if text:
                             yield Text(text)
-                        data = next(source, None)
+                        try:
+                            data = next(source, None)
+                        except ProviderError:
+                            # What breaks after the end of an answer does not take it away.
+                            if not accumulator.done:
+                                raise
+                            data = None
                 finally:
                     shielded(source.close)
                 if not accumulator.done:
@@ -119,7 +130,7 @@ class Loop:
 
     def _ask(self, call: Callable[[bytes], Any], pieces: list[bytes] | None) -> Any:
         """Make a model call; retry it while nothing of an answer has come."""
-        tries = 0
+        tries = lessons = 0
         while True:
             quirks = self._quirks()
             context = compose(
@@ -146,7 +157,8 @@ class Loop:
                 return call(body)
             except ProviderError as problem:
                 # Nothing of an answer has come yet: `call` gives at most the first piece.
-                if self._learn(problem, quirks):
+                if lessons < LESSONS and self._learn(problem, quirks):
+                    lessons += 1
                     continue
                 wait = problem.retry_after if problem.retry_after is not None else _back_off(tries)
                 if not problem.retryable or tries >= RETRIES or wait > LONGEST_WAIT:
@@ -223,7 +235,6 @@ class Loop:
                 pass
         finally:
             shielded(results.close)
-        self._results.clear()
 
     def _job(self, call: Call) -> Callable[[], None]:
         def job() -> None:

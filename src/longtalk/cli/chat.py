@@ -7,6 +7,8 @@ the program goes on. Answers go to standard output, everything else to standard 
 from __future__ import annotations
 
 import contextlib
+import io
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -34,6 +36,9 @@ LOCAL = (
 
 def run(*, model: str | None, system: str | None, path: Path | None, base_url: str | None) -> None:
     """Talk until the input ends."""
+    for out in (sys.stdout, sys.stderr):
+        if isinstance(out, io.TextIOWrapper):
+            out.reconfigure(errors="replace")
     kept = Kept(path or default_path())
     _check(model)
     if model is None:
@@ -50,7 +55,9 @@ def run(*, model: str | None, system: str | None, path: Path | None, base_url: s
             stream = chat.stream(line, state=kept.state, system=system)
             try:
                 failed = not _turn(stream, kept)
-            except (KeyboardInterrupt, SystemExit, BrokenPipeError) as problem:
+            except InputError:
+                raise
+            except BaseException as problem:
                 # Whatever ends the answer or the program: what was said is kept first.
                 stream.close()
                 kept.write(stream.reply.state)
@@ -126,7 +133,9 @@ class Kept:
     def _beside(self) -> Path:
         import time
 
-        return self.path.with_name(f"{self.path.name}.{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+        stamp = f"{self.path.name}.{time.strftime('%Y%m%d-%H%M%S')}"
+        names = (self.path.with_name(f"{stamp}-{number}") for number in itertools.count(1))
+        return next(path for path in names if not path.exists())
 
     def _read(self) -> bytes | None:
         try:

@@ -126,7 +126,14 @@ def _said(body: bytes) -> tuple[str, str]:
     if isinstance(metadata, dict) and metadata.get("raw"):
         # A router's own message says only that somebody behind it refused.
         message = f"{message}: {metadata['raw']}"
-    return f"{error.get('code', '')} {error.get('type', '')}", " ".join(str(message).split())[:500]
+    return f"{error.get('code', '')} {error.get('type', '')}", " ".join(_plain(message).split())[:500]
+
+
+def _plain(message: object) -> str:
+    try:
+        return str(message)[:10_000]
+    except RecursionError:
+        return "nested too deeply to be shown."
 
 
 def _status_of(code: str) -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 # A model may think for minutes before its first byte.
 SILENCE_SECONDS = 600.0
+ERROR_BYTES = 100_000
 
 
 class AsyncHTTP:
@@ -41,45 +42,56 @@ class AsyncHTTP:
     async def send(self, body: bytes) -> bytes:
         import httpx2
 
+        chunks: list[bytes] = []
         try:
-            answer = await self._client.get().post(self._url(stream=False), content=body, headers=self._headers)
+            async with self._request(body, stream=False) as answer:
+                if answer.status_code >= 300:
+                    raise await self._failure(answer)
+                async for chunk in answer.aiter_bytes():
+                    chunks.append(chunk)  # noqa: PERF401  # what has come is known when the rest does not
         except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
-            raise self._trouble(problem, begun=False) from problem
-        if answer.status_code >= 300:
-            raise failure(self.label, answer.status_code, answer.headers, answer.content)
-        return answer.content
+            raise self._trouble(problem, begun=bool(chunks)) from problem
+        return b"".join(chunks)
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
         import httpx2
 
-        events, begun, excerpt = Events(), False, b""
+        events, begun, found = Events(), b"", False
         try:
-            async with self._client.get().stream(
-                "POST", self._url(stream=True), content=body, headers=self._headers
-            ) as answer:
+            async with self._request(body, stream=True) as answer:
                 if answer.status_code >= 300:
-                    raise failure(self.label, answer.status_code, answer.headers, await answer.aread())
+                    raise await self._failure(answer)
                 async for chunk in answer.aiter_bytes():
-                    excerpt = excerpt or chunk[:500]
+                    begun = begun or chunk[:500]
                     for data in events.feed(chunk):
-                        begun = True
+                        found = True
                         yield data
                 for data in events.end():
-                    begun = True
+                    found = True
                     yield data
         except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
-            raise self._trouble(problem, begun=begun) from problem
-        if not begun:
-            said = " ".join(excerpt.decode("utf-8", "replace").split())[:200]
+            raise self._trouble(problem, begun=bool(begun)) from problem
+        if not found:
+            said = " ".join(begun.decode("utf-8", "replace").split())[:200]
             raise BadAnswer(
-                f"{self.label} was asked for a stream and sent none, but {said or 'nothing'!r}.", body=excerpt
+                f"{self.label} was asked for a stream and sent none, but {said or 'nothing'!r}.", body=begun
             )
+
+    def _request(self, body: bytes, *, stream: bool) -> Any:
+        url = self._base_url + self.wire.path(self.model, stream=stream)
+        return self._client.get().stream("POST", url, content=body, headers=self._headers)
+
+    async def _failure(self, answer: Any) -> ProviderError:
+        """The error that an answer is. Of a long one the beginning says enough."""
+        said = b""
+        async for chunk in answer.aiter_bytes():
+            said += chunk
+            if len(said) > ERROR_BYTES:
+                break
+        return failure(self.label, answer.status_code, answer.headers, said[:ERROR_BYTES])
 
     async def aclose(self) -> None:
         await self._client.aclose()
-
-    def _url(self, *, stream: bool) -> str:
-        return self._base_url + self.wire.path(self.model, stream=stream)
 
     def _trouble(self, problem: Exception, *, begun: bool) -> ProviderError:
         import httpx2
@@ -93,7 +105,7 @@ class AsyncHTTP:
         if isinstance(problem, httpx2.DecodingError):
             return BadAnswer(f"{self.label} sent a body that can't be unpacked: {why}.")
         if begun:
-            return StreamCut(f"The stream of {self.label} broke off: {why}.")
+            return StreamCut(f"The answer of {self.label} broke off: {why}.")
         where = f"{self.label} at {address}"
         if isinstance(problem, httpx2.ReadTimeout):
             # Waiting as long once more is nobody's wish.

@@ -85,6 +85,10 @@ class Resolved(msgspec.Struct, frozen=True):
 
 def resolve(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Resolved:
     """Look a model up. What is missing or unknown is an `InputError` that says what to do."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"The name of a model is Unicode, and {name!a} is not.") from None
     provider, colon, model = name.partition(":")
     address = PROVIDERS.get(provider)
     if address is None:

@@ -8,6 +8,7 @@ error, and only then left out or changed, for that server alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,7 +71,12 @@ class OpenAIChat:
         # An answer without any content is refused everywhere when it is sent back.
         if entry.mark == "empty":
             return None
-        return adapted(entry.native, quirks)
+        native = adapted(entry.native, quirks)
+        # A server that refuses the field of a refusal gets it in words.
+        if native != entry.native and _says_nothing(native) and not _says_nothing(entry.native):
+            refusal = self.view(entry.native).refusal
+            return _json.encode({"role": "assistant", "content": refusal}) if refusal else None
+        return native
 
     def request(
         self,
@@ -130,7 +136,7 @@ class OpenAIChat:
             return Usage()
         details = said.prompt_tokens_details or _Details()
         counts = (said.prompt_tokens, said.completion_tokens, details.cached_tokens, details.cache_write_tokens)
-        return Usage(*(int(count or 0) for count in counts))
+        return Usage(*(int(count) if count and math.isfinite(count) else 0 for count in counts))
 
     def objection(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
         return objection(error, natives, known)
@@ -142,28 +148,54 @@ WIRE = OpenAIChat()
 def finished(message: bytes, reason: str | None, usage: bytes | None) -> Answer:
     """An answer from a message that arrived, or was put together."""
     fields = _json.fields(message)
-    changed = False
-    if not _json.text(fields.get("role", b"")):
-        fields, changed = {"role": b"", **fields} | {"role": b'"assistant"'}, True
+    came = dict(fields)
+    if _json.text(fields.get("role", b"")) != "assistant":
+        fields = {"role": b"", **fields} | {"role": b'"assistant"'}
+    if fields.get("tool_calls", b"null")[:1] not in (b"[", b"n"):
+        del fields["tool_calls"]
     calls = array(fields.get("tool_calls", b"null"))
-    if any(not _call(call).id for call in calls):
-        # Without an id no result could ever be paired with its call.
-        named = [
-            call if _call(call).id else _json.build({"id": b"", **_json.fields(call)} | {"id": _new_call_id()})
-            for call in calls
-        ]
-        fields, changed = {**fields, "tool_calls": b"[" + b",".join(named) + b"]"}, True
+    named = _named(calls)
+    if named != calls:
+        fields["tool_calls"] = b"[" + b",".join(named) + b"]"
+    odd = not _is_content(fields.get("content", b"null"))
+    if odd and named:
+        fields["content"] = b"null"
+    changed = fields != came
     native = _json.build(fields) if changed else message
     view = WIRE.view(native)
     finish: Finish = "calls" if view.calls else _FINISH.get(reason, "stop")
     return Answer(
         native=native,
         view=view,
-        empty=not (view.calls or view.refusal or fields.get("audio", b"null") != b"null")
-        and fields.get("content", b"null") in SAYS_NOTHING,
+        # Content of a form that is none can't go back either.
+        empty=not (view.calls or view.refusal or fields.get("audio", b"null") not in (b"null", b"{}"))
+        and (odd or fields.get("content", b"null") in SAYS_NOTHING),
         finish=finish,
         usage=None if usage in (None, b"null") else usage,
     )
+
+
+def _says_nothing(native: bytes) -> bool:
+    return finished(native, None, None).empty
+
+
+def _named(calls: Sequence[bytes]) -> list[bytes]:
+    """Calls that each have an id of their own: without one no result could ever be paired with its call."""
+    named: list[bytes] = []
+    seen: set[str] = set()
+    for call in calls:
+        id = _call(call).id  # noqa: A001
+        if not id or id in seen or "\ufffd" in id:
+            call = _json.build({"id": b"", **_json.fields(call)} | {"id": _new_call_id()})
+        seen.add(id)
+        named.append(call)
+    return named
+
+
+def _is_content(content: bytes) -> bool:
+    parts = [_json.value(part) for part in array(content)]
+    typed = all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts)
+    return content[:1] in (b'"', b"n") or (content[:1] == b"[" and typed)
 
 
 class _Details(msgspec.Struct):

@@ -75,7 +75,7 @@ def _wording(error: bytes) -> str:
 
     try:
         return "\n".join(texts(_json.value(error)))
-    except ValueError:
+    except (ValueError, RecursionError):
         return error.decode("utf-8", "replace")
 
 
@@ -120,7 +120,7 @@ def _with_short_ids(native: bytes) -> bytes:
         fields["tool_call_id"] = _short_id(fields["tool_call_id"])
     if fields.get("tool_calls", b"")[:1] == b"[":
         calls = [_json.fields(call) for call in array(fields["tool_calls"])]
-        calls = [{**call, "id": _short_id(call["id"])} for call in calls]
+        calls = [{**call, "id": _short_id(call.get("id", b'""'))} for call in calls]
         fields["tool_calls"] = b"[" + b",".join(map(_json.build, calls)) + b"]"
     return _json.build(fields)
 
@@ -138,8 +138,8 @@ def alternating(pieces: Sequence[bytes | memoryview]) -> list[bytes]:
     """Messages with system ones spoken by the user, the user's neighbours joined, and an answer after results."""
     merged: list[dict[str, bytes]] = []
     for i, native in enumerate(_json.items(b"[" + b",".join(pieces) + b"]")):
-        fields = _json.fields(native)
-        if i and fields["role"] == b'"system"':
+        fields = {"role": b'"user"', "content": b'""', **_json.fields(native)}
+        if i and fields.get("role") == b'"system"':
             fields["role"] = b'"user"'
         if merged and fields["role"] == merged[-1]["role"] == b'"user"':
             both = [*_as_parts(merged[-1]["content"]), *_as_parts(fields["content"])]
