@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from longtalk import AsyncChat, Checkpoint, Done, Text, ToolCall
@@ -20,6 +21,7 @@ from longtalk.errors import (
     Unreachable,
 )
 from longtalk.state import decode
+from longtalk.transcript import Transcript
 from longtalk.wires import NAMES
 from tests.strict_anthropic import KEY, OTHER_KEY, Fault, StrictAnthropic
 
@@ -113,6 +115,24 @@ async def test_a_turn_that_goes_on_under_another_preamble_tells_its_rounds_in_wo
     assert b"<done_so_far>" in resumed
     assert b"about" in resumed
     assert b'"signature"' not in resumed.split(b'"messages"')[1]
+
+
+class LastTwo(msgspec.Struct, frozen=True):
+    """Keeps the last two exchanges."""
+
+    def first(self, transcript: Transcript) -> int:
+        return transcript.exchanges()[-2:][0][0]
+
+
+async def test_thinking_behind_a_prefix_that_is_dropped_is_left_out(server: StrictAnthropic) -> None:
+    state: bytes | None = None
+    async with chat(server, policy=LastTwo()) as c:
+        for turn in range(8):
+            flags = ["#think", "#think #tool", "#tools #redacted"][turn % 3]
+            state = (await c.send(f"{flags} {turn}", state=state, system="S")).state
+    assert server.violations == []
+    assert server.dropped == []
+    assert len(server.body()["messages"]) < 14
 
 
 async def test_another_account_gets_no_thinking_of_the_first(server: StrictAnthropic) -> None:

@@ -286,3 +286,22 @@ def test_more_messages_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatc
     problem = refused(go_state(USER, ANSWER, USER, ANSWER))
     assert problem.reason == "too_large"
     assert "4 messages" in str(problem)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": {"name": "f"}}]}],
+        [{"role": "user", "content": None}],
+        [{"role": "user"}],
+        [{"role": "user", "content": "a", "tool_calls": [{"id": "x"}]}],
+        [
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "x", "function": {}}]},
+            {"role": "tool", "tool_call_id": "x"},
+        ],
+    ],
+)
+def test_a_state_with_gaps_gives_a_conversation_that_can_be_sent(messages: list[Any]) -> None:
+    told = [{"role": "user", "content": "Hello."}, *messages, {"role": "user", "content": "Go on."}]
+    state = json.dumps({"version": 1, "provider": "openai", "messages": told}).encode()
+    assert sent(states.decode(state, wires=NAMES))[-1]["content"] == "Go on."

@@ -76,17 +76,26 @@ def _turns(natives: Sequence[bytes]) -> list[list[Entry]]:
         seen = wire.view(native)
         if seen.role not in _ROLES:
             raise ValueError(f"a message has the role {seen.role!r}")
+        if seen.role == "assistant" and not all(call.id for call in seen.calls):
+            # Without an id no result could ever be paired with its call.
+            native = openai_chat.finished(native, None, None).native or native
+            seen = wire.view(native)
+        says = _json.fields(native).get("content", b"null") != b"null"
         if seen.role != "tool":
             settle()
         if seen.role == "user" or not turns:
             turns.append([])
-        if seen.role == "tool" and not pending[seen.call_id]:
-            orphans.append(event(f"A tool result without its call: {seen.text}", source="import", at=0))
+        if seen.role == "tool" and (not pending[seen.call_id] or not says):
+            orphans.append(event(f"A tool result that can't be paired: {seen.text}", source="import", at=0))
             continue
         if seen.role == "tool":
             pending[seen.call_id] -= 1
-        pending.update(call.id for call in seen.calls)
-        empty = seen.role == "assistant" and openai_chat.finished(native, None, None).empty
+        if seen.role == "assistant":
+            pending.update(call.id for call in seen.calls)
+            empty = openai_chat.finished(native, None, None).empty
+        else:
+            # Nobody but an assistant calls, and nobody says nothing: it is kept, and not sent.
+            empty = not says or bool(seen.calls)
         turns[-1].append(Entry(role=seen.role, wire=wire.name, native=native, at=0, mark="empty" if empty else ""))
     settle()
     return turns
