@@ -234,7 +234,7 @@ class AsyncStream:
     @property
     def reply(self) -> Reply:
         """The reply; while the stream runs, and after it was cut off, what there is of it."""
-        return self._reply or Reply(self._loop.draft.finish("interrupted"), self._loop.encode)
+        return self._reply or self._loop.so_far()
 
     def __aiter__(self) -> AsyncStream:
         return self

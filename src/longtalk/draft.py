@@ -8,6 +8,7 @@ that every provider accepts.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -129,7 +130,7 @@ class Draft(msgspec.Struct, frozen=True):
             return self
         draft = self
         if self.pieces is not None:
-            draft = draft._cut_off()
+            draft = draft.cut_off(Replay(self).answer())
         if self.heard < 0:
             draft = draft.abandon(draft.open_calls()).hear()
         draft = draft._answer_calls(
@@ -143,14 +144,8 @@ class Draft(msgspec.Struct, frozen=True):
         turn = msgspec.structs.replace(draft.turn, status=status, ended=now(), error=error, finish=finish)
         return msgspec.structs.replace(draft, turn=turn, transcript=draft.transcript.add(turn=turn).revise())
 
-    def _cut_off(self) -> Draft:
-        accumulator = self.wire.accumulator()
-        for data in self.pieces or ():
-            try:
-                accumulator.feed(data)
-            except ValueError:
-                break
-        answer = accumulator.answer(interrupted=True)
+    def cut_off(self, answer: Answer) -> Draft:
+        """The answer that was being streamed ends here."""
         draft = self if answer.native is None and not answer.usage else self.answered(answer)
         return msgspec.structs.replace(draft, pieces=None)
 
@@ -163,6 +158,25 @@ class Draft(msgspec.Struct, frozen=True):
             return self
         transcript = self.transcript
         return msgspec.structs.replace(self, transcript=transcript.append(transcript[-1].turn, results))
+
+
+class Replay:
+    """What the pieces of a streamed answer say so far. Asked again and again, it reads only what is new."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.pieces = draft.pieces or []
+        self._accumulator = draft.wire.accumulator()
+        self._read = 0
+
+    def answer(self) -> Answer:
+        """The answer so far, as one that was interrupted."""
+        new = self.pieces[self._read :]
+        self._read += len(new)
+        for data in new:
+            # What can't be understood ended the turn, or will.
+            with contextlib.suppress(ValueError):
+                self._accumulator.feed(data)
+        return self._accumulator.answer(interrupted=True)
 
 
 def begin(

@@ -17,7 +17,7 @@ from longtalk import _json
 from longtalk._io import call as call_tool
 from longtalk._io import completed, shielded, sleep
 from longtalk.context import compose
-from longtalk.draft import Draft
+from longtalk.draft import Draft, Replay
 from longtalk.errors import BadAnswer, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
 from longtalk.policies import Policy
@@ -61,6 +61,7 @@ class AsyncLoop:
         self.encode = encode
         self._results: list[ToolResult] = []
         self._told = 0
+        self._replay: Replay | None = None
 
     async def events(self, *, stream: bool) -> AsyncGenerator[Event, None]:
         """Play the turn to its end."""
@@ -124,6 +125,15 @@ class AsyncLoop:
                 await shielded(results.aclose)
         self.draft = self.draft.finish("complete")
         yield Done(Reply(self.draft, self.encode))
+
+    def so_far(self) -> Reply:
+        """The reply as it would be if the turn were interrupted now."""
+        draft = self.draft
+        if draft.running and draft.pieces is not None:
+            if self._replay is None or self._replay.pieces is not draft.pieces:
+                self._replay = Replay(draft)
+            draft = draft.cut_off(self._replay.answer())
+        return Reply(draft.finish("interrupted"), self.encode)
 
     # Asking
 

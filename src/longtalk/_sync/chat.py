@@ -235,7 +235,7 @@ class Stream:
     @property
     def reply(self) -> Reply:
         """The reply; while the stream runs, and after it was cut off, what there is of it."""
-        return self._reply or Reply(self._loop.draft.finish("interrupted"), self._loop.encode)
+        return self._reply or self._loop.so_far()
 
     def __iter__(self) -> Stream:
         return self

@@ -18,7 +18,7 @@ from longtalk import _json
 from longtalk._sync._io import call as call_tool
 from longtalk._sync._io import completed, shielded, sleep
 from longtalk.context import compose
-from longtalk.draft import Draft
+from longtalk.draft import Draft, Replay
 from longtalk.errors import BadAnswer, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
 from longtalk.policies import Policy
@@ -62,6 +62,7 @@ class Loop:
         self.encode = encode
         self._results: list[ToolResult] = []
         self._told = 0
+        self._replay: Replay | None = None
 
     def events(self, *, stream: bool) -> Generator[Event, None, None]:
         """Play the turn to its end."""
@@ -125,6 +126,15 @@ class Loop:
                 shielded(results.close)
         self.draft = self.draft.finish("complete")
         yield Done(Reply(self.draft, self.encode))
+
+    def so_far(self) -> Reply:
+        """The reply as it would be if the turn were interrupted now."""
+        draft = self.draft
+        if draft.running and draft.pieces is not None:
+            if self._replay is None or self._replay.pieces is not draft.pieces:
+                self._replay = Replay(draft)
+            draft = draft.cut_off(self._replay.answer())
+        return Reply(draft.finish("interrupted"), self.encode)
 
     # Asking
 
