@@ -167,6 +167,17 @@ async def test_a_provider_that_pauses_is_asked_to_go_on(server: StrictAnthropic)
     assert reply.finish == "stop"
 
 
+async def test_a_turn_that_was_cut_off_in_a_pause_goes_on(server: StrictAnthropic) -> None:
+    async with chat(server) as c:
+        async with c.stream("#pause #server x") as stream:
+            async for event in stream:
+                if isinstance(event, Checkpoint):
+                    break
+        reply = await c.send(None, state=event.state)  # type: ignore[union-attr]
+    assert server.violations == []
+    assert reply.finish == "stop"
+
+
 async def test_an_answer_cut_by_length_goes_on(server: StrictAnthropic) -> None:
     async with chat(server) as c:
         reply = await c.send("#long x")

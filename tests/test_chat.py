@@ -376,6 +376,13 @@ async def test_a_plain_state_is_not_taken_for_a_sealed_one() -> None:
     assert caught.value.reason == "not_sealed"
 
 
+async def test_a_bad_state_inside_a_seal_is_handed_back_sealed() -> None:
+    sealed = SEAL.close(b'{"version":1,"provider":"nobody","messages":[]}')
+    with pytest.raises(BadState) as caught:
+        await AsyncChat(AsyncScripted(), seal=SEAL).send("x", state=sealed)
+    assert (caught.value.reason, caught.value.state) == ("unknown_wire", sealed)
+
+
 async def test_a_failed_turn_hands_back_a_sealed_state() -> None:
     call = says(None, calls=[("c", "nothing", {})])
     chat = AsyncChat(AsyncScripted(call, RequestRefused("no"), says("ok")), seal=SEAL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from longtalk import AsyncChat, Checkpoint, Done, Text, ToolCall, ToolContext, ToolResult, TurnFailed, tool
@@ -20,7 +21,7 @@ from longtalk.errors import (
     TooManyRounds,
     Unreachable,
 )
-from longtalk.state import decode
+from longtalk.state import decode, encode
 from longtalk.testing import AsyncScripted, Step, says, validate
 from longtalk.wires import NAMES
 
@@ -143,6 +144,17 @@ async def test_an_instruction_without_a_message_goes_behind_the_events() -> None
     state = await chat.note("seen", state=(await chat.send("x")).state)
     await chat.send(None, state=state, instruction="Now.")
     assert [m["content"] for m in sent(provider)][-1] == "Now."
+
+
+@pytest.mark.parametrize("data", [b"{", b"{}", b"[]", b'{"text":"kept"}'])
+async def test_an_instruction_that_tools_stand_behind_stays_and_a_forged_one_does_no_harm(data: bytes) -> None:
+    provider = AsyncScripted(CALL, says("done"), says("ok"))
+    chat = AsyncChat(provider, tools=[lookup])
+    transcript = decode((await chat.send("x", instruction="kept")).state, wires=NAMES)
+    assert [record.kind for record in transcript.records] == ["aside"]
+    forged = msgspec.structs.replace(transcript.records[0], data=data)
+    await chat.send("y", state=encode(msgspec.structs.replace(transcript, records=(forged,))))
+    assert ("kept" in [m["content"] for m in sent(provider)]) == (b"kept" in data)
 
 
 # Streams

@@ -206,7 +206,11 @@ class AsyncChat:
     def _decode(self, state: bytes | None, seal: Seal | BoundSeal | None) -> Transcript:
         if state is None:
             return Transcript()
-        transcript = states.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=self._max_state)
+        try:
+            transcript = states.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=self._max_state)
+        except BadState as problem:
+            problem.state = state  # as it was handed in: sealed, if it was
+            raise
         wire = self.provider.wire
         foreign = transcript.wires() - {wire.name, LONGTALK}
         if foreign:

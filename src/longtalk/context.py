@@ -3,13 +3,14 @@
 The manifest says of every entry what became of it, as runs of neighbours with the same verdict and reason.
 
 Some answers hold blocks that only their provider can read (a model's thinking), and that are valid only behind the
-very bytes that stood before them when they were made, for the same account and model. A `Place` says where that is.
+very bytes that stood before them when they were made, for the same account and model: `Context.bound` says where.
 What is bound to another place goes without those blocks; inside an exchange that is still open, where a block must not
 go alone, the rounds that are done go as a digest in words.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from typing import Literal
@@ -111,7 +112,8 @@ def compose(
                 verdicts += [(j, "digested", "bound to another place") for j in range(tail, end)]
                 return Context(tuple(pieces), _manifest(first, end, verdicts), len(pieces), place)
             if piece is None:
-                verdicts.append((i, "left_out", "empty answer"))
+                bound = isinstance(item, Entry) and item.bound
+                verdicts.append((i, "left_out", "bound to another place" if bound else "empty answer"))
             else:
                 pieces.append(piece)
         position = stop
@@ -126,13 +128,12 @@ def compose(
 
 def _kept_asides(transcript: Transcript) -> dict[int, str]:
     """Instructions of earlier turns that must stay where they were, by the number of entries before them."""
-    kept = {}
+    said = {}
     for record in transcript.records:
         if record.kind == "aside":
-            position = transcript.position(record.entry)
-            if position is not None:
-                kept[position + 1] = str(_json.value(record.data)["text"])
-    return kept
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                said[record.entry] = str(_json.value(record.data)["text"])
+    return {position + 1: said[entry] for entry, position in transcript.positions(said).items()} if said else {}
 
 
 def _manifest(first: int, end: int, verdicts: Sequence[tuple[int, Verdict, str]]) -> tuple[Run, ...]:

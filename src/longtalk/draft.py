@@ -47,8 +47,6 @@ class Draft(msgspec.Struct, frozen=True):
     """The user's message, until it is heard."""
     tail: int = -1
     """How many entries there are up to the user's message, once it is heard: an instruction goes there."""
-    heard: int = -1
-    """How many entries there were when it was heard: what is more is work done."""
     answer: Answer | None = None
     """The model's last answer."""
     pieces: list[bytes] | None = None
@@ -76,10 +74,10 @@ class Draft(msgspec.Struct, frozen=True):
     def hear(self) -> Draft:
         """Put the user's message into the transcript, once all before it is settled."""
         transcript = self._add(self.turn, self.message)
-        tail = heard = len(transcript)
+        tail = len(transcript)
         while tail and transcript[tail - 1].role in ("assistant", "tool"):
             tail -= 1
-        return msgspec.structs.replace(self, transcript=transcript, message=(), heard=heard, tail=tail or heard)
+        return msgspec.structs.replace(self, transcript=transcript, message=(), tail=tail or len(transcript))
 
     def ask(self, context: Context, pieces: list[bytes] | None) -> Draft:
         """A model call is made; a stream's events will be put into `pieces`."""
@@ -131,7 +129,7 @@ class Draft(msgspec.Struct, frozen=True):
         draft = self
         if self.pieces is not None:
             draft = draft.cut_off(Replay(self).answer())
-        if self.heard < 0:
+        if self.tail < 0:
             draft = draft.abandon(draft.open_calls()).hear()
         draft = draft._answer_calls(
             [
@@ -203,7 +201,9 @@ def begin(
 
 def _waits(transcript: Transcript, wire: Wire) -> bool:
     """Whether it is the model's turn to speak."""
-    return len(transcript) > 0 and (transcript[-1].role != "assistant" or bool(open_calls(transcript, wire)))
+    running = bool(transcript.turns) and transcript.turns[-1].status == "running"
+    calls = open_calls(transcript, wire)
+    return len(transcript) > 0 and (transcript[-1].role != "assistant" or bool(calls) or running)
 
 
 def interrupted(transcript: Transcript) -> Transcript:

@@ -12,7 +12,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from typing import Annotated, Literal, TypeAlias
@@ -52,7 +52,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mark: str = ""
     """What is special: an answer's "length", "filtered", "interrupted" or "empty"; a result's "error" or "closed"."""
     bound: str = ""
-    """Of an answer with blocks that only its provider can read: where they are valid (see `context.Place`)."""
+    """Of an answer with blocks that only its provider can read: where they are valid (see `Context.bound`)."""
 
 
 class Index(msgspec.Struct, frozen=True, array_like=True):
@@ -154,16 +154,22 @@ class Pack:
         turn, first = self.index.turns[run], int.from_bytes(self.index.firsts[4 * run : 4 * run + 4], "little")
         return turn, f"{turn}-{first + i - (self._ends[run - 1] if run else 0)}"
 
-    def position(self, id: str) -> int | None:  # noqa: A002
-        """Where an entry stands."""
-        turn, _, number = id.rpartition("-")
+    def positions(self, ids: Collection[str]) -> dict[str, int]:
+        """Where entries stand, of those that are here."""
+        wanted: dict[str, list[tuple[str, int]]] = {}
+        for id in ids:  # noqa: A001
+            turn, _, digits = id.rpartition("-")
+            if digits.isdecimal():
+                wanted.setdefault(turn, []).append((id, int(digits)))
+        found: dict[str, int] = {}
         start = 0
         firsts = column("I", self.index.firsts)
-        for held, first, count in zip(self.index.turns, firsts, column("I", self.index.counts), strict=True):
-            if held == turn and number.isdecimal() and first <= int(number) < first + count:
-                return start + int(number) - first
+        for turn, first, count in zip(self.index.turns, firsts, column("I", self.index.counts), strict=True):
+            for id, number in wanted.get(turn, ()):  # noqa: A001
+                if first <= number < first + count:
+                    found[id] = start + number - first
             start += count
-        return None
+        return found
 
     def entry(self, i: int) -> Entry:
         native = bytes(self._natives(i, i + 1))

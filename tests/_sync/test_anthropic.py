@@ -167,6 +167,17 @@ def test_a_provider_that_pauses_is_asked_to_go_on(server: StrictAnthropic) -> No
     assert reply.finish == "stop"
 
 
+def test_a_turn_that_was_cut_off_in_a_pause_goes_on(server: StrictAnthropic) -> None:
+    with chat(server) as c:
+        with c.stream("#pause #server x") as stream:
+            for event in stream:
+                if isinstance(event, Checkpoint):
+                    break
+        reply = c.send(None, state=event.state)  # type: ignore[union-attr]
+    assert server.violations == []
+    assert reply.finish == "stop"
+
+
 def test_an_answer_cut_by_length_goes_on(server: StrictAnthropic) -> None:
     with chat(server) as c:
         reply = c.send("#long x")

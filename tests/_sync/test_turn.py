@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from longtalk import Chat, Checkpoint, Done, Text, ToolCall, ToolContext, ToolResult, TurnFailed, tool
@@ -21,7 +22,7 @@ from longtalk.errors import (
     TooManyRounds,
     Unreachable,
 )
-from longtalk.state import decode
+from longtalk.state import decode, encode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.wires import NAMES
 
@@ -143,6 +144,17 @@ def test_an_instruction_without_a_message_goes_behind_the_events() -> None:
     state = chat.note("seen", state=(chat.send("x")).state)
     chat.send(None, state=state, instruction="Now.")
     assert [m["content"] for m in sent(provider)][-1] == "Now."
+
+
+@pytest.mark.parametrize("data", [b"{", b"{}", b"[]", b'{"text":"kept"}'])
+def test_an_instruction_that_tools_stand_behind_stays_and_a_forged_one_does_no_harm(data: bytes) -> None:
+    provider = Scripted(CALL, says("done"), says("ok"))
+    chat = Chat(provider, tools=[lookup])
+    transcript = decode((chat.send("x", instruction="kept")).state, wires=NAMES)
+    assert [record.kind for record in transcript.records] == ["aside"]
+    forged = msgspec.structs.replace(transcript.records[0], data=data)
+    chat.send("y", state=encode(msgspec.structs.replace(transcript, records=(forged,))))
+    assert ("kept" in [m["content"] for m in sent(provider)]) == (b"kept" in data)
 
 
 # Streams
