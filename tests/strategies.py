@@ -94,6 +94,7 @@ def entries(draw: st.DrawFn) -> Entry:
         native=draw(natives),
         at=at,
         mark=draw(st.sampled_from(["", "", "", "length", "empty", "closed"])),
+        tokens=draw(st.integers(0, 100)),
     )
 
 

@@ -42,7 +42,7 @@ def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_empty_pack_is_an_empty_array() -> None:
-    assert (len(EMPTY), bytes(EMPTY.array), list(EMPTY.groups())) == (0, b"[]", [])
+    assert (len(EMPTY), bytes(EMPTY.array), list(EMPTY.groups(0))) == (0, b"[]", [])
     EMPTY.check(WIRES)
 
 
@@ -81,11 +81,12 @@ def test_a_turn_whose_id_holds_dashes_keeps_its_numbers() -> None:
     assert (entry.id, entry.turn, entry.parent) == ("a-1--4", "a-1-", "root")
 
 
-def test_groups_are_the_runs_and_whether_they_are_events_only() -> None:
+def test_groups_are_the_runs_whether_they_open_an_exchange_and_whether_they_are_events_only() -> None:
     note = event("x", source="app", at=1)
     said = Entry(role="user", wire=WIRE, native=b"{}", at=1)
     pack = grown(grown(EMPTY, chain(None, "n", 0, [note, note])), chain("n-1", "t", 0, [said, note]))
-    assert list(pack.groups()) == [("n", 2, True), ("t", 2, False)]
+    assert list(pack.groups(0)) == [("n", 2, True, True), ("t", 2, True, False)]
+    assert list(pack.groups(3)) == [("t", 1, True, True)]
 
 
 def test_numbers_are_stored_the_same_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,7 +228,7 @@ def test_a_short_state_is_not_compressed_and_a_long_one_is() -> None:
 
 
 def test_what_does_not_shrink_is_kept_as_it_is() -> None:
-    noise = base64.b85encode(random.Random(1).randbytes(40))
+    noise = base64.b85encode(random.Random(1).randbytes(400))
     transcript = talk(said(b'{"content":"%s"}' % noise.replace(b"\\", b"")))
     assert states.encode(transcript, compress_over=0)[5] == 0
 

@@ -234,7 +234,20 @@ def test_exchanges_cover_everything_once_and_cut_no_turn(transcript: Transcript)
     entries = list(transcript)
     assert all(entries[stop - 1].turn != entries[stop].turn for _, stop in found[:-1])
     assert all(any(entry.kind == "message" for entry in entries[start:stop]) for start, stop in found[:-1])
-    assert all(len({e.turn for e in entries[start:stop] if e.kind == "message"}) <= 1 for start, stop in found)
+    assert all(entries[stop].role not in ("assistant", "tool") for _, stop in found[:-1])
+
+
+def test_an_answer_that_came_in_a_turn_of_its_own_belongs_to_the_message_before() -> None:
+    transcript = exchange(exchange(Transcript(), "a", said("hi")), "b", said("hello", role="assistant"))
+    assert transcript.exchanges() == [(0, 2)]
+    assert exchange(transcript, "c", said("more")).exchanges(2) == [(2, 3)]
+
+
+@given(half_packed())
+def test_tokens_of_a_range_are_those_of_its_entries(transcript: Transcript) -> None:
+    for start in range(len(transcript)):
+        counted = sum(entry.tokens for entry in list(transcript)[start:])
+        assert transcript.tokens(start, len(transcript)) == counted
 
 
 # Splicing

@@ -25,6 +25,9 @@ MAX_ENTRIES = 1_000_000
 OWN = "longtalk"
 """The grammar of events and of system messages inside a conversation, which each wire renders in its own way."""
 
+ANSWERS = ("assistant", "tool")
+"""The roles of what follows a message and never begins an exchange."""
+
 # More than this is proved entry by entry: it takes longer and no memory.
 _AT_ONCE = 4 * 1024 * 1024
 
@@ -53,6 +56,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is special: an answer's "length", "filtered", "interrupted" or "empty"; a result's "error" or "closed"."""
     bound: str = ""
     """Of an answer with blocks that only its provider can read: where they are valid (see `Context.bound`)."""
+    tokens: int = 0
+    """How long it is, as counted when it was added; 0 when nobody did."""
 
 
 class Index(msgspec.Struct, frozen=True, array_like=True):
@@ -76,12 +81,14 @@ class Index(msgspec.Struct, frozen=True, array_like=True):
     """`Entry.at`, in 64 bits."""
     marks: Annotated[dict[int, str], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
     bounds: Annotated[dict[int, str], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
+    totals: bytes = b""
+    """Tokens of each entry and all before it, in 64 bits; none in a state from before they were counted."""
 
 
 class Pack:
     """Entries at rest. `array` is a JSON array of the natives, `crc` its checksum without the closing bracket."""
 
-    __slots__ = ("_ends", "_starts", "array", "crc", "index")
+    __slots__ = ("_ends", "_starts", "_totals", "array", "crc", "index")
 
     def __init__(self, index: Index, array: bytes | memoryview, crc: int) -> None:
         self.index = index
@@ -89,6 +96,7 @@ class Pack:
         self.crc = crc
         self._starts: list[int] | None = None
         self._ends: list[int] | None = None
+        self._totals = index.totals
 
     def __len__(self) -> int:
         return len(self.index.shape)
@@ -99,6 +107,7 @@ class Pack:
         counts, sizes = column("I", index.counts), column("I", index.sizes)
         if (
             not size == len(sizes) == sum(counts) == len(index.times) / 8
+            or len(index.totals) not in (0, 8 * size)
             or not len(index.turns) == len(counts) == len(index.firsts) / 4
         ):
             raise ValueError("the columns of its index differ in length")
@@ -147,12 +156,28 @@ class Pack:
         starts = self._offsets()
         return memoryview(self.array)[starts[start] : starts[stop] - 1]
 
+    def tokens(self, stop: int) -> int:
+        """The tokens of all entries before this one."""
+        return int.from_bytes(self.totals()[8 * stop - 8 : 8 * stop], "little") if stop else 0
+
+    def totals(self) -> bytes:
+        """The column of that name. What was never counted is guessed from its size."""
+        if len(self._totals) != 8 * len(self):
+            sizes = column("I", self.index.sizes)
+            self._totals = packed(array("Q", accumulate(guess(size) for size in sizes)))
+        return self._totals
+
     def _id(self, i: int) -> tuple[str, str]:
+        ends = self._run_ends()
+        run = bisect_right(ends, i)
+        turn, first = self.index.turns[run], int.from_bytes(self.index.firsts[4 * run : 4 * run + 4], "little")
+        return turn, f"{turn}-{first + i - (ends[run - 1] if run else 0)}"
+
+    def _run_ends(self) -> list[int]:
+        """Where the neighbours of each turn end."""
         if self._ends is None:
             self._ends = list(accumulate(column("I", self.index.counts)))
-        run = bisect_right(self._ends, i)
-        turn, first = self.index.turns[run], int.from_bytes(self.index.firsts[4 * run : 4 * run + 4], "little")
-        return turn, f"{turn}-{first + i - (self._ends[run - 1] if run else 0)}"
+        return self._ends
 
     def positions(self, ids: Collection[str]) -> dict[str, int]:
         """Where entries stand, of those that are here."""
@@ -187,15 +212,19 @@ class Pack:
             at=int.from_bytes(index.times[8 * i : 8 * i + 8], "little"),
             mark=index.marks.get(i, ""),
             bound=index.bounds.get(i, ""),
+            tokens=max(0, self.tokens(i + 1) - self.tokens(i)),
         )
 
-    def groups(self) -> Iterator[tuple[str, int, bool]]:
-        """Neighbours of one turn: its id, their number, and whether they are all events."""
-        index, start = self.index, 0
+    def groups(self, start: int) -> Iterator[tuple[str, int, bool, bool]]:
+        """Neighbours of one turn, from `start` on: its id, their number, whether they open an exchange, and whether
+        they are all events."""
+        index, ends = self.index, self._run_ends()
         events = bytes(i for i, (kind, _, _) in enumerate(index.shapes) if kind == "event")
-        for turn, count in zip(index.turns, column("I", index.counts), strict=True):
-            yield turn, count, not index.shape[start : start + count].strip(events)
-            start += count
+        for run in range(bisect_right(ends, start), len(ends)):
+            stop = ends[run]
+            opens = index.shapes[index.shape[start]][1] not in ANSWERS
+            yield index.turns[run], stop - start, opens, not index.shape[start:stop].strip(events)
+            start = stop
 
     def walk(self, start: int, stop: int, plain: Plain) -> Iterator[tuple[int, memoryview | Entry]]:
         """See `Transcript.walk`: long runs of plain entries are one slice of the array."""
@@ -242,6 +271,7 @@ class Pack:
             if entry.bound:
                 bounds[i] = entry.bound
         natives = [entry.native for entry in entries]
+        tokens = list(accumulate([entry.tokens for entry in entries], initial=self.tokens(size)))[1:]
         more = (b"," if size else b"") + b",".join(natives)
         grown = Index(
             parent=index.parent if size else entries[0].parent,
@@ -254,8 +284,14 @@ class Pack:
             times=index.times + packed(array("q", [entry.at for entry in entries])),
             marks=marks,
             bounds=bounds,
+            totals=self.totals() + packed(array("Q", tokens)),
         )
         return grown, more + b"]", zlib.crc32(more, self.crc)
+
+
+def guess(size: int) -> int:
+    """About how many tokens so many bytes of JSON are."""
+    return size // 4 + 1
 
 
 def checksum(data: bytes | memoryview) -> int:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
+
 from longtalk import _json
-from longtalk.pack import MAX_ENTRIES
+from longtalk.pack import MAX_ENTRIES, guess
 from longtalk.transcript import Entry, Record, Transcript, Turn, Turns, chain
 from longtalk.wires import openai_chat
 from longtalk.wires.base import closing, event
@@ -49,7 +51,8 @@ def read(state: bytes) -> Transcript:
     for number, members in enumerate(_turns(_json.items(messages))):
         # Named by position, so that reading a state twice gives the same ids.
         turn = Turn(id=f"v1x{number}", status="complete", model="openai", started=0)
-        entries += chain(entries[-1].id if entries else None, turn.id, 0, members)
+        linked = chain(entries[-1].id if entries else None, turn.id, 0, members)
+        entries += [msgspec.structs.replace(entry, tokens=guess(len(entry.native))) for entry in linked]
         turns.append(turn)
     origin = Record(kind="origin", entry=entries[-1].id if entries else "", at=0, data=_json.build(envelope))
     return Transcript(fresh=tuple(entries), turns=Turns(fresh=tuple(turns)), records=(origin,), revision=1)

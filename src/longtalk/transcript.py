@@ -17,7 +17,7 @@ from typing import Annotated, Literal, overload
 
 import msgspec
 
-from longtalk.pack import EMPTY, MAX_ENTRIES, Entry, Pack, Plain, column, packed
+from longtalk.pack import ANSWERS, EMPTY, MAX_ENTRIES, Entry, Pack, Plain, column, packed
 
 __all__ = ["Entry", "Record", "Transcript", "Turn", "TurnStatus", "Turns", "new_id", "now"]
 
@@ -157,6 +157,18 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """JSON, in a form of the kind's own."""
 
 
+class Ranges(msgspec.Struct, frozen=True, array_like=True):
+    """Parts of a transcript, by their place in the whole, as (first, number); neighbours are one."""
+
+    number: int = 0
+    """How often something was handed out."""
+    chain: str = ""
+    """A digest of all that was, each with the digest before it."""
+    entries: tuple[tuple[int, int], ...] = ()
+    turns: tuple[tuple[int, int], ...] = ()
+    records: tuple[tuple[int, int], ...] = ()
+
+
 class Transcript(msgspec.Struct, frozen=True, eq=False):
     """The entries on one branch with their turns and records."""
 
@@ -170,6 +182,8 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     """Counts the states that were made of this conversation."""
     created: int = 0
     updated: int = 0
+    shed: Ranges = Ranges()
+    """What was handed out to the caller and is not here any more."""
 
     def __len__(self) -> int:
         return len(self.pack) + len(self.fresh)
@@ -196,7 +210,29 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     __hash__ = None  # type: ignore[assignment]
 
     def _key(self) -> tuple[object, ...]:
-        return self.turns, self.records, self.revision, self.created, self.updated
+        return self.turns, self.records, self.revision, self.created, self.updated, self.shed
+
+    @property
+    def size(self) -> int:
+        """How many entries the conversation has, with those that were handed out."""
+        return self.place(len(self))
+
+    def place(self, i: int) -> int:
+        """The place in the whole conversation of what is the i-th here."""
+        for first, count in self.shed.entries:
+            if i < first:
+                break
+            i += count
+        return i
+
+    def here(self, place: int) -> int:
+        """Where in this transcript the entry of that place is; for one that was handed out, the next that is here."""
+        missing = 0
+        for first, count in self.shed.entries:
+            if place < first + count:
+                return min(place, first) - missing
+            missing += count
+        return place - missing
 
     @property
     def head(self) -> str | None:
@@ -224,30 +260,32 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         at = now()
         return msgspec.structs.replace(self, revision=self.revision + 1, created=self.created or at, updated=at)
 
-    def exchanges(self) -> list[tuple[int, int]]:
-        """The exchanges as (first, past the last) positions. Events belong to the message after them."""
+    def exchanges(self, start: int = 0) -> list[tuple[int, int]]:
+        """The exchanges from `start` on, as (first, past the last). Events belong to the message after them.
+
+        `start` is where an exchange begins.
+        """
         found: list[tuple[int, int]] = []
-        start = position = 0
-        for _, count, events_only in self._groups():
-            position += count
-            if not events_only:
+        position, said, turn = start, False, ""
+        packed = len(self.pack)
+        fresh = self.fresh[max(0, start - packed) :]
+        groups = [(entry.turn, 1, entry.role not in ANSWERS, entry.kind == "event") for entry in fresh]
+        for group, count, opens, events_only in (*self.pack.groups(min(start, packed)), *groups):
+            if said and opens and group != turn:
                 found.append((start, position))
-                start = position
+                start, said = position, False
+            turn, position, said = group, position + count, said or not events_only
         if start < position:
             found.append((start, position))
         return found
 
-    def _groups(self) -> Iterator[tuple[str, int, bool]]:
-        """Neighbours of one turn: its id, their number, and whether they are all events."""
-        turn, count, events_only = "", 0, True
-        groups = [*self.pack.groups(), *((e.turn, 1, e.kind == "event") for e in self.fresh)]
-        for next_turn, next_count, next_events_only in groups:
-            if next_turn != turn and count:
-                yield turn, count, events_only
-                count, events_only = 0, True
-            turn, count, events_only = next_turn, count + next_count, events_only and next_events_only
-        if count:
-            yield turn, count, events_only
+    def tokens(self, start: int, stop: int) -> int:
+        """The tokens of entries start … stop."""
+        return max(0, self._tokens_before(stop) - self._tokens_before(start))
+
+    def _tokens_before(self, stop: int) -> int:
+        packed = len(self.pack)
+        return self.pack.tokens(min(stop, packed)) + sum(entry.tokens for entry in self.fresh[: max(0, stop - packed)])
 
     def walk(self, start: int, stop: int, plain: Plain) -> Iterator[tuple[int, memoryview | bytes | Entry]]:
         """Entries start … stop with their positions: what can be sent as it is as JSON, neighbours joined by commas.
