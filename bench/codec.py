@@ -16,8 +16,10 @@ from typing import Any
 from bench.workload import MODEL, USAGE, messages
 from longtalk import state as states
 from longtalk.context import compose
-from longtalk.draft import Draft, begin, inputs
+from longtalk.draft import Draft, begin, inputs, measured
+from longtalk.plan import Terms, plan
 from longtalk.policies import KeepAll
+from longtalk.tokens import Estimator
 from longtalk.transcript import Entry, Transcript, Turn, chain, new_id, now
 from longtalk.wires import NAMES, WIRES
 from longtalk.wires.base import Preamble, Quirks
@@ -29,6 +31,15 @@ GOAL = 10.0
 _WIRE = WIRES["openai-chat"]
 _PREAMBLE = Preamble(system="You are a patient clerk.")
 _DIGEST = _PREAMBLE.digest()
+_TERMS = Terms(
+    wire=_WIRE,
+    counter=Estimator(),
+    model=MODEL,
+    preamble=_DIGEST,
+    fixed=20,
+    window=None,
+    answer=0,
+)
 _USER, _ASSISTANT = messages(TURNS)
 _ANSWER = _WIRE.parse(
     b'{"choices":[{"message":%s,"finish_reason":"stop"}],"usage":%s}' % (json.dumps(_ASSISTANT).encode(), USAGE)
@@ -39,10 +50,13 @@ def conversation(turns: int) -> Transcript:
     """A transcript of so many turns."""
     transcript = Transcript()
     for number in range(turns):
-        entries = [
-            Entry(role=message["role"], wire=_WIRE.name, native=json.dumps(message).encode(), at=now())
-            for message in messages(number)
-        ]
+        entries = measured(
+            [
+                Entry(role=message["role"], wire=_WIRE.name, native=json.dumps(message).encode(), at=now())
+                for message in messages(number)
+            ],
+            Estimator(),
+        )
         turn = Turn(
             id=new_id(),
             status="complete",
@@ -79,10 +93,11 @@ def ours(state: bytes, clock: Clock, compress_over: int) -> tuple[bytes, bytes]:
     def request(transcript: Transcript) -> tuple[Draft, bytes]:
         said = inputs(_USER["content"], _WIRE)
         draft = begin(transcript, said, wire=_WIRE, model=MODEL, preamble=_DIGEST).hear()
+        made = plan(draft.transcript, KeepAll(), _TERMS)
         context = compose(
             draft.transcript,
             wire=_WIRE,
-            policy=KeepAll(),
+            epoch=made.epoch,
             quirks=Quirks(),
             preamble=_PREAMBLE,
             reader="bench",

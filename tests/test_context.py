@@ -3,14 +3,14 @@
 import json
 from itertools import pairwise
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk import state
-from longtalk.context import Context, Run, compose
-from longtalk.policies import KeepAll, Policy
+from longtalk.context import Context, compose
+from longtalk.epochs import Epoch
+from longtalk.policies import Run
 from longtalk.transcript import Entry, Transcript, chain
 from longtalk.wires import NAMES
 from longtalk.wires.base import Preamble, Quirks, event, system
@@ -24,13 +24,10 @@ EVENT = event("tuned", source="app", at=0)
 SYSTEM = system("Be brief.", at=0)
 
 
-class From(msgspec.Struct, frozen=True):
-    """Keeps what comes at a position and after it."""
-
-    position: int
-
-    def first(self, transcript: Transcript) -> int:
-        return min(self.position, len(transcript))
+def since(position: int) -> Epoch:
+    """An epoch that leaves out what comes before a position."""
+    runs = (Run(0, position - 1, "left_out", "policy"),) if position else ()
+    return Epoch("", start=position, runs=runs, raw=position, current=position)
 
 
 def transcript(*entries: Entry, packed: int = 0) -> Transcript:
@@ -45,7 +42,7 @@ def transcript(*entries: Entry, packed: int = 0) -> Transcript:
 def composed(
     of: Transcript,
     *,
-    policy: Policy | None = None,
+    epoch: Epoch | None = None,
     quirks: Quirks | None = None,
     instruction: str | None = None,
     tail: int | None = None,
@@ -53,7 +50,7 @@ def composed(
     return compose(
         of,
         wire=WIRE,
-        policy=policy or KeepAll(),
+        epoch=epoch or Epoch(""),
         quirks=quirks or Quirks(),
         preamble=Preamble(),
         reader="me",
@@ -109,13 +106,13 @@ def test_an_answer_that_was_cut_short_is_sent() -> None:
 
 @pytest.mark.parametrize("packed", [0, 1, 3])
 def test_what_a_policy_leaves_out_is_not_sent_and_is_in_the_manifest(packed: int) -> None:
-    context = composed(transcript(USER, ANSWER, USER, packed=packed), policy=From(2))
+    context = composed(transcript(USER, ANSWER, USER, packed=packed), epoch=since(2))
     assert b",".join(context.pieces) == USER.native
     assert context.manifest == (Run(0, 1, "left_out", "policy"), Run(2, 2, "sent", "kept"))
 
 
-def test_a_policy_may_leave_out_everything() -> None:
-    context = composed(transcript(USER, ANSWER), policy=From(2))
+def test_everything_may_be_left_out() -> None:
+    context = composed(transcript(USER, ANSWER), epoch=since(2))
     assert (context.pieces, context.manifest) == ((), (Run(0, 1, "left_out", "policy"),))
 
 
@@ -127,18 +124,13 @@ def test_an_instruction_goes_behind_the_message_and_before_the_work_on_it(packed
     assert context.manifest == (Run(0, 3, "sent", "kept"),)
 
 
-def test_an_instruction_is_sent_also_where_the_policy_cuts_behind_it() -> None:
-    context = composed(transcript(USER, ANSWER, USER), instruction="Now.", tail=1, policy=From(2))
-    assert [message["content"] for message in sent(context)] == ["Now.", "café"]
-
-
 def test_what_a_server_refuses_is_left_out_of_every_message() -> None:
     context = composed(transcript(ANSWER, USER, ANSWER, packed=2), quirks=Quirks(fields=("x",)))
     assert all("x" not in message for message in sent(context))
     assert context.manifest == (Run(0, 2, "sent", "kept"),)
 
 
-ENTRIES = st.lists(st.sampled_from([USER, ANSWER, EMPTY, CUT, EVENT, SYSTEM]), max_size=12)
+ENTRIES = st.lists(st.sampled_from([USER, ANSWER, EMPTY, CUT, EVENT, SYSTEM]), min_size=1, max_size=12)
 
 
 @given(ENTRIES, st.integers(0, 12), st.integers(0, 13), st.integers(0, 13), st.booleans())
@@ -146,8 +138,10 @@ def test_every_entry_has_one_verdict_and_the_manifest_tells_the_truth(
     entries: list[Entry], packed: int, first: int, tail: int, odd: bool
 ) -> None:
     of = transcript(*entries, packed=min(packed, len(entries)))
+    first = min(first, len(entries))
+    tail = min(max(first, tail, 1), len(entries))
     quirks = Quirks(ids=True) if odd else Quirks()
-    context = composed(of, policy=From(first), quirks=quirks, instruction="Now.", tail=tail)
+    context = composed(of, epoch=since(first), quirks=quirks, instruction="Now.", tail=tail)
     covered = [i for run in context.manifest for i in range(run.first, run.last + 1)]
     assert covered == list(range(len(of)))
     reasons = [(run.verdict, run.reason) for run in context.manifest]

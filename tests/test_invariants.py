@@ -1,7 +1,7 @@
 """What must hold for any conversation: tools, events, errors and cancellation at any step, for ever.
 
-Hypothesis writes the story: what the user, the model, the tools, the network and the app do. After every step the
-state is loaded anew, and every request that was sent is checked by the validator.
+Hypothesis writes the story: what the user, the model, the tools, the network and the app do, and which policy
+leaves what out. After every step the state is loaded anew, and every request that was sent is checked by the validator.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from longtalk.errors import Overloaded, RequestRefused, StreamCut
 from longtalk.state import decode, encode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.wires import NAMES, WIRES
+from tests.policies.drawn import policies
 
 words = st.text(min_size=1, max_size=30).filter(lambda text: text.strip() != "")
 
@@ -118,23 +119,25 @@ stories = st.lists(doings, min_size=1, max_size=8)
 
 
 @settings(max_examples=120)
-@given(scripts("openai-chat"), stories)
+@given(scripts("openai-chat"), stories, policies)
 def test_every_request_of_every_conversation_is_valid_and_nothing_is_lost(
-    script: list[Any], story: list[tuple[Any, ...]]
+    script: list[Any], story: list[tuple[Any, ...]], policy: Any
 ) -> None:
-    play("openai-chat", script, story)
+    play("openai-chat", script, story, policy)
 
 
 @settings(max_examples=120)
-@given(scripts("anthropic"), stories)
-def test_so_is_every_request_of_a_conversation_with_thinking(script: list[Any], story: list[tuple[Any, ...]]) -> None:
-    play("anthropic", script, story)
+@given(scripts("anthropic"), stories, policies)
+def test_so_is_every_request_of_a_conversation_with_thinking(
+    script: list[Any], story: list[tuple[Any, ...]], policy: Any
+) -> None:
+    play("anthropic", script, story, policy)
 
 
-def play(wire: str, script: list[Any], story: list[tuple[Any, ...]]) -> None:
+def play(wire: str, script: list[Any], story: list[tuple[Any, ...]], policy: Any) -> None:
     enough = [says("enough", wire=wire) for _ in range(30)]
     provider = Scripted(*script, *enough, wire=WIRES[wire])
-    chat = Chat(provider, tools=[lookup, fail, die])
+    chat = Chat(provider, policy=policy, tools=[lookup, fail, die])
     state: bytes | None = None
     known: list[bytes] = []
     for doing in story:

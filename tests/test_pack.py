@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from longtalk import pack as packs
-from longtalk.pack import EMPTY, Entry, Index, Pack, checksum, column, packed
+from longtalk.pack import EMPTY, MAX_COUNT, Entry, Index, Pack, checksum, column, packed, woven
 from longtalk.transcript import chain
 from longtalk.wires.base import event, system
 from tests.strategies import LATEST, OTHER, WIRE, WIRES
@@ -98,6 +98,66 @@ def test_numbers_are_stored_the_same_on_every_machine(monkeypatch: pytest.Monkey
     assert packed(array("I", [1])) == swapped.tobytes()
 
 
+# Some of them, and together
+
+
+def test_an_entry_that_does_not_follow_on_the_one_before_keeps_its_parent() -> None:
+    pack = grown(made(b"{}"), chain("u-3", "v", 0, [Entry(role="user", wire=WIRE, native=b"{}", at=1)] * 2))
+    assert [pack.entry(i).parent for i in range(3)] == [None, "u-3", "v-0"]
+    assert pack.index.parents == {1: "u-3"}
+    pack.check(WIRES)
+
+
+def mixed() -> Pack:
+    """All that a pack can hold."""
+    said = Entry(role="user", wire=WIRE, native=b'{"a":"},{"}', at=5, tokens=7)
+    marked = Entry(role="assistant", wire=OTHER, native=b"{}", at=6, mark="length", bound="b", tokens=1)
+    note = event("x", source="app", at=7)
+    pack = grown(EMPTY, chain("root-1", "t", 2, [said, marked, marked, said]))
+    pack = grown(pack, chain("t-5", "n", 0, [note]))
+    return grown(pack, chain("gone-1", "t", 7, [marked, said]))
+
+
+@pytest.mark.parametrize("start", range(8))
+@pytest.mark.parametrize("stop", range(8))
+def test_some_entries_of_a_pack_are_a_pack(start: int, stop: int) -> None:
+    pack = mixed()
+    if start <= stop <= len(pack):
+        some = woven([(pack, start, stop)])
+        some.check(WIRES)
+        assert [some.entry(i) for i in range(len(some))] == [pack.entry(i) for i in range(start, stop)]
+        assert some.crc == checksum(some.array)
+        rest = woven([(pack, 0, start), (pack, stop, len(pack))])
+        rest.check(WIRES)
+        numbers = (*range(start), *range(stop, len(pack)))
+        assert [rest.entry(i) for i in range(len(rest))] == [pack.entry(i) for i in numbers]
+        whole = woven([(rest, 0, start), (some, 0, stop - start), (rest, start, len(rest))])
+        assert (whole.index, whole.array, whole.crc) == (pack.index, pack.array, pack.crc)
+
+
+def test_what_some_entries_do_not_need_is_left_behind() -> None:
+    some = woven([(mixed(), 0, 1)])
+    assert (some.index.turns, some.index.shapes) == (("t",), (("message", "user", WIRE),))
+    assert (some.index.marks, some.index.bounds, some.index.parents) == ({}, {}, {})
+
+
+def test_tokens_that_were_never_counted_are_guessed_before_entries_part() -> None:
+    pack = changed(mixed(), totals=b"")
+    pack = Pack(pack.index, pack.array, pack.crc)
+    assert [woven([(pack, i, i + 1)]).entry(0).tokens for i in range(7)] == [pack.entry(i).tokens for i in range(7)]
+
+
+def test_more_kinds_and_more_tokens_than_a_state_holds_are_refused() -> None:
+    kinds = [grown(EMPTY, chain(None, "t", 0, [Entry(role=f"{i}", wire=WIRE, native=b"{}", at=1)])) for i in range(300)]
+    assert len(woven([(pack, 0, 1) for pack in kinds[:128]]).index.shapes) == 128
+    for many in (129, 300):
+        with pytest.raises(ValueError, match="more than a state can"):
+            woven([(pack, 0, 1) for pack in kinds[:many]])
+    rich = changed(made(b"{}"), totals=packed(array("Q", [MAX_COUNT])))
+    with pytest.raises(ValueError, match="more than a state can"):
+        woven([(rich, 0, 1), (rich, 0, 1)])
+
+
 # What `check` lets pass
 
 
@@ -161,6 +221,10 @@ def test_columns_of_different_length_are_refused(columns: dict[str, object]) -> 
     [
         {"marks": {2: "empty"}},
         {"marks": {-1: "empty"}},
+        {"bounds": {2: "b"}},
+        {"parents": {2: "t-0"}},
+        {"parents": {-1: "t-0"}},
+        {"firsts": b"\xff" * 4},
         {"turns": ("t", "u"), "firsts": b"\0" * 8, "counts": b"\2\0\0\0\0\0\0\0"},
     ],
 )
@@ -173,6 +237,12 @@ def test_an_index_that_points_outside_is_refused(columns: dict[str, object]) -> 
 def test_a_time_that_no_calendar_has_is_refused(moment: int) -> None:
     with pytest.raises(ValueError, match="a time is out of range"):
         changed(made(b"{}", b"{}"), times=packed(array("q", [1, moment]))).check(WIRES)
+
+
+@pytest.mark.parametrize("totals", [[2, 1], [0, 2**53], [2**64 - 1, 2**64 - 1]])
+def test_tokens_that_can_not_be_true_are_refused(totals: list[int]) -> None:
+    with pytest.raises(ValueError, match="tokens can't be true"):
+        changed(made(b"{}", b"{}"), totals=packed(array("Q", totals))).check(WIRES)
 
 
 def test_a_shape_that_is_not_there_is_refused() -> None:

@@ -20,8 +20,9 @@ from longtalk import BadState, peek
 from longtalk import pack as packs
 from longtalk import state as states
 from longtalk.context import compose
+from longtalk.epochs import Epoch
 from longtalk.pack import Index
-from longtalk.policies import KeepAll
+from longtalk.shed import split
 from longtalk.transcript import Entry, Record, Transcript, Turn, TurnIndex, chain
 from longtalk.wires import NAMES
 from longtalk.wires.base import Preamble, Quirks, event, system
@@ -55,7 +56,7 @@ def request(transcript: Transcript) -> bytes:
     context = compose(
         transcript,
         wire=CHAT,
-        policy=KeepAll(),
+        epoch=Epoch(""),
         quirks=Quirks(),
         preamble=Preamble(),
         reader="me",
@@ -228,8 +229,8 @@ def test_a_short_state_is_not_compressed_and_a_long_one_is() -> None:
 
 
 def test_what_does_not_shrink_is_kept_as_it_is() -> None:
-    noise = base64.b85encode(random.Random(1).randbytes(400))
-    transcript = talk(said(b'{"content":"%s"}' % noise.replace(b"\\", b"")))
+    noise = bytes(byte for byte in random.Random(1).randbytes(1000) if byte >= 0x20 and byte not in b'"\\')
+    transcript = talk(said(b'{"content":"%s"}' % noise))
     assert states.encode(transcript, compress_over=0)[5] == 0
 
 
@@ -423,7 +424,9 @@ def test_an_entry_can_not_write_into_the_request_around_it(smuggler: bytes) -> N
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"flags": 2}, "flags"),
+        ({"flags": 4}, "flags"),
+        ({"flags": 2}, "what a state has shed"),
+        ({"flags": 3}, "what a state has shed"),
         ({"flags": 255}, "flags"),
         ({"entries": 0}, "as many entries"),
         ({"entries": 2}, "as many entries"),
@@ -479,9 +482,90 @@ def test_turns_that_do_not_fit_are_refused(change: dict[str, Any], what: str) ->
     assert what in str(problem)
 
 
+LINK = "0123456789abcdef" * 4
+
+
+def shedding(shed: Any) -> bytes:
+    """A state of two entries, one turn and one record that says this of what it has shed."""
+    transcript = msgspec.structs.replace(talk(said(b"{}"), said(b"{}")), records=(Record("k", "", 1, b""),))
+    body = plain_body(transcript)
+    body[3] = shed
+    return forged(msgspec.msgpack.encode(body), b"[{},{}]", entries=2)
+
+
+@pytest.mark.parametrize(
+    "shed",
+    [
+        [],
+        [0, "", [], []],
+        [1, LINK, [[0, 5]], []],
+        [1, LINK, [[2, 5]], [[1, 1]]],
+        [3, LINK, [[0, 1], [2, 1], [4, 7]], []],
+        [2, LINK, [], [[0, 2]]],
+        [2**53 - 1, LINK, [[0, 2**53 - 1]], []],
+    ],
+)
+def test_what_was_shed_is_read_and_written_again(shed: list[Any]) -> None:
+    transcript = read(shedding(shed))
+    assert list(msgspec.to_builtins(transcript.shed)[: len(shed)]) == [
+        tuple(map(tuple, part)) if isinstance(part, list) else part for part in shed
+    ]
+    assert read(states.encode(transcript)) == transcript
+    assert [transcript.here(transcript.place(i)) for i in range(2)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("shed", "what"),
+    [
+        ([1, LINK, [[0, 0]], [[0, 1]]], "not in order"),
+        ([1, LINK, [[1, 1], [0, 1]], []], "not in order"),
+        ([1, LINK, [[0, 2], [1, 1]], []], "not in order"),
+        ([1, LINK, [[0, 1], [1, 1]], []], "not in order"),
+        ([1, LINK, [], [[0, 1], [0, 1]]], "not in order"),
+        ([1, LINK, [[3, 1]], []], "out of range"),
+        ([1, LINK, [[0, 1], [4, 1]], []], "out of range"),
+        ([1, LINK, [], [[2, 1]]], "out of range"),
+        ([1, LINK, [[1, 2**53 - 1]], []], "out of range"),
+        ([0, "", [[0, 1]], []], "number and its chain"),
+        ([0, LINK, [[0, 1]], []], "number and its chain"),
+        ([1, "", [[0, 1]], []], "number and its chain"),
+        ([1, LINK, [], []], "number and its chain"),
+        ([0, LINK, [], []], "number and its chain"),
+        ([1, "", [], []], "number and its chain"),
+        ([2, LINK, [[0, 1]], []], "number and its chain"),
+        ([1, LINK[1:], [[0, 1]], []], "matching regex"),
+        ([1, LINK + "\n", [[0, 1]], []], "matching regex"),
+        ([1, "\n", [[0, 1]], []], "matching regex"),
+        ([1, LINK.upper(), [[0, 1]], []], "matching regex"),
+        ([-1, LINK, [[0, 1]], []], ">= 0"),
+        ([1, LINK, [[-1, 1]], []], ">= 0"),
+        ([1, LINK, [[0, -1]], []], ">= 0"),
+        ([1, LINK, [[0, 2**53]], []], "<= "),
+        ([2**64 - 1, LINK, [[0, 1]], []], "<= "),
+        ([1, LINK, [[0]], []], "length 2"),
+        ([1, LINK, [[0, 1, 1]], []], "length 2"),
+        ([1, LINK, [[0, 1.5]], []], "Expected `int`"),
+        ([1, LINK, [["0", 1]], []], "Expected `int`"),
+        (None, "Expected `array`"),
+        ({}, "Expected `array`"),
+    ],
+)
+def test_what_can_not_have_been_shed_is_refused(shed: Any, what: str) -> None:
+    problem = refused(shedding(shed))
+    assert problem.reason == "corrupt"
+    assert what in str(problem)
+
+
+def test_more_ranges_than_the_limit_are_refused_before_memory_is_taken() -> None:
+    many = msgspec.Raw(b"\xdd" + struct.pack(">I", 2**23) + b"\x92\0\1" * 2**23)
+    state = shedding([1, LINK, many, [], []])
+    with memory(len(state) + 4 * MIB):
+        assert "length <=" in str(refused(state))
+
+
 def test_an_index_nested_too_deeply_is_refused() -> None:
     index, array = inside(states.encode(talk(said(b"{}"))))
-    deep = b"\x94" + index[1:] + b"\x91" * 100_000 + b"\xc0"
+    deep = b"\x95" + index[1:] + b"\x91" * 100_000 + b"\xc0"
     assert "nested too deeply" in str(refused(forged(deep, array)))
 
 
@@ -589,11 +673,12 @@ def test_many_small_values_in_the_place_of_an_entry_take_little_memory(swarm: by
 
 
 @pytest.mark.parametrize(
-    ("table", "name"), [(0, "turns"), (0, "marks"), (0, "shapes"), (1, "ids"), (1, "shapes"), (1, "reports")]
+    ("table", "name"),
+    [(0, "turns"), (0, "marks"), (0, "parents"), (0, "shapes"), (1, "ids"), (1, "shapes"), (1, "reports")],
 )
 def test_an_index_that_announces_more_than_the_limit_is_refused_before_memory_is_taken(table: int, name: str) -> None:
     body = plain_body(talk(said(b"{}")))
-    many = b"\xdf" if name == "marks" else b"\xdd"
+    many = b"\xdf" if name in ("marks", "parents") else b"\xdd"
     body[table][column_of((Index, TurnIndex)[table], name)] = msgspec.Raw(
         many + struct.pack(">I", 2**23) + bytes(2**23)
     )
@@ -633,7 +718,8 @@ def bases() -> list[Base]:
     more = msgspec.structs.replace(more, records=(Record("brief", "u-1", 7, b'{"goal":1}'),), revision=2)
     odd = talk(*[said(native) for native in ODD_NATIVES.values()])
     empty = talk(said(b'{"role":"assistant","content":null}', "assistant", mark="empty"))
-    made = [usual, more, odd, empty, Transcript()]
+    small, _ = split(more, [(0, 1), (3, 5)])
+    made = [usual, more, odd, empty, small, Transcript()]
     return [Base(each, states.encode(each), states.encode(each, compress_over=0)) for each in made]
 
 
@@ -786,6 +872,13 @@ def use(transcript: Transcript) -> None:
     assert (list(again), list(again.turns), again.records) == (entries, turns, transcript.records)
     more = transcript.add(chain(transcript.head, "new", 0, [said(b'{"role":"user","content":"x"}')]))
     assert len(states.decode(states.encode(more), wires=NAMES)) == len(entries) + 1
+    # Also what was forged has to come apart into two that can be read.
+    rest, part = split(transcript, [(0, len(entries) - 1)] if entries else [])
+    if part.shed.number:
+        part = states.decode(states.encode(part, part=True), wires=NAMES, part=True)
+        rest = states.decode(states.encode(rest), wires=NAMES)
+    assert [*part, *rest] == entries
+    assert (part.records, rest.records) == ((), transcript.records)
     body = request(more).decode("utf-8", "surrogateescape")
     # As pairs, a second "model" that somebody smuggled in could not hide behind the first.
     members = json.loads(body, object_pairs_hook=pairs, parse_int=str)

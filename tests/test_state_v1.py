@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from longtalk import BadState, state_v1
 from longtalk import state as states
 from longtalk.context import compose
-from longtalk.policies import KeepAll
+from longtalk.epochs import Epoch
 from longtalk.testing import validate
 from longtalk.transcript import Transcript
 from longtalk.wires import NAMES
@@ -52,7 +52,7 @@ def request(transcript: Transcript) -> bytes:
     context = compose(
         transcript,
         wire=WIRE,
-        policy=KeepAll(),
+        epoch=Epoch(""),
         quirks=Quirks(),
         preamble=Preamble(),
         reader="me",

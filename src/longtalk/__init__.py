@@ -7,9 +7,10 @@ from longtalk.chat import AsyncChat, AsyncStream
 from longtalk.draft import System
 from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
 from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
-from longtalk.policies import KeepAll
+from longtalk.policies import Combine, DigestTools, KeepAll, KeepLast, KeepMessages, TokenBudget, WindowShare
 from longtalk.reply import Reply
 from longtalk.seal import Seal
+from longtalk.shed import join
 from longtalk.state import Peek, peek
 from longtalk.tools import Tool, ToolContext, tool
 
@@ -20,9 +21,13 @@ __all__ = [
     "BadState",
     "Chat",
     "Checkpoint",
+    "Combine",
+    "DigestTools",
     "Done",
     "InputError",
     "KeepAll",
+    "KeepLast",
+    "KeepMessages",
     "LongtalkError",
     "Notice",
     "Peek",
@@ -32,13 +37,16 @@ __all__ = [
     "Stream",
     "System",
     "Text",
+    "TokenBudget",
     "Tool",
     "ToolCall",
     "ToolContext",
     "ToolResult",
     "TurnFailed",
+    "WindowShare",
     "errors",
     "events",
+    "join",
     "peek",
     "tool",
 ]

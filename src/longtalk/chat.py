@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from longtalk import state as states
 from longtalk._io import ASYNC, shielded
 from longtalk.draft import Message, begin, inputs, noted, open_calls
+from longtalk.epochs import unreachable, windows
 from longtalk.errors import BadState, InputError
 from longtalk.events import Done, Event, Notice
+from longtalk.plan import Terms, pin, unpin
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.connect import connect
 from longtalk.reply import Reply
 from longtalk.seal import BoundSeal, Seal
+from longtalk.shed import encode_part, split
+from longtalk.tokens import Counter, counter_for
 from longtalk.tools import Toolbox
 from longtalk.transcript import Transcript, now
 from longtalk.turn import AsyncLoop
@@ -36,6 +40,8 @@ class AsyncChat:
 
     `model` is a name such as "local", "ollama:MODEL" or "openai-chat:MODEL", or a provider. `tools` are typed
     Python functions. `options` go to the provider as they are (temperature, metadata …); None leaves one out.
+    `policy` says what is sent of a long conversation. With `carry="context"` the state keeps only what later turns
+    can reach, and what leaves it is `reply.shed`. `counter` counts tokens, in place of the estimate for this model.
     `seal` is for states that a client holds. A state that can't be read raises `BadState`, or with
     `on_bad_state="fresh"` starts over and says so on the reply; one of more than `max_state` bytes is not read.
     `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own.
@@ -49,21 +55,32 @@ class AsyncChat:
         tools: Iterable[Any] = (),
         options: Mapping[str, Any] | None = None,
         seal: Seal | BoundSeal | None = None,
-        carry: Literal["all"] = "all",
+        carry: Literal["all", "context"] = "all",
         on_bad_state: Literal["raise", "fresh"] = "raise",
         max_state: int = states.MAX_BYTES,
+        counter: Counter | None = None,
         base_url: str | None = None,
         api_key: str | None = None,
         client: httpx2.AsyncClient | None = None,
     ) -> None:
-        _one_of("carry", carry, "all")
+        _one_of("carry", carry, "all", "context")
         _one_of("on_bad_state", on_bad_state, "raise", "fresh")
-        if not hasattr(policy, "first") or isinstance(policy, type):
-            raise InputError(f"`policy` is a policy such as KeepAll(), not {policy!r}.")
+        if not hasattr(policy, "compactors") or isinstance(policy, type):
+            raise InputError(f"`policy` is a policy such as KeepLast(5), not {policy!r}.")
+        if carry == "context" and not policy.compactors:
+            raise InputError(
+                f"`carry` can be 'context' with a policy that bounds what is sent, and {policy!r} does not."
+            )
+        if counter is not None and (not hasattr(counter, "count") or isinstance(counter, type)):
+            raise InputError(
+                f"`counter` has a method `count(text)`, as tokens.Exact('o200k') does; {counter!r} has none."
+            )
         if not isinstance(max_state, int):
             raise InputError(f"`max_state` is a number of bytes, not {max_state!r}.")
         self.provider = connect(model, base_url=base_url, api_key=api_key, client=client)
         self._policy = policy
+        self._carry = carry
+        self._counter = counter or counter_for(self.provider.label)
         self._tools = Toolbox.of(tools, allow_async=ASYNC)
         self._options = self._checked(options)
         self._seal = seal
@@ -128,7 +145,33 @@ class AsyncChat:
                 raise InputError(f"The {what} of a note is text that says something, not {value!r}.")
         seal = seal or self._seal
         transcript = self._decode(state, seal)
-        return _encoder(seal)(noted(transcript, event(text, source=source, at=now()), self.provider.wire))
+        return _encoder(seal)(
+            noted(transcript, event(text, source=source, at=now()), self.provider.wire, self._counter)
+        )
+
+    async def pin(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
+        """Keep an entry, with its exchange, whatever the policy leaves out. Returns the next state.
+
+        `entry` is the id of one of `reply.entries`, or `reply.id` for the turn. What would leave no room for the
+        conversation is refused.
+        """
+        seal = seal or self._seal
+        transcript = self._decode(state, seal)
+        terms = Terms(
+            wire=self.provider.wire,
+            counter=self._counter,
+            model=self.provider.label,
+            preamble="",
+            fixed=0,
+            window=windows(transcript).get(self.provider.label) or self.provider.capabilities.window,
+            answer=0,
+        )
+        return _encoder(seal)(pin(transcript, entry, self._policy, terms).revise())
+
+    async def unpin(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
+        """Let the policy leave an entry out again. Returns the next state."""
+        seal = seal or self._seal
+        return _encoder(seal)(unpin(self._decode(state, seal), entry).revise())
 
     async def aclose(self) -> None:
         """Let go of the connections."""
@@ -181,7 +224,15 @@ class AsyncChat:
             )
             notices.append(Notice("preamble_changed", text))
         model = self.provider.label
-        draft = begin(transcript, entries, wire=wire, model=model, preamble=digest, instruction=instruction)
+        draft = begin(
+            transcript,
+            entries,
+            wire=wire,
+            model=model,
+            preamble=digest,
+            instruction=instruction,
+            counter=self._counter,
+        )
         for notice in notices:
             draft = draft.notice(notice)
         return AsyncLoop(
@@ -193,7 +244,19 @@ class AsyncChat:
             options={**self.provider.defaults, **self._options, **self._checked(options)},
             max_rounds=max_rounds,
             encode=_encoder(seal),
+            shed=self._shedder(seal) if self._carry == "context" else None,
         )
+
+    def _shedder(self, seal: Seal | BoundSeal | None) -> Callable[[Transcript], tuple[Transcript, bytes | None]]:
+        def shed(transcript: Transcript) -> tuple[Transcript, bytes | None]:
+            gone = unreachable(transcript, self._policy)
+            if not gone:
+                return transcript, None
+            stays, part = split(transcript, gone)
+            data = encode_part(part)
+            return stays, seal.close(data) if seal else data
+
+        return shed
 
     def _checked(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
         if options is not None and not (isinstance(options, Mapping) and all(isinstance(key, str) for key in options)):

@@ -1,4 +1,6 @@
-"""What is sent this turn, and why: `compose` picks from a transcript under a policy.
+"""What is sent this turn, and why: `compose` renders a transcript as the present epoch says.
+
+    [preamble] [epoch head: digests, pinned exchanges] [exchanges] [new events, new message] | [instruction]
 
 The manifest says of every entry what became of it, as runs of neighbours with the same verdict and reason.
 
@@ -10,29 +12,17 @@ go alone, the rounds that are done go as a digest in words.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from longtalk import _json
-from longtalk.policies import Policy
+from longtalk.epochs import Epoch, asides, joined
+from longtalk.policies.view import MIDDLE, Run, Verdict
 from longtalk.transcript import Entry, Transcript
-from longtalk.wires.base import Preamble, Quirks, Wire, so_far
+from longtalk.wires.base import Preamble, Quirks, Wire, digest, shortened, so_far
 
-Verdict = Literal["sent", "digested", "left_out"]
 Piece = bytes | memoryview
-
-
-class Run(msgspec.Struct, frozen=True):
-    """Neighbours that share a verdict: positions in the transcript, both included."""
-
-    first: int
-    last: int
-    verdict: Verdict
-    reason: str
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -44,6 +34,12 @@ class Context(msgspec.Struct, frozen=True):
     """How many of the pieces the next request will begin with."""
     place: str
     """Who reads it, and behind which preamble."""
+    epoch: int = 0
+    """Where in the conversation the epoch began that it belongs to."""
+    tokens: int = 0
+    """How long the request is, by what the provider has reported so far; a count where it has not."""
+    counted: int = 0
+    """How long it is, as counted."""
 
     def bound(self) -> str:
         """Where opaque blocks of the answer to this will be valid."""
@@ -69,90 +65,143 @@ class _Prefix:
 def compose(
     transcript: Transcript,
     *,
+    epoch: Epoch,
     wire: Wire,
-    policy: Policy,
     quirks: Quirks,
     preamble: Preamble,
     reader: str,
     instruction: str | None,
     tail: int,
 ) -> Context:
-    """Choose and render what is sent to `reader`, an account and a model.
+    """Render what is sent to `reader`, an account and a model.
 
     An instruction goes behind the first `tail` entries: after the user's message.
     """
-    first, end = policy.first(transcript), len(transcript)
-    tail = max(first, min(tail, end))
-    place = f"{wire.name} {reader} {preamble.digest()}"
-    prefix = _Prefix(place)
-    asides = _kept_asides(transcript) | ({tail: instruction} if instruction else {})
-    pieces: list[Piece] = []
-    verdicts: list[tuple[int, Verdict, str]] = []
-
-    # A server with quirks may want any message in another form, so none can go unseen.
-    odd = msgspec.structs.replace(quirks, void=0) != Quirks()
-
-    def plain(role: str, other: str) -> bool:
-        return other == wire.name and not odd and wire.is_plain(role)
-
-    def render(i: int, entry: Entry) -> Piece | None:
-        if entry.bound and (i < quirks.void or entry.bound != prefix.behind(pieces)):
-            bare = wire.without_opaque(entry.native)
-            return None if bare is None else wire.render(msgspec.structs.replace(entry, native=bare), quirks)
-        return wire.render(entry, quirks)
-
-    position, open_from = first, 0
-    for stop in sorted({*(cut for cut in asides if first < cut <= end), tail, end}):
-        for i, item in transcript.walk(position, stop, plain):
-            piece = render(i, item) if isinstance(item, Entry) else item
-            if isinstance(item, Entry) and item.bound and i >= tail and piece != item.native:
+    sheet = _Sheet(transcript, wire, quirks, f"{wire.name} {reader} {preamble.digest()}")
+    end, since = len(transcript), transcript.here(epoch.start)
+    runs = list(epoch.runs)
+    if since < end:
+        runs.append(Run(epoch.start, transcript.size - 1, "sent", "kept", tokens=transcript.tokens(since, end)))
+    said = asides(transcript, epoch)
+    if instruction:
+        said[tail] = instruction
+    if epoch.lines:
+        sheet.pieces.append(wire.aside("earlier_tool_calls", "\n".join(epoch.lines)))
+    open_from = 0
+    for run in runs:
+        first, stop = transcript.here(run.first), transcript.here(run.last + 1)
+        as_is = run.verdict == "sent" and not run.keep
+        cuts = {at for at in (*said, tail) if first < at < stop} if as_is else ()
+        for cut in sorted({*cuts, stop}) if first < stop else ():
+            if not as_is:
+                sheet.add_special(run, first, cut)
+            elif not sheet.add(first, cut, tail):
                 # A block may not be left out alone here: the rounds that are done go in other words.
-                done = [transcript[j].native for j in range(tail, end)]
-                pieces[open_from:] = [so_far(wire, done)]
-                verdicts += [(j, "digested", "bound to another place") for j in range(tail, end)]
-                return Context(tuple(pieces), _manifest(first, end, verdicts), len(pieces), place)
-            if piece is None:
-                bound = isinstance(item, Entry) and item.bound
-                verdicts.append((i, "left_out", "bound to another place" if bound else "empty answer"))
-            else:
-                pieces.append(piece)
-        position = stop
-        if stop in asides:
-            pieces.append(wire.aside("instruction", asides[stop]))
-        if stop <= tail:
-            open_from = len(pieces)
+                done = so_far(wire, [sheet.native(i, runs) for i in range(tail, end)])
+                sheet.pieces[open_from:] = [done]
+                sheet.odd += [(i, "summarised", "bound to another place") for i in range(tail, end)]
+                return sheet.context(runs, epoch, open_from)
+            if cut in said:
+                sheet.pieces.append(wire.aside("instruction", said[cut]))
+            if cut <= tail:
+                open_from = len(sheet.pieces)
+            first = cut
     # The instruction of this turn will not be there next time, unless tools run behind it.
-    mark = len(pieces) - 1 if instruction and tail == end else len(pieces)
-    return Context(tuple(pieces), _manifest(first, end, verdicts), mark, place)
+    mark = len(sheet.pieces) - 1 if instruction and tail == end else len(sheet.pieces)
+    return sheet.context(runs, epoch, mark)
 
 
-def _kept_asides(transcript: Transcript) -> dict[int, str]:
-    """Instructions of earlier turns that must stay where they were, by the number of entries before them."""
-    said = {}
-    for record in transcript.records:
-        if record.kind == "aside":
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                said[record.entry] = str(_json.value(record.data)["text"])
-    return {position + 1: said[entry] for entry, position in transcript.positions(said).items()} if said else {}
+class _Sheet:
+    """The pieces of a request, as they are put together."""
+
+    def __init__(self, transcript: Transcript, wire: Wire, quirks: Quirks, place: str) -> None:
+        self.pieces: list[Piece] = []
+        self.odd: list[tuple[int, Verdict, str]] = []
+        """Entries that met another fate than their run."""
+        self._transcript = transcript
+        self._wire = wire
+        self._quirks = quirks
+        self._place = place
+        self._prefix = _Prefix(place)
+        # A server with quirks may want any message in another form, so none can go unseen.
+        self._plain = msgspec.structs.replace(quirks, void=0) == Quirks()
+
+    def add(self, first: int, stop: int, tail: int) -> bool:
+        """Entries as they are. False if an answer after `tail` can't go without the blocks that it would lose."""
+        for i, item in self._transcript.walk(first, stop, self._goes_unseen):
+            if not isinstance(item, Entry):
+                self.pieces.append(item)
+                continue
+            piece = self._render(i, item)
+            if item.bound and i >= tail and piece != item.native:
+                return False
+            if piece is None:
+                self.odd.append((i, "left_out", "bound to another place" if item.bound else "empty answer"))
+            else:
+                self.pieces.append(piece)
+        return True
+
+    def add_special(self, run: Run, first: int, stop: int) -> None:
+        """Entries that go in another form, or not at all."""
+        wire, transcript = self._wire, self._transcript
+        if run.keep:
+            piece = wire.render(_cut(wire, transcript[first], run.keep), self._quirks)
+            self.pieces += [] if piece is None else [piece]
+        elif run.verdict == "summarised":
+            lines = digest(wire, [transcript[i].native for i in range(first, stop)])
+            self.pieces.append(wire.aside("done_so_far", "\n".join(lines)))
+        elif run.reason == MIDDLE:
+            self.pieces.append(wire.aside("left_out", f"{stop - first:,} events are left out here."))
+
+    def native(self, i: int, runs: Sequence[Run]) -> bytes:
+        """An entry's JSON, cut where its run is."""
+        place = self._transcript.place(i)
+        keep = next((run.keep for run in runs if run.first <= place <= run.last), 0)
+        entry = self._transcript[i]
+        return _cut(self._wire, entry, keep).native if keep else entry.native
+
+    def _goes_unseen(self, role: str, wire: str) -> bool:
+        return wire == self._wire.name and self._plain and self._wire.is_plain(role)
+
+    def _render(self, i: int, entry: Entry) -> Piece | None:
+        if entry.bound and (i < self._quirks.void or entry.bound != self._prefix.behind(self.pieces)):
+            bare = self._wire.without_opaque(entry.native)
+            if bare is None:
+                return None
+            entry = msgspec.structs.replace(entry, native=bare)
+        return self._wire.render(entry, self._quirks)
+
+    def context(self, runs: Sequence[Run], epoch: Epoch, mark: int) -> Context:
+        manifest = tuple(joined(_overlaid(self._transcript, runs, self.odd)))
+        return Context(tuple(self.pieces), manifest, mark, self._place, epoch.start)
 
 
-def _manifest(first: int, end: int, verdicts: Sequence[tuple[int, Verdict, str]]) -> tuple[Run, ...]:
-    """The verdicts as runs; what has none is sent."""
-    runs = [Run(0, first - 1, "left_out", "policy")] if first else []
-    position = first
+def _cut(wire: Wire, entry: Entry, keep: int) -> Entry:
+    return shortened(wire, entry, keep) if entry.role == "tool" or entry.kind == "event" else entry
 
-    def add(start: int, stop: int, verdict: Verdict, reason: str) -> None:
-        last = runs[-1] if runs else None
-        if start > stop:
-            return
-        if last is not None and (last.verdict, last.reason) == (verdict, reason):
-            runs[-1] = Run(last.first, stop, verdict, reason)
-        else:
-            runs.append(Run(start, stop, verdict, reason))
 
-    for i, verdict, reason in verdicts:
-        add(position, i - 1, "sent", "kept")
-        add(i, i, verdict, reason)
-        position = i + 1
-    add(position, end - 1, "sent", "kept")
-    return tuple(runs)
+def _overlaid(transcript: Transcript, runs: Sequence[Run], odd: Sequence[tuple[int, Verdict, str]]) -> Iterator[Run]:
+    """Runs, with the entries that met another fate in runs of their own."""
+    others = [Run(place, place, verdict, reason) for i, verdict, reason in odd for place in [transcript.place(i)]]
+    for first, count in transcript.shed.entries:
+        others.append(Run(first, first + count - 1, "handed_out", "shed"))
+    others.sort(key=lambda run: run.first)
+    for run in runs:
+        place = run.first
+        inside = [other for other in others if run.first <= other.last and other.first <= run.last]
+        if not inside and run.verdict != "left_out":
+            yield run
+            continue
+        for other in inside:
+            first, last = max(other.first, run.first), min(other.last, run.last)
+            yield from _part(transcript, run, place, first - 1)
+            yield from _part(transcript, other, first, last)
+            place = last + 1
+        yield from _part(transcript, run, place, run.last)
+
+
+def _part(transcript: Transcript, run: Run, first: int, last: int) -> list[Run]:
+    if first > last:
+        return []
+    tokens = transcript.tokens(transcript.here(first), transcript.here(last + 1))
+    return [msgspec.structs.replace(run, first=first, last=last, tokens=tokens)]

@@ -16,8 +16,10 @@ import msgspec
 
 from longtalk import _json
 from longtalk.context import Context
+from longtalk.epochs import Anchor, Aside, anchored
 from longtalk.errors import InputError
 from longtalk.events import Notice
+from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
 from longtalk.wires.base import Answer, Call, Wire, closing, system
 
@@ -56,6 +58,7 @@ class Draft(msgspec.Struct, frozen=True):
     notices: tuple[Notice, ...] = ()
     instruction: str | None = None
     """For this turn only: no part of the transcript."""
+    counter: Counter = Estimator()
     context: Context | None = None
     """What was sent last."""
 
@@ -95,9 +98,15 @@ class Draft(msgspec.Struct, frozen=True):
             native, wire = answer.native, self.wire.name
             entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
         transcript = self._add(turn, entries)
+        reported = self.wire.usage(answer.usage).input if answer.usage else 0
+        if reported and self.context is not None:
+            context = self.context
+            anchor = Anchor(context.epoch, turn.model, turn.preamble, context.counted, reported)
+            transcript = anchored(transcript, anchor)
         if self.instruction and self.tail > 0 and (answer.opaque or answer.finish in ("calls", "paused")):
             # What follows is bound to it, or cached behind it: from now on it stays where it was.
-            data = _json.encode({"text": self.instruction})
+            place = self.transcript.place(self.tail - 1) + 1
+            data = _json.encode(Aside(self.instruction, place))
             kept = Record("aside", self.transcript[self.tail - 1].id, now(), data)
             if all((record.kind, record.entry) != (kept.kind, kept.entry) for record in transcript.records):
                 transcript = msgspec.structs.replace(transcript, records=(*transcript.records, kept))
@@ -148,13 +157,14 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(draft, pieces=None)
 
     def _add(self, turn: Turn, entries: Sequence[Entry]) -> Transcript:
-        return self.transcript.append(turn.id, entries).add(turn=turn)
+        return self.transcript.append(turn.id, measured(entries, self.counter)).add(turn=turn)
 
     def _answer_calls(self, results: Sequence[Entry]) -> Draft:
         """Results belong to the turn of their call, also when that is an earlier one."""
         if not results:
             return self
         transcript = self.transcript
+        results = measured(results, self.counter)
         return msgspec.structs.replace(self, transcript=transcript.append(transcript[-1].turn, results))
 
 
@@ -185,6 +195,7 @@ def begin(
     model: str,
     preamble: str,
     instruction: str | None = None,
+    counter: Counter = Estimator(),  # noqa: B008
 ) -> Draft:
     """A turn on this transcript. Without a message a turn that was cut off goes on; else it counts as interrupted."""
     last = transcript.turns[-1] if transcript.turns else None
@@ -193,10 +204,18 @@ def begin(
     if last is not None and last.status == "running":
         if not message:
             turn = msgspec.structs.replace(last, model=model, preamble=preamble)
-            return Draft(wire=wire, transcript=transcript.add(turn=turn), turn=turn, instruction=instruction)
+            transcript = transcript.add(turn=turn)
+            return Draft(wire=wire, transcript=transcript, turn=turn, instruction=instruction, counter=counter)
         transcript = interrupted(transcript)
     turn = Turn(id=new_id(), status="running", model=model, started=now(), preamble=preamble)
-    return Draft(wire=wire, transcript=transcript, turn=turn, message=tuple(message), instruction=instruction)
+    return Draft(
+        wire=wire,
+        transcript=transcript,
+        turn=turn,
+        message=tuple(message),
+        instruction=instruction,
+        counter=counter,
+    )
 
 
 def _waits(transcript: Transcript, wire: Wire) -> bool:
@@ -213,12 +232,17 @@ def interrupted(transcript: Transcript) -> Transcript:
     return transcript.add(turn=msgspec.structs.replace(last, status="interrupted", finish="interrupted", ended=ended))
 
 
-def noted(transcript: Transcript, event: Entry, wire: Wire) -> Transcript:
+def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) -> Transcript:
     """A transcript with an event at its end. A turn that was cut off before it is closed first."""
     if transcript.turns and transcript.turns[-1].status == "running":
         closings = [closing(wire, call.id, UNKNOWN, at=now()) for call in open_calls(transcript, wire)]
-        transcript = interrupted(transcript.append(transcript.turns[-1].id, closings))
-    return transcript.append(new_id(), [event]).revise()
+        transcript = interrupted(transcript.append(transcript.turns[-1].id, measured(closings, counter)))
+    return transcript.append(new_id(), measured([event], counter)).revise()
+
+
+def measured(entries: Sequence[Entry], counter: Counter) -> list[Entry]:
+    """Entries that know how long they are."""
+    return [msgspec.structs.replace(entry, tokens=of_message(entry.native, counter)) for entry in entries]
 
 
 def open_calls(transcript: Transcript, wire: Wire) -> tuple[Call, ...]:

@@ -25,12 +25,17 @@ class ToolError(InputError):
     """A function can't be offered to a model as a tool: the message says which part of its signature, and why."""
 
 
+class PinRefused(InputError):
+    """What is pinned would leave no room for the conversation."""
+
+
 class BadState(LongtalkError):
     """A state can't be read. `state` is what was handed in, whole; `reason` is one of `REASONS`."""
 
     REASONS = (
         *("type", "corrupt", "truncated", "too_new", "unknown_wire", "too_large"),
         *("not_sealed", "unknown_key", "tampered", "wrong_owner", "wrong_conversation", "expired", "rewound"),
+        *("part", "missing_part", "wrong_part"),
     )
 
     def __init__(self, message: str, *, reason: str, state: bytes) -> None:

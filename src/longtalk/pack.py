@@ -11,10 +11,10 @@ import re
 import sys
 import zlib
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import accumulate
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -22,6 +22,9 @@ import msgspec
 from longtalk import _json
 
 MAX_ENTRIES = 1_000_000
+MAX_SHAPES = 128
+MAX_COUNT = 2**53 - 1
+"""The largest number that every language reads back as it was written."""
 OWN = "longtalk"
 """The grammar of events and of system messages inside a conversation, which each wire renders in its own way."""
 
@@ -71,7 +74,7 @@ class Index(msgspec.Struct, frozen=True, array_like=True):
     """… the number of the first of them, in 32 bits …"""
     counts: bytes = b""
     """… and how many they are, in 32 bits."""
-    shapes: Annotated[tuple[tuple[Kind, str, str], ...], msgspec.Meta(max_length=128)] = ()
+    shapes: Annotated[tuple[tuple[Kind, str, str], ...], msgspec.Meta(max_length=MAX_SHAPES)] = ()
     """The combinations of kind, role and wire that occur …"""
     shape: bytes = b""
     """… and which of them each entry has, a byte each."""
@@ -83,12 +86,14 @@ class Index(msgspec.Struct, frozen=True, array_like=True):
     bounds: Annotated[dict[int, str], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
     totals: bytes = b""
     """Tokens of each entry and all before it, in 64 bits; none in a state from before they were counted."""
+    parents: Annotated[dict[int, str], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
+    """The parent of an entry that does not follow on the one before it: something between them has left."""
 
 
 class Pack:
     """Entries at rest. `array` is a JSON array of the natives, `crc` its checksum without the closing bracket."""
 
-    __slots__ = ("_ends", "_starts", "_totals", "array", "crc", "index")
+    __slots__ = ("_ends", "_numbers", "_starts", "_totals", "array", "crc", "index")
 
     def __init__(self, index: Index, array: bytes | memoryview, crc: int) -> None:
         self.index = index
@@ -97,6 +102,7 @@ class Pack:
         self._starts: list[int] | None = None
         self._ends: list[int] | None = None
         self._totals = index.totals
+        self._numbers: list[list[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.index.shape)
@@ -111,8 +117,13 @@ class Pack:
             or not len(index.turns) == len(counts) == len(index.firsts) / 4
         ):
             raise ValueError("the columns of its index differ in length")
-        if 0 in counts or not all(0 <= i < size for i in (*index.marks, *index.bounds)):
+        if 0 in counts or not all(0 <= i < size for i in (*index.marks, *index.bounds, *index.parents)):
             raise ValueError("its index is out of range")
+        if max(map(add, column("I", index.firsts), counts), default=0) > 2**32:
+            raise ValueError("the number of an entry is out of range")
+        totals = column("Q", index.totals).tolist()
+        if totals != sorted(totals) or max(totals[-1:], default=0) > MAX_COUNT:
+            raise ValueError("its tokens can't be true")
         # 47 bits of milliseconds last until the year 6429: whoever makes a date of one can rely on it.
         if not index.times[6::8].count(0) == index.times[7::8].count(0) == size or not index.times[5::8].isascii():
             raise ValueError("a time is out of range")
@@ -173,11 +184,26 @@ class Pack:
         turn, first = self.index.turns[run], int.from_bytes(self.index.firsts[4 * run : 4 * run + 4], "little")
         return turn, f"{turn}-{first + i - (ends[run - 1] if run else 0)}"
 
+    def parent(self, i: int) -> str | None:
+        if i in self.index.parents:
+            return self.index.parents[i]
+        return self._id(i - 1)[1] if i else self.index.parent
+
     def _run_ends(self) -> list[int]:
         """Where the neighbours of each turn end."""
         if self._ends is None:
             self._ends = list(accumulate(column("I", self.index.counts)))
         return self._ends
+
+    def _special(self, start: int, stop: int, first: int) -> list[dict[int, str]]:
+        """Marks, bounds and parents of entries start … stop, as those of entries that begin at `first`."""
+        tables = (self.index.marks, self.index.bounds, self.index.parents)
+        if self._numbers is None:
+            self._numbers = [sorted(table) for table in tables]
+        return [
+            {first + i - start: table[i] for i in numbers[bisect_left(numbers, start) : bisect_left(numbers, stop)]}
+            for table, numbers in zip(tables, self._numbers, strict=True)
+        ]
 
     def positions(self, ids: Collection[str]) -> dict[str, int]:
         """Where entries stand, of those that are here."""
@@ -203,7 +229,7 @@ class Pack:
         turn, id = self._id(i)  # noqa: A001
         return Entry(
             id=id,
-            parent=self._id(i - 1)[1] if i else index.parent,
+            parent=self.parent(i),
             turn=turn,
             kind=kind,
             role=role,
@@ -251,7 +277,8 @@ class Pack:
         index, size = self.index, len(self)
         turns, firsts, counts = list(index.turns), column("I", index.firsts), column("I", index.counts)
         shapes, shape = list(index.shapes), bytearray(index.shape)
-        marks, bounds = dict(index.marks), dict(index.bounds)
+        marks, bounds, parents = dict(index.marks), dict(index.bounds), dict(index.parents)
+        before = self._id(size - 1)[1] if size else entries[0].parent
         codes = {shape: code for code, shape in enumerate(shapes)}
         for i, entry in enumerate(entries, size):
             number = int(entry.id[len(entry.turn) + 1 :])
@@ -270,6 +297,9 @@ class Pack:
                 marks[i] = entry.mark
             if entry.bound:
                 bounds[i] = entry.bound
+            if entry.parent is not None and entry.parent != before:
+                parents[i] = entry.parent
+            before = entry.id
         natives = [entry.native for entry in entries]
         tokens = list(accumulate([entry.tokens for entry in entries], initial=self.tokens(size)))[1:]
         more = (b"," if size else b"") + b",".join(natives)
@@ -285,8 +315,77 @@ class Pack:
             marks=marks,
             bounds=bounds,
             totals=self.totals() + packed(array("Q", tokens)),
+            parents=parents,
         )
         return grown, more + b"]", zlib.crc32(more, self.crc)
+
+
+def woven(slices: Sequence[tuple[Pack, int, int]]) -> Pack:
+    """A pack of the entries start … stop of others, in this order, for about what copying their bytes costs."""
+    turns: list[str] = []
+    firsts, counts, totals = array("I"), array("I"), array("Q")
+    codes: dict[tuple[Kind, str, str], int] = {}
+    shape, sizes, times = bytearray(), bytearray(), bytearray()
+    marks: dict[int, str] = {}
+    bounds: dict[int, str] = {}
+    parents: dict[int, str] = {}
+    natives: list[memoryview] = []
+    parent = last = None
+    for pack, start, stop in slices:
+        if start == stop:
+            continue
+        index, size, ends = pack.index, len(shape), pack._run_ends()
+        low, high = bisect_right(ends, start), bisect_left(ends, stop) + 1
+        first, count = column("I", index.firsts[4 * low : 4 * high]), column("I", index.counts[4 * low : 4 * high])
+        before = start - (ends[low - 1] if low else 0)
+        first[0] += before
+        count[0] -= before
+        count[-1] -= ends[high - 1] - stop
+        goes_on = size > 0 and turns[-1] == index.turns[low] and firsts[-1] + counts[-1] == first[0]
+        if goes_on:
+            counts[-1] += count[0]
+        turns += index.turns[low + goes_on : high]
+        firsts += first[goes_on:]
+        counts += count[goes_on:]
+
+        table = bytearray(256)
+        for code in dict.fromkeys(index.shape[start:stop]):
+            table[code] = codes.setdefault(index.shapes[code], len(codes)) % 256
+        shape += index.shape[start:stop].translate(table)
+
+        for found, some in zip((marks, bounds, parents), pack._special(start, stop, size), strict=True):
+            found.update(some)
+        parents.pop(size, None)
+        linked = pack.parent(start)
+        if not size:
+            parent = linked
+        elif linked is not None and linked != last:
+            parents[size] = linked
+        last = pack._id(stop - 1)[1]
+
+        more = (totals[-1] if size else 0) - pack.tokens(start)
+        totals.extend([total + more for total in column("Q", pack.totals()[8 * start : 8 * stop])])
+        sizes += index.sizes[4 * start : 4 * stop]
+        times += index.times[8 * start : 8 * stop]
+        natives.append(pack._natives(start, stop))
+    if len(codes) > MAX_SHAPES or max(totals[-1:], default=0) > MAX_COUNT:
+        raise ValueError("together they hold more than a state can")
+    data = b"[" + b",".join(natives) + b"]"
+    index = Index(
+        parent=parent,
+        turns=tuple(turns),
+        firsts=packed(firsts),
+        counts=packed(counts),
+        shapes=tuple(codes),
+        shape=bytes(shape),
+        sizes=bytes(sizes),
+        times=bytes(times),
+        marks=marks,
+        bounds=bounds,
+        totals=packed(totals),
+        parents=parents,
+    )
+    return Pack(index, data, checksum(data))
 
 
 def guess(size: int) -> int:

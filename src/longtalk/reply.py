@@ -29,9 +29,15 @@ class Message:
 class Reply:
     """The answer, and the state to pass in next time. `state` is made when it is asked for."""
 
-    def __init__(self, draft: Draft, encode: Callable[[Transcript], bytes]) -> None:
+    def __init__(
+        self,
+        draft: Draft,
+        encode: Callable[[Transcript], bytes],
+        shed: Callable[[Transcript], tuple[Transcript, bytes | None]] | None = None,
+    ) -> None:
         self._draft = draft
         self._encode = encode
+        self._shed = shed
 
     def __repr__(self) -> str:
         return f"<Reply {self.id} {self.finish}: {self.text[:60]!r}>"
@@ -39,7 +45,20 @@ class Reply:
     @cached_property
     def state(self) -> bytes:
         """The conversation so far, as bytes to store and pass in with the next message."""
-        return self._encode(self._draft.transcript)
+        return self._encode(self._halves[0])
+
+    @property
+    def shed(self) -> bytes | None:
+        """With `carry="context"`: what has left the state with this turn, to be stored apart; mostly None.
+
+        It is handed out here and never again. `longtalk.join(*shed, state)` puts all of it back.
+        """
+        return self._halves[1]
+
+    @cached_property
+    def _halves(self) -> tuple[Transcript, bytes | None]:
+        transcript = self._draft.transcript
+        return self._shed(transcript) if self._shed else (transcript, None)
 
     @property
     def text(self) -> str:

@@ -1,17 +1,19 @@
 """A transcript as opaque bytes, and back.
 
     prefix   fixed size: magic, version, flags, revision, times, sizes, checksums
-    index    msgpack: the pack's index, turns, records
+    index    msgpack: the pack's index, turns, records, what was shed
     array    the entries' JSON, as it came
 
 Above `COMPRESS_OVER` bytes index and array are compressed together. Reading trusts nothing: sizes are bounded
 before memory is taken, checksums come before parsing, and every entry is proved to be one JSON object. Whatever
 is wrong is a `BadState` that carries the original bytes. Versions are read by a table, `READERS`; a newer one is
-refused by name. Version 1 is the JSON of the earlier Go library.
+refused by name. Version 1 is the JSON of the earlier Go library. What a state has shed (`shed.py`) has the same form
+and a flag: a part is never read as a state, nor a state as a part.
 """
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import zlib
 from typing import Annotated, Any
@@ -20,6 +22,7 @@ import msgspec
 
 from longtalk.errors import BadState
 from longtalk.pack import MAX_ENTRIES, Index, Pack, checksum
+from longtalk.ranges import Ranges
 from longtalk.transcript import Record, Transcript, TurnIndex, Turns
 
 VERSION = 2
@@ -30,7 +33,7 @@ COMPRESS_OVER = 64 * 1024
 _MAGIC = b"\x89TLK"
 SEALED = b"\x89TLS"
 """How a sealed state begins: see `seal.py`."""
-_ZSTD = 1
+_ZSTD, _PART = 1, 2
 # magic, version, flags, revision, created, updated, stored bytes, index bytes, array bytes, entries, two checksums
 _PREFIX = struct.Struct("<4sBBxxQqqQQQIII")
 _CHECK = struct.Struct("<I")
@@ -52,29 +55,31 @@ class Peek(msgspec.Struct, frozen=True):
     """How many there are; 0 where that can't be told, as of a sealed state."""
     content: int = 0
     """Bytes when unpacked, where that can be told."""
+    part: bool = False
+    """Whether it is what a state has shed, and no state, where that can be told."""
 
 
 class _Body(msgspec.Struct, frozen=True, array_like=True):
     index: Index
     turns: TurnIndex
     records: Annotated[tuple[Record, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
+    shed: Ranges = Ranges()
 
 
 _encode_body = msgspec.msgpack.Encoder().encode
 _decode_body = msgspec.msgpack.Decoder(_Body).decode
 
 
-def encode(transcript: Transcript, *, compress_over: int = COMPRESS_OVER) -> bytes:
-    """The state that holds this transcript."""
-    grown, tail, crc = transcript.pack.grow(transcript.fresh)
-    index = _encode_body(_Body(grown, transcript.turns.packed(), transcript.records))
-    stored: tuple[bytes | memoryview, ...] = (index, memoryview(transcript.pack.array)[:-1], tail)
-    raw, flags = sum(map(len, stored)), 0
+def encode(transcript: Transcript, *, part: bool = False, compress_over: int = COMPRESS_OVER) -> bytes:
+    """The state that holds this transcript; or, if that is what a state has shed, the `part`."""
+    stored, crc = _written(transcript)
+    index = stored[0]
+    raw, flags = sum(map(len, stored)), _PART if part else 0
     if raw > compress_over:
         squeezed = _compress(b"".join(stored))
         # What shrinks more than a reader accepts (a bomb would) is kept plain.
         if raw // MAX_RATIO < len(squeezed) < raw:
-            stored, flags = (squeezed,), _ZSTD
+            stored, flags = (squeezed,), flags | _ZSTD
     prefix = _PREFIX.pack(
         _MAGIC,
         VERSION,
@@ -92,12 +97,34 @@ def encode(transcript: Transcript, *, compress_over: int = COMPRESS_OVER) -> byt
     return b"".join((prefix, _CHECK.pack(zlib.crc32(prefix)), *stored))
 
 
-def decode(state: bytes, *, wires: frozenset[str], max_bytes: int = MAX_BYTES) -> Transcript:
-    """The transcript that this state holds. `wires` are the names that an entry's wire may have."""
+def _written(transcript: Transcript) -> tuple[tuple[bytes | memoryview, ...], int]:
+    """Index and array, in pieces and not compressed, and the checksum of the array."""
+    grown, tail, crc = transcript.pack.grow(transcript.fresh)
+    index = _encode_body(_Body(grown, transcript.turns.packed(), transcript.records, transcript.shed))
+    return (index, memoryview(transcript.pack.array)[:-1], tail), crc
+
+
+def decode(state: bytes, *, wires: frozenset[str], part: bool = False, max_bytes: int = MAX_BYTES) -> Transcript:
+    """The transcript that this state (or `part`) holds. `wires` are the names that an entry's wire may have."""
     state = _plain(state)
     if len(state) > max_bytes:
         raise _bad(state, "too_large", f"it has {len(state)} bytes, the limit is {max_bytes}: raise `max_state`")
-    return READERS[_version(state)](state, wires, max_bytes)
+    return READERS[_version(state)](state, wires, part, max_bytes)
+
+
+def digest(transcript: Transcript) -> bytes:
+    """A digest of all that a part with this transcript holds."""
+    found = hashlib.sha256()
+    for piece in _written(transcript)[0]:
+        found.update(piece)
+    return found.digest()
+
+
+def digest_of(part: bytes) -> bytes:
+    """The same of a part that has been read: of its bytes, so that it does not matter which release wrote them."""
+    _, flags, _, _, _, _, index, array, *_ = _prefix(part)
+    body = part[_START:]
+    return hashlib.sha256(_decompress(body, index + array) if flags & _ZSTD else body).digest()
 
 
 def peek(state: bytes) -> Peek:
@@ -110,7 +137,7 @@ def peek(state: bytes) -> Peek:
         return Peek(seen.version, seen.revision, seen.created, seen.updated, seen.size)
     if _version(state) < VERSION:
         return Peek(version=1, revision=1, created=0, updated=0, size=len(state), content=len(state))
-    _, _, revision, created, updated, _, index, array, entries, _, _ = _prefix(state)
+    _, flags, revision, created, updated, _, index, array, entries, _, _ = _prefix(state)
     return Peek(
         version=VERSION,
         revision=revision,
@@ -119,6 +146,7 @@ def peek(state: bytes) -> Peek:
         entries=entries,
         size=len(state),
         content=index + array,
+        part=bool(flags & _PART),
     )
 
 
@@ -165,11 +193,13 @@ def _prefix(state: bytes) -> tuple[Any, ...]:
     return _PREFIX.unpack_from(state)[1:]
 
 
-def _read(state: bytes, wires: frozenset[str], max_bytes: int) -> Transcript:
+def _read(state: bytes, wires: frozenset[str], part: bool, max_bytes: int) -> Transcript:
     _, flags, revision, created, updated, stored, index, array, entries, index_crc, array_crc = _prefix(state)
-    raw = index + array
-    if flags & ~_ZSTD:
+    raw, squeezed = index + array, flags & _ZSTD
+    if flags & ~(_ZSTD | _PART):
         raise _bad(state, "corrupt", "its flags are unknown")
+    if bool(flags & _PART) is not part:
+        raise _mistaken(state, part)
     if len(state) - _START != stored:
         reason = "truncated" if len(state) - _START < stored else "corrupt"
         raise _bad(state, reason, f"it should have {stored} bytes of content and has {len(state) - _START}")
@@ -179,10 +209,10 @@ def _read(state: bytes, wires: frozenset[str], max_bytes: int) -> Transcript:
         raise _bad(state, "corrupt", "its revision can't be true")
     if entries > MAX_ENTRIES:
         raise _bad(state, "too_large", f"it has {entries} entries, the limit is {MAX_ENTRIES}")
-    if (raw > MAX_RATIO * max(stored, 1) and flags) or (raw != stored and not flags):
+    if (raw > MAX_RATIO * max(stored, 1) and squeezed) or (raw != stored and not squeezed):
         raise _bad(state, "corrupt", "its sizes can't be true")
     try:
-        body = memoryview(_decompress(state[_START:], raw) if flags else state)[0 if flags else _START :]
+        body = memoryview(_decompress(state[_START:], raw) if squeezed else state)[0 if squeezed else _START :]
         if zlib.crc32(body[:index]) != index_crc or checksum(body[index:]) != array_crc:
             raise ValueError("a checksum is wrong")
         read = _decode_body(body[:index])
@@ -191,6 +221,9 @@ def _read(state: bytes, wires: frozenset[str], max_bytes: int) -> Transcript:
             raise ValueError("it does not hold as many entries as it says")
         pack.check(wires)
         read.turns.check()
+        read.shed.check(entries, len(read.turns.ids), part=part)
+        if part and read.records:
+            raise ValueError("it holds records, which never leave a state")
     except LookupError as problem:
         raise _bad(state, "unknown_wire", f"it holds entries of the wire {problem.args[0]!r}") from None
     except RecursionError:
@@ -204,12 +237,15 @@ def _read(state: bytes, wires: frozenset[str], max_bytes: int) -> Transcript:
         revision=revision,
         created=created,
         updated=updated,
+        shed=read.shed,
     )
 
 
-def _read_v1(state: bytes, wires: frozenset[str], max_bytes: int) -> Transcript:  # noqa: ARG001
+def _read_v1(state: bytes, wires: frozenset[str], part: bool, max_bytes: int) -> Transcript:  # noqa: ARG001
     from longtalk.state_v1 import read
 
+    if part:
+        raise _mistaken(state, part)
     try:
         return read(state)
     except LookupError as problem:
@@ -225,6 +261,12 @@ READERS = {1: _read_v1, VERSION: _read}
 
 def _bad(state: bytes, reason: str, what: str) -> BadState:
     return BadState(f"This state can't be read: {what}.", reason=reason, state=state)
+
+
+def _mistaken(state: bytes, part: bool) -> BadState:
+    if part:
+        return _bad(state, "wrong_part", "it is a state, and not what one has shed")
+    return _bad(state, "part", "it is what a state has shed; `join` it with its state")
 
 
 def _zstd() -> Any:

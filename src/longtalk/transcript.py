@@ -18,6 +18,7 @@ from typing import Annotated, Literal, overload
 import msgspec
 
 from longtalk.pack import ANSWERS, EMPTY, MAX_ENTRIES, Entry, Pack, Plain, column, packed
+from longtalk.ranges import Ranges
 
 __all__ = ["Entry", "Record", "Transcript", "Turn", "TurnStatus", "Turns", "new_id", "now"]
 
@@ -157,18 +158,6 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """JSON, in a form of the kind's own."""
 
 
-class Ranges(msgspec.Struct, frozen=True, array_like=True):
-    """Parts of a transcript, by their place in the whole, as (first, number); neighbours are one."""
-
-    number: int = 0
-    """How often something was handed out."""
-    chain: str = ""
-    """A digest of all that was, each with the digest before it."""
-    entries: tuple[tuple[int, int], ...] = ()
-    turns: tuple[tuple[int, int], ...] = ()
-    records: tuple[tuple[int, int], ...] = ()
-
-
 class Transcript(msgspec.Struct, frozen=True, eq=False):
     """The entries on one branch with their turns and records."""
 
@@ -250,10 +239,11 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         number = int(last.id.rpartition("-")[2]) + 1 if last is not None and last.turn == turn else 0
         return self.add(chain(self.head, turn, number, entries))
 
-    def record(self, kind: str, data: bytes) -> Transcript:
-        """This transcript with a record that holds up to its head."""
+    def record(self, kind: str, data: bytes, *, instead: bool = False) -> Transcript:
+        """This transcript with a record that holds up to its head, in addition to older ones of its kind or instead."""
         made = Record(kind=kind, entry=self.head or "", at=now(), data=data)
-        return msgspec.structs.replace(self, records=(*self.records, made))
+        older = [record for record in self.records if not instead or record.kind != kind]
+        return msgspec.structs.replace(self, records=(*older, made))
 
     def revise(self) -> Transcript:
         """This transcript as its next revision, stamped with the time."""

@@ -146,13 +146,14 @@ def test_an_instruction_without_a_message_goes_behind_the_events() -> None:
     assert [m["content"] for m in sent(provider)][-1] == "Now."
 
 
-@pytest.mark.parametrize("data", [b"{", b"{}", b"[]", b'{"text":"kept"}'])
+@pytest.mark.parametrize("data", [b"{", b"{}", b"[]", b'{"text":"kept","place":1}'])
 def test_an_instruction_that_tools_stand_behind_stays_and_a_forged_one_does_no_harm(data: bytes) -> None:
     provider = Scripted(CALL, says("done"), says("ok"))
     chat = Chat(provider, tools=[lookup])
     transcript = decode((chat.send("x", instruction="kept")).state, wires=NAMES)
-    assert [record.kind for record in transcript.records] == ["aside"]
-    forged = msgspec.structs.replace(transcript.records[0], data=data)
+    kept = [record for record in transcript.records if record.kind == "aside"]
+    assert len(kept) == 1
+    forged = msgspec.structs.replace(kept[0], data=data)
     chat.send("y", state=encode(msgspec.structs.replace(transcript, records=(forged,))))
     assert ("kept" in [m["content"] for m in sent(provider)]) == (b"kept" in data)
 

@@ -120,14 +120,14 @@ def test_a_failed_turn_is_said_and_the_next_one_works(
 ) -> None:
     events: Any = says("Once upon a time", pieces=2).events
     loopback.say(
-        Answer(chunks=sse(*events[:2]), reset=True),
         Answer(b'{"error":{"message":"maximum context length is 10 tokens"}}', status=400),
+        Answer(chunks=sse(*events[:2]), reset=True),
         streamed("Good."),
     )
     path = tmp_path / "x.talk"
     done = piped(["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)], "a\nb\nc\n", environment)
     assert done.stdout.split("\n") == ["Once upo", "Good.", ""]
-    assert "/new begins another" in done.stderr
+    assert "longer than compatible:m takes" in done.stderr
     assert [entry.mark for entry in decode(path.read_bytes(), wires=NAMES)] == ["", "interrupted", "", ""]
 
 

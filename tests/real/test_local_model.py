@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from longtalk import AsyncChat, Chat, System, Text, peek
+from longtalk import AsyncChat, Chat, System, Text, TokenBudget, peek
 from longtalk.errors import ContextOverflow, InputError
 from longtalk.providers.local_engine import engine
 from longtalk.providers.weights import find
 
 SHORT = {"max_tokens": 24, "temperature": 0}
+TEACHER = "You are a music teacher."
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,30 @@ def test_it_answers_and_each_request_extends_the_one_before(chat: Chat) -> None:
         assert reply.usage.cached >= before
         state, before = reply.state, reply.usage.input
     assert peek(state or b"").entries == 6
+
+
+def test_inside_an_epoch_the_model_reads_all_but_the_new_part_from_its_cache() -> None:
+    # What may have to be read again: the words that ask for an answer, and what is cut into other tokens beside them.
+    slack = 16
+    seen: list[tuple[bool, int, int, int]] = []
+    with Chat("local", options=SHORT, policy=TokenBudget(300)) as chat:
+        state, epoch, before = None, 0, 0
+        for number in range(12):
+            reply = chat.send(
+                f"Tell me about piece number {number} for the violin, please.", state=state, system=TEACHER
+            )
+            assert reply.context is not None
+            assert reply.usage.input <= 330
+            seen.append((reply.context.epoch != epoch, before, reply.usage.input, reply.usage.cached))
+            state, epoch, before = reply.state, reply.context.epoch, reply.usage.input
+    for begins, last, prompt, cached in seen[1:]:
+        if begins:
+            # The system text is where it was, and hardly anything else.
+            assert cached < last / 2, seen
+            assert prompt < last, seen
+        else:
+            assert cached >= last - slack, seen
+    assert sum(begins for begins, *_ in seen) >= 2, seen
 
 
 def test_it_streams_the_same_words(chat: Chat) -> None:

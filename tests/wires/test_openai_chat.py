@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from longtalk import Chat, System
 from longtalk.context import compose
+from longtalk.epochs import Epoch
 from longtalk.errors import InputError, RequestRefused
-from longtalk.policies import KeepAll
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.tools import tool
 from longtalk.transcript import Entry, Transcript, chain
@@ -663,7 +663,7 @@ def messages(told: list[Entry], quirks: Quirks, *, system: str | None, instructi
     context = compose(
         transcript,
         wire=WIRE,
-        policy=KeepAll(),
+        epoch=Epoch(""),
         quirks=quirks,
         preamble=NO_PREAMBLE,
         reader="me",

@@ -17,14 +17,18 @@ import msgspec
 from longtalk import _json
 from longtalk._sync._io import call as call_tool
 from longtalk._sync._io import completed, shielded, sleep
-from longtalk.context import compose
+from longtalk.context import Context, compose
 from longtalk.draft import Draft, Replay
-from longtalk.errors import BadAnswer, ProviderError, StreamCut, TooManyRounds
+from longtalk.epochs import Anchor, anchored, windows
+from longtalk.epochs import begin as begin_epoch
+from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
+from longtalk.plan import Plan, Terms, plan
 from longtalk.policies import Policy
 from longtalk.providers.base import Provider
 from longtalk.providers.failures import failure
 from longtalk.reply import Reply
+from longtalk.tokens import of_preamble
 from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
 from longtalk.tools import failure as tool_failure
 from longtalk.transcript import Transcript
@@ -35,6 +39,8 @@ LESSONS = 5
 """How often a request may be changed to what a server takes."""
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 60.0
+_LEAST_WINDOW = 256
+"""What a provider calls its window is none below this."""
 
 
 class Loop:
@@ -51,6 +57,7 @@ class Loop:
         options: Mapping[str, Any],
         max_rounds: int,
         encode: Callable[[Transcript], bytes],
+        shed: Callable[[Transcript], tuple[Transcript, bytes | None]] | None = None,
     ) -> None:
         self.draft = draft
         self._provider = provider
@@ -60,6 +67,8 @@ class Loop:
         self._options = options
         self._max_rounds = max_rounds
         self.encode = encode
+        self._shed = shed
+        self._preamble_tokens = of_preamble(preamble.system, preamble.tools, draft.counter)
         self._results: list[ToolResult] = []
         self._told = 0
         self._replay: Replay | None = None
@@ -125,7 +134,11 @@ class Loop:
             finally:
                 shielded(results.close)
         self.draft = self.draft.finish("complete")
-        yield Done(Reply(self.draft, self.encode))
+        self._look_back()
+        for notice in self._news():
+            yield notice
+        # Only a turn that ended well sheds: whoever holds an earlier state still has it all.
+        yield Done(Reply(self.draft, self.encode, self._shed))
 
     def so_far(self) -> Reply:
         """The reply as it would be if the turn were interrupted now."""
@@ -141,18 +154,15 @@ class Loop:
     def _ask(self, call: Callable[[bytes], Any], pieces: list[bytes] | None) -> Any:
         """Make a model call; retry it while nothing of an answer has come."""
         tries = lessons = 0
+        too_long: ContextOverflow | None = None
         while True:
             quirks = self._quirks()
-            context = compose(
-                self.draft.transcript,
-                wire=self.draft.wire,
-                policy=self._policy,
-                quirks=quirks,
-                preamble=self._preamble,
-                reader=f"{self._provider.account} {self._provider.model}",
-                instruction=self.draft.instruction,
-                tail=self.draft.tail,
-            )
+            try:
+                context = self._compose(quirks)
+            except ContextOverflow as problem:
+                raise too_long or problem from None
+            if too_long is not None and context.pieces == self._pieces_sent():
+                raise too_long
             body = self.draft.wire.request(
                 model=self._provider.model,
                 preamble=self._preamble,
@@ -165,6 +175,12 @@ class Loop:
             self.draft = self.draft.ask(context, pieces)
             try:
                 return call(body)
+            except ContextOverflow as problem:
+                if too_long is not None:
+                    raise
+                too_long = problem
+                self._outgrow(problem, context)
+                continue
             except ProviderError as problem:
                 # Nothing of an answer has come yet: `call` gives at most the first piece.
                 if lessons < LESSONS and self._learn(problem, quirks):
@@ -175,6 +191,70 @@ class Loop:
                     raise
             tries += 1
             sleep(wait)
+
+    def _compose(self, quirks: Quirks) -> Context:
+        """What is sent next. A limit that is exceeded begins a new epoch first."""
+        made = self._plan(self.draft.instruction)
+        context = compose(
+            self.draft.transcript,
+            epoch=made.epoch,
+            wire=self.draft.wire,
+            quirks=quirks,
+            preamble=self._preamble,
+            reader=f"{self._provider.account} {self._provider.model}",
+            instruction=self.draft.instruction,
+            tail=self.draft.tail,
+        )
+        return msgspec.structs.replace(context, tokens=made.tokens, counted=made.counted)
+
+    def _plan(self, instruction: str | None, *, settled: bool = False) -> Plan:
+        count = self.draft.counter.count
+        window = windows(self.draft.transcript).get(self._provider.label) or self._provider.capabilities.window
+        wanted = [self._options.get(key) for key in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
+        answer = next((size for size in wanted if isinstance(size, int) and size > 0), None)
+        terms = Terms(
+            wire=self.draft.wire,
+            counter=self.draft.counter,
+            model=self._provider.label,
+            preamble=self.draft.turn.preamble,
+            fixed=self._preamble_tokens + (count(instruction) if instruction else 0),
+            window=window,
+            answer=answer or min((window or 0) // 8, 4096),
+        )
+        made = plan(self.draft.transcript, self._policy, terms, settled=settled)
+        draft = self.draft
+        for notice in made.notices:
+            draft = draft if notice in draft.notices else draft.notice(notice)
+        if made.begins:
+            draft = msgspec.structs.replace(draft, transcript=begin_epoch(draft.transcript, made.epoch))
+        self.draft = draft
+        return made
+
+    def _look_back(self) -> None:
+        """After the answer its length is known: begin a new epoch now if the next turn would have to."""
+        try:
+            self._plan(None, settled=True)
+        except Exception as problem:
+            text = f"The answer is here, but what to keep for the next turn could not be decided: {problem!r}."
+            self.draft = self.draft.notice(Notice("compaction_failed", text))
+
+    def _outgrow(self, problem: ContextOverflow, context: Context) -> None:
+        """The provider says that this is too long: learn how much it takes, so that the next try is shorter."""
+        label = self._provider.label
+        learnt = windows(self.draft.transcript)
+        known = learnt.get(label) or self._provider.capabilities.window
+        window = problem.window if problem.window and problem.window >= _LEAST_WINDOW else known
+        tokens = max(problem.tokens or 0, context.tokens)
+        if window is None or window < _LEAST_WINDOW:
+            window = max(_LEAST_WINDOW, tokens * 3 // 4)
+        data = _json.encode({**learnt, label: window})
+        turn = self.draft.turn
+        anchor = Anchor(context.epoch, turn.model, turn.preamble, context.counted, max(tokens, window + 1))
+        transcript = anchored(self.draft.transcript.record("window", data, instead=True), anchor)
+        self.draft = msgspec.structs.replace(self.draft, transcript=transcript)
+
+    def _pieces_sent(self) -> tuple[bytes | memoryview, ...]:
+        return self.draft.context.pieces if self.draft.context else ()
 
     def _open(self, body: bytes) -> tuple[bytes | None, Generator[bytes, None, None]]:
         """Begin a stream: its first piece, and where the others come from."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from longtalk._sync.chat import Chat, Stream
-from longtalk.errors import BadState, ContextOverflow, InputError, TurnFailed
+from longtalk.errors import BadState, InputError, TurnFailed
 from longtalk.events import Notice, Text
 from longtalk.reply import Reply
 
@@ -77,8 +77,6 @@ def _turn(stream: Stream, kept: Kept) -> bool:
         if problem.partial is not None:
             print(flush=True)
         _say(f"longtalk: {problem}")
-        if isinstance(problem, ContextOverflow) and kept.state is not None:
-            _say("The conversation has outgrown this model: /new begins another, -m names a model with more room.")
         if problem.state is not None:
             kept.write(problem.state)
         return False

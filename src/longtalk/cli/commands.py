@@ -31,3 +31,26 @@ def chat(model: str | None, system: str | None, state: Path | None, base_url: st
     from longtalk.cli.chat import run
 
     run(model=model, system=system, path=state, base_url=base_url)
+
+
+@commands.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option(
+    "-m", "--model", default="openai-chat:gpt-5.6", show_default=True, help="Whose tokens, as provider:model."
+)
+@click.option("--exact", is_flag=True, help="Count with the real tokenizer: needs the extra [tokens].")
+def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
+    """Count the tokens of texts, of chat messages as JSON or JSONL, and of states; - is standard input.
+
+    \b
+    longtalk tokens notes.md lesson.talk
+    longtalk tokens -m anthropic:claude-sonnet-5 messages.json
+    git diff | longtalk tokens --exact -
+    """
+    from longtalk.cli.tokens import run
+    from longtalk.errors import InputError
+
+    try:
+        run(files=files, model=model, exact=exact)
+    except InputError as problem:
+        raise click.UsageError(str(problem)) from None

@@ -1,15 +1,83 @@
-"""The contract of a policy."""
+"""The parts of a policy: a trigger says when, a strategy how, a compactor is both.
+
+A policy is any value that has `compactors`. Before each model call, and after each turn, their triggers look at how
+long the request is. If one fires, a new epoch begins: the strategies take turns at the view of the conversation until
+the compactor's target holds, and every limit is looked at again. Inside an epoch nothing is taken away, so each
+request begins with the one before it, and the provider reads all but the new part from its cache.
+
+A trigger's or strategy's `repr` is part of the policy's fingerprint: make them values (a frozen Struct or dataclass),
+so that it says what they do and nothing else.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from longtalk.transcript import Transcript
+import msgspec
+
+from longtalk.policies.view import View
+
+
+class Size(Protocol):
+    """How long a request is. What is asked for is counted, and nothing else."""
+
+    @property
+    def exchanges(self) -> int:
+        """With the current one."""
+        ...
+
+    @property
+    def messages(self) -> int:
+        """Entries: messages, tool results, events."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Of the whole request: preamble, messages, tail."""
+        ...
+
+    @property
+    def window(self) -> int:
+        """How many tokens the model takes with its answer; 32,000 while nobody knows."""
+        ...
+
+
+class Trigger(Protocol):
+    """When to compact."""
+
+    def fires(self, size: Size) -> bool: ...
+
+
+class Strategy(Protocol):
+    """How to compact."""
+
+    def apply(self, view: View, limits: Compactor) -> View:
+        """A shorter view. It need not reach `limits.to`: the next strategy goes on from there."""
+        ...
+
+
+class Compactor(msgspec.Struct, frozen=True):
+    """When `over` fires, the strategies are applied in a row until `to` does not fire any more."""
+
+    over: Trigger
+    strategies: tuple[Strategy, ...]
+    to: Trigger
+
+    @property
+    def compactors(self) -> tuple[Compactor, ...]:
+        return (self,)
+
+    def apply(self, view: View) -> View:
+        for strategy in self.strategies:
+            if not self.to.fires(view):
+                break
+            view = strategy.apply(view, self)
+        return view
 
 
 class Policy(Protocol):
-    """Decides what of a transcript is sent."""
+    """What a context keeps."""
 
-    def first(self, transcript: Transcript) -> int:
-        """The position of the first entry that is sent as it is."""
-        ...
+    @property
+    def compactors(self) -> Sequence[Compactor]: ...

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from longtalk.transcript import Transcript
+from longtalk.policies.base import Compactor
 
 
 class KeepAll(msgspec.Struct, frozen=True):
-    """Sends the whole transcript each turn."""
+    """Sends the whole conversation each turn, as long as the model's window takes it."""
 
-    def first(self, transcript: Transcript) -> int:  # noqa: ARG002
-        return 0
+    @property
+    def compactors(self) -> tuple[Compactor, ...]:
+        return ()

@@ -17,16 +17,16 @@ class AsyncScripted:
     """Give it the steps, hand it to a chat, look at `requests` afterwards.
 
     A step is a `Step` (see `longtalk.testing.says`) or an exception to raise. As a context manager it checks at
-    the end that every step was used.
+    the end that every step was used. `window` is how many tokens its model takes.
     """
 
     label = "scripted:model"
     model = "model"
     account = "scripted"
-    capabilities = Capabilities()
 
-    def __init__(self, *steps: Step | BaseException, wire: Wire = openai_chat.WIRE) -> None:
+    def __init__(self, *steps: Step | BaseException, wire: Wire = openai_chat.WIRE, window: int | None = None) -> None:
         self.wire = wire
+        self.capabilities = Capabilities(window=window)
         self.defaults = wire.defaults
         self.requests: list[bytes] = []
         self._steps: list[Step | BaseException] = list(steps)

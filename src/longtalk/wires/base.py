@@ -244,6 +244,48 @@ def so_far(wire: Wire, natives: Sequence[bytes]) -> bytes:
     return wire.aside("done_so_far", "\n".join(lines))
 
 
+def digest(wire: Wire, natives: Sequence[bytes]) -> list[str]:
+    """What tools did, a line for each call: what was called, with what, and what came back."""
+    called: dict[str, str] = {}
+    lines: list[str] = []
+    for native in natives:
+        seen = wire.view(native)
+        for call in seen.calls:
+            called[call.id] = f"{call.name}({_one_line(call.arguments.decode('utf-8', 'replace'))})"
+        if seen.call_id:
+            lines.append(f"{called.pop(seen.call_id, 'a tool')} → {_one_line(seen.text) or 'nothing'}")
+    return [*lines, *(f"{call} → no result" for call in called.values())]
+
+
+def _one_line(text: str) -> str:
+    """A text in one line of at most about a hundred characters."""
+    line = " ".join(text[:400].split())
+    return line if len(line) <= 100 and len(text) <= 400 else f"{line[:100]}…"
+
+
+def head_and_tail(text: str, keep: int) -> str:
+    """A long text as its beginning and its end, with a word about what is between them."""
+    if len(text) <= keep:
+        return text
+    head, tail = keep - keep // 3, keep // 3
+    return f"{text[:head]}\n[… {len(text) - head - tail:,} characters are left out here …]\n{text[len(text) - tail :]}"
+
+
+def text_of(wire: Wire, entry: Entry) -> str:
+    """What an entry says."""
+    return str(_json.value(entry.native)["text"]) if entry.wire == LONGTALK else wire.view(entry.native).text
+
+
+def shortened(wire: Wire, entry: Entry, keep: int) -> Entry:
+    """A tool result or an event with its text cut to head and tail."""
+    text = head_and_tail(text_of(wire, entry), keep)
+    if entry.wire == LONGTALK:
+        native = _json.encode({**_json.value(entry.native), "text": text})
+    else:
+        native = wire.result(wire.view(entry.native).call_id, text, error=entry.mark in ("error", "closed"))
+    return msgspec.structs.replace(entry, native=native)
+
+
 def event(text: str, *, source: str, at: int) -> Entry:
     """An event as an entry: something that the app reports and nobody said."""
     native = _json.encode({"source": source, "text": text})

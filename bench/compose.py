@@ -1,0 +1,142 @@
+"""What it costs to compose a request, by policy and by the length of the conversation.
+
+Measured is one more turn inside an epoch: the conversation was read from a state, its limits are looked at, and the
+pieces of the request are put together with their manifest. Beside it stand the turn that begins an epoch, and the
+floor: writing the same messages with plain `json`, once somebody else has chosen them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bench.codec import conversation
+from bench.workload import messages
+from longtalk import state as states
+from longtalk.context import Context, compose
+from longtalk.draft import begin, inputs, measured
+from longtalk.epochs import begin as begin_epoch
+from longtalk.plan import Plan, Terms, plan
+from longtalk.policies import (
+    Combine,
+    DigestTools,
+    KeepAll,
+    KeepLast,
+    KeepMessages,
+    Policy,
+    TokenBudget,
+    WindowShare,
+)
+from longtalk.tokens import Estimator
+from longtalk.transcript import Transcript
+from longtalk.wires import NAMES, WIRES
+from longtalk.wires.base import Preamble, Quirks
+
+SIZES = (10, 100, 1_000, 5_000)
+ROUNDS = 100
+GOAL = 0.05
+
+POLICIES: dict[str, Policy] = {
+    "keep all": KeepAll(),
+    "last 8 exchanges": KeepLast(8),
+    "last 16 messages": KeepMessages(16),
+    "2,000 tokens": TokenBudget(2_000),
+    "2,000 tokens, digests": TokenBudget(2_000, digest=DigestTools()),
+    "a twentieth of the window": WindowShare(0.05, to=0.03),
+    "last 8 and 2,000 tokens": Combine(KeepLast(8), TokenBudget(2_000)),
+}
+
+_WIRE = WIRES["openai-chat"]
+_COUNTER = Estimator()
+_PREAMBLE = Preamble(system="You are a patient clerk.")
+_TERMS = Terms(
+    wire=_WIRE,
+    counter=_COUNTER,
+    model="bench",
+    preamble=_PREAMBLE.digest(),
+    fixed=20,
+    window=None,
+    answer=0,
+)
+
+
+def said(transcript: Transcript, number: int) -> Transcript:
+    """The conversation with one more message of the user."""
+    entries = measured(inputs(messages(number)[0]["content"], _WIRE), _COUNTER)
+    return begin(transcript, entries, wire=_WIRE, model="bench", preamble="", counter=_COUNTER).hear().transcript
+
+
+def answered(transcript: Transcript, number: int) -> Transcript:
+    body = {"choices": [{"message": messages(number)[-1], "finish_reason": "stop"}]}
+    draft = begin(transcript, inputs("x", _WIRE), wire=_WIRE, model="bench", preamble="", counter=_COUNTER).hear()
+    return draft.answered(_WIRE.parse(json.dumps(body).encode())).finish("complete").transcript
+
+
+def read_back(transcript: Transcript) -> Transcript:
+    return states.decode(states.encode(transcript), wires=NAMES)
+
+
+def put_together(transcript: Transcript, policy: Policy) -> tuple[Plan, Context]:
+    made = plan(transcript, policy, _TERMS)
+    context = compose(
+        transcript,
+        epoch=made.epoch,
+        wire=_WIRE,
+        quirks=Quirks(),
+        preamble=_PREAMBLE,
+        reader="bench",
+        instruction=None,
+        tail=len(transcript),
+    )
+    return made, context
+
+
+def least(work: Callable[[], Any], rounds: int) -> float:
+    """The least CPU time that this ever took, in microseconds."""
+    best = math.inf
+    for _ in range(rounds):
+        begun = time.process_time_ns()
+        work()
+        best = min(best, (time.process_time_ns() - begun) / 1e3)
+    return best
+
+
+def prepare(policy: Policy, turns: int) -> tuple[Callable[[], Any], float, float, int]:
+    """Composing inside an epoch; microseconds at its beginning, and to write the same with `json`; bytes sent."""
+    before = read_back(said(conversation(turns), turns))
+    at_once = least(lambda: put_together(before, policy), 5)
+    made, _ = put_together(before, policy)
+    transcript = begin_epoch(before, made.epoch) if made.begins else before
+    inside = said(read_back(answered(transcript, turns)), turns + 1)
+    again, context = put_together(inside, policy)
+    if again.begins:
+        raise AssertionError(f"{policy} begins an epoch right behind another one")
+    sent = json.loads(b"[" + b",".join(context.pieces) + b"]")
+    floor = least(lambda: json.dumps(sent).encode(), 5)
+    return lambda: put_together(inside, policy), at_once, floor, sum(map(len, context.pieces))
+
+
+def main() -> None:
+    print("Composing one more request: CPU in microseconds, the least of many rounds, by turns so far.\n")
+    print(f"{'':28}{'turns':>7}{'inside an epoch':>17}{'beginning one':>15}{'json of it':>12}{'bytes sent':>12}")
+    goals = []
+    for name, policy in POLICIES.items():
+        prepared = [prepare(policy, turns) for turns in SIZES]
+        costs = [math.inf] * len(SIZES)
+        for _ in range(ROUNDS):
+            # Side by side, so that a busy machine slows all sizes or none.
+            costs = [min(cost, least(work, 5)) for cost, (work, *_) in zip(costs, prepared, strict=True)]
+        for turns, inside, (_, at_once, floor, size) in zip(SIZES, costs, prepared, strict=True):
+            print(f"{name:28}{turns:7,}{inside:17.1f}{at_once:15.1f}{floor:12.1f}{size:12,}")
+        exponent = math.log(costs[-1] / costs[0]) / math.log(SIZES[-1] / SIZES[0])
+        met = exponent <= GOAL
+        goals.append({"name": f"exponent, {name}", "value": round(exponent, 3), "goal": GOAL, "met": met})
+        print(f"{'':28}grows with the turns to the power of {exponent:.3f}\n")
+    print(json.dumps({"bench": "compose", "goals": goals}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Policies on conversations that took place: `python -m bench.traces [FILE] [--limit N]`.
+
+FILE is a JSON list of `{"traj": [OpenAI chat messages]}`, as tau-bench writes them; without it, conversations of that
+kind are made up, the same ones in every run. Each is played on both wires under policies that cut often, and composed
+anew at every point at which the model was asked. Every request is validated, every limit looked at, and every entry
+has to have one verdict (`longtalk.testing.policies`). The table says what each policy sends, against all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from longtalk.errors import ContextOverflow
+from longtalk.policies import (
+    AllOf,
+    AnyOf,
+    Combine,
+    Compactor,
+    DigestTools,
+    DropOldest,
+    KeepAll,
+    KeepLast,
+    KeepMessages,
+    OverExchanges,
+    OverMessages,
+    OverTokens,
+    TokenBudget,
+    WindowShare,
+)
+from longtalk.testing.policies import Played, check_policy, transcript_of
+from longtalk.wires import WIRES
+from longtalk.wires.base import Preamble
+
+POLICIES: dict[str, Any] = {
+    "keep all": KeepAll(),
+    "last 4 exchanges": KeepLast(4),
+    "last 3, sliding": KeepLast(3, sliding=True),
+    "last 1": KeepLast(1),
+    "12 messages": KeepMessages(12),
+    "8 messages, sliding": KeepMessages(8, sliding=True),
+    "1,500 tokens": TokenBudget(1_500),
+    "1,500 tokens, to 1,200": TokenBudget(1_500, to=1_200),
+    "1,000 tokens, sliding": TokenBudget(1_000, sliding=True),
+    "1,500 tokens, digests": TokenBudget(1_500, digest=DigestTools()),
+    "1,000 tokens, early digests": TokenBudget(1_000, to=800, digest=DigestTools(keep=1)),
+    "300 tokens, digests": TokenBudget(300, digest=DigestTools(keep=1, longest=100)),
+    "5% of the window": WindowShare(0.05, to=0.02),
+    "5% of the window, digests": WindowShare(0.05, to=0.03, digest=DigestTools(longest=200)),
+    "last 5 and 1,200 tokens": Combine(KeepLast(5), TokenBudget(1_200)),
+    "10 messages, 1,000 tokens, last 6": Combine(
+        KeepMessages(10, to=8), TokenBudget(1_000, digest=DigestTools(keep=1)), KeepLast(6, sliding=True)
+    ),
+    "any of 3 limits": Compactor(
+        AnyOf(OverExchanges(5), OverMessages(14), OverTokens(1_500)),
+        (DigestTools(keep=1), DropOldest()),
+        AnyOf(OverExchanges(3), OverMessages(8), OverTokens(900)),
+    ),
+    "all of 2 limits": Compactor(AllOf(OverExchanges(2), OverTokens(800)), (DropOldest(),), OverExchanges(1)),
+}
+SHOWN = 5
+"""So many violations are printed."""
+
+Message = dict[str, Any]
+
+
+# Where conversations come from
+
+
+def read(path: Path) -> list[list[Message]]:
+    return [each["traj"] for each in json.loads(path.read_text())]
+
+
+def made_up(number: int = 12) -> list[list[Message]]:
+    """Conversations with an airline's clerk, who looks things up in long records."""
+    return [_made_up(random.Random(seed)) for seed in range(number)]
+
+
+_CITIES = ("Boston", "Denver", "Lisbon", "Osaka", "Quito", "Turin", "Zürich")
+_TOOLS = ("get_user_details", "get_reservation_details", "search_direct_flight", "update_reservation", "calculate")
+
+
+def _made_up(source: random.Random) -> list[Message]:
+    messages: list[Message] = [{"role": "system", "content": "You are a clerk of an airline. " + "Ask first. " * 40}]
+    number = 0
+    for _ in range(source.randint(4, 14)):
+        start, end = source.sample(_CITIES, 2)
+        wish = f"I want to fly from {start} to {end}, for at most {source.randint(80, 900)}. "
+        messages.append({"role": "user", "content": wish * source.choice((1, 1, 1, 3))})
+        for _ in range(source.choice((0, 0, 1, 1, 2, 4))):
+            calls = []
+            for _ in range(source.choice((1, 1, 1, 2, 3))):
+                number += 1
+                arguments = json.dumps({"origin": start, "destination": end, "id": f"R{number:05}"})
+                function = {"name": source.choice(_TOOLS), "arguments": arguments}
+                calls.append({"id": f"call_{number}", "type": "function", "function": function})
+            said = source.choice((None, None, "Let me see."))
+            messages.append({"role": "assistant", "content": said, "tool_calls": calls})
+            for call in calls:
+                flights = [_flight(source, start, end) for _ in range(source.choice((0, 1, 4, 20)))]
+                text = json.dumps({"flights": flights}) if flights else ""
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+        messages.append({"role": "assistant", "content": f"There is a seat to {end}. " * source.randint(1, 8)})
+    return messages
+
+
+def _flight(source: random.Random, start: str, end: str) -> Message:
+    seats = {cabin: source.randint(0, 30) for cabin in ("basic_economy", "economy", "business")}
+    price = {cabin: source.randint(50, 900) for cabin in seats}
+    number = f"HAT{source.randint(1, 300):03}"
+    return {"flight_number": number, "origin": start, "destination": end, "seats": seats, "prices": price}
+
+
+def split(messages: Sequence[Message]) -> tuple[str | None, list[Message]]:
+    """The system text that a conversation begins with, and the others."""
+    if messages and messages[0]["role"] == "system":
+        return messages[0]["content"], list(messages[1:])
+    return None, list(messages)
+
+
+def natives(messages: Iterable[Message], wire: str) -> list[bytes]:
+    """Messages in the form of a wire."""
+    if wire == "openai-chat":
+        return [json.dumps(message).encode() for message in messages]
+    ids: dict[str, str] = {}
+    numbers = itertools.count(1)
+    return [_anthropic(message, ids, numbers) for message in messages]
+
+
+def _anthropic(message: Message, ids: dict[str, str], numbers: Iterator[int]) -> bytes:
+    """A message in the other form. Calls are numbered anew, since here no two may have one id, as some files have."""
+    wire = WIRES["anthropic"]
+    if message["role"] == "user":
+        return wire.user(message["content"])
+    if message["role"] == "tool":
+        return wire.result(ids.pop(message["tool_call_id"]), message["content"] or "", error=False)
+    blocks: list[Message] = []
+    if message.get("content"):
+        blocks.append({"type": "text", "text": message["content"]})
+    for call in message.get("tool_calls") or ():
+        name = ids[call["id"]] = f"toolu_{next(numbers)}"
+        given = json.loads(call["function"]["arguments"])
+        blocks.append({"type": "tool_use", "id": name, "name": call["function"]["name"], "input": given})
+    return json.dumps({"role": "assistant", "content": blocks}).encode()
+
+
+# Playing them
+
+
+def play(conversations: Sequence[Sequence[Message]]) -> tuple[dict[tuple[str, str], Played], list[str]]:
+    """What each policy did on each wire, and what was wrong."""
+    results: dict[tuple[str, str], Played] = {}
+    violations: list[str] = []
+    for wire in sorted(WIRES):
+        prepared = []
+        for messages in conversations:
+            system, others = split(messages)
+            prepared.append((Preamble(system=system), transcript_of(natives(others, wire), wire=wire)))
+        for name, policy in POLICIES.items():
+            total = results[name, wire] = Played()
+            for number, (preamble, transcript) in enumerate(prepared):
+                try:
+                    played = check_policy(policy, transcript, wire=wire, preamble=preamble)
+                except (AssertionError, ContextOverflow) as problem:
+                    violations.append(f"{name} on {wire}, conversation {number}: {problem}")
+                    continue
+                total.requests += played.requests
+                total.epochs += played.epochs
+                total.tokens += played.tokens
+    return results, violations
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Policies on conversations that took place.")
+    parser.add_argument("file", nargs="?", type=Path, help='a JSON list of {"traj": [OpenAI chat messages]}')
+    parser.add_argument("--limit", type=int, help="play so many of them")
+    given = parser.parse_args(arguments)
+    conversations = (read(given.file) if given.file else made_up())[: given.limit]
+    results, violations = play(conversations)
+    messages = sum(map(len, conversations))
+    print(f"{len(conversations)} conversations of {messages:,} messages, cut at every point. Tokens as counted.\n")
+    print(f"{'policy':36}{'wire':14}{'requests':>10}{'epochs':>8}{'tokens':>14}{'of keep all':>13}")
+    for (name, wire), played in results.items():
+        share = played.tokens / max(1, results["keep all", wire].tokens)
+        print(f"{name:36}{wire:14}{played.requests:10,}{played.epochs:8,}{played.tokens:14,}{share:13.0%}")
+    for text in violations[:SHOWN]:
+        print(f"\nViolation: {text[:600]}")
+    idle = [name for (name, _), played in results.items() if name != "keep all" and not played.epochs]
+    goals = [
+        {"name": "violations", "value": len(violations), "goal": 0, "met": not violations},
+        {"name": "policies that never cut", "value": len(idle), "goal": 0, "met": not idle},
+    ]
+    print(json.dumps({"bench": "traces", "goals": goals}))
+
+
+if __name__ == "__main__":
+    main()

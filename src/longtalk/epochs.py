@@ -1,0 +1,195 @@
+"""Epochs: the turns that share one request head.
+
+An `Epoch` says what becomes of the entries that were there when it began; all that came since goes as it is. So
+inside an epoch each request begins with the one before it. The newest epoch is a record of the transcript; without one,
+everything is sent. When a new one begins, `plan.py` decides.
+
+Lengths are counted when an entry is added. An `Anchor` remembers how many tokens the provider reported for the last
+request, so that only what came since rests on our counting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from longtalk import _json
+from longtalk.policies import Policy, Run
+from longtalk.policies.view import MIDDLE
+from longtalk.transcript import Record, Transcript
+
+_DOUBT = 300
+"""So many tokens speak for our own count, however far off a report is."""
+
+T = TypeVar("T")
+
+
+class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is sent of the entries before `start`. Positions are places in the whole conversation."""
+
+    policy: str
+    """A fingerprint: another policy begins anew from all that there is."""
+    start: int = 0
+    reason: str = ""
+    runs: tuple[Run, ...] = ()
+    """What becomes of each entry before `start`, in order."""
+    lines: tuple[str, ...] = ()
+    """What tools did in exchanges that are left out."""
+    raw: int = 0
+    """Where the exchanges begin that are all there, up to the end."""
+    current: int = 0
+    """Where the exchange begins that was the last one at the start."""
+    exchanges: int = 1
+    """How many are sent of those before `start`, the current one included."""
+    messages: int = 0
+    """How many are sent of those before `start`."""
+    tokens: int = 0
+    """How long those are, as counted."""
+    pinned: tuple[tuple[int, int], ...] = ()
+    """Exchanges that stay although they stand before `raw`."""
+    pins: tuple[int, ...] = ()
+    """The entries that were pinned when it began."""
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """That an entry is pinned, with its exchange."""
+
+    place: int
+    entry: str
+    turn: str
+
+
+class Aside(msgspec.Struct, frozen=True):
+    """An instruction for one turn that stays where it was: what follows is bound to it, or cached behind it."""
+
+    text: str
+    place: int
+    """How many entries of the conversation stand before it."""
+
+
+class Anchor(msgspec.Struct, frozen=True):
+    """A request whose length is known."""
+
+    epoch: int
+    """Where the epoch began that it belongs to."""
+    model: str
+    preamble: str
+    counted: int
+    reported: int
+
+    @property
+    def scale(self) -> float:
+        """How many tokens are reported for each counted one, with some doubt where few were."""
+        return min(max((self.reported + _DOUBT) / (self.counted + _DOUBT), 0.5), 2.0)
+
+    @property
+    def is_plausible(self) -> bool:
+        """Some servers report what they like: all zeros, only what was not cached, the sum of all turns."""
+        return 0 < self.counted <= 2 * self.reported <= 2 * (4 * self.counted + 4_000)
+
+
+def fingerprint(policy: Policy) -> str:
+    return hashlib.sha256(repr(policy).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def joined(runs: Iterable[Run]) -> list[Run]:
+    """Runs of which neighbours that say the same are one."""
+    merged: list[Run] = []
+    for run in runs:
+        last = merged[-1] if merged else None
+        if last and not run.keep and (last.verdict, last.reason, last.keep) == (run.verdict, run.reason, 0):
+            run = msgspec.structs.replace(last, last=run.last, tokens=last.tokens + run.tokens)
+            merged.pop()
+        merged.append(run)
+    return merged
+
+
+def current(transcript: Transcript, policy: str) -> Epoch:
+    """The newest epoch of this policy; without one, that of everything there is."""
+    epoch = latest(transcript, "epoch", Epoch)
+    if epoch is None or epoch.policy != policy or not _is_sound(epoch, transcript):
+        return Epoch(policy)
+    return epoch
+
+
+def _is_sound(epoch: Epoch, transcript: Transcript) -> bool:
+    """Whether an epoch speaks of each entry once, in order, and of none that is not there."""
+    ends = [0, *(run.last + 1 for run in epoch.runs)]
+    follows = all(run.first == end <= run.last for run, end in zip(epoch.runs, ends[:-1], strict=True))
+    stays = [0, *(place for pair in epoch.pinned for place in pair), epoch.raw, epoch.current, epoch.start]
+    return (
+        follows
+        and ends[-1] == epoch.start <= transcript.size
+        and stays == sorted(stays)
+        and _is_whole(epoch, transcript)
+    )
+
+
+def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
+    """Whether an epoch takes no answer from its question, and no result from its call."""
+
+    def role(place: int) -> str:
+        i = transcript.here(place)
+        return transcript[i].role if 0 <= i < len(transcript) else ""
+
+    borders = {epoch.raw, epoch.current, *(place for pair in epoch.pinned for place in pair)}
+    for run in epoch.runs:
+        if run.verdict == "summarised":
+            if (role(run.first), role(run.last), role(run.last + 1) == "tool") != ("assistant", "tool", False):
+                return False
+        elif run.verdict == "left_out":
+            borders |= {run.first, run.last + 1}
+    return all(role(place) not in ("assistant", "tool") for place in borders)
+
+
+def latest(transcript: Transcript, kind: str, of: type[T]) -> T | None:
+    """The newest record of a kind, if it can be read."""
+    for record in reversed(transcript.records):
+        if record.kind == kind:
+            with contextlib.suppress(ValueError, RecursionError):
+                return msgspec.json.decode(record.data, type=of)
+            return None
+    return None
+
+
+def begin(transcript: Transcript, epoch: Epoch) -> Transcript:
+    """A transcript on which a new epoch begins. Instructions that had to stay in the last one go with it."""
+    kept = [r for r in transcript.records if r.kind != "aside" or ((a := _aside(r)) and a.place > epoch.current)]
+    transcript = msgspec.structs.replace(transcript, records=tuple(kept))
+    return transcript.record("epoch", _json.encode(epoch), instead=True)
+
+
+def asides(transcript: Transcript, epoch: Epoch) -> dict[int, str]:
+    """The instructions that stay in this epoch, by the number of entries before them here."""
+    kept = [aside for record in transcript.records if (aside := _aside(record)) and aside.place > epoch.current]
+    return {transcript.here(aside.place - 1) + 1: aside.text for aside in kept}
+
+
+def _aside(record: Record) -> Aside | None:
+    if record.kind == "aside":
+        with contextlib.suppress(ValueError, RecursionError):
+            return msgspec.json.decode(record.data, type=Aside)
+    return None
+
+
+def unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:
+    """The entries here that no later turn will send, as (first, past the last): whole exchanges that are left out."""
+    epoch = current(transcript, fingerprint(policy))
+    left = [run for run in epoch.runs if run.verdict == "left_out" and run.reason != MIDDLE]
+    spans = [(transcript.here(run.first), transcript.here(run.last + 1)) for run in left]
+    return [span for span in spans if span[0] < span[1]]
+
+
+def anchored(transcript: Transcript, anchor: Anchor) -> Transcript:
+    """A transcript that knows how long its last request was."""
+    return transcript.record("anchor", _json.encode(anchor), instead=True)
+
+
+def windows(transcript: Transcript) -> dict[str, int]:
+    """The windows that this conversation has learnt from refusals, by model."""
+    learnt = latest(transcript, "window", dict[str, int])
+    return {} if learnt is None else learnt

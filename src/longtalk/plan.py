@@ -1,0 +1,307 @@
+"""When a new epoch begins, and what it keeps.
+
+`plan` looks at how long the next request would be: a glance, which costs the same however long the conversation is. If
+a limit of the policy or the model's window is exceeded, it makes a view of what is sent now, lets the policy's
+compactors make a shorter one of it, and that is the new epoch. The same happens when something was pinned that is not
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+import msgspec
+
+from longtalk import _json
+from longtalk.epochs import Anchor, Epoch, Pin, current, fingerprint, joined, latest
+from longtalk.errors import ContextOverflow, InputError, PinRefused
+from longtalk.events import Notice
+from longtalk.policies import Block, Compactor, CutCurrent, OverTokens, Policy, Run, View
+from longtalk.policies.token_budget import within
+from longtalk.policies.view import CUT, MIDDLE
+from longtalk.tokens import Counter
+from longtalk.transcript import Transcript
+from longtalk.wires.base import Wire
+
+UNKNOWN_WINDOW = 32_000
+_ROUNDS = 8
+"""How often limits that undo each other's work are tried."""
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is asked, and what goes around the conversation."""
+
+    wire: Wire
+    counter: Counter
+    model: str
+    preamble: str
+    """A digest."""
+    fixed: int
+    """Tokens of preamble and instruction, as counted."""
+    window: int | None
+    """The model's window, if anybody knows it."""
+    answer: int
+    """Tokens to keep free for the answer."""
+
+    @property
+    def room(self) -> int | None:
+        """What is left of a known window for the request."""
+        return self.window and max(self.window - self.answer, self.window // 2)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The epoch that the next request belongs to."""
+
+    epoch: Epoch
+    begins: bool
+    counted: int
+    tokens: int
+    """How long the request will be, by what was reported."""
+    notices: tuple[Notice, ...] = ()
+
+
+class _Glance:
+    """How long the next request is in the present epoch, told without looking at what it has gathered."""
+
+    def __init__(self, transcript: Transcript, epoch: Epoch, terms: Terms) -> None:
+        self._transcript = transcript
+        self._epoch = epoch
+        since = transcript.here(epoch.start)
+        self.messages = epoch.messages + len(transcript) - since
+        self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, len(transcript))
+        self.tokens = self.counted
+        self.window = terms.window or UNKNOWN_WINDOW
+        anchor = latest(transcript, "anchor", Anchor)
+        if anchor is not None and anchor.model == terms.model and anchor.is_plausible:
+            scale = anchor.scale
+            self.tokens = round(scale * self.counted)
+            if (anchor.epoch, anchor.preamble) == (epoch.start, terms.preamble):
+                self.tokens = max(1, round(anchor.reported + scale * (self.counted - anchor.counted)))
+
+    @cached_property
+    def exchanges(self) -> int:
+        since = self._transcript.exchanges(self._transcript.here(self._epoch.current))
+        return self._epoch.exchanges - 1 + len(since)
+
+
+def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool = False) -> Plan:
+    """The present epoch, or a new one if a limit is exceeded or something was pinned that is not there.
+
+    When the last exchange is `settled`, it is not cut: the next turn may leave it out whole.
+    """
+    epoch = current(transcript, fingerprint(policy))
+    compactors = _compactors(policy, terms, settled=settled)
+    glance = _Glance(transcript, epoch, terms)
+    reason = next((str(each.over) for each in compactors if each.over.fires(glance)), "")
+    pins = pinned(transcript)
+    if not reason and _all_there(epoch, pins):
+        return Plan(epoch, False, glance.counted, glance.tokens)
+    return _begin(transcript, epoch, glance, compactors, terms, pins, reason or "an entry was pinned", settled=settled)
+
+
+def _compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> list[Compactor]:
+    """The policy's own, and the model's window, which no policy can do without."""
+    found = [*policy.compactors]
+    if terms.room is not None:
+        found.append(within(OverTokens(terms.room), OverTokens(max(1, terms.room // 2))))
+    if settled:
+        return [Compactor(c.over, tuple(s for s in c.strategies if not isinstance(s, CutCurrent)), c.to) for c in found]
+    return found
+
+
+def _begin(
+    transcript: Transcript,
+    epoch: Epoch,
+    glance: _Glance,
+    compactors: list[Compactor],
+    terms: Terms,
+    pins: tuple[int, ...],
+    reason: str,
+    *,
+    settled: bool,
+) -> Plan:
+    whole = _view(transcript, epoch, glance, terms, pins)
+    view = _compacted(whole, compactors)
+    notices = []
+    if any(block.pinned for block in view.blocks[:-1]) and any(each.over.fires(view) for each in compactors):
+        # Whoever pinned them had other limits in mind.
+        loose = [msgspec.structs.replace(block, pinned=False) for block in view.blocks]
+        view = _compacted(view.with_blocks(loose), compactors)
+        notices.append(
+            Notice("pins_left_out", f"Not all that is pinned fits any more ({reason}): the oldest is left out.")
+        )
+    if terms.window is not None and view.tokens > terms.window and not settled:
+        error = ContextOverflow(
+            f"The message is longer than {terms.model} takes: about {view.tokens:,} tokens with the system text and "
+            f"tools, and the window has {terms.window:,}. Nothing more can be left out: send less of it."
+        )
+        error.window, error.tokens = terms.window, view.tokens
+        raise error
+    if len(view.blocks) == 1 and not settled:
+        over = [str(each.over) for each in compactors if each.over.fires(view)]
+        if over:
+            notices.append(
+                Notice("over_limit", f"The current exchange alone is {' and '.join(over)}: it is sent whole.")
+            )
+    if (view.blocks, view.lines) == (whole.blocks, epoch.lines) and _all_there(epoch, pins):
+        return Plan(epoch, False, glance.counted, glance.tokens, tuple(notices))
+    begun = _epoch(view, epoch.policy, reason, pins)
+    gone = len(whole.blocks) - len(view.blocks)
+    if gone and terms.room is not None and glance.tokens > terms.room:
+        text = f"The conversation has outgrown the window of {terms.window:,} tokens"
+        notices.append(Notice("window", f"{text}: its {gone} oldest exchanges are left out from now on."))
+    notices += _told(begun, whole.blocks[-1])
+    return Plan(begun, True, view.counted, view.tokens, tuple(notices))
+
+
+def _compacted(view: View, compactors: Iterable[Compactor]) -> View:
+    """A view in which every limit holds, or nothing more can be done."""
+    compactors = list(compactors)
+    for _ in range(_ROUNDS):
+        before = view
+        for each in compactors:
+            if each.over.fires(view):
+                view = each.apply(view)
+        if (view.blocks, view.lines) == (before.blocks, before.lines):
+            break
+    return view
+
+
+def _view(transcript: Transcript, epoch: Epoch, glance: _Glance, terms: Terms, pins: tuple[int, ...]) -> View:
+    """All that the present epoch sends, and what was pinned since."""
+    view = View(
+        transcript=transcript,
+        wire=terms.wire,
+        count=terms.counter.count,
+        blocks=(),
+        fixed=terms.fixed,
+        scale=glance.tokens / max(1, glance.counted),
+        window=glance.window,
+        lines=epoch.lines,
+    )
+    raw = transcript.here(epoch.raw)
+    exchanges = transcript.exchanges(raw)
+    if not _all_there(epoch, pins):
+        exchanges = transcript.exchanges()
+    places = [(transcript.place(first), transcript.place(stop - 1) + 1) for first, stop in exchanges]
+    old = [pair for pair in epoch.pinned if pair not in places]
+    blocks: list[Block] = []
+    for first, stop in sorted([*old, *places]):
+        is_pinned = any(first <= pin < stop for pin in pins)
+        if first < epoch.raw and not is_pinned and (first, stop) not in epoch.pinned:
+            continue
+        # What is pinned since goes whole from now on.
+        is_new = any(first <= pin < stop for pin in pins if pin not in epoch.pins)
+        special = (
+            [] if is_new else [run for run in epoch.runs if first <= run.first and run.last < stop and _is_special(run)]
+        )
+        blocks.append(view.block(first, stop, pinned=is_pinned, special=special))
+    return view.with_blocks(blocks)
+
+
+def _epoch(view: View, policy: str, reason: str, pins: tuple[int, ...]) -> Epoch:
+    """The epoch that sends a view."""
+    runs: list[Run] = []
+    place = 0
+    for block in view.blocks:
+        if place < block.first:
+            runs.append(Run(place, block.first - 1, "left_out", reason))
+        place = block.first
+        for run in block.special:
+            if place < run.first:
+                runs.append(Run(place, run.first - 1, "sent", "kept", tokens=view.tokens_of(place, run.first - 1)))
+            runs.append(run)
+            place = run.last + 1
+        if place < block.stop:
+            runs.append(Run(place, block.stop - 1, "sent", "kept", tokens=view.tokens_of(place, block.stop - 1)))
+        place = block.stop
+    suffix = len(view.blocks) - 1
+    while suffix > 0 and view.blocks[suffix - 1].stop == view.blocks[suffix].first:
+        suffix -= 1
+    return Epoch(
+        policy=policy,
+        start=view.transcript.size,
+        reason=reason,
+        runs=tuple(joined(runs)),
+        lines=view.lines,
+        raw=view.blocks[suffix].first,
+        current=view.blocks[-1].first,
+        exchanges=view.exchanges,
+        messages=view.messages,
+        tokens=view.counted - view.fixed,
+        pinned=tuple((block.first, block.stop) for block in view.blocks[:suffix]),
+        pins=pins,
+    )
+
+
+def _told(epoch: Epoch, before: Block) -> list[Notice]:
+    """What the caller should know about the current exchange: nobody asked for that."""
+    runs = [run for run in epoch.runs if run.first >= epoch.current and run not in before.special]
+    cut = [run for run in runs if run.reason == CUT]
+    thinned = sum(run.last + 1 - run.first for run in runs if run.reason == MIDDLE)
+    said = []
+    if cut:
+        said.append(f"{len(cut)} tool results or events are cut to head and tail")
+    if thinned:
+        said.append(f"{thinned:,} events are left out")
+    return (
+        [Notice("shortened", f"To fit, {' and '.join(said)} in the current exchange ({epoch.reason}).")] if said else []
+    )
+
+
+def _is_special(run: Run) -> bool:
+    return run.keep > 0 or run.verdict == "summarised" or run.reason == MIDDLE
+
+
+# Pins
+
+
+def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Transcript:
+    """A transcript in which an entry is pinned, by its id or its turn's.
+
+    The exchanges that are pinned must leave room: together they may take no more than what a cut leaves.
+    """
+    found = next((i for i, entry in enumerate(transcript) if name in (entry.id, entry.turn)), None)
+    if found is None:
+        raise InputError(
+            f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.id`."
+        )
+    pins = (*_pins(transcript), Pin(transcript.place(found), transcript[found].id, transcript[found].turn))
+    glance = _Glance(transcript, Epoch(""), terms)
+    nothing = Epoch("", raw=transcript.size, current=transcript.size)
+    view = _view(transcript, nothing, glance, terms, tuple(pin.place for pin in pins))
+    new = Block(transcript.size, transcript.size + 1, messages=1, tokens=1)
+    view = view.with_blocks((*[block for block in view.blocks if block.pinned], new))
+    full = [str(each.to) for each in _compactors(policy, terms) if each.to.fires(view)]
+    if full:
+        raise PinRefused(
+            f"{name!r} can't be pinned: all that is pinned would be {' and '.join(full)}, and leave no room for "
+            "the conversation. Unpin something, or raise the policy's limit."
+        )
+    return transcript.record("pins", _json.encode(pins), instead=True)
+
+
+def unpin(transcript: Transcript, name: str) -> Transcript:
+    """A transcript in which an entry is not pinned any more, nor any other of its turn."""
+    pins = _pins(transcript)
+    name = str(name)
+    left = [pin for pin in pins if name not in (pin.entry, pin.turn) and name.rpartition("-")[0] != pin.turn]
+    if len(left) == len(pins):
+        raise InputError(f"{name!r} is not pinned.")
+    return transcript.record("pins", _json.encode(left), instead=True)
+
+
+def _pins(transcript: Transcript) -> list[Pin]:
+    return latest(transcript, "pins", list[Pin]) or []
+
+
+def pinned(transcript: Transcript) -> tuple[int, ...]:
+    """The places of the entries that are pinned."""
+    return tuple(sorted({pin.place for pin in _pins(transcript)}))
+
+
+def _all_there(epoch: Epoch, pins: tuple[int, ...]) -> bool:
+    """Whether nothing was pinned since that the epoch leaves out."""
+    whole = epoch.start if any(map(_is_special, epoch.runs)) else epoch.raw
+    return all(pin in epoch.pins or pin >= whole for pin in pins)

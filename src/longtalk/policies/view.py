@@ -1,0 +1,142 @@
+"""A conversation as a policy sees it: exchanges with their lengths, of which strategies make a shorter view.
+
+Positions are places in the whole conversation, so that they stay true when older entries were handed out. Inside an
+exchange that stays, three things may go in another form, each a `Run`: a long text cut to head and tail, the work
+of tools as a digest, and the middle of many events left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from longtalk.transcript import Entry, Transcript
+from longtalk.wires.base import Wire, digest, text_of
+
+Verdict = Literal["sent", "summarised", "handed_out", "left_out"]
+
+CUT = "cut to head and tail"
+DIGEST = "tool digest"
+MIDDLE = "the middle of many events"
+NOTE = 20
+"""Tokens, roughly, of a word about what is left out."""
+LINES = 20
+"""So many lines about the tools of exchanges that are left out go at the head of the request."""
+
+
+class Run(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Neighbours that share a verdict: places in the conversation, both included."""
+
+    first: int
+    last: int
+    verdict: Verdict
+    reason: str
+    tokens: int = 0
+    """How long what is sent of them is; of what is not sent, how long it would be. As counted, not as reported."""
+    keep: int = 0
+    """Of a text that is cut to head and tail: how many characters are left."""
+
+
+class Block(msgspec.Struct, frozen=True):
+    """One exchange of a view, with the lengths that it has there."""
+
+    first: int
+    stop: int
+    messages: int
+    tokens: int
+    pinned: bool = False
+    special: tuple[Run, ...] = ()
+    """What of it goes in another form, in order."""
+
+    def goes_as_is(self, place: int) -> bool:
+        return not any(run.first <= place <= run.last for run in self.special)
+
+
+class View(msgspec.Struct, frozen=True):
+    """What would be sent. The last block is the current exchange, which always stays."""
+
+    transcript: Transcript
+    wire: Wire
+    count: Callable[[str], int]
+    """Tokens of a text, as counted."""
+    blocks: tuple[Block, ...]
+    fixed: int
+    """Tokens of the preamble and the tail, as counted."""
+    scale: float
+    """Reported tokens for each counted one."""
+    window: int
+    lines: tuple[str, ...] = ()
+    """What tools did in exchanges that are left out."""
+
+    @property
+    def exchanges(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def messages(self) -> int:
+        return sum(block.messages for block in self.blocks)
+
+    @property
+    def counted(self) -> int:
+        """Tokens as counted."""
+        lines = self.count("\n".join(self.lines)) if self.lines else 0
+        return self.fixed + lines + sum(block.tokens for block in self.blocks)
+
+    @property
+    def tokens(self) -> int:
+        return round(self.scale * self.counted)
+
+    def entry(self, place: int) -> Entry:
+        return self.transcript[self.transcript.here(place)]
+
+    def tokens_of(self, first: int, last: int) -> int:
+        """How long these entries are, as counted."""
+        return self.transcript.tokens(self.transcript.here(first), self.transcript.here(last + 1))
+
+    def with_blocks(self, blocks: Sequence[Block]) -> View:
+        return msgspec.structs.replace(self, blocks=tuple(blocks))
+
+    def block(self, first: int, stop: int, *, pinned: bool, special: Sequence[Run] = ()) -> Block:
+        """An exchange of the transcript."""
+        block = Block(first, stop, stop - first, self.tokens_of(first, stop - 1), pinned)
+        for run in special:
+            block = self.change(block, run)
+        return block
+
+    def change(self, block: Block, run: Run) -> Block:
+        """An exchange of which a run goes in another form, instead of what that covers."""
+        covered = [other for other in block.special if run.first <= other.last and other.first <= run.last]
+        others = [other for other in block.special if other not in covered]
+        tokens, messages = self._saved(run)
+        for other in covered:
+            back_tokens, back_messages = self._saved(other)
+            tokens, messages = tokens - back_tokens, messages - back_messages
+        return msgspec.structs.replace(
+            block,
+            special=tuple(sorted((*others, run), key=lambda run: run.first)),
+            tokens=block.tokens - tokens,
+            messages=block.messages - messages,
+        )
+
+    def _saved(self, run: Run) -> tuple[int, int]:
+        """Tokens and messages that a run in another form takes less."""
+        whole = self.tokens_of(run.first, run.last)
+        if run.keep:
+            return whole - run.tokens, 0
+        note = self.count("\n".join(self.lines_of(run))) if run.verdict == "summarised" else NOTE
+        return whole - note, run.last - run.first
+
+    def lines_of(self, run: Run) -> list[str]:
+        """What the tools of a run did, a line for each call."""
+        return digest(self.wire, [self.entry(place).native for place in range(run.first, run.last + 1)])
+
+    def shortened(self, block: Block, place: int, tokens: int) -> Block:
+        """An exchange with a long text in it cut to about so many tokens; the same one if it has no more."""
+        entry = self.entry(place)
+        length = len(text_of(self.wire, entry))
+        keep = length * tokens // max(1, entry.tokens)
+        if not 0 < keep < length:
+            return block
+        return self.change(block, Run(place, place, "sent", CUT, tokens=tokens + NOTE, keep=keep))

@@ -1,0 +1,164 @@
+"""Tries a policy on a conversation that took place: whatever it leaves out, what is sent must be right.
+
+At every point at which the model was asked, the request is composed twice: in the epoch that the points before led
+to, and as if the policy met the conversation here for the first time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from longtalk.context import Context, compose
+from longtalk.epochs import begin
+from longtalk.plan import Plan, Terms, plan
+from longtalk.policies import Policy
+from longtalk.policies.view import MIDDLE
+from longtalk.testing.validate import validate
+from longtalk.tokens import Counter, Estimator, of_message
+from longtalk.transcript import Entry, Transcript, chain
+from longtalk.wires import WIRES
+from longtalk.wires.base import Preamble, Quirks, Wire
+
+_MARKS = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
+
+
+class PolicyViolation(AssertionError):
+    """A policy broke a promise."""
+
+
+class Played(msgspec.Struct):
+    """What a policy did."""
+
+    requests: int = 0
+    epochs: int = 0
+    tokens: int = 0
+    """Of all requests."""
+
+
+def transcript_of(natives: Sequence[bytes], *, wire: str = "openai-chat", counter: Counter | None = None) -> Transcript:
+    """A conversation from messages of a wire. A user's message begins a turn."""
+    counter = counter or Estimator()
+    transcript, turn = Transcript(), 0
+    for native in natives:
+        role = WIRES[wire].view(native).role
+        turn += role == "user"
+        entry = Entry(role=role, wire=wire, native=native, at=0, tokens=of_message(native, counter))
+        transcript = transcript.append(f"t{turn}", [entry])
+    return transcript
+
+
+def check_policy(
+    policy: Policy,
+    transcript: Transcript,
+    *,
+    wire: str = "openai-chat",
+    window: int | None = None,
+    preamble: Preamble = Preamble(),  # noqa: B008
+    counter: Counter | None = None,
+) -> Played:
+    """Play a conversation under a policy; raise `PolicyViolation` or `WireViolation` where something is wrong."""
+    terms = Terms(
+        wire=WIRES[wire],
+        counter=counter or Estimator(),
+        model="checked",
+        preamble=preamble.digest(),
+        fixed=0,
+        window=window,
+        answer=0,
+    )
+    entries = list(transcript)
+    played = Played()
+    so_far = Transcript()
+    last: tuple[Plan, bytes] | None = None
+    for i, entry in enumerate(entries):
+        # The model is asked where its answer begins, and at the end.
+        if i and entry.role == "assistant":
+            anew = msgspec.structs.replace(so_far, records=())
+            _check(policy, anew, terms, preamble)
+            made, context, body = _check(policy, so_far, terms, preamble)
+            so_far = begin(so_far, made.epoch) if made.begins else so_far
+            if last is not None and last[0].epoch == made.epoch and not body.startswith(last[1]):
+                raise PolicyViolation(
+                    f"Inside an epoch, the request before entry {i} does not begin with the last one."
+                )
+            prefix = _request(terms.wire, preamble, context, context.mark)
+            last = (made, prefix[: -len(b"]}")])
+            played.requests += 1
+            played.epochs += made.begins
+            played.tokens += made.tokens
+        so_far = so_far.add(chain(so_far.head, entry.turn, _number(so_far, entry.turn), [entry]))
+    return played
+
+
+def _number(transcript: Transcript, turn: str) -> int:
+    last = transcript[-1] if len(transcript) else None
+    return int(last.id.rpartition("-")[2]) + 1 if last is not None and last.turn == turn else 0
+
+
+def _check(policy: Policy, transcript: Transcript, terms: Terms, preamble: Preamble) -> tuple[Plan, Context, bytes]:
+    made = plan(transcript, policy, terms)
+    tail = len(transcript)
+    while tail and transcript[tail - 1].role in ("assistant", "tool"):
+        tail -= 1
+    context = compose(
+        transcript,
+        epoch=made.epoch,
+        wire=terms.wire,
+        quirks=Quirks(),
+        preamble=preamble,
+        reader="checked",
+        instruction=None,
+        tail=tail or len(transcript),
+    )
+    body = _request(terms.wire, preamble, context, len(context.pieces))
+    validate(body, wire=terms.wire.name)
+    _check_manifest(transcript, context)
+    _check_limits(policy, transcript, made, context, terms)
+    return made, context, body
+
+
+def _request(wire: Wire, preamble: Preamble, context: Context, mark: int) -> bytes:
+    body = wire.request(
+        model="checked",
+        preamble=preamble,
+        pieces=context.pieces[:mark],
+        mark=mark,
+        options=wire.defaults,
+        quirks=Quirks(),
+        stream=False,
+    )
+    return _MARKS.sub(b"", body)
+
+
+def _check_manifest(transcript: Transcript, context: Context) -> None:
+    covered = [place for run in context.manifest for place in range(run.first, run.last + 1)]
+    if covered != list(range(transcript.size)):
+        raise PolicyViolation(f"The manifest does not speak of each entry once: {context.manifest}")
+    first, stop = transcript.exchanges()[-1]
+    for run in context.manifest:
+        for place in range(max(run.first, transcript.place(first)), min(run.last + 1, transcript.place(stop - 1) + 1)):
+            entry = transcript[transcript.here(place)]
+            if entry.role == "user" and (run.verdict != "sent" or run.keep):
+                raise PolicyViolation(f"What the user has just said is not sent as it is: {run}")
+            if run.verdict == "left_out" and run.reason != MIDDLE and entry.mark != "empty":
+                raise PolicyViolation(f"Something of the current exchange is left out: {run}")
+
+
+class _Sent(msgspec.Struct):
+    exchanges: int
+    messages: int
+    tokens: int
+    window: int
+
+
+def _check_limits(policy: Policy, transcript: Transcript, made: Plan, context: Context, terms: Terms) -> None:
+    """Every limit holds, unless nothing but the current exchange is there, without any digest before it."""
+    sent = {place for run in context.manifest if run.verdict == "sent" for place in range(run.first, run.last + 1)}
+    exchanges = [any(transcript.place(i) in sent for i in range(first, stop)) for first, stop in transcript.exchanges()]
+    size = _Sent(sum(exchanges), len(sent), made.tokens, terms.window or 32_000)
+    for compactor in policy.compactors:
+        if compactor.over.fires(size) and (size.exchanges > 1 or made.epoch.lines):
+            raise PolicyViolation(f"{compactor.over} although {size.exchanges} exchanges are sent: {context.manifest}")

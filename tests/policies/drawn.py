@@ -1,0 +1,141 @@
+"""Any policy, and any conversation, for property tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from longtalk.policies import (
+    AllOf,
+    AnyOf,
+    Combine,
+    Compactor,
+    CutCurrent,
+    DigestTools,
+    DropOldest,
+    KeepAll,
+    KeepLast,
+    KeepMessages,
+    OverExchanges,
+    OverMessages,
+    OverTokens,
+    OverWindow,
+    TokenBudget,
+    WindowShare,
+)
+from longtalk.testing import says
+from longtalk.tokens import Estimator, of_message
+from longtalk.transcript import Entry, Transcript
+from longtalk.wires import WIRES
+from longtalk.wires.base import closing, event, system
+
+# Policies
+
+
+@st.composite
+def _counting(draw: st.DrawFn, kind: Any, least: int, most: int, **of: Any) -> Any:
+    """A policy with a limit: cut to half of it, to a target, or sliding."""
+    limit = draw(st.integers(least, most))
+    how = draw(st.sampled_from(["half", "to", "sliding"]))
+    if how == "to":
+        return kind(limit, to=draw(st.integers(1, limit)), **of)
+    return kind(limit, sliding=how == "sliding", **of)
+
+
+_digests = st.builds(DigestTools, keep=st.integers(1, 3), longest=st.integers(5, 200))
+_shares = st.floats(0.001, 0.05)
+_triggers = st.recursive(
+    st.one_of(
+        st.builds(OverExchanges, st.integers(1, 5)),
+        st.builds(OverMessages, st.integers(1, 12)),
+        st.builds(OverTokens, st.integers(20, 800)),
+        st.builds(OverWindow, _shares),
+    ),
+    lambda inner: st.builds(
+        lambda kind, triggers: kind(*triggers), st.sampled_from([AnyOf, AllOf]), st.lists(inner, min_size=1, max_size=3)
+    ),
+    max_leaves=4,
+)
+
+
+@st.composite
+def _compactors(draw: st.DrawFn) -> Compactor:
+    """Parts put together by hand. Only what can leave out whole exchanges reaches any target."""
+    over = draw(_triggers)
+    others = draw(st.lists(st.one_of(_digests, st.just(CutCurrent())), max_size=2))
+    return Compactor(over, (*others, DropOldest(), *draw(st.sampled_from([(), (CutCurrent(),)]))), over)
+
+
+_single = st.one_of(
+    st.just(KeepAll()),
+    _counting(KeepLast, 1, 5),
+    _counting(KeepMessages, 1, 12),
+    st.one_of(st.none(), _digests).flatmap(lambda digest: _counting(TokenBudget, 20, 800, digest=digest)),
+    st.builds(WindowShare, _shares, to=st.sampled_from([None, 0.001]), digest=st.one_of(st.none(), _digests)),
+    _compactors(),
+)
+policies: st.SearchStrategy[Any] = st.one_of(
+    _single,
+    _single,
+    st.recursive(
+        st.lists(_single, min_size=2, max_size=3).map(lambda several: Combine(*several)),
+        lambda inner: st.lists(st.one_of(_single, inner), min_size=1, max_size=3).map(lambda some: Combine(*some)),
+        max_leaves=2,
+    ),
+)
+
+# Conversations
+
+_texts = st.builds(
+    lambda word, times: f"{word} " * times,
+    st.sampled_from(["word", 'a<b>&"c"', "日本語", '{"k": [1, 2]}', "é\n"]),
+    st.sampled_from([1, 1, 5, 30, 200]),
+)
+
+
+@st.composite
+def traces(draw: st.DrawFn, wire: str) -> Transcript:
+    """A conversation that took place."""
+    transcript = Transcript()
+    number = 0
+
+    def add(turn: str, entry: Entry) -> None:
+        nonlocal transcript
+        entry = msgspec.structs.replace(entry, tokens=of_message(entry.native, Estimator()))
+        transcript = transcript.append(turn, [entry])
+
+    def answer(turn: str, text: str | None, calls: list[Any], mark: str = "") -> None:
+        fields: dict[str, Any] = {}
+        if wire == "anthropic" and draw(st.booleans()):
+            fields["thinking"] = [draw(_texts)]
+        native = WIRES[wire].parse(says(text, calls=calls, fields=fields, wire=wire).body).native
+        assert native is not None
+        add(turn, Entry(role="assistant", wire=wire, native=native, at=0, mark=mark))
+
+    for n in range(draw(st.integers(1, 7))):
+        turn = f"t{n}"
+        for i in range(draw(st.sampled_from([0, 0, 0, 1, 2, 9]))):
+            add(f"e{n}x{i}", event(draw(_texts), source="app", at=0))
+        if draw(st.integers(0, 5)) == 0:
+            add(turn, system(draw(_texts), at=0))
+        add(turn, Entry(role="user", wire=wire, native=WIRES[wire].user(draw(_texts)), at=0))
+        for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2, 3]))):
+            calls = []
+            for _ in range(draw(st.sampled_from([1, 1, 2, 3]))):
+                number += 1
+                calls.append((f"call_{number}", "look", {"q": draw(_texts)}))
+            answer(turn, draw(st.none() | _texts), calls)
+            for name, *_ in draw(st.permutations(calls)):
+                result = Entry(role="tool", wire=wire, native=WIRES[wire].result(name, draw(_texts), error=False), at=0)
+                add(turn, draw(st.sampled_from([result, result, closing(WIRES[wire], name, "Not run.", at=0)])))
+        match draw(st.sampled_from(["said", "said", "said", "empty", "interrupted", "nothing"])):
+            case "said":
+                answer(turn, draw(_texts), [])
+            case "interrupted":
+                answer(turn, draw(_texts), [], "interrupted")
+            case "empty":
+                native = b'{"role":"assistant","content":%s}' % (b"[]" if wire == "anthropic" else b"null")
+                add(turn, Entry(role="assistant", wire=wire, native=native, at=0, mark="empty"))
+    return transcript

@@ -1,0 +1,92 @@
+"""Views add up: a shorter view has the lengths that what is sent has."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtalk.policies import Run, View
+from longtalk.policies.view import CUT, DIGEST, MIDDLE, NOTE
+from longtalk.wires.base import head_and_tail, shortened, text_of
+from tests.policies.views import WIRE, conversation, gave, happened, said, talked, view_of, worked
+
+
+def test_a_view_adds_up_its_blocks_and_what_goes_around_them() -> None:
+    view = view_of(conversation(worked(0), talked(1), [said("now")]), fixed=7)
+    assert (view.exchanges, view.messages) == (3, 7)
+    assert view.counted == 7 + 130 + 20 + 3
+
+
+def test_lines_at_the_head_count() -> None:
+    view = view_of(conversation([said("now")]))
+    assert View(view.transcript, WIRE, len, view.blocks, 0, 1.0, 9, ("ab", "cd")).counted == 3 + len("ab\ncd")
+
+
+def test_tokens_are_scaled_to_what_the_provider_reports() -> None:
+    assert view_of(conversation([said("x" * 100)]), scale=1.25).tokens == 125
+
+
+def test_a_text_that_is_cut_counts_with_the_word_about_the_rest() -> None:
+    view = view_of(conversation(worked(0, "r" * 1_000)))
+    block = view.shortened(view.blocks[0], 2, 100)
+    assert (block.tokens, block.messages) == (30 + 100 + NOTE, 4)
+    assert block.special == (Run(2, 2, "sent", CUT, tokens=100 + NOTE, keep=100),)
+
+
+def test_a_short_text_is_not_cut() -> None:
+    view = view_of(conversation(worked(0, "r" * 100)))
+    assert view.shortened(view.blocks[0], 2, 100) == view.blocks[0]
+
+
+def test_a_run_in_another_form_replaces_what_it_covers() -> None:
+    view = view_of(conversation(worked(0, "r" * 1_000)))
+    whole = view.blocks[0]
+    cut = view.shortened(whole, 2, 100)
+    digest = Run(1, 2, "summarised", DIGEST, tokens=1_010)
+    assert view.change(cut, digest) == view.change(whole, digest)
+    assert view.shortened(view.shortened(whole, 2, 500), 2, 100) == cut
+
+
+def test_runs_that_do_not_touch_stand_side_by_side_in_order() -> None:
+    view = view_of(conversation([*worked(0, "r" * 1_000), *worked(1, "s" * 1_000)[1:]]))
+    block = view.shortened(view.shortened(view.blocks[0], 5, 100), 2, 100)
+    assert [run.first for run in block.special] == [2, 5]
+    assert [place for place in range(7) if not block.goes_as_is(place)] == [2, 5]
+
+
+def test_the_middle_of_events_counts_as_one_message() -> None:
+    view = view_of(conversation([*[happened("e" * 50) for _ in range(9)], said("go")]))
+    block = view.change(view.blocks[0], Run(1, 7, "left_out", MIDDLE, tokens=350))
+    assert (block.messages, block.tokens) == (4, 2 * 50 + 2 + NOTE)
+
+
+def test_a_view_of_an_epoch_is_rebuilt_from_its_runs() -> None:
+    view = view_of(conversation(worked(0, "r" * 1_000)))
+    cut = view.shortened(view.blocks[0], 2, 100)
+    assert view.block(0, 4, pinned=False, special=cut.special) == cut
+
+
+@given(st.text(max_size=300), st.integers(1, 400))
+def test_head_and_tail_are_the_beginning_and_the_end(text: str, keep: int) -> None:
+    short = head_and_tail(text, keep)
+    if len(text) <= keep:
+        assert short == text
+    else:
+        head, tail = keep - keep // 3, keep // 3
+        assert short.startswith(text[:head])
+        assert short.endswith(text[len(text) - tail :])
+        assert f"{len(text) - keep:,} characters" in short
+
+
+def test_a_result_that_is_cut_still_answers_its_call() -> None:
+    entry = shortened(WIRE, gave("c7", "r" * 1_000), 30)
+    assert json.loads(entry.native)["tool_call_id"] == "c7"
+    assert len(text_of(WIRE, entry)) < 100
+
+
+def test_an_event_that_is_cut_keeps_its_source() -> None:
+    entry = shortened(WIRE, happened("e" * 1_000), 30)
+    assert json.loads(entry.native)["source"] == "app"
+    assert len(text_of(WIRE, entry)) < 100
