@@ -12,7 +12,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from operator import add, itemgetter
 from typing import Annotated, Literal, TypeAlias
@@ -204,23 +204,6 @@ class Pack:
             {first + i - start: table[i] for i in numbers[bisect_left(numbers, start) : bisect_left(numbers, stop)]}
             for table, numbers in zip(tables, self._numbers, strict=True)
         ]
-
-    def positions(self, ids: Collection[str]) -> dict[str, int]:
-        """Where entries stand, of those that are here."""
-        wanted: dict[str, list[tuple[str, int]]] = {}
-        for id in ids:  # noqa: A001
-            turn, _, digits = id.rpartition("-")
-            if digits.isdecimal():
-                wanted.setdefault(turn, []).append((id, int(digits)))
-        found: dict[str, int] = {}
-        start = 0
-        firsts = column("I", self.index.firsts)
-        for turn, first, count in zip(self.index.turns, firsts, column("I", self.index.counts), strict=True):
-            for id, number in wanted.get(turn, ()):  # noqa: A001
-                if first <= number < first + count:
-                    found[id] = start + number - first
-            start += count
-        return found
 
     def entry(self, i: int) -> Entry:
         native = bytes(self._natives(i, i + 1))

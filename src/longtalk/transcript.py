@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal, overload
 
 import msgspec
@@ -292,11 +292,6 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     def wires(self) -> set[str]:
         """The wires that its entries speak."""
         return {wire for _, _, wire in self.pack.index.shapes} | {entry.wire for entry in self.fresh}
-
-    def positions(self, ids: Collection[str]) -> dict[str, int]:
-        """Where entries stand, of those that are here."""
-        fresh = {entry.id: i for i, entry in enumerate(self.fresh, len(self.pack)) if entry.id in ids}
-        return self.pack.positions(ids) | fresh
 
 
 def chain(parent: str | None, turn: str, first: int, entries: Sequence[Entry]) -> tuple[Entry, ...]:
