@@ -429,3 +429,54 @@ async def test_a_refusal_is_a_view_of_its_own() -> None:
 async def test_a_chat_is_a_context_manager() -> None:
     async with AsyncChat(AsyncScripted(says("a"))) as chat:
         assert (await chat.send("x")).text == "a"
+
+
+class Counting:
+    """A counter of somebody else's."""
+
+    def __init__(self, count: Any) -> None:
+        self._count = count
+
+    def count(self, text: str) -> Any:
+        return self._count(text)
+
+
+async def test_a_counter_that_gives_fractions_is_rounded() -> None:
+    chat = AsyncChat(AsyncScripted(says("a"), says("b")), counter=Counting(lambda text: len(text) / 3))
+    reply = await chat.send("y", state=(await chat.send("x" * 100)).state)
+    tokens = [entry.tokens for entry in decode(reply.state, wires=NAMES)]
+    assert all(isinstance(each, int) for each in tokens)
+    assert 33 <= tokens[0] < 45
+    assert reply.context is not None
+    assert isinstance(reply.context.counted, int)
+
+
+@pytest.mark.parametrize("said", [-1, None, "7", float("nan"), float("inf")])
+async def test_a_counter_that_makes_no_sense_is_refused(said: Any) -> None:
+    with pytest.raises(InputError, match="a counter gives a number, 0 or more") as caught:
+        AsyncChat(AsyncScripted(), counter=Counting(lambda _: said))
+    assert f"counts {said!r} tokens" in str(caught.value)
+
+
+async def test_a_counter_that_fails_costs_no_answer() -> None:
+    def count(text: str) -> int:
+        return len(text) if "bow" not in text else 1 // 0
+
+    chat = AsyncChat(AsyncScripted(says("A bow.")), counter=Counting(count))
+    reply = await chat.send("x")
+    assert reply.text == "A bow."
+    assert reply.entries[-1].tokens > 1
+
+
+@pytest.mark.parametrize(
+    "counter",
+    [
+        *(Counting, 5, len),
+    ],
+)
+async def test_what_does_not_count_is_no_counter(counter: Any) -> None:
+    with pytest.raises(InputError, match=r"`counter` has a method `count\(text\)`"):
+        AsyncChat(AsyncScripted(), counter=counter)
+    # A text has a method of that name too, and it is another one.
+    with pytest.raises(InputError, match="counts no tokens"):
+        AsyncChat(AsyncScripted(), counter="o200k")  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.plan import pinned, plan
 from longtalk.policies import (
     AnyOf,
+    Combine,
     Compactor,
     DigestTools,
     DropOldest,
@@ -24,6 +26,8 @@ from longtalk.policies import (
     KeepMessages,
     OverExchanges,
     OverMessages,
+    OverTokens,
+    OverWindow,
     Policy,
     TokenBudget,
     WindowShare,
@@ -34,7 +38,7 @@ from longtalk.state import decode, encode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.transcript import Transcript
 from longtalk.wires import NAMES
-from tests.policies.views import Letters, composed, conversation, said, talked, terms, worked
+from tests.policies.views import Letters, composed, conversation, happened, said, talked, terms, worked
 
 
 class Talk:
@@ -118,7 +122,7 @@ def test_there_is_one_epoch_at_a_time() -> None:
         assert kinds.count("epoch") <= 1
         epoch = latest(talk.transcript, "epoch", Epoch)
         starts.append(epoch.start if epoch else 0)
-    assert starts == [0, 0, 5, 5, 9, 9]
+    assert starts == [0, 0, 5, 7, 9, 11]
 
 
 def test_an_epoch_survives_the_way_through_a_state() -> None:
@@ -155,7 +159,7 @@ def test_a_new_epoch_cuts_once_for_a_whole_turn_with_tools() -> None:
     calls = [answers(None, calls=[(f"c{n}", "look", {"q": "x"})]) for n in range(3)]
     talk.say("work", *calls, answers("done"))
     lengths = [len(json.loads(body)["messages"]) for body in talk.provider.requests]
-    assert lengths == [1, 3, 1, 3, 5, 7]
+    assert lengths == [1, 3, 3, 5, 7, 9]
 
 
 def test_another_policy_begins_anew_from_everything() -> None:
@@ -181,13 +185,13 @@ def test_a_policy_that_comes_back_begins_anew_too() -> None:
     talk = Talk(KeepLast(3, to=1))
     for _ in range(4):
         talk.say()
-    assert talk.asked == questions(4)
+    assert talk.asked == questions(3, 4)
     talk = talk.go_on(KeepLast(4, to=2))
     talk.say()
     assert talk.asked == questions(4, 5)
     talk = talk.go_on(KeepLast(3, to=1))
     talk.say()
-    assert talk.asked == questions(6)
+    assert talk.asked == questions(5, 6)
 
 
 FOUR = conversation(talked(0), talked(1))
@@ -246,7 +250,7 @@ def test_a_chat_goes_on_from_a_state_with_an_unsound_epoch() -> None:
     hostile = {"policy": fingerprint(KeepLast(2)), "start": 6, "runs": runs((0, 2), (4, 5)), "raw": 4, "current": 4}
     talk.state = encode(talk.transcript.record("epoch", json.dumps(hostile).encode(), instead=True))
     talk.say()
-    assert talk.asked == questions(4)
+    assert talk.asked == questions(3, 4)
 
 
 def test_an_epoch_that_cuts_through_an_exchange_does_no_harm() -> None:
@@ -474,6 +478,115 @@ def test_a_conversation_that_outgrows_its_window_goes_on() -> None:
     assert max(len(body) for body in talk.provider.requests) < 2_500
 
 
+def told(of: Transcript, policy: Policy, kind: str, **given: Any) -> str:
+    """What is said of this kind: nothing, or once."""
+    found = [notice.text for notice in plan(of, policy, terms(**given)).notices if notice.kind == kind]
+    assert len(found) <= 1
+    return "".join(found)
+
+
+def test_what_the_window_leaves_out_is_told_with_how_many() -> None:
+    of = conversation(*[talked(n) for n in range(9)], [said("now")])
+    made = plan(of, KeepAll(), terms(window=150))
+    assert made.epoch.reason == "more than fits into the window"
+    assert [notice.text for notice in made.notices] == [
+        "The conversation has outgrown the window of 150 tokens: 6 more exchanges are left out from now on."
+    ]
+    assert made.epoch.exchanges == 4
+    of = begin(of, made.epoch)
+    for n in range(6):
+        of = of.append(f"u{n}", talked(n))
+    # What was left out before is not counted again.
+    assert "150 tokens: 7 more exchanges are left out" in told(of, KeepAll(), "window", window=150)
+
+
+def test_one_is_told_as_one() -> None:
+    of = conversation([said("x" * 90), *talked(0)[1:]], talked(1), [said("now")])
+    assert "100 tokens: 1 more exchange is left out from now on." in told(of, KeepAll(), "window", window=100)
+
+
+@pytest.mark.parametrize("policy", [KeepLast(4), KeepMessages(9), TokenBudget(90), WindowShare(0.5)])
+def test_what_the_policy_leaves_out_is_not_the_window_s_doing(policy: Policy) -> None:
+    of = conversation(*[talked(n) for n in range(9)], [said("now")])
+    made = plan(of, policy, terms(window=150))
+    # The window would have asked for it too.
+    assert made.begins
+    assert made.notices == ()
+    assert plan(of, KeepAll(), terms(window=150)).begins
+
+
+def test_where_the_policy_has_nothing_to_say_the_window_has() -> None:
+    of = conversation(*[talked(n) for n in range(9)], [said("now")])
+    assert told(of, KeepLast(50), "window", window=150)
+
+
+def test_a_window_that_a_policy_needs_and_nobody_knows_is_assumed_and_told() -> None:
+    of = conversation([said("x" * 3_000), *talked(0)[1:]], [said("z" * 200)])
+    text = "Nobody knows the window of m: 32,000 tokens are assumed. Chat(window=…) says it."
+    assert told(of, WindowShare(0.1), "window_assumed") == text
+    assert told(of, Compactor(OverWindow(0.1), (DropOldest(),), OverTokens(1)), "window_assumed") == text
+    assert not told(of, WindowShare(0.1), "window_assumed", window=32_000)
+    assert plan(of, TokenBudget(3_200), terms()).begins
+    assert not told(of, TokenBudget(3_200), "window_assumed")
+
+
+def test_as_long_as_it_asks_for_nothing_nobody_needs_to_know() -> None:
+    assert plan(conversation([said("now")]), WindowShare(0.1), terms()).notices == ()
+
+
+def test_a_chat_that_was_told_the_window_assumes_none() -> None:
+    for window, kinds in ((None, ["window_assumed"]), (32_000, [])):
+        talk = Talk(WindowShare(0.1, to=0.05))
+        talk.chat = Chat(talk.provider, policy=WindowShare(0.1, to=0.05), counter=Letters(), window=window)
+        assert talk.say("x" * 1_700).notices == ()
+        assert [notice.kind for notice in talk.say("x" * 1_700).notices] == kinds
+
+
+FIXED = " ({} tokens are system text, tools and instruction)"
+
+
+@pytest.mark.parametrize(
+    ("fixed", "says"), [(0, ""), (250, ""), (251, FIXED.format(251)), (9_000, FIXED.format("9,000"))]
+)
+def test_what_is_not_conversation_is_told_when_it_is_more_than_a_quarter_of_what_is_too_long(
+    fixed: int, says: str
+) -> None:
+    text = told(conversation([said("x" * 750)]), TokenBudget(100), "over_limit", fixed=fixed)
+    assert text == f"With the current exchange alone the request is over 100 tokens{says}: it is sent whole."
+    assert ("system text" in text) is bool(says)
+    with pytest.raises(ContextOverflow) as caught:
+        plan(conversation([said("x" * 750)]), KeepAll(), terms(fixed=fixed, window=700))
+    assert f"The request is longer than m takes: about {750 + fixed:,} tokens{says}, and the window has 700." in str(
+        caught.value
+    )
+
+
+def test_it_is_told_as_the_provider_counts() -> None:
+    of = anchored(conversation([said("x" * 100)]), Anchor(0, "m", "", 200, 400))
+    text = told(of, TokenBudget(100), "over_limit", fixed=100)
+    assert "(200 tokens are system text" in text
+
+
+def test_several_limits_that_are_exceeded_are_all_named() -> None:
+    of = conversation([said("x" * 50), *worked(0)[1:3]])
+    assert "the request is over 2 messages and over 9 tokens: " in told(
+        of, Combine(KeepMessages(2), Compactor(OverTokens(9), (DropOldest(),), OverTokens(9))), "over_limit"
+    )
+
+
+def test_what_is_shortened_is_told_in_the_right_number() -> None:
+    for results, words in ((1, "1 long text is cut"), (2, "2 long texts are cut")):
+        of = conversation([said("go"), *[entry for n in range(results) for entry in worked(n, "r" * 2_000)[1:3]]])
+        text = told(of, TokenBudget(900, to=700), "shortened")
+        assert text == f"To fit, {words} to head and tail in the current exchange (over 900 tokens)."
+
+
+def test_events_are_counted_in_words_too() -> None:
+    of = conversation([*[happened("e" * 50) for _ in range(20)], said("go")])
+    text = told(of, TokenBudget(500, to=400), "shortened")
+    assert re.fullmatch(r"To fit, \d\d events are left out in the current exchange \(over 500 tokens\)\.", text)
+
+
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"scripted:model":"x"}', b"\xff"])
 def test_a_window_that_can_t_be_read_is_unknown(data: bytes) -> None:
     assert windows(FOUR.record("window", data)) == {}
@@ -500,7 +613,8 @@ def test_it_counts_towards_the_limits() -> None:
     for _ in range(9):
         talk.say()
         counts.append(len(talk.asked))
-    assert counts == [2, 3, 4, 2, 3, 4, 2, 3, 4]
+    # A cut leaves it, the one before the current one, and that.
+    assert counts == [2, 3, 4, 3, 4, 3, 4, 3, 4]
 
 
 def test_it_stays_whole_where_others_are_digested() -> None:
@@ -523,7 +637,7 @@ def test_what_is_pinned_after_it_was_left_out_comes_back_with_the_next_request()
     talk.say()
     assert talk.asked == questions(2, 4, 5, 6)
     talk.say()
-    assert talk.asked == questions(2, 7)
+    assert talk.asked == questions(2, 6, 7)
 
 
 def test_what_is_pinned_after_it_was_digested_comes_back_whole() -> None:
@@ -555,14 +669,12 @@ def test_what_is_unpinned_is_left_out_with_the_next_epoch() -> None:
     talk.pin(first.id)
     for _ in range(4):
         talk.say()
-    assert talk.asked == questions(1, 5)
+    assert talk.asked == questions(1, 4, 5)
     talk.unpin(first.id)
     talk.say()
-    assert talk.asked == questions(1, 5, 6)
+    assert talk.asked == questions(1, 4, 5, 6)
     talk.say()
-    assert talk.asked == questions(1, 5, 6, 7)
-    talk.say()
-    assert talk.asked == questions(7, 8)
+    assert talk.asked == questions(6, 7)
 
 
 def test_an_entry_is_pinned_by_its_own_id_and_unpinned_by_it() -> None:
@@ -595,7 +707,7 @@ def test_an_event_is_pinned_with_the_exchange_after_it() -> None:
     for _ in range(5):
         talk.say()
     assert "It rains" in talk.sent[0]
-    assert talk.asked == questions(1, 5)
+    assert talk.asked == questions(1, 4, 5)
 
 
 def test_pinning_twice_is_pinning_once() -> None:
@@ -607,7 +719,7 @@ def test_pinning_twice_is_pinning_once() -> None:
     assert pinned(talk.transcript) == ()
 
 
-@pytest.mark.parametrize("name", ["", "nobody", "nobody-0", None, 3])
+@pytest.mark.parametrize("name", ["", "nobody", "nobody-0"])
 def test_an_unknown_id_is_refused_by_name(name: Any) -> None:
     talk = Talk(KeepAll())
     talk.say()
@@ -616,6 +728,28 @@ def test_an_unknown_id_is_refused_by_name(name: Any) -> None:
             change(name)
         assert repr(name) in str(caught.value)
     assert not pinned(talk.transcript)
+
+
+@pytest.mark.parametrize("name", [None, 3, b"t1-0", ["t1-0"]])
+def test_what_is_no_text_is_no_id(name: Any) -> None:
+    talk = Talk(KeepAll())
+    talk.say()
+    for change, what in ((talk.pin, "pinned"), (talk.unpin, "unpinned")):
+        with pytest.raises(InputError, match=f"is {what} is named by the id .*, not by {type(name).__name__}"):
+            change(name)
+
+
+def test_an_id_that_a_state_has_shed_may_have_left_it() -> None:
+    chat = Chat(Scripted(*[says("a")] * 4), policy=KeepLast(2), carry="context")
+    first = chat.send("0")
+    with pytest.raises(InputError, match="There is no entry or turn") as caught:
+        chat.pin("nobody", state=first.state)
+    assert "join" not in str(caught.value)
+    state = first.state
+    for n in range(3):
+        state = chat.send(str(n), state=state).state
+    with pytest.raises(InputError, match="may have left this state: `join` puts that back"):
+        chat.pin(first.id, state=state)
 
 
 def test_a_pin_makes_a_new_revision() -> None:
@@ -644,7 +778,7 @@ def test_pins_may_take_what_a_cut_leaves_and_no_more(policy: Policy, fits: int) 
     for reply in replies[:fits]:
         talk.pin(reply.id)
     for reply in replies[fits : fits + 1]:
-        with pytest.raises(PinRefused, match="leave no room"):
+        with pytest.raises(PinRefused, match="all that is pinned and the current exchange would be over"):
             talk.pin(reply.id)
     assert len(pinned(talk.transcript)) == fits
     talk.say()
@@ -663,8 +797,14 @@ def test_so_is_the_window_itself() -> None:
     talk = Talk(KeepAll(), window=2_000)
     short, long = talk.say("x" * 400), talk.say("y" * 600)
     talk.pin(short.id)
-    with pytest.raises(PinRefused, match="over 1,000 tokens"):
+    with pytest.raises(PinRefused, match="the current exchange would be over 1,000 tokens, which is what a cut leaves"):
         talk.pin(long.id)
+
+
+def test_one_exchange_is_one_in_words() -> None:
+    talk = Talk(KeepLast(2))
+    with pytest.raises(PinRefused, match="would be over 1 exchange, which"):
+        talk.pin(talk.say().id)
 
 
 def test_a_refused_pin_leaves_the_state_as_it_was() -> None:
@@ -679,7 +819,13 @@ def test_a_refused_pin_leaves_the_state_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "left"),
-    [(KeepLast(1), 1), (KeepLast(2, to=2), 2), (KeepMessages(3), 1), (TokenBudget(99, sliding=True), None)],
+    [
+        (KeepLast(1), 1),
+        (KeepLast(2, to=2), 2),
+        (KeepMessages(3), 2),
+        (KeepMessages(2), 1),
+        (TokenBudget(99, sliding=True), None),
+    ],
 )
 def test_pins_that_do_not_fit_under_a_smaller_policy_are_left_out_and_the_caller_is_told(
     policy: Policy, left: int | None
@@ -713,7 +859,7 @@ def test_under_the_larger_policy_they_are_there_again() -> None:
     assert talk.asked == questions(5)
     talk = talk.go_on(KeepLast(4))
     talk.say()
-    assert talk.asked == questions(1, 6)
+    assert talk.asked == questions(1, 5, 6)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import re
 from itertools import groupby
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import event as noticed
 from hypothesis import given, settings
@@ -15,11 +16,15 @@ from hypothesis import strategies as st
 
 from longtalk import Chat, LongtalkError, System
 from longtalk.context import Context
+from longtalk.epochs import begin
 from longtalk.errors import ContextOverflow, Overloaded, RequestRefused
+from longtalk.plan import Terms, plan
+from longtalk.policies import KeepLast, KeepMessages, TokenBudget
 from longtalk.policies.view import NOTE
 from longtalk.state import decode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.testing.policies import check_policy
+from longtalk.tokens import Estimator
 from longtalk.transcript import Transcript
 from longtalk.wires import NAMES, WIRES
 from tests.policies.drawn import policies, traces
@@ -206,3 +211,46 @@ def check_manifest(transcript: Transcript, context: Context) -> None:
     assert all(entry.role in ("assistant", "tool") for entry in later)
     with contextlib.suppress(StopIteration):
         assert next(entry.role for entry in later) == "assistant"
+
+
+# The exchange before the current one
+
+
+@pytest.mark.parametrize("wire", sorted(WIRES))
+@settings(max_examples=150)
+@given(
+    st.data(),
+    st.one_of(
+        st.builds(KeepLast, st.integers(2, 5), to=st.sampled_from([None, 1, 2])),
+        st.builds(KeepMessages, st.integers(3, 20), to=st.sampled_from([None, 1, 3])),
+        st.builds(TokenBudget, st.integers(100, 1_500), to=st.sampled_from([None, 1, 100])),
+    ),
+)
+def test_the_exchange_before_the_current_one_is_sent_wherever_the_limit_has_room(
+    wire: str, data: st.DataObject, policy: Any
+) -> None:
+    transcript = data.draw(traces(wire))
+    terms = Terms(wire=WIRES[wire], counter=Estimator(), model="m", preamble="", fixed=0, window=None, answer=0)
+    so_far = Transcript()
+    for entry in transcript:
+        so_far = so_far.append(entry.turn, [entry])
+        if entry.role != "user":
+            continue
+        made = plan(so_far, policy, terms)
+        so_far = begin(so_far, made.epoch) if made.begins else so_far
+        exchanges = so_far.exchanges()
+        if len(exchanges) < 2:
+            continue
+        (first, _), (_, stop) = exchanges[-2:]
+        both = Both(2, stop - first, so_far.tokens(first, stop))
+        if not policy.compactors[0].over.fires(both):
+            noticed("has room")
+            # What an epoch sends whole begins there at the latest.
+            assert made.epoch.raw <= first
+
+
+class Both(msgspec.Struct):
+    exchanges: int
+    messages: int
+    tokens: int
+    window: int = 32_000

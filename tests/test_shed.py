@@ -289,6 +289,15 @@ def test_nothing_to_join_is_a_mistake() -> None:
         join()
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_what_was_shed_in_a_list_is_told_with_the_asterisk(kind: Callable[[list[bytes]], Any]) -> None:
+    shed, small, _ = carried("a", "b", "c")
+    state = states.encode(small)
+    for arguments in ((kind(shed), state), (kind([]), state), (kind([*shed, state]),), (state, kind(shed))):
+        with pytest.raises(InputError, match=r"`join\(\*shed, state\)`, with an asterisk"):
+            join(*arguments)
+
+
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_bytes_of_any_kind_are_joined(kind: Callable[[bytes], bytes]) -> None:
     shed, small, whole = carried("a", "b", "c")
@@ -368,7 +377,15 @@ def test_a_part_that_a_later_state_has_shed_is_refused() -> None:
 def test_arguments_in_each_other_s_place_are_refused() -> None:
     shed, small, _ = carried("a", "b")
     state = states.encode(small)
-    assert refused(state, shed[0]).reason == "part"
+    for arguments in ((state, shed[0]), (shed[0],), (shed[0], shed[0])):
+        problem = refused(*arguments)
+        assert (problem.reason, problem.state) == ("part", shed[0])
+        assert str(problem) == "The last argument of `join` is the state: `join(*shed, state)`."
+    seal = Seal({"k": KEY})
+    sealed_part = seal.close(shed[0])
+    problem = refused(seal.close(state), sealed_part, seal=seal)
+    assert (problem.reason, problem.state) == ("part", sealed_part)
+    assert "The last argument of `join` is the state" in str(problem)
     problem = refused(state, state)
     assert (problem.reason, problem.state) == ("wrong_part", state)
     assert "Argument 1" in str(problem)

@@ -6,6 +6,8 @@ import base64
 import json
 import struct
 import sys
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from statistics import mean
 from typing import Any, Literal
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from longtalk import token_families, tool
 from longtalk.errors import InputError
-from longtalk.tokens import EXACT, FAMILIES, Estimator, Exact, counter_for, of_message, of_preamble
+from longtalk.tokens import EXACT, FAMILIES, Checked, Estimator, Exact, counter_for, of_message, of_preamble
 from longtalk.wires import base
 
 SAMPLES = sorted((Path(__file__).parent.parent / "bench" / "samples").glob("*.txt"))
@@ -146,6 +148,54 @@ def test_without_the_extra_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_a_model_has_its_family(model: str, family: str) -> None:
     assert counter_for(model) == Estimator(family)
+
+
+class Says:
+    """A counter that says what it is told to."""
+
+    def __init__(self, said: Any) -> None:
+        self.said = said
+
+    def count(self, text: str) -> Any:
+        return self.said
+
+    def __repr__(self) -> str:
+        return "Says()"
+
+
+@pytest.mark.parametrize(
+    ("said", "tokens"),
+    [
+        (0, 0),
+        (7, 7),
+        (2**40 - 1, 2**40 - 1),
+        (6.6, 7),
+        (0.2, 0),
+        (1e3, 1_000),
+        (Fraction(7, 3), 2),
+        (Decimal("4.9"), 5),
+    ],
+)
+def test_what_a_counter_of_somebody_else_s_says_is_rounded(said: Any, tokens: int) -> None:
+    counted = Checked(Says(said)).count("text")
+    assert (counted, type(counted)) == (tokens, int)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [-1, -0.7, None, "7", b"7", [7], 1j, object(), float("nan"), float("inf"), -float("inf"), 2**40, 10**400, 1e300],
+)
+def test_what_makes_no_sense_is_refused_by_the_counter_s_name(said: Any) -> None:
+    with pytest.raises(InputError, match=r"Says\(\) counts .* tokens: a counter gives a number, 0 or more"):
+        Checked(Says(said)).count("text")
+
+
+def test_a_checked_counter_has_the_family_of_its_own() -> None:
+    assert Checked(Estimator("claude")).family == "claude"
+    assert Checked(Says(1)).family == ""
+    message = json.dumps({"role": "user", "content": "Hello, world!"}).encode()
+    for counter in (Estimator("claude"), Exact("o200k"), Characters()):
+        assert of_message(message, Checked(counter)) == of_message(message, counter)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -86,7 +86,7 @@ def compose(
     if instruction:
         said[tail] = instruction
     if epoch.lines:
-        sheet.pieces.append(wire.aside("earlier_tool_calls", "\n".join(epoch.lines)))
+        sheet.pieces.append(wire.quote("earlier_tool_calls", "\n".join(epoch.lines)))
     open_from = 0
     for run in runs:
         first, stop = transcript.here(run.first), transcript.here(run.last + 1)
@@ -99,10 +99,11 @@ def compose(
                 # A block may not be left out alone here: the rounds that are done go in other words.
                 done = so_far(wire, [sheet.native(i, runs) for i in range(tail, end)])
                 sheet.pieces[open_from:] = [done]
+                sheet.odd = [odd for odd in sheet.odd if odd[0] < tail]
                 sheet.odd += [(i, "summarised", "bound to another place") for i in range(tail, end)]
                 return sheet.context(runs, epoch, open_from)
             if cut in said:
-                sheet.pieces.append(wire.aside("instruction", said[cut]))
+                sheet.pieces.append(wire.instruction(said[cut]))
             if cut <= tail:
                 open_from = len(sheet.pieces)
             first = cut
@@ -149,9 +150,9 @@ class _Sheet:
             self.pieces += [] if piece is None else [piece]
         elif run.verdict == "summarised":
             lines = digest(wire, [transcript[i].native for i in range(first, stop)])
-            self.pieces.append(wire.aside("done_so_far", "\n".join(lines)))
+            self.pieces.append(wire.quote("done_so_far", "\n".join(lines)))
         elif run.reason == MIDDLE:
-            self.pieces.append(wire.aside("left_out", f"{stop - first:,} events are left out here."))
+            self.pieces.append(wire.quote("left_out", f"{stop - first:,} events are left out here."))
 
     def native(self, i: int, runs: Sequence[Run]) -> bytes:
         """An entry's JSON, cut where its run is."""

@@ -19,6 +19,7 @@ from longtalk.context import Context
 from longtalk.epochs import Anchor, Aside, anchored
 from longtalk.errors import InputError
 from longtalk.events import Notice
+from longtalk.pack import guess
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
 from longtalk.wires.base import Answer, Call, Wire, closing, system
@@ -241,8 +242,15 @@ def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) ->
 
 
 def measured(entries: Sequence[Entry], counter: Counter) -> list[Entry]:
-    """Entries that know how long they are."""
-    return [msgspec.structs.replace(entry, tokens=of_message(entry.native, counter)) for entry in entries]
+    """Entries that know how long they are. A counter that fails does not cost what was said."""
+
+    def tokens(native: bytes) -> int:
+        try:
+            return of_message(native, counter)
+        except Exception:
+            return guess(len(native))
+
+    return [msgspec.structs.replace(entry, tokens=tokens(entry.native)) for entry in entries]
 
 
 def open_calls(transcript: Transcript, wire: Wire) -> tuple[Call, ...]:

@@ -71,13 +71,20 @@ class _Glance:
         self.messages = epoch.messages + len(transcript) - since
         self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, len(transcript))
         self.tokens = self.counted
-        self.window = terms.window or UNKNOWN_WINDOW
+        self._window = terms.window or UNKNOWN_WINDOW
+        self.guessed = False
+        """Whether somebody asked for the window."""
         anchor = latest(transcript, "anchor", Anchor)
         if anchor is not None and anchor.model == terms.model and anchor.is_plausible:
             scale = anchor.scale
             self.tokens = round(scale * self.counted)
             if (anchor.epoch, anchor.preamble) == (epoch.start, terms.preamble):
                 self.tokens = max(1, round(anchor.reported + scale * (self.counted - anchor.counted)))
+
+    @property
+    def window(self) -> int:
+        self.guessed = True
+        return self._window
 
     @cached_property
     def exchanges(self) -> int:
@@ -93,20 +100,28 @@ def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool 
     epoch = current(transcript, fingerprint(policy))
     compactors = _compactors(policy, terms, settled=settled)
     glance = _Glance(transcript, epoch, terms)
-    reason = next((str(each.over) for each in compactors if each.over.fires(glance)), "")
+    fired = next((each for each in compactors if each.over.fires(glance)), None)
     pins = pinned(transcript)
-    if not reason and _all_there(epoch, pins):
+    if fired is None and _all_there(epoch, pins):
         return Plan(epoch, False, glance.counted, glance.tokens)
-    return _begin(transcript, epoch, glance, compactors, terms, pins, reason or "an entry was pinned", settled=settled)
+    return _begin(transcript, epoch, glance, compactors, terms, pins, fired, settled=settled)
+
+
+class _Full(OverTokens, frozen=True):
+    """Fires when the model's window has no room for an answer."""
+
+    def __str__(self) -> str:
+        return "more than fits into the window"
 
 
 def _compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> list[Compactor]:
     """The policy's own, and the model's window, which no policy can do without."""
     found = [*policy.compactors]
     if terms.room is not None:
-        found.append(within(OverTokens(terms.room), OverTokens(max(1, terms.room // 2))))
+        found.append(within(_Full(terms.room), OverTokens(max(1, terms.room // 2))))
     if settled:
-        return [Compactor(c.over, tuple(s for s in c.strategies if not isinstance(s, CutCurrent)), c.to) for c in found]
+        kept = [(each, [s for s in each.strategies if not isinstance(s, CutCurrent)]) for each in found]
+        return [Compactor(each.over, tuple(strategies), each.to) for each, strategies in kept if strategies]
     return found
 
 
@@ -117,10 +132,11 @@ def _begin(
     compactors: list[Compactor],
     terms: Terms,
     pins: tuple[int, ...],
-    reason: str,
+    fired: Compactor | None,
     *,
     settled: bool,
 ) -> Plan:
+    reason = "an entry was pinned" if fired is None else str(fired.over)
     whole = _view(transcript, epoch, glance, terms, pins)
     view = _compacted(whole, compactors)
     notices = []
@@ -133,26 +149,42 @@ def _begin(
         )
     if terms.window is not None and view.tokens > terms.window and not settled:
         error = ContextOverflow(
-            f"The message is longer than {terms.model} takes: about {view.tokens:,} tokens with the system text and "
-            f"tools, and the window has {terms.window:,}. Nothing more can be left out: send less of it."
+            f"The request is longer than {terms.model} takes: about {view.tokens:,} tokens{_fixed(view)}, and the "
+            f"window has {terms.window:,}. Nothing more can be left out: send less."
         )
         error.window, error.tokens = terms.window, view.tokens
         raise error
     if len(view.blocks) == 1 and not settled:
         over = [str(each.over) for each in compactors if each.over.fires(view)]
         if over:
-            notices.append(
-                Notice("over_limit", f"The current exchange alone is {' and '.join(over)}: it is sent whole.")
+            text = (
+                f"With the current exchange alone the request is {' and '.join(over)}{_fixed(view)}: it is sent whole."
             )
-    if (view.blocks, view.lines) == (whole.blocks, epoch.lines) and _all_there(epoch, pins):
+            notices.append(Notice("over_limit", text))
+    if (view.blocks, tuple(view.lines)) == (whole.blocks, epoch.lines) and _all_there(epoch, pins):
         return Plan(epoch, False, glance.counted, glance.tokens, tuple(notices))
     begun = _epoch(view, epoch.policy, reason, pins)
     gone = len(whole.blocks) - len(view.blocks)
-    if gone and terms.room is not None and glance.tokens > terms.room:
+    if gone and fired is not None and isinstance(fired.over, _Full):
         text = f"The conversation has outgrown the window of {terms.window:,} tokens"
-        notices.append(Notice("window", f"{text}: its {gone} oldest exchanges are left out from now on."))
+        notices.append(Notice("window", f"{text}: {_are(gone, 'more exchange')} left out from now on."))
+    if glance.guessed and terms.window is None:
+        text = (
+            f"Nobody knows the window of {terms.model}: {UNKNOWN_WINDOW:,} tokens are assumed. Chat(window=…) says it."
+        )
+        notices.append(Notice("window_assumed", text))
     notices += _told(begun, whole.blocks[-1])
     return Plan(begun, True, view.counted, view.tokens, tuple(notices))
+
+
+def _are(number: int, what: str) -> str:
+    return f"{number:,} {what} is" if number == 1 else f"{number:,} {what}s are"
+
+
+def _fixed(view: View) -> str:
+    """How much of a request is not conversation, if that is worth saying."""
+    fixed = round(view.scale * view.fixed)
+    return f" ({fixed:,} tokens are system text, tools and instruction)" if fixed * 4 > view.tokens else ""
 
 
 def _compacted(view: View, compactors: Iterable[Compactor]) -> View:
@@ -163,7 +195,7 @@ def _compacted(view: View, compactors: Iterable[Compactor]) -> View:
         for each in compactors:
             if each.over.fires(view):
                 view = each.apply(view)
-        if (view.blocks, view.lines) == (before.blocks, before.lines):
+        if (view.blocks, tuple(view.lines)) == (before.blocks, tuple(before.lines)):
             break
     return view
 
@@ -177,8 +209,9 @@ def _view(transcript: Transcript, epoch: Epoch, glance: _Glance, terms: Terms, p
         blocks=(),
         fixed=terms.fixed,
         scale=glance.tokens / max(1, glance.counted),
-        window=glance.window,
+        window=terms.window or UNKNOWN_WINDOW,
         lines=epoch.lines,
+        digests=bool(epoch.lines) or any(run.verdict == "summarised" for run in epoch.runs),
     )
     raw = transcript.here(epoch.raw)
     exchanges = transcript.exchanges(raw)
@@ -224,7 +257,7 @@ def _epoch(view: View, policy: str, reason: str, pins: tuple[int, ...]) -> Epoch
         start=view.transcript.size,
         reason=reason,
         runs=tuple(joined(runs)),
-        lines=view.lines,
+        lines=tuple(view.lines),
         raw=view.blocks[suffix].first,
         current=view.blocks[-1].first,
         exchanges=view.exchanges,
@@ -242,9 +275,9 @@ def _told(epoch: Epoch, before: Block) -> list[Notice]:
     thinned = sum(run.last + 1 - run.first for run in runs if run.reason == MIDDLE)
     said = []
     if cut:
-        said.append(f"{len(cut)} tool results or events are cut to head and tail")
+        said.append(f"{_are(len(cut), 'long text')} cut to head and tail")
     if thinned:
-        said.append(f"{thinned:,} events are left out")
+        said.append(f"{_are(thinned, 'event')} left out")
     return (
         [Notice("shortened", f"To fit, {' and '.join(said)} in the current exchange ({epoch.reason}).")] if said else []
     )
@@ -262,10 +295,13 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
 
     The exchanges that are pinned must leave room: together they may take no more than what a cut leaves.
     """
+    if not isinstance(name, str):
+        raise InputError(f"What is pinned is named by the id of an entry or a turn, not by {type(name).__name__}.")
     found = next((i for i, entry in enumerate(transcript) if name in (entry.id, entry.turn)), None)
     if found is None:
+        shed = " It may have left this state: `join` puts that back." if transcript.shed.number else ""
         raise InputError(
-            f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.id`."
+            f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.id`.{shed}"
         )
     pins = (*_pins(transcript), Pin(transcript.place(found), transcript[found].id, transcript[found].turn))
     glance = _Glance(transcript, Epoch(""), terms)
@@ -276,8 +312,8 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
     full = [str(each.to) for each in _compactors(policy, terms) if each.to.fires(view)]
     if full:
         raise PinRefused(
-            f"{name!r} can't be pinned: all that is pinned would be {' and '.join(full)}, and leave no room for "
-            "the conversation. Unpin something, or raise the policy's limit."
+            f"{name!r} can't be pinned: all that is pinned and the current exchange would be {' and '.join(full)}, "
+            "which is what a cut leaves. Unpin something, or raise the policy's limit."
         )
     return transcript.record("pins", _json.encode(pins), instead=True)
 
@@ -285,7 +321,8 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
 def unpin(transcript: Transcript, name: str) -> Transcript:
     """A transcript in which an entry is not pinned any more, nor any other of its turn."""
     pins = _pins(transcript)
-    name = str(name)
+    if not isinstance(name, str):
+        raise InputError(f"What is unpinned is named by the id of an entry or a turn, not by {type(name).__name__}.")
     left = [pin for pin in pins if name not in (pin.entry, pin.turn) and name.rpartition("-")[0] != pin.turn]
     if len(left) == len(pins):
         raise InputError(f"{name!r} is not pinned.")

@@ -100,6 +100,8 @@ def join(*parts: bytes, seal: Seal | BoundSeal | None = None, max_state: int = s
     """
     if not parts:
         raise InputError("`join` takes what was shed and then the state: `join(*shed, state)`.")
+    if any(isinstance(part, list | tuple) for part in parts):
+        raise InputError("`join` takes what was shed one by one: `join(*shed, state)`, with an asterisk.")
     *others, given = parts
     plain, state = _opened(given, seal, 0, max_state)
     if not others and not state.shed.number:
@@ -139,6 +141,10 @@ def _opened(data: bytes, seal: Seal | BoundSeal | None, argument: int, max_state
         plain = seal.open(data) if seal else data
         transcript = states.decode(plain, wires=NAMES, part=argument > 0, max_bytes=max_state)
     except BadState as problem:
+        if not argument and problem.reason == "part":
+            problem = BadState(
+                "The last argument of `join` is the state: `join(*shed, state)`.", reason="part", state=data
+            )
         what = f"Argument {argument} of `join` is refused. {problem}" if argument else str(problem)
         raise BadState(what, reason=problem.reason, state=data) from None
     return bytes(plain), transcript

@@ -3,8 +3,8 @@
 An `Estimator` needs no vocabulary: it counts words, digits, signs and scripts and weighs them as a tokenizer family
 would (see `token_families.py`). It is some percent off, and takes about ten microseconds for a usual message. `Exact`
 is a real tokenizer and needs the extra `[tokens]`. Both are a `Counter`, which counts text; what a message costs
-beside its text is told here: what frames it, its calls, its images and files. `of_message` never raises: what can't be
-read counts by its size.
+beside its text is told here: what frames it, its calls, its images and files. `of_message` takes any bytes: what can't
+be read counts by its size.
 
 Base64 is never text. An image counts by its size in pixels, by the rules that providers publish:
 
@@ -28,9 +28,9 @@ import msgspec
 from longtalk import _json
 from longtalk.errors import InputError
 from longtalk.token_families import CALL, DEFAULT, EXACT, FAMILIES, FRAMES, MODELS, blocks, estimate, weights
-from longtalk.tools import Tool
+from longtalk.tools import Function, Tool
 
-__all__ = ["EXACT", "FAMILIES", "Counter", "Estimator", "Exact", "counter_for", "of_message", "of_preamble"]
+__all__ = ["EXACT", "FAMILIES", "Checked", "Counter", "Estimator", "Exact", "counter_for", "of_message", "of_preamble"]
 
 _NODES = 20_000  # values of one message that are looked at; the rest is counted by its size
 _SKIPPED = frozenset(
@@ -40,6 +40,8 @@ _SKIPPED = frozenset(
     )
 )
 """Members that a model is not shown, or that are counted as part of the frame."""
+_UNSEEN = frozenset(("type", "strict", "cache_control"))
+"""The same of a tool."""
 _SAID = frozenset(("text", "content", "thinking", "refusal", "arguments", "name"))
 _BASE64 = r"[A-Za-z0-9+/_\-\r\n]{256,}={0,2}\s*"
 _PAGE = rb"/Type\s{0,9}/Page(?!s)"
@@ -108,8 +110,38 @@ def counter_for(model: str) -> Estimator:
     return Estimator(DEFAULT.get(provider, DEFAULT[""]))
 
 
-def of_message(native: bytes, counter: Counter) -> int:
-    """The tokens of one message of any wire, as its exact JSON bytes, with what frames it."""
+class Checked:
+    """A counter of somebody else's: what it says is rounded, and what makes no sense is refused."""
+
+    __slots__ = ("_counter", "family")
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self.family = getattr(counter, "family", "")
+        if not self.count("Does it count?"):
+            raise InputError(f"{counter!r} counts no tokens in a text that has some.")
+
+    def count(self, text: str) -> int:
+        """How many tokens this is."""
+        said: Any = self._counter.count(text)
+        try:
+            tokens: int = round(said)
+        except (TypeError, ValueError, OverflowError):
+            tokens = -1
+        if not 0 <= tokens < 2**40:
+            raise InputError(f"{self._counter!r} counts {said!r} tokens: a counter gives a number, 0 or more.")
+        return tokens
+
+
+def of_message(native: bytes | Mapping[str, Any], counter: Counter) -> int:
+    """The tokens of one message of any wire, as its JSON bytes or as a mapping, with what frames it."""
+    if not isinstance(native, (bytes, bytearray)):
+        if not isinstance(native, Mapping):
+            raise InputError(
+                f"A message is its JSON as bytes, or a mapping, not {type(native).__name__}: "
+                "text alone is counted with counter.count(text)."
+            )
+        native = _written(native)
     tally = _Tally(getattr(counter, "family", ""))
     try:
         tally.add(_json.value(native))
@@ -118,21 +150,46 @@ def of_message(native: bytes, counter: Counter) -> int:
     return tally.total(counter)
 
 
-def of_preamble(system: str | None, tools: Sequence[Tool], counter: Counter) -> int:
-    """The tokens of the system text and of the tools, as a request carries them."""
+def of_preamble(system: str | None, tools: Sequence[Function | Mapping[str, Any]], counter: Counter) -> int:
+    """The tokens of the system text and of the tools, as a request carries them.
+
+    A tool is one of `longtalk.tool`, a plain function, or a mapping as OpenAI's or Anthropic's requests have it.
+    """
     tally = _Tally(getattr(counter, "family", ""))
     tally.fixed -= 0 if system else tally.frame
     tally.texts.append(system or "")
     if tools and tally.family.startswith("claude"):
         tally.fixed += 350  # a system text of the provider's own, which says how to call tools
     for tool in tools:
+        name, description, schema = _described(tool)
         tally.fixed += CALL
-        tally.texts += (tool.name, tool.description)
+        tally.texts += (name, description)
         if tally.openai:
-            tally.schema(_json.value(tool.schema))
+            tally.schema(_json.value(schema))
         else:
-            tally.texts.append(tool.schema.decode())
+            tally.texts.append(schema.decode())
     return tally.total(counter)
+
+
+def _described(tool: Function | Mapping[str, Any]) -> tuple[str, str, bytes]:
+    """A tool's name, what it does, and its schema; of a provider's own tool, which has none, its settings."""
+    if not isinstance(tool, Mapping):
+        made = Tool.of(tool)
+        return made.name, made.description, made.schema
+    inner = tool.get("function") or tool.get("custom")
+    told = dict(inner if isinstance(inner, Mapping) else tool)
+    name, description = (str(told.pop(key, None) or "") for key in ("name", "description"))
+    for key in ("input_schema", "parameters"):
+        if isinstance(told.get(key), Mapping):
+            return name, description, _written(told[key])
+    return name, description, _written({key: told[key] for key in told if key not in _UNSEEN})
+
+
+def _written(value: Mapping[str, Any]) -> bytes:
+    try:
+        return _json.encode(dict(value))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InputError(f"This can't be written as JSON, so it can't be counted: {problem}.") from None
 
 
 class _Tally:

@@ -55,6 +55,7 @@ class AsyncLoop:
         policy: Policy,
         options: Mapping[str, Any],
         max_rounds: int,
+        window: int | None = None,
         encode: Callable[[Transcript], bytes],
         shed: Callable[[Transcript], tuple[Transcript, bytes | None]] | None = None,
     ) -> None:
@@ -65,6 +66,7 @@ class AsyncLoop:
         self._policy = policy
         self._options = options
         self._max_rounds = max_rounds
+        self._window = window
         self.encode = encode
         self._shed = shed
         self._preamble_tokens = of_preamble(preamble.system, preamble.tools, draft.counter)
@@ -208,7 +210,7 @@ class AsyncLoop:
 
     def _plan(self, instruction: str | None, *, settled: bool = False) -> Plan:
         count = self.draft.counter.count
-        window = windows(self.draft.transcript).get(self._provider.label) or self._provider.capabilities.window
+        window = windows(self.draft.transcript).get(self._provider.label) or self._window
         wanted = [self._options.get(key) for key in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
         answer = next((size for size in wanted if isinstance(size, int) and size > 0), None)
         terms = Terms(
@@ -241,7 +243,7 @@ class AsyncLoop:
         """The provider says that this is too long: learn how much it takes, so that the next try is shorter."""
         label = self._provider.label
         learnt = windows(self.draft.transcript)
-        known = learnt.get(label) or self._provider.capabilities.window
+        known = learnt.get(label) or self._window
         window = problem.window if problem.window and problem.window >= _LEAST_WINDOW else known
         tokens = max(problem.tokens or 0, context.tokens)
         if window is None or window < _LEAST_WINDOW:

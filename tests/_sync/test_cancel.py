@@ -117,8 +117,8 @@ def test_stopping_after_any_event_leaves_a_valid_conversation(stop: int) -> None
 
 PACKAGE = os.path.dirname(longtalk.__file__) + os.sep
 ENDINGS = ("_fail", "_end", "_keep", "close", "close", "shielded", "__exit__", "__exit__")
-"""Where a strike does not count: a cancel scope that is struck while it is entered or left stays open, and ends the whole
-test when its time is up. An ending that is struck is ended by the next look at `reply`, as after Ctrl-C twice."""
+"""Where a strike does not count: a cancel scope that is struck while it is entered or left stays open, and ends the
+whole test when its time is up. An ending that is struck is ended by the next look at `reply`, as after Ctrl-C twice."""
 
 
 class Struck(BaseException):

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from longtalk import Chat, Done, KeepLast, Notice, TokenBudget, WindowShare
-from longtalk.errors import ContextOverflow
+from longtalk.epochs import windows
+from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.policies import Compactor, DropOldest, OverTokens, Size
 from longtalk.state import decode
 from longtalk.testing import Scripted, says, validate
@@ -219,3 +220,82 @@ def test_a_window_that_can_not_be_true_is_not_believed() -> None:
     reply = chat.send("Still there?", state=before.state)
     assert reply.text == "on"
     assert len(sent(provider)) > 1
+
+
+def test_the_refused_request_is_told_with_what_is_not_conversation() -> None:
+    chat = Chat(Scripted(), window=2_000)
+    with pytest.raises(
+        ContextOverflow, match=r" \([\d,]+ tokens are system text, tools and instruction\), and the window"
+    ):
+        chat.send("Hello.", system=WORDS * 400)
+    with pytest.raises(ContextOverflow) as caught:
+        chat.send(WORDS * 400, system="Be brief.")
+    assert "system text" not in str(caught.value)
+
+
+def test_a_window_that_the_caller_knows_is_never_exceeded() -> None:
+    chat = Chat(Scripted(*[says(WORDS * 5)] * 40), window=2_000)
+    told, state = [], None
+    for number in range(40):
+        reply = chat.send(f"{number}: {WORDS * 10}", state=state)
+        state = reply.state
+        assert reply.context.tokens <= 2_000
+        told += kinds(reply)
+    assert set(told) == {"window"}
+
+
+def test_it_goes_before_the_one_that_we_know() -> None:
+    for ours, given, cut in ((2_000, 20_000, False), (20_000, 2_000, True), (2_000, None, True)):
+        provider = Scripted(*[says(WORDS * 5)] * 20, window=ours)
+        chat = Chat(provider, window=given)
+        talk(chat, 20)
+        assert (len(sent(provider)) < 39) is cut
+
+
+def test_a_window_that_was_learnt_goes_before_it() -> None:
+    provider = Scripted(*[says(WORDS * 5)] * 12, too_long(2_000, 2_500), *[says(WORDS * 5)] * 20)
+    chat = Chat(provider, window=20_000)
+    before = talk(chat, 12)
+    reply = chat.send("Still there?", state=before.state)
+    assert windows(decode(reply.state, wires=NAMES)) == {"scripted:model": 2_000}
+    state = reply.state
+    for number in range(19):
+        reply = chat.send(f"{number}: {WORDS * 10}", state=state)
+        state = reply.state
+        assert reply.context.tokens <= 2_000
+
+
+def test_a_refusal_that_names_no_window_leaves_the_one_that_was_given() -> None:
+    provider = Scripted(*[says(WORDS * 5)] * 12, too_long(None, 9_000), says("ok"))
+    chat = Chat(provider, window=8_000)
+    before = talk(chat, 12)
+    reply = chat.send("Still there?", state=before.state)
+    assert set(windows(decode(reply.state, wires=NAMES)).values()) == {8_000}
+    assert 1 < len(sent(provider)) < 25
+
+
+def test_a_share_is_of_the_window_that_was_given() -> None:
+    provider = Scripted(*[says("ok")] * 30)
+    chat = Chat(provider, policy=WindowShare(0.5), window=4_000)
+    state = None
+    for number in range(30):
+        reply = chat.send(f"{number}: {WORDS * 10}", state=state)
+        state = reply.state
+        assert reply.context.tokens <= 2_000
+        assert kinds(reply) == []
+    assert reply.context.manifest[0].reason == "over 50% of the window"
+
+
+def test_a_pin_has_to_leave_room_in_the_window_that_was_given() -> None:
+    provider = Scripted(says("a"))
+    reply = Chat(provider).send(WORDS * 100)
+    Chat(provider, window=20_000).pin(reply.id, state=reply.state)
+    with pytest.raises(PinRefused, match="over 750 tokens, which is what a cut leaves"):
+        Chat(provider, window=1_500).pin(reply.id, state=reply.state)
+
+
+@pytest.mark.parametrize("window", [0, -1, 1.5, 8_000.0, "8000", True, False, float("nan"), [8_000]])
+def test_what_is_no_window_is_refused(window: Any) -> None:
+    with pytest.raises(InputError, match="`window` is how many tokens the model takes, not ") as caught:
+        Chat(Scripted(), window=window)
+    assert repr(window) in str(caught.value)

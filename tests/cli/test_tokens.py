@@ -6,14 +6,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
-from longtalk import Chat, Seal
+from longtalk import Chat, InputError, Seal, tool
 from longtalk.cli.commands import commands
 from longtalk.testing import Scripted, says
-from longtalk.tokens import Estimator, Exact, counter_for, of_message
+from longtalk.tokens import Checked, Estimator, Exact, counter_for, of_message, of_preamble
 
 MESSAGES = [
     {"role": "system", "content": "You teach the violin."},
@@ -23,10 +25,34 @@ MESSAGES = [
 ]
 
 
+def practice_plan(days: int, piece: str) -> list[str]:
+    """A plan for practising."""
+    return []
+
+
+PLAN = tool(practice_plan)
+TOLD = {"name": PLAN.name, "description": PLAN.description}
+ANTHROPIC = {**TOLD, "input_schema": json.loads(PLAN.schema), "cache_control": {"type": "ephemeral"}}
+OPENAI = {"type": "function", "function": {**TOLD, "parameters": json.loads(PLAN.schema), "strict": True}}
+
+
+def invoke(*arguments: str | Path, said: bytes = b"") -> Result:
+    return CliRunner().invoke(commands, ["tokens", *map(str, arguments)], input=said)
+
+
 def run(*arguments: str | Path, said: bytes = b"") -> list[list[str]]:
-    done = CliRunner().invoke(commands, ["tokens", *map(str, arguments)], input=said)
+    """The counts that are printed; how they were counted, which comes last, is left out."""
+    done = invoke(*arguments, said=said)
     assert done.exit_code == 0, done.output
-    return [line.replace(",", "").split() for line in done.output.splitlines()]
+    assert done.stderr == ""
+    *lines, how = done.stdout.splitlines()
+    assert how.split()[0] in ("estimated,", "exact,")
+    return [line.replace(",", "").split() for line in lines]
+
+
+def parts(request: Any, model: str) -> dict[str, int]:
+    """The rows of a request, by their first word."""
+    return {row[1]: int(row[0]) for row in run("-", "-m", model, said=json.dumps(request).encode())}
 
 
 def costs(counter: Estimator | Exact) -> list[int]:
@@ -98,6 +124,137 @@ def test_a_state_is_counted_by_role(tmp_path: Path) -> None:
     assert int(total) == sum(int(role[0]) for role in roles)
 
 
+@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-5", "openai-chat:gpt-5.6", "ollama:qwen3"])
+@pytest.mark.parametrize("form", [ANTHROPIC, OPENAI, {"type": "function", **OPENAI["function"]}])  # type: ignore[dict-item]
+def test_the_system_text_and_the_tools_of_a_request_are_counted_on_their_own(form: Any, model: str) -> None:
+    counter = counter_for(model)
+    messages = [{"role": "user", "content": "How do I hold the bow?"}]
+    found = parts({"system": "You teach the violin.", "tools": [form, form], "messages": messages}, model)
+    assert found == {
+        "(standard": sum(found.values()) - found["(standard"],
+        "system": of_preamble("You teach the violin.", [], counter),
+        "tools": of_preamble(None, [PLAN, PLAN], counter),
+        "user": of_message(messages[0], counter),
+    }
+
+
+def test_a_system_text_in_blocks_is_the_text_in_them() -> None:
+    blocks = [
+        {"type": "text", "text": said, "cache_control": {"type": "ephemeral"}} for said in ("You teach.", "Well.")
+    ]
+    found = parts({"system": blocks, "messages": MESSAGES[1:]}, "anthropic:claude-sonnet-5")
+    assert found["system"] == of_preamble("You teach.\nWell.", [], counter_for("anthropic:claude-sonnet-5"))
+
+
+def test_a_request_with_no_messages_yet_still_has_its_preamble() -> None:
+    assert sorted(parts({"messages": [], "tools": [ANTHROPIC], "system": "S"}, "gpt-5.6")) == [
+        "(standard",
+        "system",
+        "tools",
+    ]
+
+
+def test_the_field_and_a_message_with_that_role_are_two_rows() -> None:
+    said = json.dumps({"system": "Be brief.", "messages": MESSAGES}).encode()
+    rows = [row[1:] for row in run("-", said=said)]
+    assert ["system"] in rows
+    assert ["system", "1", "message"] in rows
+
+
+def test_an_empty_preamble_has_no_rows() -> None:
+    for empty in ({"system": "", "tools": []}, {"system": None, "tools": None}):
+        assert sorted(parts({"messages": MESSAGES[1:], **empty}, "gpt-5.6")) == ["(standard", "assistant", "user"]
+
+
+def test_a_providers_own_tool_counts_by_what_is_set_in_it() -> None:
+    few, more = (
+        of_preamble(None, [{"type": "web_search_20250305", "name": "web_search", **more}], Exact("qwen"))
+        for more in ({}, {"allowed_domains": ["violin.example", "cello.example"]})
+    )
+    assert 0 < few < more
+
+
+def test_tools_that_are_none_are_refused() -> None:
+    for tools in (7, ["plan"], {"plan": 1}):
+        done = invoke("-", said=json.dumps({"messages": MESSAGES, "tools": tools}).encode())
+        assert done.exit_code == 2
+        assert "tools in (standard input)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "how"),
+    [
+        ((), "estimated, family o200k"),
+        (("-m", "anthropic:claude-sonnet-5"), "estimated, family claude"),
+        (("-m", "ollama:qwen3", "--exact"), "exact, family qwen"),
+    ],
+)
+def test_how_it_was_counted_is_said_last(arguments: tuple[str, ...], how: str) -> None:
+    assert invoke("-", *arguments, said=b"Hello!").stdout.splitlines()[-1].strip() == how
+
+
+def test_what_is_not_exact_about_messages_is_said() -> None:
+    said = json.dumps(MESSAGES).encode()
+    assert "by rule" in invoke("-", "-m", "ollama:qwen3", "--exact", said=said).stdout
+    assert "by rule" not in invoke("-", "-m", "ollama:qwen3", said=said).stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "family"), [("ollama:nobody", "cl100k"), ("openai-chat:nobody", "o200k"), ("nobody", "cl100k")]
+)
+def test_an_unknown_model_is_told_with_what_stands_in_for_it(model: str, family: str) -> None:
+    done = invoke("-", "-m", model, said=b"Hello!")
+    assert done.exit_code == 0
+    assert model in done.stderr
+    assert family in done.stderr
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_a_known_model_needs_no_words() -> None:
+    for model in ("local", "ollama:llama3.2", "Claude-Opus-4.7", "openai-chat:gpt-5.6"):
+        assert invoke("-", "-m", model, said=b"Hello!").stderr == ""
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    first, garbage, last = tmp_path / "first", tmp_path / "garbage", tmp_path / "last"
+    first.write_text("Bow, rosin, strings.")
+    garbage.write_bytes(b"\xff\x00\xfe")
+    last.write_text("Peg.")
+    done = invoke(first, tmp_path / "nowhere", garbage, last)
+    assert done.exit_code == 2
+    costs = [Estimator().count(path.read_text()) for path in (first, last)]
+    assert [line.split() for line in done.stdout.splitlines()][:3] == [
+        [str(costs[0]), str(first)],
+        [str(costs[1]), str(last)],
+        [str(sum(costs)), "together,", "2", "of", "4", "files"],
+    ]
+    problems = done.stderr.splitlines()
+    assert [problem.startswith("longtalk: ") for problem in problems] == [True, True]
+    assert "nowhere: No such file" in problems[0]
+    assert "neither text nor messages" in problems[1]
+
+
+def test_the_program_ends_with_status_2_too(tmp_path: Path) -> None:
+    program = str(Path(sys.executable).parent / "longtalk")
+    done = subprocess.run(
+        [program, "tokens", "nowhere", "-"], input="Hello!", capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "(standard input)" in done.stdout
+    assert done.stderr == "longtalk: Can't read nowhere: No such file or directory.\n"
+
+
+def test_where_nothing_was_counted_nothing_is_printed(tmp_path: Path) -> None:
+    assert invoke(tmp_path / "a", tmp_path / "b").stdout == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such a name")
+def test_a_name_that_is_no_text_can_be_shown(tmp_path: Path) -> None:
+    path = tmp_path / "b\udcffw"
+    path.write_text("Peg.")
+    assert run(path)[0][0] == str(Estimator().count("Peg."))
+
+
 def test_what_is_wrong_is_said_and_the_status_is_2(tmp_path: Path) -> None:
     garbage, sealed, damaged = tmp_path / "garbage", tmp_path / "sealed", tmp_path / "damaged"
     garbage.write_bytes(b"\xff\x00\xfe garbage")
@@ -120,3 +277,68 @@ def test_what_is_wrong_is_said_and_the_status_is_2(tmp_path: Path) -> None:
 
 def test_its_help_has_an_example() -> None:
     assert "longtalk tokens notes.md" in CliRunner().invoke(commands, ["tokens", "--help"]).output
+
+
+# What `longtalk.tokens` takes
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_message_may_be_a_mapping(message: dict[str, str]) -> None:
+    cost = of_message(json.dumps(message).encode(), Estimator())
+    assert of_message(message, Estimator()) == cost
+    assert of_message(MappingProxyType(message), Estimator()) == cost
+
+
+def test_bytes_that_are_no_json_count_by_their_size() -> None:
+    frame = of_message({}, Estimator())
+    assert of_message(b"zzz", Estimator()) == frame
+    assert of_message(b"z" * 400, Estimator()) == frame + 100
+
+
+def test_what_is_no_message_is_refused() -> None:
+    endless: dict[str, Any] = {}
+    endless["content"] = endless
+    for wrong, said in (
+        ("How do I hold the bow?", r"not str: .*counter\.count"),
+        (None, "not NoneType"),
+        ([MESSAGES[0]], "not list"),
+        ({"role": "user", "content": object()}, "can't be written as JSON"),
+        (endless, "can't be written as JSON"),
+    ):
+        with pytest.raises(InputError, match=said):
+            of_message(wrong, Estimator())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("family", ["o200k", "qwen", "claude"])
+def test_tools_may_be_functions_or_what_requests_have(family: str) -> None:
+    counter = Estimator(family)
+    cost = of_preamble("You teach.", [PLAN], counter)
+    for form in (practice_plan, ANTHROPIC, OPENAI, MappingProxyType(OPENAI)):
+        assert of_preamble("You teach.", [form], counter) == cost
+    with pytest.raises(InputError, match="A tool is made of a function"):
+        of_preamble(None, ["plan"], counter)  # type: ignore[list-item]
+
+
+class Says:
+    def __init__(self, number: Any) -> None:
+        self.number = number
+
+    def count(self, text: str) -> Any:
+        return self.number
+
+
+@pytest.mark.parametrize("number", [7, 7.4, 6.6])
+def test_what_a_chats_counter_says_is_rounded(number: float) -> None:
+    assert Chat(Scripted(says("Hi.")), counter=Says(number)).send("Hello!").text == "Hi."
+    assert Checked(Says(number)).count("Hello!") == 7
+
+
+@pytest.mark.parametrize("number", [None, "7", -3, float("nan"), float("inf"), 2**50])
+def test_a_chats_counter_that_makes_no_sense_is_refused(number: Any) -> None:
+    with pytest.raises(InputError, match="a counter gives a number"):
+        Chat(Scripted(says("Hi.")), counter=Says(number)).send("Hello!")
+
+
+def test_a_chats_counter_can_count() -> None:
+    with pytest.raises(InputError, match="`counter` has a method"):
+        Chat(Scripted(), counter=len)  # type: ignore[arg-type]

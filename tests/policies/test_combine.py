@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from longtalk import Chat
 from longtalk.epochs import current, fingerprint
 from longtalk.errors import InputError
 from longtalk.plan import plan
@@ -28,6 +29,7 @@ from longtalk.policies import (
     TokenBudget,
     View,
 )
+from longtalk.testing import Scripted, says
 from longtalk.testing.policies import check_policy
 from tests.policies.views import answered, conversation, grown, said, sent, talked, terms, worked
 
@@ -64,6 +66,20 @@ class LastFourWhole:
 
     def apply(self, view: View, limits: Compactor) -> View:
         return view.with_blocks([view.block(b.first, b.stop, pinned=False) for b in view.blocks[-4:]])
+
+
+@dataclass(frozen=True)
+class DropLast:
+    """A strategy that does what none may: the current exchange goes."""
+
+    def apply(self, view: View, limits: Compactor) -> View:
+        return view.with_blocks(view.blocks[:-1])
+
+
+@dataclass(frozen=True)
+class DropAll:
+    def apply(self, view: View, limits: Compactor) -> View:
+        return view.with_blocks(())
 
 
 @dataclass(frozen=True)
@@ -128,7 +144,8 @@ def test_all_of_limits_cut_only_when_all_are_exceeded() -> None:
     short = [talked(n) for n in range(6)]
     assert len(sent(conversation(*short, [said("now")]), both)) == 13
     assert len(sent(conversation(LONG, [said("now")]), both)) == 3
-    assert len(sent(conversation(*short, LONG, [said("now")]), both)) == 1
+    # The one before the current one stays: with it, not all of the limits are exceeded.
+    assert len(sent(conversation(*short, LONG, [said("now")]), both)) == 3
 
 
 def test_any_of_limits_cuts_when_one_is_exceeded_and_its_target_is_for_all() -> None:
@@ -196,7 +213,7 @@ def test_a_strategy_that_does_nothing_begins_no_epoch() -> None:
 def test_a_compactor_is_a_policy_by_itself() -> None:
     compactor = Compactor(OverExchanges(2), (DropOldest(),), OverExchanges(1))
     assert tuple(compactor.compactors) == (compactor,)
-    assert sent(conversation(talked(0), talked(1), [said("now")]), compactor) == ["now"]
+    assert sent(conversation(talked(0), talked(1), [said("now")]), compactor) == ["question 1", "answer   1", "now"]
 
 
 def test_a_limit_that_a_later_policy_exceeds_again_is_looked_at_again() -> None:
@@ -209,3 +226,36 @@ def test_a_limit_that_a_later_policy_exceeds_again_is_looked_at_again() -> None:
     # Whole, they were thirteen messages.
     assert epoch.messages == 10
     assert epoch.tokens <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("parts", "wrong"),
+    [
+        ((OverTokens(9), [DropOldest()], OverTokens(5)), r"`strategies` is a tuple .*not \[DropOldest\(\)\]"),
+        ((OverTokens(9), DropOldest(), OverTokens(5)), r"`strategies` is a tuple .*not DropOldest\(\)"),
+        ((OverTokens(9), None, OverTokens(5)), "`strategies` is a tuple .*not None"),
+        ((9, (DropOldest(),), OverTokens(5)), "a trigger such as .*, with a method `fires`, not 9"),
+        ((OverTokens(9), (DropOldest(),), 5), "a trigger such as .*, with a method `fires`, not 5"),
+        ((OverTokens, (DropOldest(),), OverTokens(5)), "a trigger such as .*not <class"),
+        ((OverTokens(9), (DropOldest(),), OverTokens), "a trigger such as .*not <class"),
+        ((OverTokens(9), (DropOldest,), OverTokens(5)), "a strategy such as .*not <class"),
+        ((OverTokens(9), (DropOldest(), OverTokens(5)), OverTokens(5)), "a strategy such as .*, with a method `apply`"),
+        ((OverTokens(9), ("drop",), OverTokens(5)), "a strategy such as .*not 'drop'"),
+    ],
+)
+def test_a_compactor_checks_its_parts_when_it_is_made(parts: tuple[Any, ...], wrong: str) -> None:
+    with pytest.raises(InputError, match=wrong):
+        Compactor(*parts)
+
+
+@pytest.mark.parametrize("strategy", [DropLast(), DropAll()])
+def test_a_strategy_that_leaves_out_the_current_exchange_is_told_by_name(strategy: Any) -> None:
+    policy = Compactor(OverExchanges(1), (strategy,), OverExchanges(1))
+    with pytest.raises(InputError, match=r"Drop(Last|All)\(\) has left out the current exchange"):
+        sent(conversation(talked(0), [said("now")]), policy)
+    provider = Scripted(says("a"))
+    chat = Chat(provider, policy=policy)
+    state = chat.send("x").state
+    with pytest.raises(InputError, match="the current exchange, which has to stay"):
+        chat.send("y", state=state)
+    assert len(provider.requests) == 1

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from longtalk.policies import Compactor, DigestTools, DropOldest, OverExchanges, OverMessages, View
-from longtalk.policies.view import LINES
-from tests.policies.views import conversation, said, talked, tokens, view_of, worked
+from longtalk.epochs import begin
+from longtalk.plan import plan
+from longtalk.policies import Compactor, DigestTools, DropOldest, OverExchanges, OverMessages, TokenBudget, View
+from longtalk.policies.drop_oldest import LINES
+from tests.policies.views import conversation, said, talked, terms, tokens, view_of, worked
 
 ONE = Compactor(OverExchanges(1), (DigestTools(keep=1), DropOldest()), OverExchanges(1))
 """Digests all tools, and then leaves the current exchange alone."""
@@ -28,7 +31,8 @@ def test_one_token_less_costs_one_exchange_more() -> None:
 
 
 def test_what_is_within_the_target_stays() -> None:
-    assert DropOldest().apply(view_of(FIVE), tokens(100)) == view_of(FIVE)
+    view = DropOldest().apply(view_of(FIVE), tokens(100))
+    assert (view.blocks, view.lines) == (view_of(FIVE).blocks, [])
 
 
 def test_the_target_counts_and_not_the_limit() -> None:
@@ -39,13 +43,33 @@ def test_the_current_exchange_stays_whatever_the_target_is() -> None:
     assert left(DropOldest().apply(view_of(FIVE), tokens(1))) == [4]
 
 
+def test_the_one_before_it_stays_where_the_limit_has_room_and_the_target_has_not() -> None:
+    assert left(DropOldest().apply(view_of(FIVE), tokens(40, 39))) == [3, 4]
+    assert left(DropOldest().apply(view_of(FIVE), tokens(39, 39))) == [4]
+    assert left(DropOldest().apply(view_of(FIVE), tokens(40, 1))) == [3, 4]
+
+
+def test_it_stays_beside_what_is_pinned() -> None:
+    assert left(DropOldest().apply(view_of(FIVE, pinned=[0]), tokens(60, 40))) == [0, 3, 4]
+    assert left(DropOldest().apply(view_of(FIVE, pinned=[0]), tokens(59, 40))) == [0, 4]
+
+
+def test_when_it_is_pinned_itself_no_other_stays_in_its_place() -> None:
+    assert left(DropOldest().apply(view_of(FIVE, pinned=[3]), tokens(60, 40))) == [3, 4]
+
+
+def test_no_other_stays_over_the_target() -> None:
+    assert left(DropOldest().apply(view_of(FIVE), tokens(100, 41))) == [3, 4]
+    assert left(DropOldest().apply(view_of(FIVE), tokens(100, 1))) == [3, 4]
+
+
 def test_pinned_exchanges_stay_and_others_go_instead() -> None:
     assert left(DropOldest().apply(view_of(FIVE, pinned=[0, 2]), tokens(60))) == [0, 2, 4]
 
 
 def test_with_all_pinned_nothing_goes() -> None:
     view = view_of(FIVE, pinned=range(5))
-    assert DropOldest().apply(view, tokens(1)) == view
+    assert DropOldest().apply(view, tokens(1)).blocks == view.blocks
 
 
 def test_exchanges_and_messages_are_targets_too() -> None:
@@ -63,7 +87,7 @@ def test_what_the_provider_reports_counts_and_not_what_we_count() -> None:
 def test_a_digested_exchange_leaves_its_lines_at_the_head() -> None:
     view = ONE.apply(view_of(conversation(worked(0, "found"), [said("now")])))
     assert len(view.blocks) == 1
-    assert view.lines == ('look({"n":0}) → found',)
+    assert view.lines == ['look({"n":0}) → found']
 
 
 def test_the_lines_of_several_exchanges_are_in_their_order() -> None:
@@ -73,12 +97,12 @@ def test_the_lines_of_several_exchanges_are_in_their_order() -> None:
 
 def test_lines_of_earlier_epochs_stay_before_them() -> None:
     view = view_of(conversation(worked(0, "found"), [said("now")]))
-    assert ONE.apply(msgspec.structs.replace(view, lines=("earlier",))).lines == ("earlier", 'look({"n":0}) → found')
+    assert ONE.apply(msgspec.structs.replace(view, lines=("earlier",))).lines == ["earlier", 'look({"n":0}) → found']
 
 
-def test_an_exchange_that_was_not_digested_leaves_none() -> None:
+def test_where_tools_are_not_digested_there_are_none() -> None:
     view = DropOldest().apply(view_of(conversation(worked(0), worked(1), [said("now")])), ONE)
-    assert (len(view.blocks), view.lines) == (1, ())
+    assert (len(view.blocks), view.lines) == (1, [])
 
 
 def test_of_many_lines_the_newest_stay() -> None:
@@ -91,3 +115,66 @@ def test_of_many_lines_the_newest_stay() -> None:
 def test_lines_count_as_part_of_the_request() -> None:
     view = ONE.apply(view_of(conversation(worked(0), [said("now")])))
     assert view.tokens == len("now") + len(view.lines[0])
+
+
+def test_where_tools_are_digested_also_an_exchange_that_was_not_leaves_its_lines() -> None:
+    view = view_of(conversation(worked(0, "one"), worked(1, "two"), [said("now")]))
+    whole = msgspec.structs.replace(view, digests=True)
+    assert not any(block.special for block in whole.blocks)
+    assert DropOldest().apply(whole, ONE).lines == ['look({"n":0}) → one', 'look({"n":1}) → two']
+    # Those of the last exchanges, which are not digested, are as good as the others.
+    kept = Compactor(OverExchanges(1), (DigestTools(keep=3), DropOldest()), OverExchanges(1))
+    assert kept.apply(view).lines == ['look({"n":0}) → one', 'look({"n":1}) → two']
+
+
+def test_an_exchange_that_stays_leaves_no_line() -> None:
+    two = Compactor(OverExchanges(2), (DigestTools(keep=1), DropOldest()), OverExchanges(2))
+    view = two.apply(view_of(conversation(worked(0, "one"), worked(1, "two"), [said("now")])))
+    assert (len(view.blocks), view.lines) == (2, ['look({"n":0}) → one'])
+
+
+def test_an_exchange_with_many_calls_leaves_its_last_ones() -> None:
+    busy = [said("go"), *[entry for n in range(LINES + 3) for entry in worked(n)[1:3]]]
+    lines = ONE.apply(view_of(conversation(worked(99), busy, [said("now")]))).lines
+    assert [line.partition(" ")[0] for line in lines] == [f'look({{"n":{n}}})' for n in range(3, LINES + 3)]
+
+
+LINE = len('look({"n":0}) → ') + 4
+"""Tokens of a line about a result of four letters; between two of them there is one more."""
+
+
+@pytest.mark.parametrize(
+    ("over", "to", "lines"),
+    [
+        # The exchange before stays and has 34 tokens, and the current one 10.
+        (99, 44, 0),
+        (99, 44 + LINE - 1, 0),
+        (99, 44 + LINE, 1),
+        # The target can't be reached: the lines have what room the limit has.
+        (44, 1, 0),
+        (44 + LINE - 1, 1, 0),
+        (44 + LINE, 1, 1),
+        (44 + 2 * LINE + 1, 1, 2),
+        # Nor can the limit: they have none.
+        (9, 9, 0),
+        # What is left is within it.
+        (10, 10, 0),
+        (10 + LINE, 10 + LINE, 1),
+    ],
+)
+def test_lines_have_the_room_of_the_target_or_of_the_limit_where_that_is_not_reached(
+    over: int, to: int, lines: int
+) -> None:
+    view = view_of(conversation(*[worked(n, "done") for n in range(3)], [said("n" * 10)]))
+    view = DropOldest().apply(msgspec.structs.replace(view, digests=True), tokens(over, to))
+    assert len(view.lines) == lines
+    assert not lines or view.tokens <= over
+    gone = 4 - len(view.blocks)
+    assert [line[:13] for line in view.lines] == [f'look({{"n":{n}}})' for n in range(gone - lines, gone)]
+
+
+def test_what_an_earlier_epoch_has_digested_leaves_its_lines_whichever_limit_fires() -> None:
+    policy = TokenBudget(1_000, to=900, digest=DigestTools(keep=1))
+    of = conversation(*[worked(n, "r" * 250) for n in range(4)], [said("now")])
+    of = begin(of, plan(of, policy, terms()).epoch)
+    assert plan(of, policy, terms(window=540)).epoch.lines

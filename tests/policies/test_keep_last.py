@@ -38,6 +38,14 @@ def test_a_limit_of_one_sends_the_current_exchange_alone() -> None:
     assert asked(KeepLast(1), 3) == [["0"], ["1"], ["2"]]
 
 
+def test_from_two_on_the_previous_exchange_is_always_sent() -> None:
+    for limit in (2, 3, 4, 5):
+        for to in (None, 1):
+            for n, request in enumerate(asked(KeepLast(limit, to=to), 9)):
+                assert users(request)[-2:] == [str(n - 1), str(n)][-min(n + 1, 2) :]
+                assert len(users(request)) <= limit
+
+
 def test_below_the_limit_everything_is_sent() -> None:
     assert asked(KeepLast(3), 3)[-1] == ["0", "answer 0", "1", "answer 1", "2"]
 
@@ -65,12 +73,14 @@ def test_messages_are_counted_with_results_and_events() -> None:
     of = conversation(talked(0), [happened("rain"), *worked(1)], [said("now")])
     assert len(sent(of, KeepMessages(8))) == 8
     assert len(sent(of, KeepMessages(7, to=6))) == 6
-    assert len(sent(of, KeepMessages(7, to=5))) == 1
+    # The exchange before the current one stays, as the limit has room for it.
+    assert len(sent(of, KeepMessages(7, to=5))) == 6
+    assert len(sent(of, KeepMessages(5))) == 1
 
 
 def test_a_message_limit_is_kept_in_whole_exchanges() -> None:
     counts = [len(request) for request in grown(KeepMessages(8), *[worked(n) for n in range(6)])]
-    assert counts == [1, 5, 1, 5, 1, 5]
+    assert counts == [1, 5, 5, 5, 5, 5]
 
 
 def test_a_sliding_message_limit_is_cut_as_little_as_possible() -> None:

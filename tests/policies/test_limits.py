@@ -74,6 +74,9 @@ def test_combinations_can_be_nested() -> None:
 @pytest.mark.parametrize(
     ("trigger", "text"),
     [
+        (OverExchanges(1), "over 1 exchange"),
+        (OverMessages(1), "over 1 message"),
+        (OverTokens(1), "over 1 token"),
         (OverExchanges(1_000), "over 1,000 exchanges"),
         (OverMessages(40), "over 40 messages"),
         (OverTokens(8_000), "over 8,000 tokens"),

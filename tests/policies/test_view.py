@@ -90,3 +90,11 @@ def test_an_event_that_is_cut_keeps_its_source() -> None:
     entry = shortened(WIRE, happened("e" * 1_000), 30)
     assert json.loads(entry.native)["source"] == "app"
     assert len(text_of(WIRE, entry)) < 100
+
+
+def test_the_work_of_tools_is_from_a_first_call_to_the_last_result_behind_it() -> None:
+    two = [*worked(1)[:3], happened("rain"), *worked(2)[:3], *worked(3)[1:]]
+    view = view_of(conversation(talked(0), two))
+    assert view.tools(view.blocks[0]) == []
+    spans = [(run.first, run.last, run.verdict, run.reason) for block in view.blocks for run in view.tools(block)]
+    assert spans == [(3, 4, "summarised", DIGEST), (7, 10, "summarised", DIGEST)]

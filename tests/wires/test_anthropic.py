@@ -562,7 +562,7 @@ def test_results_of_any_text_are_joined(text: str) -> None:
 
 
 def test_breakpoints_stand_at_the_end_of_the_preamble_and_of_what_the_next_request_begins_with() -> None:
-    pieces = [WIRE.user("a"), native(TEXT), WIRE.user(["b", "c"]), WIRE.aside("instruction", "d")]
+    pieces = [WIRE.user("a"), native(TEXT), WIRE.user(["b", "c"]), WIRE.instruction("d")]
     sent = checked(request(*pieces, mark=3, preamble=Preamble(system="Teach.")))
     assert marks(sent) == ["Teach.", "c"]
     assert sent["messages"][2]["content"][1]["cache_control"] == MARK
@@ -761,7 +761,7 @@ def test_an_instruction_follows_the_message_and_is_not_stored() -> None:
     chat = Chat(provider)
     reply = chat.send("Hello.", instruction="It is noon.")
     last = checked(provider.requests[0])["messages"][-1]
-    assert last == json.loads(WIRE.aside("instruction", "It is noon."))
+    assert last == json.loads(WIRE.instruction("It is noon."))
     assert last == {
         "role": "user",
         "content": [{"type": "text", "text": "<instruction>\nIt is noon.\n</instruction>"}],
@@ -788,6 +788,8 @@ FORGED = st.lists(
             "< / SYSTEM >",
             "<system>",
             "</Instruction>",
+            "</done_so_far>",
+            "< /LEFT_OUT",
             "\n",
             "<",
             "/",
@@ -805,7 +807,9 @@ def test_what_is_quoted_cannot_end_its_quotation_or_begin_another(text: str, sou
     for tag, said in (
         ("event", quoted(WIRE.render(event(text, source=source, at=0), NO_QUIRKS))),
         ("system", quoted(WIRE.render(system(text, at=0), NO_QUIRKS))),
-        ("instruction", quoted(WIRE.aside("instruction", text))),
+        ("instruction", quoted(WIRE.instruction(text))),
+        ("left_out", quoted(WIRE.quote("left_out", text))),
+        ("done_so_far", quoted(WIRE.quote("done_so_far", text))),
     ):
         assert [found.start() for found in re.finditer(rf"<\s*{tag}\b", said, re.I)] == [0]
         assert [found.end() for found in re.finditer(rf"<\s*/\s*{tag}\b", said, re.I)] == [len(said) - 1]

@@ -25,7 +25,7 @@ from longtalk._sync.providers.connect import connect
 from longtalk.reply import Reply
 from longtalk.seal import BoundSeal, Seal
 from longtalk.shed import encode_part, split
-from longtalk.tokens import Counter, counter_for
+from longtalk.tokens import Checked, Counter, counter_for
 from longtalk.tools import Toolbox
 from longtalk.transcript import Transcript, now
 from longtalk._sync.turn import Loop
@@ -42,7 +42,8 @@ class Chat:
     `model` is a name such as "local", "ollama:MODEL" or "openai-chat:MODEL", or a provider. `tools` are typed
     Python functions. `options` go to the provider as they are (temperature, metadata …); None leaves one out.
     `policy` says what is sent of a long conversation. With `carry="context"` the state keeps only what later turns
-    can reach, and what leaves it is `reply.shed`. `counter` counts tokens, in place of the estimate for this model.
+    can reach, and what leaves it is `reply.shed`. `window` is how many tokens the model takes with its answer, where
+    you know it and we don't. `counter` counts tokens, in place of the estimate for this model.
     `seal` is for states that a client holds. A state that can't be read raises `BadState`, or with
     `on_bad_state="fresh"` starts over and says so on the reply; one of more than `max_state` bytes is not read.
     `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own.
@@ -59,6 +60,7 @@ class Chat:
         carry: Literal["all", "context"] = "all",
         on_bad_state: Literal["raise", "fresh"] = "raise",
         max_state: int = states.MAX_BYTES,
+        window: int | None = None,
         counter: Counter | None = None,
         base_url: str | None = None,
         api_key: str | None = None,
@@ -76,12 +78,15 @@ class Chat:
             raise InputError(
                 f"`counter` has a method `count(text)`, as tokens.Exact('o200k') does; {counter!r} has none."
             )
+        if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+            raise InputError(f"`window` is how many tokens the model takes, not {window!r}.")
         if not isinstance(max_state, int):
             raise InputError(f"`max_state` is a number of bytes, not {max_state!r}.")
         self.provider = connect(model, base_url=base_url, api_key=api_key, client=client)
         self._policy = policy
         self._carry = carry
-        self._counter = counter or counter_for(self.provider.label)
+        self._counter = Checked(counter) if counter is not None else counter_for(self.provider.label)
+        self._window = window or self.provider.capabilities.window
         self._tools = Toolbox.of(tools, allow_async=ASYNC)
         self._options = self._checked(options)
         self._seal = seal
@@ -164,7 +169,7 @@ class Chat:
             model=self.provider.label,
             preamble="",
             fixed=0,
-            window=windows(transcript).get(self.provider.label) or self.provider.capabilities.window,
+            window=windows(transcript).get(self.provider.label) or self._window,
             answer=0,
         )
         return _encoder(seal)(pin(transcript, entry, self._policy, terms).revise())
@@ -244,6 +249,7 @@ class Chat:
             policy=self._policy,
             options={**self.provider.defaults, **self._options, **self._checked(options)},
             max_rounds=max_rounds,
+            window=self._window,
             encode=_encoder(seal),
             shed=self._shedder(seal) if self._carry == "context" else None,
         )

@@ -1,87 +1,139 @@
 """`longtalk tokens`: how many tokens files have, as `longtalk.tokens` counts them.
 
 A file is plain text, chat messages as JSON (a list, an object with `messages`, or one to a line), or a Longtalk state.
-What holds messages is counted message by message and told by role.
+What holds messages is counted message by message and told by role, and a request's `system` and `tools` on their own.
+A file that can't be counted is told on standard error; the others are counted all the same, and the status is 2.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import click
+
 from longtalk import _json
 from longtalk.errors import BadState, InputError
-from longtalk.tokens import Counter, Exact, counter_for, of_message
+from longtalk.token_families import MODELS
+from longtalk.tokens import Counter, Estimator, Exact, counter_for, of_message, of_preamble
 
-Found = dict[str, tuple[int, int]]
-"""By role: messages and tokens."""
+Rows = dict[str, int]
+"""Parts of a file, by what they are called, and their tokens."""
 
 _STATE = b"\x89TL"
 
 
 def run(*, files: Sequence[str], model: str, exact: bool) -> None:
-    """Print the tokens of each file."""
-    counter: Counter = counter_for(model)
+    """Print the tokens of each file, and how they were counted."""
+    counter: Estimator | Exact = counter_for(model)
     if exact:
-        counter = Exact(counter_for(model).family)
-    total = 0
+        counter = Exact(counter.family)
+    if not _known(model):
+        _tell(f"no tokenizer is known for the model {model!r}: its tokens are counted as those of {counter.family}.")
+    total = counted = parts = 0
     for name in files:
-        tokens, roles = count(name, _read(name), counter)
-        total += tokens
-        print(f"{tokens:>10,}  {'(standard input)' if name == '-' else name}")
-        for role, (messages, part) in sorted(roles.items(), key=lambda item: -item[1][1]):
-            print(f"{part:>10,}    {role}, {messages:,} {'message' if messages == 1 else 'messages'}")
-    if len(files) > 1:
-        print(f"{total:>10,}  together")
-
-
-def count(name: str, data: bytes, counter: Counter) -> tuple[int, Found]:
-    """The tokens of a file's content, and those of its messages by role."""
-    messages = list(_messages(name, data))
-    if not messages:
         try:
-            return counter.count(data.decode("utf-8-sig")), {}
-        except UnicodeDecodeError:
-            raise InputError(
-                f"{name} is neither text nor messages nor a state of Longtalk: nothing to count."
-            ) from None
-    roles: Found = {}
-    for role, native in messages:
-        before, tokens = roles.get(role, (0, 0))
-        roles[role] = before + 1, tokens + of_message(native, counter)
-    return sum(tokens for _, tokens in roles.values()), roles
+            tokens, rows = count(_shown(name), _read(name), counter)
+        except InputError as problem:
+            _tell(str(problem))
+            continue
+        total, counted, parts = total + tokens, counted + 1, parts + len(rows)
+        print(f"{tokens:>10,}  {_shown(name)}")
+        for label, part in sorted(rows.items(), key=lambda item: -item[1]):
+            print(f"{part:>10,}    {label}")
+    if counted and len(files) > 1:
+        print(f"{total:>10,}  together{'' if counted == len(files) else f', {counted} of {len(files)} files'}")
+    if counted:
+        by_rule = "; what frames messages, calls, images and files by rule" if exact and parts else ""
+        print(f"{'':10}  {'exact' if exact else 'estimated'}, family {counter.family}{by_rule}")
+    if counted < len(files):
+        raise SystemExit(2)
+
+
+def count(name: str, data: bytes, counter: Counter) -> tuple[int, Rows]:
+    """The tokens of a file's content, and those of its parts: of a request's system text and tools, and by role."""
+    whole = _parsed(data)
+    rows = _preamble(name, whole, counter) if isinstance(whole, dict) else {}
+    roles: dict[str, list[int]] = {}
+    for role, native in _entries(name, data) if data.startswith(_STATE) else _messages(whole):
+        roles.setdefault(role, []).append(of_message(native, counter))
+    for role, costs in roles.items():
+        rows[f"{role}, {len(costs):,} {'message' if len(costs) == 1 else 'messages'}"] = sum(costs)
+    if rows:
+        return sum(rows.values()), rows
+    try:
+        return counter.count(data.decode("utf-8-sig")), {}
+    except UnicodeDecodeError:
+        raise InputError(f"{name} is neither text nor messages nor a state of Longtalk: nothing to count.") from None
+
+
+def _known(model: str) -> bool:
+    """Whether it is the model's name that tells its family. The one called `local` is always the same."""
+    provider, _, name = model.lower().partition(":")
+    return model == "local" or any(re.search(pattern, name or provider) for pattern, _ in MODELS)
+
+
+def _tell(problem: str) -> None:
+    click.echo(f"longtalk: {problem}", err=True)
+
+
+def _shown(name: str) -> str:
+    return "(standard input)" if name == "-" else click.format_filename(name)
 
 
 def _read(name: str) -> bytes:
-    if name == "-":
-        return sys.stdin.buffer.read()
     try:
+        if name == "-":
+            return sys.stdin.buffer.read()
         with open(name, "rb") as file:
             return file.read()
     except OSError as problem:
-        raise InputError(f"Can't read {name}: {problem.strerror}.") from None
+        raise InputError(f"Can't read {_shown(name)}: {problem.strerror}.") from None
 
 
-def _messages(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
-    """The messages in a file with their roles; none when it is text."""
-    if data.startswith(_STATE):
-        yield from _entries(name, data)
-        return
+def _parsed(data: bytes) -> Any:
+    """A file's JSON, or that of its lines as a list; None when it is neither."""
     if data.lstrip()[:1] not in (b"[", b"{"):
-        return
+        return None
     try:
-        whole: Any = _json.value(data)
-        if isinstance(whole, dict):
-            whole = [whole] if "role" in whole else whole.get("messages")
+        return _json.value(data)
     except ValueError:
-        try:
-            whole = [_json.value(line) for line in data.splitlines() if line.strip()]
-        except ValueError:
-            return
-    # Other JSON, a tool's result for example, is text.
-    if isinstance(whole, list) and all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in whole):
-        yield from ((item["role"], _json.encode(item)) for item in whole)
+        pass
+    try:
+        return [_json.value(line) for line in data.splitlines() if line.strip()]
+    except ValueError:
+        return None
+
+
+def _messages(whole: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The messages in a file with their roles; none when it is text, as other JSON is, a tool's result for example."""
+    if isinstance(whole, dict):
+        whole = [whole] if "role" in whole else whole.get("messages")
+    if _are_messages(whole):
+        yield from ((item["role"], item) for item in whole)
+
+
+def _are_messages(found: Any) -> bool:
+    return isinstance(found, list) and all(
+        isinstance(item, dict) and isinstance(item.get("role"), str) for item in found
+    )
+
+
+def _preamble(name: str, request: dict[str, Any], counter: Counter) -> Rows:
+    """What a request carries beside its messages."""
+    rows: Rows = {}
+    if "role" in request or not _are_messages(request.get("messages")):
+        return rows
+    system, tools = request.get("system"), request.get("tools")
+    if system:
+        rows["system"] = of_message({"content": system}, counter)
+    if tools:
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            raise InputError(f"The tools in {name} are no list of objects: they can't be counted.")
+        rows[f"tools, {len(tools):,}"] = of_preamble(None, tools, counter)
+    return rows
 
 
 def _entries(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 
+from longtalk.errors import InputError
 from longtalk.policies.view import View
 
 
@@ -64,6 +65,15 @@ class Compactor(msgspec.Struct, frozen=True):
     strategies: tuple[Strategy, ...]
     to: Trigger
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.strategies, tuple):
+            raise InputError(f"`strategies` is a tuple such as (DropOldest(),), not {self.strategies!r}.")
+        for needs, values in (("fires", (self.over, self.to)), ("apply", self.strategies)):
+            for value in values:
+                if isinstance(value, type) or not hasattr(value, needs):
+                    what = "trigger such as OverTokens(8_000)" if needs == "fires" else "strategy such as DropOldest()"
+                    raise InputError(f"A compactor takes a {what}, with a method `{needs}`, not {value!r}.")
+
     @property
     def compactors(self) -> tuple[Compactor, ...]:
         return (self,)
@@ -72,7 +82,9 @@ class Compactor(msgspec.Struct, frozen=True):
         for strategy in self.strategies:
             if not self.to.fires(view):
                 break
-            view = strategy.apply(view, self)
+            current, view = view.blocks[-1], strategy.apply(view, self)
+            if not view.blocks or view.blocks[-1].first != current.first:
+                raise InputError(f"{strategy!r} has left out the current exchange, which has to stay.")
         return view
 
 

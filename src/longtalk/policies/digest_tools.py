@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 import msgspec
 
-from longtalk.pack import ANSWERS
 from longtalk.policies.base import Compactor
 from longtalk.policies.limits import at_least
-from longtalk.policies.view import DIGEST, Block, Run, View
+from longtalk.policies.view import Block, View
 
 
 class DigestTools(msgspec.Struct, frozen=True):
     """Digests the tools of all exchanges but the last `keep`. What was said stays.
 
-    In those of the last ones that are over, a result of more than `longest` tokens is cut to head and tail.
+    In those of the last ones that are over, a result of more than `longest` tokens is cut to head and tail. Exchanges
+    that are left out behind it leave the lines of their tools at the head of the request.
     """
 
     keep: int = 2
@@ -30,7 +28,7 @@ class DigestTools(msgspec.Struct, frozen=True):
         for i, block in enumerate(blocks[:-1]):
             if not block.pinned:
                 blocks[i] = _digested(view, block) if i < len(blocks) - self.keep else self._shortened(view, block)
-        return view.with_blocks(blocks)
+        return msgspec.structs.replace(view, blocks=tuple(blocks), digests=True)
 
     def _shortened(self, view: View, block: Block) -> Block:
         for place in range(block.first, block.stop):
@@ -41,16 +39,7 @@ class DigestTools(msgspec.Struct, frozen=True):
 
 
 def _digested(view: View, block: Block) -> Block:
-    """An exchange whose tools, from a first call to its last result, go as a digest."""
-    roles = [view.entry(place).role for place in range(block.first, block.stop)]
-    place = block.first
-    for answers, group in groupby(roles, key=lambda role: role in ANSWERS):
-        said = list(group)
-        if answers and "tool" in said:
-            first = place + said.index("tool") - 1
-            last = place + len(said) - 1 - said[::-1].index("tool")
-            run = Run(first, last, "summarised", DIGEST, tokens=view.tokens_of(first, last))
-            if run not in block.special:
-                block = view.change(block, run)
-        place += len(said)
+    """An exchange whose tools go as a digest."""
+    for run in view.tools(block):
+        block = block if run in block.special else view.change(block, run)
     return block

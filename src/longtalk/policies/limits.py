@@ -23,7 +23,7 @@ class OverExchanges(msgspec.Struct, frozen=True):
         return size.exchanges > self.limit
 
     def __str__(self) -> str:
-        return f"over {self.limit:,} exchanges"
+        return f"over {self.limit:,} exchange{'s' * (self.limit != 1)}"
 
 
 class OverMessages(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class OverMessages(msgspec.Struct, frozen=True):
         return size.messages > self.limit
 
     def __str__(self) -> str:
-        return f"over {self.limit:,} messages"
+        return f"over {self.limit:,} message{'s' * (self.limit != 1)}"
 
 
 class OverTokens(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class OverTokens(msgspec.Struct, frozen=True):
         return size.tokens > self.limit
 
     def __str__(self) -> str:
-        return f"over {self.limit:,} tokens"
+        return f"over {self.limit:,} token{'s' * (self.limit != 1)}"
 
 
 class OverWindow(msgspec.Struct, frozen=True):

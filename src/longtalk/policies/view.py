@@ -8,10 +8,12 @@ of tools as a digest, and the middle of many events left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Literal
 
 import msgspec
 
+from longtalk.pack import ANSWERS
 from longtalk.transcript import Entry, Transcript
 from longtalk.wires.base import Wire, digest, text_of
 
@@ -22,8 +24,6 @@ DIGEST = "tool digest"
 MIDDLE = "the middle of many events"
 NOTE = 20
 """Tokens, roughly, of a word about what is left out."""
-LINES = 20
-"""So many lines about the tools of exchanges that are left out go at the head of the request."""
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,8 +67,10 @@ class View(msgspec.Struct, frozen=True):
     scale: float
     """Reported tokens for each counted one."""
     window: int
-    lines: tuple[str, ...] = ()
+    lines: Sequence[str] = ()
     """What tools did in exchanges that are left out."""
+    digests: bool = False
+    """Whether what tools did goes as a digest, here and in what is left out."""
 
     @property
     def exchanges(self) -> int:
@@ -127,6 +129,20 @@ class View(msgspec.Struct, frozen=True):
             return whole - run.tokens, 0
         note = self.count("\n".join(self.lines_of(run))) if run.verdict == "summarised" else NOTE
         return whole - note, run.last - run.first
+
+    def tools(self, block: Block) -> list[Run]:
+        """What the tools of an exchange did, from each first call to the last result behind it."""
+        runs = []
+        place = block.first
+        roles = [self.entry(place).role for place in range(block.first, block.stop)]
+        for answers, group in groupby(roles, key=lambda role: role in ANSWERS):
+            said = list(group)
+            if answers and "tool" in said:
+                first = place + said.index("tool") - 1
+                last = place + len(said) - 1 - said[::-1].index("tool")
+                runs.append(Run(first, last, "summarised", DIGEST, tokens=self.tokens_of(first, last)))
+            place += len(said)
+        return runs
 
     def lines_of(self, run: Run) -> list[str]:
         """What the tools of a run did, a line for each call."""

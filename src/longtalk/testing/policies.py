@@ -7,19 +7,22 @@ to, and as if the policy met the conversation here for the first time.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from longtalk import _json
 from longtalk.context import Context, compose
 from longtalk.epochs import begin
 from longtalk.plan import Plan, Terms, plan
 from longtalk.policies import Policy
 from longtalk.policies.view import MIDDLE
+from longtalk.state import decode
 from longtalk.testing.validate import validate
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Transcript, chain
-from longtalk.wires import WIRES
+from longtalk.wires import NAMES, WIRES
 from longtalk.wires.base import Preamble, Quirks, Wire
 
 _MARKS = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
@@ -38,9 +41,14 @@ class Played(msgspec.Struct):
     """Of all requests."""
 
 
-def transcript_of(natives: Sequence[bytes], *, wire: str = "openai-chat", counter: Counter | None = None) -> Transcript:
-    """A conversation from messages of a wire. A user's message begins a turn."""
+def transcript_of(
+    said: bytes | Sequence[bytes | Mapping[str, Any]], *, wire: str = "openai-chat", counter: Counter | None = None
+) -> Transcript:
+    """A conversation from a state, or from messages of a wire. A user's message begins a turn."""
+    if isinstance(said, bytes):
+        return decode(said, wires=NAMES)
     counter = counter or Estimator()
+    natives = [each if isinstance(each, bytes) else _json.encode(each) for each in said]
     transcript, turn = Transcript(), 0
     for native in natives:
         role = WIRES[wire].view(native).role
@@ -69,6 +77,8 @@ def check_policy(
         window=window,
         answer=0,
     )
+    if isinstance(policy, type) or not hasattr(policy, "compactors"):
+        raise PolicyViolation(f"{policy!r} is no policy: KeepLast(5) is one.")
     entries = list(transcript)
     played = Played()
     so_far = Transcript()

@@ -29,6 +29,7 @@ from longtalk.wires.base import (
     View,
     neutral_text,
     option,
+    quoted,
     splice,
 )
 
@@ -77,8 +78,11 @@ class Anthropic:
             del block["content"]
         return _json.encode({"role": "user", "content": [{**block, **({"is_error": True} if error else {})}]})
 
-    def aside(self, tag: str, text: str) -> bytes:
-        return _said(_quoted(tag, text))
+    def instruction(self, text: str) -> bytes:
+        return _said(quoted("instruction", text))
+
+    def quote(self, tag: str, text: str) -> bytes:
+        return _said(quoted(tag, text))
 
     def is_plain(self, role: str) -> bool:
         return role != "tool"
@@ -86,7 +90,7 @@ class Anthropic:
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
         if entry.wire == LONGTALK:
             text = neutral_text(entry)
-            return _said(text if entry.kind == "event" else _quoted("system", text))
+            return _said(text if entry.kind == "event" else quoted("system", text))
         if entry.mark == "empty":
             return None
         return _json.whole(entry.native) if quirks.whole else entry.native
@@ -222,11 +226,6 @@ class _Counts(msgspec.Struct):
 
 class _Usage(_Counts):
     iterations: list[_Counts] | None = None
-
-
-def _quoted(tag: str, text: str) -> str:
-    safe = re.sub(rf"<(?=\s*/?\s*{tag}\b)", "&lt;", text, flags=re.IGNORECASE)
-    return f"<{tag}>\n{safe}\n</{tag}>"
 
 
 def _said(text: str) -> bytes:

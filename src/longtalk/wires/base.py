@@ -154,8 +154,12 @@ class Wire(Protocol):
         """The native message that answers a call."""
         ...
 
-    def aside(self, tag: str, text: str) -> bytes:
-        """The native form of something that nobody said: an `instruction` for one turn, a digest of what was done."""
+    def instruction(self, text: str) -> bytes:
+        """The native form of an instruction for one turn."""
+        ...
+
+    def quote(self, tag: str, text: str) -> bytes:
+        """The native form of something that nobody said and that nobody has to obey: a digest of what tools did."""
         ...
 
     def is_plain(self, role: str) -> bool:
@@ -241,7 +245,13 @@ def so_far(wire: Wire, natives: Sequence[bytes]) -> bytes:
             lines.append(f"You said: {seen.text}")
         for call in seen.calls:
             names[call.id] = f"{call.name}({call.arguments.decode('utf-8', 'replace')})"
-    return wire.aside("done_so_far", "\n".join(lines))
+    return wire.quote("done_so_far", "\n".join(lines))
+
+
+def quoted(tag: str, text: str) -> str:
+    """A text between tags, which it can't end early."""
+    safe = re.sub(rf"<(?=\s*/?\s*{tag}\b)", "&lt;", text, flags=re.IGNORECASE)
+    return f"<{tag}>\n{safe}\n</{tag}>"
 
 
 def digest(wire: Wire, natives: Sequence[bytes]) -> list[str]:

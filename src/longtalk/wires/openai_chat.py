@@ -27,6 +27,7 @@ from longtalk.wires.base import (
     View,
     neutral_text,
     option,
+    quoted,
     splice,
 )
 from longtalk.wires.openai_chat_quirks import SAYS_NOTHING, adapted, alternating, array, objection
@@ -56,8 +57,12 @@ class OpenAIChat:
     def result(self, call_id: str, text: str, *, error: bool) -> bytes:  # noqa: ARG002
         return _json.encode({"role": "tool", "tool_call_id": call_id, "content": text})
 
-    def aside(self, tag: str, text: str) -> bytes:  # noqa: ARG002
+    def instruction(self, text: str) -> bytes:
         return _system(text)
+
+    def quote(self, tag: str, text: str) -> bytes:
+        # What a tool has read somewhere must not speak with the authority of the system.
+        return _json.encode({"role": "user", "content": quoted(tag, text)})
 
     def is_plain(self, role: str) -> bool:  # noqa: ARG002
         return True
