@@ -17,7 +17,7 @@ from bench.codec import conversation
 from bench.workload import messages
 from longtalk import state as states
 from longtalk.context import Context, compose
-from longtalk.draft import begin, inputs, measured
+from longtalk.draft import begin, inputs
 from longtalk.epochs import begin as begin_epoch
 from longtalk.plan import Plan, Terms, plan
 from longtalk.policies import (
@@ -65,13 +65,14 @@ _TERMS = Terms(
 
 def said(transcript: Transcript, number: int) -> Transcript:
     """The conversation with one more message of the user."""
-    entries = measured(inputs(messages(number)[0]["content"], _WIRE), _COUNTER)
+    entries = inputs(messages(number)[0]["content"], _WIRE)
     return begin(transcript, entries, wire=_WIRE, model="bench", preamble="", counter=_COUNTER).hear().transcript
 
 
 def answered(transcript: Transcript, number: int) -> Transcript:
+    """The conversation with an answer to that."""
     body = {"choices": [{"message": messages(number)[-1], "finish_reason": "stop"}]}
-    draft = begin(transcript, inputs("x", _WIRE), wire=_WIRE, model="bench", preamble="", counter=_COUNTER).hear()
+    draft = begin(transcript, (), wire=_WIRE, model="bench", preamble="", counter=_COUNTER).hear()
     return draft.answered(_WIRE.parse(json.dumps(body).encode())).finish("complete").transcript
 
 

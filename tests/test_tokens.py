@@ -166,11 +166,9 @@ class Says:
 @pytest.mark.parametrize(
     ("said", "tokens"),
     [
-        (0, 0),
         (7, 7),
         (2**40 - 1, 2**40 - 1),
         (6.6, 7),
-        (0.2, 0),
         (1e3, 1_000),
         (Fraction(7, 3), 2),
         (Decimal("4.9"), 5),
@@ -520,3 +518,8 @@ def test_claude_brings_a_system_text_for_tools() -> None:
     plan = tool(practice_plan)
     one, two = (of_preamble(None, [plan] * n, Estimator("claude")) for n in (1, 2))
     assert one - (two - one) == pytest.approx(350, abs=3)
+
+
+def test_a_counter_that_counts_nothing_is_none() -> None:
+    with pytest.raises(InputError, match="counts no tokens"):
+        Checked(Says(0.2))

@@ -20,7 +20,7 @@ import msgspec
 from longtalk.epochs import Epoch, asides, joined
 from longtalk.policies.view import MIDDLE, Run, Verdict
 from longtalk.transcript import Entry, Transcript
-from longtalk.wires.base import Preamble, Quirks, Wire, digest, shortened, so_far
+from longtalk.wires.base import Preamble, Quirks, Wire, shortened, so_far, tool_lines
 
 Piece = bytes | memoryview
 
@@ -43,8 +43,7 @@ class Context(msgspec.Struct, frozen=True):
 
     def bound(self) -> str:
         """Where opaque blocks of the answer to this will be valid."""
-        prefix = _Prefix(self.place)
-        return prefix.behind(self.pieces)
+        return _Prefix(self.place).behind(self.pieces)
 
 
 class _Prefix:
@@ -149,7 +148,7 @@ class _Sheet:
             piece = wire.render(_cut(wire, transcript[first], run.keep), self._quirks)
             self.pieces += [] if piece is None else [piece]
         elif run.verdict == "summarised":
-            lines = digest(wire, [transcript[i].native for i in range(first, stop)])
+            lines = tool_lines(wire, [transcript[i].native for i in range(first, stop)])
             self.pieces.append(wire.quote("done_so_far", "\n".join(lines)))
         elif run.reason == MIDDLE:
             self.pieces.append(wire.quote("left_out", f"{stop - first:,} events are left out here."))
@@ -190,6 +189,7 @@ def _overlaid(transcript: Transcript, runs: Sequence[Run], odd: Sequence[tuple[i
     for run in runs:
         place = run.first
         inside = [other for other in others if run.first <= other.last and other.first <= run.last]
+        # What is left out has no length in the epoch: it is measured below.
         if not inside and run.verdict != "left_out":
             yield run
             continue

@@ -60,6 +60,7 @@ class Draft(msgspec.Struct, frozen=True):
     instruction: str | None = None
     """For this turn only: no part of the transcript."""
     counter: Counter = Estimator()
+    """Measures what is added."""
     context: Context | None = None
     """What was sent last."""
 
@@ -78,10 +79,7 @@ class Draft(msgspec.Struct, frozen=True):
     def hear(self) -> Draft:
         """Put the user's message into the transcript, once all before it is settled."""
         transcript = self._add(self.turn, self.message)
-        tail = len(transcript)
-        while tail and transcript[tail - 1].role in ("assistant", "tool"):
-            tail -= 1
-        return msgspec.structs.replace(self, transcript=transcript, message=(), tail=tail or len(transcript))
+        return msgspec.structs.replace(self, transcript=transcript, message=(), tail=transcript.tail)
 
     def ask(self, context: Context, pieces: list[bytes] | None) -> Draft:
         """A model call is made; a stream's events will be put into `pieces`."""
@@ -100,10 +98,8 @@ class Draft(msgspec.Struct, frozen=True):
             entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
         transcript = self._add(turn, entries)
         reported = self.wire.usage(answer.usage).input if answer.usage else 0
-        if reported and self.context is not None:
-            context = self.context
-            anchor = Anchor(context.epoch, turn.model, turn.preamble, context.counted, reported)
-            transcript = anchored(transcript, anchor)
+        if reported:
+            transcript = self.anchor(transcript, reported)
         if self.instruction and self.tail > 0 and (answer.opaque or answer.finish in ("calls", "paused")):
             # What follows is bound to it, or cached behind it: from now on it stays where it was.
             place = self.transcript.place(self.tail - 1) + 1
@@ -112,6 +108,13 @@ class Draft(msgspec.Struct, frozen=True):
             if all((record.kind, record.entry) != (kept.kind, kept.entry) for record in transcript.records):
                 transcript = msgspec.structs.replace(transcript, records=(*transcript.records, kept))
         return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
+
+    def anchor(self, transcript: Transcript, tokens: int) -> Transcript:
+        """A transcript that knows how long the last request was, by what the provider says."""
+        if self.context is None:
+            return transcript
+        epoch, counted = self.context.epoch, self.context.counted
+        return anchored(transcript, Anchor(epoch, self.turn.model, self.turn.preamble, counted, tokens))
 
     def begin_call(self, call: Call) -> Draft:
         return msgspec.structs.replace(self, started=self.started | {call.id})

@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from longtalk import _json
+from longtalk.pack import ANSWERS
 from longtalk.policies import Policy, Run
 from longtalk.policies.view import MIDDLE
 from longtalk.transcript import Record, Transcript
@@ -143,7 +144,7 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
                 return False
         elif run.verdict == "left_out":
             borders |= {run.first, run.last + 1}
-    return all(role(place) not in ("assistant", "tool") for place in borders)
+    return all(role(place) not in ANSWERS for place in borders)
 
 
 def latest(transcript: Transcript, kind: str, of: type[T]) -> T | None:
@@ -157,7 +158,7 @@ def latest(transcript: Transcript, kind: str, of: type[T]) -> T | None:
 
 
 def begin(transcript: Transcript, epoch: Epoch) -> Transcript:
-    """A transcript on which a new epoch begins. Instructions that had to stay in the last one go with it."""
+    """A transcript on which a new epoch begins. Instructions that had to stay in the last one end with it."""
     kept = [r for r in transcript.records if r.kind != "aside" or ((a := _aside(r)) and a.place > epoch.current)]
     transcript = msgspec.structs.replace(transcript, records=tuple(kept))
     return transcript.record("epoch", _json.encode(epoch), instead=True)
@@ -191,5 +192,4 @@ def anchored(transcript: Transcript, anchor: Anchor) -> Transcript:
 
 def windows(transcript: Transcript) -> dict[str, int]:
     """The windows that this conversation has learnt from refusals, by model."""
-    learnt = latest(transcript, "window", dict[str, int])
-    return {} if learnt is None else learnt
+    return latest(transcript, "window", dict[str, int]) or {}

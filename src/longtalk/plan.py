@@ -8,7 +8,7 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 
 import msgspec
@@ -25,6 +25,7 @@ from longtalk.transcript import Transcript
 from longtalk.wires.base import Wire
 
 UNKNOWN_WINDOW = 32_000
+"""What a window is taken for while nobody knows it."""
 _ROUNDS = 8
 """How often limits that undo each other's work are tried."""
 
@@ -36,7 +37,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     counter: Counter
     model: str
     preamble: str
-    """A digest."""
+    """A digest of it, as `Turn.preamble`."""
     fixed: int
     """Tokens of preamble and instruction, as counted."""
     window: int | None
@@ -56,8 +57,9 @@ class Plan(msgspec.Struct, frozen=True):
     epoch: Epoch
     begins: bool
     counted: int
+    """How long the request will be, as counted."""
     tokens: int
-    """How long the request will be, by what was reported."""
+    """How long it will be, by what was reported."""
     notices: tuple[Notice, ...] = ()
 
 
@@ -136,6 +138,7 @@ def _begin(
     *,
     settled: bool,
 ) -> Plan:
+    """A new epoch; the present one if the compactors find nothing to do. Says what they did that nobody asked for."""
     reason = "an entry was pinned" if fired is None else str(fired.over)
     whole = _view(transcript, epoch, glance, terms, pins)
     view = _compacted(whole, compactors)
@@ -187,9 +190,8 @@ def _fixed(view: View) -> str:
     return f" ({fixed:,} tokens are system text, tools and instruction)" if fixed * 4 > view.tokens else ""
 
 
-def _compacted(view: View, compactors: Iterable[Compactor]) -> View:
+def _compacted(view: View, compactors: Sequence[Compactor]) -> View:
     """A view in which every limit holds, or nothing more can be done."""
-    compactors = list(compactors)
     for _ in range(_ROUNDS):
         before = view
         for each in compactors:
@@ -213,10 +215,8 @@ def _view(transcript: Transcript, epoch: Epoch, glance: _Glance, terms: Terms, p
         lines=epoch.lines,
         digests=bool(epoch.lines) or any(run.verdict == "summarised" for run in epoch.runs),
     )
-    raw = transcript.here(epoch.raw)
-    exchanges = transcript.exchanges(raw)
-    if not _all_there(epoch, pins):
-        exchanges = transcript.exchanges()
+    # What was pinned since may be anywhere.
+    exchanges = transcript.exchanges(transcript.here(epoch.raw) if _all_there(epoch, pins) else 0)
     places = [(transcript.place(first), transcript.place(stop - 1) + 1) for first, stop in exchanges]
     old = [pair for pair in epoch.pinned if pair not in places]
     blocks: list[Block] = []
@@ -269,7 +269,7 @@ def _epoch(view: View, policy: str, reason: str, pins: tuple[int, ...]) -> Epoch
 
 
 def _told(epoch: Epoch, before: Block) -> list[Notice]:
-    """What the caller should know about the current exchange: nobody asked for that."""
+    """A notice if the new epoch shortens the current exchange, `before`: the caller did not ask for that."""
     runs = [run for run in epoch.runs if run.first >= epoch.current and run not in before.special]
     cut = [run for run in runs if run.reason == CUT]
     thinned = sum(run.last + 1 - run.first for run in runs if run.reason == MIDDLE)

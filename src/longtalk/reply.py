@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from longtalk.transcript import Entry, Finish, Transcript
 from longtalk.wires.base import Usage, View
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from longtalk.context import Context
     from longtalk.draft import Draft
     from longtalk.events import Notice
+
+
+Shed: TypeAlias = Callable[[Transcript], tuple[Transcript, bytes | None]]
+"""Takes a transcript apart: what the state keeps, and what is handed out, if anything is."""
 
 
 class Message:
@@ -33,7 +37,7 @@ class Reply:
         self,
         draft: Draft,
         encode: Callable[[Transcript], bytes],
-        shed: Callable[[Transcript], tuple[Transcript, bytes | None]] | None = None,
+        shed: Shed | None = None,
     ) -> None:
         self._draft = draft
         self._encode = encode

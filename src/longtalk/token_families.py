@@ -111,8 +111,6 @@ def _ones(size: int) -> int:
 
 def blocks(text: str) -> list[str]:
     """A text in parts that are looked at one by one."""
-    if len(text) <= _BLOCK:
-        return [text] if text else []
     return [text[start : start + _BLOCK] for start in range(0, len(text), _BLOCK)]
 
 
@@ -313,12 +311,11 @@ FAMILIES = (*EXACT, "smollm2", *_DERIVED)
 @lru_cache
 def weights(family: str) -> tuple[float, ...]:
     """What each of `NAMES` costs."""
-    if family in _DERIVED:
-        words, signs, scripts = _DERIVED[family]
-        wordy = len(_LATIN), _LATIN_END + 2
-        return tuple(
-            cost * (words if i < 5 or wordy[0] <= i < wordy[1] else signs if i < wordy[0] else scripts)
-            for i, cost in enumerate(weights("cl100k"))
-        )
-    costs = _WEIGHTS.get(family)
-    return tuple(int(cost) / 1000 for cost in costs.split()) if costs else (0.25,)
+    if family not in _DERIVED:
+        return tuple(int(cost) / 1000 for cost in _WEIGHTS[family].split())
+    words, signs, scripts = _DERIVED[family]
+    digits, wordy, others = _LATIN.index("digits"), len(_LATIN), _LATIN_END + 2
+    return tuple(
+        cost * (words if i < digits or wordy <= i < others else signs if i < wordy else scripts)
+        for i, cost in enumerate(weights("cl100k"))
+    )

@@ -18,6 +18,7 @@ say, else one for each 60 kB. Audio counts 10 a second (32 for Gemini), its leng
 
 from __future__ import annotations
 
+import binascii
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -380,8 +381,6 @@ def _tiles(width: float, height: float, side: int, most: int) -> int:
 
 def _decoded(data: str) -> bytes:
     """What base64 holds; empty when it is none."""
-    import binascii
-
     try:
         return binascii.a2b_base64(data[: len(data) // 4 * 4].replace("-", "+").replace("_", "/"))
     except ValueError:

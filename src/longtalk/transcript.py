@@ -228,6 +228,14 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         """The id of the last entry."""
         return self[-1].id if len(self) else self.pack.index.parent
 
+    @property
+    def tail(self) -> int:
+        """How many entries there are up to the user's last message; all of them where only answers are here."""
+        tail = len(self)
+        while tail and self[tail - 1].role in ANSWERS:
+            tail -= 1
+        return tail or len(self)
+
     def add(self, entries: Iterable[Entry] = (), *, turn: Turn | None = None) -> Transcript:
         """This transcript with entries at its end and a turn begun, or replaced by its next version."""
         turns = self.turns if turn is None else self.turns.add(turn)

@@ -53,7 +53,7 @@ def test_runs_that_do_not_touch_stand_side_by_side_in_order() -> None:
     view = view_of(conversation([*worked(0, "r" * 1_000), *worked(1, "s" * 1_000)[1:]]))
     block = view.shortened(view.shortened(view.blocks[0], 5, 100), 2, 100)
     assert [run.first for run in block.special] == [2, 5]
-    assert [place for place in range(7) if not block.goes_as_is(place)] == [2, 5]
+    assert [place for place in range(7) if block.special_at(place)] == [2, 5]
 
 
 def test_the_middle_of_events_counts_as_one_message() -> None:

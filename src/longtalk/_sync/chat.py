@@ -22,7 +22,7 @@ from longtalk.plan import Terms, pin, unpin
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import Provider
 from longtalk._sync.providers.connect import connect
-from longtalk.reply import Reply
+from longtalk.reply import Reply, Shed
 from longtalk.seal import BoundSeal, Seal
 from longtalk.shed import encode_part, split
 from longtalk.tokens import Checked, Counter, counter_for
@@ -254,7 +254,7 @@ class Chat:
             shed=self._shedder(seal) if self._carry == "context" else None,
         )
 
-    def _shedder(self, seal: Seal | BoundSeal | None) -> Callable[[Transcript], tuple[Transcript, bytes | None]]:
+    def _shedder(self, seal: Seal | BoundSeal | None) -> Shed:
         def shed(transcript: Transcript) -> tuple[Transcript, bytes | None]:
             gone = unreachable(transcript, self._policy)
             if not gone:

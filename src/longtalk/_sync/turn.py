@@ -17,17 +17,17 @@ import msgspec
 from longtalk import _json
 from longtalk._sync._io import call as call_tool
 from longtalk._sync._io import completed, shielded, sleep
-from longtalk.context import Context, compose
+from longtalk.context import Context, Piece, compose
 from longtalk.draft import Draft, Replay
-from longtalk.epochs import Anchor, anchored, windows
 from longtalk.epochs import begin as begin_epoch
+from longtalk.epochs import windows
 from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
 from longtalk.plan import Plan, Terms, plan
 from longtalk.policies import Policy
 from longtalk.providers.base import Provider
 from longtalk.providers.failures import failure
-from longtalk.reply import Reply
+from longtalk.reply import Reply, Shed
 from longtalk.tokens import of_preamble
 from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
 from longtalk.tools import failure as tool_failure
@@ -40,7 +40,7 @@ LESSONS = 5
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 60.0
 _LEAST_WINDOW = 256
-"""What a provider calls its window is none below this."""
+"""A smaller number is no window, whatever a provider says."""
 
 
 class Loop:
@@ -58,7 +58,7 @@ class Loop:
         max_rounds: int,
         window: int | None = None,
         encode: Callable[[Transcript], bytes],
-        shed: Callable[[Transcript], tuple[Transcript, bytes | None]] | None = None,
+        shed: Shed | None = None,
     ) -> None:
         self.draft = draft
         self._provider = provider
@@ -157,13 +157,14 @@ class Loop:
         """Make a model call; retry it while nothing of an answer has come."""
         tries = lessons = 0
         too_long: ContextOverflow | None = None
+        sent: tuple[Piece, ...] = ()
         while True:
             quirks = self._quirks()
             try:
                 context = self._compose(quirks)
             except ContextOverflow as problem:
                 raise too_long or problem from None
-            if too_long is not None and context.pieces == self._pieces_sent():
+            if too_long is not None and context.pieces == sent:
                 raise too_long
             body = self.draft.wire.request(
                 model=self._provider.model,
@@ -175,6 +176,7 @@ class Loop:
                 stream=pieces is not None,
             )
             self.draft = self.draft.ask(context, pieces)
+            sent = context.pieces
             try:
                 return call(body)
             except ContextOverflow as problem:
@@ -210,11 +212,22 @@ class Loop:
         return msgspec.structs.replace(context, tokens=made.tokens, counted=made.counted)
 
     def _plan(self, instruction: str | None, *, settled: bool = False) -> Plan:
+        """The epoch of the next request. A new one is begun, and the caller told."""
+        made = plan(self.draft.transcript, self._policy, self._terms(instruction), settled=settled)
+        draft = self.draft
+        for notice in made.notices:
+            draft = draft if notice in draft.notices else draft.notice(notice)
+        if made.begins:
+            draft = msgspec.structs.replace(draft, transcript=begin_epoch(draft.transcript, made.epoch))
+        self.draft = draft
+        return made
+
+    def _terms(self, instruction: str | None) -> Terms:
         count = self.draft.counter.count
         window = windows(self.draft.transcript).get(self._provider.label) or self._window
         wanted = [self._options.get(key) for key in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
         answer = next((size for size in wanted if isinstance(size, int) and size > 0), None)
-        terms = Terms(
+        return Terms(
             wire=self.draft.wire,
             counter=self.draft.counter,
             model=self._provider.label,
@@ -223,14 +236,6 @@ class Loop:
             window=window,
             answer=answer or min((window or 0) // 8, 4096),
         )
-        made = plan(self.draft.transcript, self._policy, terms, settled=settled)
-        draft = self.draft
-        for notice in made.notices:
-            draft = draft if notice in draft.notices else draft.notice(notice)
-        if made.begins:
-            draft = msgspec.structs.replace(draft, transcript=begin_epoch(draft.transcript, made.epoch))
-        self.draft = draft
-        return made
 
     def _look_back(self) -> None:
         """After the answer its length is known: begin a new epoch now if the next turn would have to."""
@@ -250,13 +255,9 @@ class Loop:
         if window is None or window < _LEAST_WINDOW:
             window = max(_LEAST_WINDOW, tokens * 3 // 4)
         data = _json.encode({**learnt, label: window})
-        turn = self.draft.turn
-        anchor = Anchor(context.epoch, turn.model, turn.preamble, context.counted, max(tokens, window + 1))
-        transcript = anchored(self.draft.transcript.record("window", data, instead=True), anchor)
+        transcript = self.draft.transcript.record("window", data, instead=True)
+        transcript = self.draft.anchor(transcript, max(tokens, window + 1))
         self.draft = msgspec.structs.replace(self.draft, transcript=transcript)
-
-    def _pieces_sent(self) -> tuple[bytes | memoryview, ...]:
-        return self.draft.context.pieces if self.draft.context else ()
 
     def _open(self, body: bytes) -> tuple[bytes | None, Generator[bytes, None, None]]:
         """Begin a stream: its first piece, and where the others come from."""

@@ -42,7 +42,7 @@ def _shorten(least: int) -> Callable[[View, Block, Callable[[Block], bool]], Blo
     def cut(view: View, block: Block, fits: Callable[[Block], bool]) -> Block:
         for place in range(block.first, block.stop):
             entry = view.entry(place)
-            now = next((run for run in block.special if run.first <= place <= run.last), None)
+            now = block.special_at(place)
             length = entry.tokens if now is None else now.tokens if now.keep else 0
             if (entry.role != "tool" and entry.kind != "event") or length <= least + NOTE:
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from longtalk.policies.base import Compactor
-from longtalk.policies.limits import at_least
+from longtalk.policies.limits import at_least_one
 from longtalk.policies.view import Block, View
 
 
@@ -20,8 +20,8 @@ class DigestTools(msgspec.Struct, frozen=True):
     longest: int = 1_000
 
     def __post_init__(self) -> None:
-        at_least(1, self.keep, "`keep`")
-        at_least(1, self.longest, "`longest`")
+        at_least_one(self.keep, "`keep`")
+        at_least_one(self.longest, "`longest`")
 
     def apply(self, view: View, limits: Compactor) -> View:  # noqa: ARG002
         blocks = list(view.blocks)
@@ -33,7 +33,7 @@ class DigestTools(msgspec.Struct, frozen=True):
     def _shortened(self, view: View, block: Block) -> Block:
         for place in range(block.first, block.stop):
             entry = view.entry(place)
-            if entry.role == "tool" and entry.tokens > self.longest and block.goes_as_is(place):
+            if entry.role == "tool" and entry.tokens > self.longest and block.special_at(place) is None:
                 block = view.shortened(block, place, self.longest)
         return block
 

@@ -6,7 +6,7 @@ import msgspec
 
 from longtalk.policies.base import Compactor
 from longtalk.policies.drop_oldest import DropOldest
-from longtalk.policies.limits import OverExchanges, OverMessages, at_least, target
+from longtalk.policies.limits import OverExchanges, OverMessages, at_least_one, target
 
 
 class KeepLast(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class KeepLast(msgspec.Struct, frozen=True):
     sliding: bool = False
 
     def __post_init__(self) -> None:
-        at_least(1, self.limit, "The number of exchanges that are kept")
+        at_least_one(self.limit, "The number of exchanges that are kept")
         target(self.limit, self.to, sliding=self.sliding)
 
     @property
@@ -42,7 +42,7 @@ class KeepMessages(msgspec.Struct, frozen=True):
     sliding: bool = False
 
     def __post_init__(self) -> None:
-        at_least(1, self.limit, "The number of messages that are kept")
+        at_least_one(self.limit, "The number of messages that are kept")
         target(self.limit, self.to, sliding=self.sliding)
 
     @property

@@ -17,7 +17,7 @@ class OverExchanges(msgspec.Struct, frozen=True):
     limit: int
 
     def __post_init__(self) -> None:
-        at_least(1, self.limit, "A number of exchanges")
+        at_least_one(self.limit, "A number of exchanges")
 
     def fires(self, size: Size) -> bool:
         return size.exchanges > self.limit
@@ -32,7 +32,7 @@ class OverMessages(msgspec.Struct, frozen=True):
     limit: int
 
     def __post_init__(self) -> None:
-        at_least(1, self.limit, "A number of messages")
+        at_least_one(self.limit, "A number of messages")
 
     def fires(self, size: Size) -> bool:
         return size.messages > self.limit
@@ -47,7 +47,7 @@ class OverTokens(msgspec.Struct, frozen=True):
     limit: int
 
     def __post_init__(self) -> None:
-        at_least(1, self.limit, "A number of tokens")
+        at_least_one(self.limit, "A number of tokens")
 
     def fires(self, size: Size) -> bool:
         return size.tokens > self.limit
@@ -104,10 +104,10 @@ class AllOf(_Several):
         return " and ".join(map(str, self.triggers))
 
 
-def at_least(least: int, value: object, what: str) -> None:
-    """Raise `InputError` unless this is a whole number from `least` on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{what} is a whole number, {least} or more, not {value!r}.")
+def at_least_one(value: object, what: str) -> None:
+    """Raise `InputError` unless this is a whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{what} is a whole number, 1 or more, not {value!r}.")
 
 
 def target(limit: int, to: int | None, *, sliding: bool) -> int:
@@ -116,7 +116,7 @@ def target(limit: int, to: int | None, *, sliding: bool) -> int:
         return limit if sliding else max(1, limit // 2)
     if sliding:
         raise InputError("A sliding window is always cut to its limit: give `to` or `sliding`, not both.")
-    at_least(1, to, "`to`")
+    at_least_one(to, "`to`")
     if to > limit:
         raise InputError(f"`to` is what a cut leaves, so at most the limit of {limit}, not {to}.")
     return to

@@ -9,7 +9,7 @@ from longtalk.policies.base import Compactor, Trigger
 from longtalk.policies.cut_current import CutCurrent
 from longtalk.policies.digest_tools import DigestTools
 from longtalk.policies.drop_oldest import DropOldest
-from longtalk.policies.limits import OverTokens, OverWindow, at_least, target
+from longtalk.policies.limits import OverTokens, OverWindow, at_least_one, target
 
 
 class TokenBudget(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class TokenBudget(msgspec.Struct, frozen=True):
     digest: DigestTools | None = None
 
     def __post_init__(self) -> None:
-        at_least(1, self.limit, "A budget of tokens")
+        at_least_one(self.limit, "A budget of tokens")
         target(self.limit, self.to, sliding=self.sliding)
         _check_digest(self.digest)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from longtalk.pack import ANSWERS
 from longtalk.transcript import Entry, Transcript
-from longtalk.wires.base import Wire, digest, text_of
+from longtalk.wires.base import Wire, text_of, tool_lines
 
 Verdict = Literal["sent", "summarised", "handed_out", "left_out"]
 
@@ -50,8 +50,9 @@ class Block(msgspec.Struct, frozen=True):
     special: tuple[Run, ...] = ()
     """What of it goes in another form, in order."""
 
-    def goes_as_is(self, place: int) -> bool:
-        return not any(run.first <= place <= run.last for run in self.special)
+    def special_at(self, place: int) -> Run | None:
+        """The run that an entry goes in, if it does not go as it is."""
+        return next((run for run in self.special if run.first <= place <= run.last), None)
 
 
 class View(msgspec.Struct, frozen=True):
@@ -146,7 +147,7 @@ class View(msgspec.Struct, frozen=True):
 
     def lines_of(self, run: Run) -> list[str]:
         """What the tools of a run did, a line for each call."""
-        return digest(self.wire, [self.entry(place).native for place in range(run.first, run.last + 1)])
+        return tool_lines(self.wire, [self.entry(place).native for place in range(run.first, run.last + 1)])
 
     def shortened(self, block: Block, place: int, tokens: int) -> Block:
         """An exchange with a long text in it cut to about so many tokens; the same one if it has no more."""

@@ -15,13 +15,13 @@ import msgspec
 from longtalk import _json
 from longtalk.context import Context, compose
 from longtalk.epochs import begin
-from longtalk.plan import Plan, Terms, plan
+from longtalk.plan import UNKNOWN_WINDOW, Plan, Terms, plan
 from longtalk.policies import Policy
 from longtalk.policies.view import MIDDLE
 from longtalk.state import decode
 from longtalk.testing.validate import validate
 from longtalk.tokens import Counter, Estimator, of_message
-from longtalk.transcript import Entry, Transcript, chain
+from longtalk.transcript import Entry, Transcript
 from longtalk.wires import NAMES, WIRES
 from longtalk.wires.base import Preamble, Quirks, Wire
 
@@ -79,12 +79,11 @@ def check_policy(
     )
     if isinstance(policy, type) or not hasattr(policy, "compactors"):
         raise PolicyViolation(f"{policy!r} is no policy: KeepLast(5) is one.")
-    entries = list(transcript)
     played = Played()
     so_far = Transcript()
     last: tuple[Plan, bytes] | None = None
-    for i, entry in enumerate(entries):
-        # The model is asked where its answer begins, and at the end.
+    for i, entry in enumerate(transcript):
+        # The model is asked where its answer begins.
         if i and entry.role == "assistant":
             anew = msgspec.structs.replace(so_far, records=())
             _check(policy, anew, terms, preamble)
@@ -99,20 +98,12 @@ def check_policy(
             played.requests += 1
             played.epochs += made.begins
             played.tokens += made.tokens
-        so_far = so_far.add(chain(so_far.head, entry.turn, _number(so_far, entry.turn), [entry]))
+        so_far = so_far.append(entry.turn, [entry])
     return played
-
-
-def _number(transcript: Transcript, turn: str) -> int:
-    last = transcript[-1] if len(transcript) else None
-    return int(last.id.rpartition("-")[2]) + 1 if last is not None and last.turn == turn else 0
 
 
 def _check(policy: Policy, transcript: Transcript, terms: Terms, preamble: Preamble) -> tuple[Plan, Context, bytes]:
     made = plan(transcript, policy, terms)
-    tail = len(transcript)
-    while tail and transcript[tail - 1].role in ("assistant", "tool"):
-        tail -= 1
     context = compose(
         transcript,
         epoch=made.epoch,
@@ -121,7 +112,7 @@ def _check(policy: Policy, transcript: Transcript, terms: Terms, preamble: Pream
         preamble=preamble,
         reader="checked",
         instruction=None,
-        tail=tail or len(transcript),
+        tail=transcript.tail,
     )
     body = _request(terms.wire, preamble, context, len(context.pieces))
     validate(body, wire=terms.wire.name)
@@ -168,7 +159,7 @@ def _check_limits(policy: Policy, transcript: Transcript, made: Plan, context: C
     """Every limit holds, unless nothing but the current exchange is there, without any digest before it."""
     sent = {place for run in context.manifest if run.verdict == "sent" for place in range(run.first, run.last + 1)}
     exchanges = [any(transcript.place(i) in sent for i in range(first, stop)) for first, stop in transcript.exchanges()]
-    size = _Sent(sum(exchanges), len(sent), made.tokens, terms.window or 32_000)
+    size = _Sent(sum(exchanges), len(sent), made.tokens, terms.window or UNKNOWN_WINDOW)
     for compactor in policy.compactors:
         if compactor.over.fires(size) and (size.exchanges > 1 or made.epoch.lines):
             raise PolicyViolation(f"{compactor.over} although {size.exchanges} exchanges are sent: {context.manifest}")

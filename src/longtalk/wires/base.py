@@ -254,7 +254,7 @@ def quoted(tag: str, text: str) -> str:
     return f"<{tag}>\n{safe}\n</{tag}>"
 
 
-def digest(wire: Wire, natives: Sequence[bytes]) -> list[str]:
+def tool_lines(wire: Wire, natives: Sequence[bytes]) -> list[str]:
     """What tools did, a line for each call: what was called, with what, and what came back."""
     called: dict[str, str] = {}
     lines: list[str] = []
