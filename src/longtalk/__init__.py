@@ -3,7 +3,9 @@
 from longtalk import errors as errors
 from longtalk import events as events
 from longtalk._sync.chat import Chat, Stream
+from longtalk._sync.conversation import Conversation
 from longtalk.chat import AsyncChat, AsyncStream
+from longtalk.conversation import AsyncConversation
 from longtalk.draft import System
 from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
 from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
@@ -17,11 +19,13 @@ from longtalk.tools import Tool, ToolContext, tool
 __version__ = "0.1.0"
 __all__ = [
     "AsyncChat",
+    "AsyncConversation",
     "AsyncStream",
     "BadState",
     "Chat",
     "Checkpoint",
     "Combine",
+    "Conversation",
     "DigestTools",
     "Done",
     "InputError",

@@ -7,13 +7,13 @@ object serves any number of conversations, from any number of threads or tasks.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from longtalk import state as states
 from longtalk._io import ASYNC, shielded
-from longtalk.draft import Message, begin, inputs, noted, open_calls
+from longtalk.draft import Draft, Message, begin, inputs, noted, open_calls
 from longtalk.epochs import unreachable, windows
 from longtalk.errors import BadState, InputError
 from longtalk.events import Done, Event, Notice
@@ -84,7 +84,7 @@ class AsyncChat:
         self.provider = connect(model, base_url=base_url, api_key=api_key, client=client)
         self._policy = policy
         self._carry = carry
-        self._counter = Checked(counter) if counter is not None else counter_for(self.provider.label)
+        self.counter = Checked(counter) if counter is not None else counter_for(self.provider.label)
         self._window = window or self.provider.capabilities.window
         self._tools = Toolbox.of(tools, allow_async=ASYNC)
         self._options = self._checked(options)
@@ -150,9 +150,7 @@ class AsyncChat:
                 raise InputError(f"The {what} of a note is text that says something, not {value!r}.")
         seal = seal or self._seal
         transcript = self._decode(state, seal)
-        return _encoder(seal)(
-            noted(transcript, event(text, source=source, at=now()), self.provider.wire, self._counter)
-        )
+        return _encoder(seal)(noted(transcript, event(text, source=source, at=now()), self.provider.wire, self.counter))
 
     async def pin(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
         """Keep an entry, with its exchange, whatever the policy leaves out. Returns the next state.
@@ -164,7 +162,7 @@ class AsyncChat:
         transcript = self._decode(state, seal)
         terms = Terms(
             wire=self.provider.wire,
-            counter=self._counter,
+            counter=self.counter,
             model=self.provider.label,
             preamble="",
             fixed=0,
@@ -199,14 +197,6 @@ class AsyncChat:
         max_rounds: int,
         seal: Seal | BoundSeal | None,
     ) -> AsyncLoop:
-        for name, text in (("system", system), ("instruction", instruction)):
-            if text is not None and not isinstance(text, str):
-                raise InputError(f"`{name}` is text, not {type(text).__name__}.")
-        if not isinstance(max_rounds, int) or max_rounds < 0:
-            raise InputError(f"`max_rounds` is how often tools may be run, 0 or more, not {max_rounds!r}.")
-        toolbox = self._tools if tools is None else Toolbox.of(tools, allow_async=ASYNC)
-        wire = self.provider.wire
-        entries = [] if message is None else inputs(message, wire)
         notices = []
         seal = seal or self._seal
         try:
@@ -220,6 +210,45 @@ class AsyncChat:
         if len(transcript.pack.array) > 0.8 * self._max_state:
             text = f"The conversation fills most of the {self._max_state} bytes that are read back: raise `max_state`."
             notices.append(Notice("state_size", text))
+        shed = self._shedder(seal) if self._carry == "context" else None
+        return self.turn_on(
+            transcript,
+            message,
+            system=system,
+            instruction=instruction,
+            tools=tools,
+            options=options,
+            max_rounds=max_rounds,
+            notices=notices,
+            encode=_encoder(seal),
+            shed=shed,
+        )
+
+    def turn_on(
+        self,
+        transcript: Transcript,
+        message: Any,
+        *,
+        system: str | None,
+        instruction: str | None,
+        tools: Iterable[Any] | None,
+        options: Mapping[str, Any] | None,
+        max_rounds: int,
+        notices: Iterable[Notice] = (),
+        encode: Callable[[Transcript], bytes],
+        shed: Shed | None = None,
+        save: Callable[[Draft], Awaitable[tuple[Notice, ...]]] | None = None,
+    ) -> AsyncLoop:
+        """A turn on a transcript: for whoever holds one."""
+        for name, text in (("system", system), ("instruction", instruction)):
+            if text is not None and not isinstance(text, str):
+                raise InputError(f"`{name}` is text, not {type(text).__name__}.")
+        if not isinstance(max_rounds, int) or max_rounds < 0:
+            raise InputError(f"`max_rounds` is how often tools may be run, 0 or more, not {max_rounds!r}.")
+        toolbox = self._tools if tools is None else Toolbox.of(tools, allow_async=ASYNC)
+        wire = self.provider.wire
+        entries = [] if message is None else inputs(message, wire)
+        notices = list(notices)
         preamble = Preamble(system=system, tools=tuple(toolbox))
         digest = preamble.digest()
         if transcript.turns and transcript.turns[-1].preamble not in ("", digest):
@@ -236,7 +265,7 @@ class AsyncChat:
             model=model,
             preamble=digest,
             instruction=instruction,
-            counter=self._counter,
+            counter=self.counter,
         )
         for notice in notices:
             draft = draft.notice(notice)
@@ -249,8 +278,9 @@ class AsyncChat:
             options={**self.provider.defaults, **self._options, **self._checked(options)},
             max_rounds=max_rounds,
             window=self._window,
-            encode=_encoder(seal),
-            shed=self._shedder(seal) if self._carry == "context" else None,
+            encode=encode,
+            shed=shed,
+            save=save,
         )
 
     def _shedder(self, seal: Seal | BoundSeal | None) -> Shed:
@@ -299,15 +329,24 @@ class AsyncStream:
     """A turn as it happens. Also a context manager; closed early, `reply` is the reply so far, marked interrupted."""
 
     def __init__(self, loop: AsyncLoop, *, handed_in: bytes | None, stream: bool) -> None:
+        self._prepare(loop.events(stream=stream), loop=loop, handed_in=handed_in)
+
+    def _prepare(
+        self, events: AsyncGenerator[Event, None], *, loop: AsyncLoop | None = None, handed_in: bytes | None = None
+    ) -> None:
+        self._events = events
         self._loop = loop
+        """None as long as the turn has not begun."""
         self._handed_in = handed_in
-        self._events = loop.events(stream=stream)
         self._reply: Reply | None = None
+        self._ended: Draft | None = None
 
     @property
     def reply(self) -> Reply:
         """The reply; while the stream runs, and after it was cut off, what there is of it."""
-        return self._reply or self._loop.so_far()
+        if self._reply is None and self._loop is None:
+            raise InputError("The turn has not begun: there is no reply yet.")
+        return self._reply or self._loop.so_far()  # type: ignore[union-attr]
 
     def __aiter__(self) -> AsyncStream:
         return self
@@ -320,6 +359,7 @@ class AsyncStream:
             raise
         except BaseException as problem:
             self._fail(problem)
+            await self._keep()
             raise
         if self._reply is not None:
             # Somebody else has closed it meanwhile.
@@ -332,6 +372,7 @@ class AsyncStream:
     async def aclose(self) -> None:
         """Stop here. What was said is kept."""
         self._end("interrupted")
+        await self._keep()
         # While another task or thread waits for the next event, that one ends it.
         with contextlib.suppress(RuntimeError, ValueError):
             await shielded(self._events.aclose)
@@ -344,18 +385,39 @@ class AsyncStream:
     ) -> None:
         await self.aclose()
 
+    async def _keep(self) -> None:
+        """Put the end of the turn into the store, where there is one."""
+        ended, loop = self._ended, self._loop
+        if ended is None or loop is None or not loop.is_stored:
+            return
+        told: list[Notice] = []
+
+        async def save(draft: Draft = ended) -> None:
+            told.extend(await loop.save(draft))
+
+        await shielded(save)
+        for notice in told:
+            ended = ended.notice(notice)
+        self._ended, self._reply = ended, Reply(ended, loop.encode)
+
     def _end(self, status: Literal["interrupted", "failed"], error: str = "") -> None:
-        self._reply = self._reply or Reply(self._loop.draft.finish(status, error=error), self._loop.encode)
+        if self._reply is None and self._loop is not None:
+            self._ended = self._loop.draft.finish(status, error=error)
+            self._reply = Reply(self._ended, self._loop.encode)
 
     def _fail(self, problem: BaseException) -> None:
         """End the turn; the error carries what there is of it."""
         failed = isinstance(problem, Exception)
         self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
-        worked = self.reply.worked
+        if self._reply is None or self._loop is None:
+            return
+        # Whoever catches an error keeps its state: nothing may leave that.
+        kept = Reply(self._reply._draft, self._loop.encode)
+        worked = kept.worked
         # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
         with contextlib.suppress(AttributeError):
-            problem.partial = self.reply if worked else None  # type: ignore[attr-defined]
-            problem.state = self.reply.state if worked else self._handed_in  # type: ignore[attr-defined]
+            problem.partial = kept if worked else None  # type: ignore[attr-defined]
+            problem.state = kept.state if worked else self._handed_in  # type: ignore[attr-defined]
 
 
 def _encoder(seal: Seal | BoundSeal | None) -> Callable[[Transcript], bytes]:

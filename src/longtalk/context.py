@@ -122,6 +122,7 @@ class _Sheet:
         self._wire = wire
         self._quirks = quirks
         self._place = place
+        self._void = transcript.here(quirks.void)
         self._prefix = _Prefix(place)
         # A server with quirks may want any message in another form, so none can go unseen.
         self._plain = msgspec.structs.replace(quirks, void=0) == Quirks()
@@ -164,7 +165,7 @@ class _Sheet:
         return wire == self._wire.name and self._plain and self._wire.is_plain(role)
 
     def _render(self, i: int, entry: Entry) -> Piece | None:
-        if entry.bound and (i < self._quirks.void or entry.bound != self._prefix.behind(self.pieces)):
+        if entry.bound and (i < self._void or entry.bound != self._prefix.behind(self.pieces)):
             bare = self._wire.without_opaque(entry.native)
             if bare is None:
                 return None
@@ -183,8 +184,9 @@ def _cut(wire: Wire, entry: Entry, keep: int) -> Entry:
 def _overlaid(transcript: Transcript, runs: Sequence[Run], odd: Sequence[tuple[int, Verdict, str]]) -> Iterator[Run]:
     """Runs, with the entries that met another fate in runs of their own."""
     others = [Run(place, place, verdict, reason) for i, verdict, reason in odd for place in [transcript.place(i)]]
-    for first, count in transcript.shed.entries:
-        others.append(Run(first, first + count - 1, "handed_out", "shed"))
+    if transcript.shed.number:
+        for first, count in transcript.shed.entries:
+            others.append(Run(first, first + count - 1, "handed_out", "shed"))
     others.sort(key=lambda run: run.first)
     for run in runs:
         place = run.first

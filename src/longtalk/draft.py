@@ -19,7 +19,6 @@ from longtalk.context import Context
 from longtalk.epochs import Anchor, Aside, anchored
 from longtalk.errors import InputError
 from longtalk.events import Notice
-from longtalk.pack import guess
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
 from longtalk.wires.base import Answer, Call, Wire, closing, system
@@ -103,18 +102,19 @@ class Draft(msgspec.Struct, frozen=True):
         if self.instruction and self.tail > 0 and (answer.opaque or answer.finish in ("calls", "paused")):
             # What follows is bound to it, or cached behind it: from now on it stays where it was.
             place = self.transcript.place(self.tail - 1) + 1
-            data = _json.encode(Aside(self.instruction, place))
+            tokens = of_message(self.wire.instruction(self.instruction), self.counter)
+            data = _json.encode(Aside(self.instruction, place, tokens))
             kept = Record("aside", self.transcript[self.tail - 1].id, now(), data)
             if all((record.kind, record.entry) != (kept.kind, kept.entry) for record in transcript.records):
                 transcript = msgspec.structs.replace(transcript, records=(*transcript.records, kept))
         return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
 
-    def anchor(self, transcript: Transcript, tokens: int) -> Transcript:
+    def anchor(self, transcript: Transcript, tokens: int, *, refused: bool = False) -> Transcript:
         """A transcript that knows how long the last request was, by what the provider says."""
         if self.context is None:
             return transcript
         epoch, counted = self.context.epoch, self.context.counted
-        return anchored(transcript, Anchor(epoch, self.turn.model, self.turn.preamble, counted, tokens))
+        return anchored(transcript, Anchor(epoch, self.turn.model, self.turn.preamble, counted, tokens, refused))
 
     def begin_call(self, call: Call) -> Draft:
         return msgspec.structs.replace(self, started=self.started | {call.id})
@@ -245,15 +245,8 @@ def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) ->
 
 
 def measured(entries: Sequence[Entry], counter: Counter) -> list[Entry]:
-    """Entries that know how long they are. A counter that fails does not cost what was said."""
-
-    def tokens(native: bytes) -> int:
-        try:
-            return of_message(native, counter)
-        except Exception:
-            return guess(len(native))
-
-    return [msgspec.structs.replace(entry, tokens=tokens(entry.native)) for entry in entries]
+    """Entries that know how long they are."""
+    return [msgspec.structs.replace(entry, tokens=of_message(entry.native, counter)) for entry in entries]
 
 
 def open_calls(transcript: Transcript, wire: Wire) -> tuple[Call, ...]:

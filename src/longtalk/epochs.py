@@ -26,6 +26,8 @@ from longtalk.transcript import Record, Transcript
 _DOUBT = 300
 """So many tokens speak for our own count, however far off a report is."""
 
+MOST_WINDOW = 10**9
+
 T = TypeVar("T")
 
 
@@ -70,6 +72,8 @@ class Aside(msgspec.Struct, frozen=True):
     text: str
     place: int
     """How many entries of the conversation stand before it."""
+    tokens: int = 0
+    """How long it is, as counted."""
 
 
 class Anchor(msgspec.Struct, frozen=True):
@@ -81,6 +85,8 @@ class Anchor(msgspec.Struct, frozen=True):
     preamble: str
     counted: int
     reported: int
+    refused: bool = False
+    """Whether the provider said that it is too long: that is believed, however far off our count."""
 
     @property
     def scale(self) -> float:
@@ -139,12 +145,19 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
 
     borders = {epoch.raw, epoch.current, *(place for pair in epoch.pinned for place in pair)}
     for run in epoch.runs:
+        if run.verdict == "handed_out" or (run.keep and not _is_cut(run, role(run.first))):
+            return False
         if run.verdict == "summarised":
             if (role(run.first), role(run.last), role(run.last + 1) == "tool") != ("assistant", "tool", False):
                 return False
         elif run.verdict == "left_out":
             borders |= {run.first, run.last + 1}
-    return all(role(place) not in ANSWERS for place in borders)
+    # What a conversation begins with has no question before it.
+    return all(role(place) not in ANSWERS for place in borders if place > 0)
+
+
+def _is_cut(run: Run, role: str) -> bool:
+    return run.verdict == "sent" and run.keep > 0 and run.first == run.last and role in ("tool", "event")
 
 
 def latest(transcript: Transcript, kind: str, of: type[T]) -> T | None:
@@ -166,8 +179,14 @@ def begin(transcript: Transcript, epoch: Epoch) -> Transcript:
 
 def asides(transcript: Transcript, epoch: Epoch) -> dict[int, str]:
     """The instructions that stay in this epoch, by the number of entries before them here."""
-    kept = [aside for record in transcript.records if (aside := _aside(record)) and aside.place > epoch.current]
-    return {transcript.here(aside.place - 1) + 1: aside.text for aside in kept}
+    kept = {transcript.here(aside.place - 1) + 1: aside.text for aside in kept_asides(transcript, epoch.current)}
+    # Nothing may stand between a call and its results.
+    return {at: text for at, text in kept.items() if at >= len(transcript) or transcript[at].role != "tool"}
+
+
+def kept_asides(transcript: Transcript, current: int) -> list[Aside]:
+    """The instructions that stay behind this place."""
+    return [aside for record in transcript.records if (aside := _aside(record)) and aside.place > current]
 
 
 def _aside(record: Record) -> Aside | None:
@@ -192,4 +211,5 @@ def anchored(transcript: Transcript, anchor: Anchor) -> Transcript:
 
 def windows(transcript: Transcript) -> dict[str, int]:
     """The windows that this conversation has learnt from refusals, by model."""
-    return latest(transcript, "window", dict[str, int]) or {}
+    learnt = latest(transcript, "window", dict[str, int])
+    return {model: window for model, window in (learnt or {}).items() if 0 < window <= MOST_WINDOW}

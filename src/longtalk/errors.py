@@ -29,6 +29,18 @@ class PinRefused(InputError):
     """What is pinned would leave no room for the conversation."""
 
 
+class Busy(LongtalkError):
+    """Somebody else runs a turn on this conversation. `until` is when that has to be done, unless they ask for more."""
+
+    def __init__(self, message: str, *, until: int) -> None:
+        super().__init__(message)
+        self.until = until
+
+
+class KeyReused(InputError):
+    """A request key was used before, for something else."""
+
+
 class BadState(LongtalkError):
     """A state can't be read. `state` is what was handed in, whole; `reason` is one of `REASONS`."""
 

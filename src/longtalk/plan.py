@@ -8,13 +8,14 @@ there.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
 
 import msgspec
 
 from longtalk import _json
-from longtalk.epochs import Anchor, Epoch, Pin, current, fingerprint, joined, latest
+from longtalk.epochs import Anchor, Epoch, Pin, current, fingerprint, joined, kept_asides, latest
 from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.events import Notice
 from longtalk.policies import Block, Compactor, CutCurrent, OverTokens, Policy, Run, View
@@ -48,7 +49,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def room(self) -> int | None:
         """What is left of a known window for the request."""
-        return self.window and max(self.window - self.answer, self.window // 2)
+        return self.window and max(self.window - self.answer, self.window // 2, 1)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -72,12 +73,17 @@ class _Glance:
         since = transcript.here(epoch.start)
         self.messages = epoch.messages + len(transcript) - since
         self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, len(transcript))
+        self.counted += _staying(transcript, epoch.current)
         self.tokens = self.counted
         self._window = terms.window or UNKNOWN_WINDOW
         self.guessed = False
         """Whether somebody asked for the window."""
         anchor = latest(transcript, "anchor", Anchor)
-        if anchor is not None and anchor.model == terms.model and anchor.is_plausible:
+        if anchor is None or anchor.model != terms.model:
+            return
+        if anchor.refused and anchor.counted > 0 and not anchor.is_plausible:
+            self.tokens = self.counted * min(anchor.reported, 10**12) // anchor.counted
+        elif anchor.is_plausible:
             scale = anchor.scale
             self.tokens = round(scale * self.counted)
             if (anchor.epoch, anchor.preamble) == (epoch.start, terms.preamble):
@@ -142,6 +148,7 @@ def _begin(
     reason = "an entry was pinned" if fired is None else str(fired.over)
     whole = _view(transcript, epoch, glance, terms, pins)
     view = _compacted(whole, compactors)
+    _check_kept(whole, view)
     notices = []
     if any(block.pinned for block in view.blocks[:-1]) and any(each.over.fires(view) for each in compactors):
         # Whoever pinned them had other limits in mind.
@@ -164,7 +171,9 @@ def _begin(
                 f"With the current exchange alone the request is {' and '.join(over)}{_fixed(view)}: it is sent whole."
             )
             notices.append(Notice("over_limit", text))
-    if (view.blocks, tuple(view.lines)) == (whole.blocks, epoch.lines) and _all_there(epoch, pins):
+    # Instructions that had to stay go with their epoch: a new one is shorter also when it keeps all exchanges.
+    stale = _staying(transcript, epoch.current) - _staying(transcript, _last(transcript, epoch))
+    if (view.blocks, tuple(view.lines)) == (whole.blocks, epoch.lines) and _all_there(epoch, pins) and not stale:
         return Plan(epoch, False, glance.counted, glance.tokens, tuple(notices))
     begun = _epoch(view, epoch.policy, reason, pins)
     gone = len(whole.blocks) - len(view.blocks)
@@ -190,6 +199,15 @@ def _fixed(view: View) -> str:
     return f" ({fixed:,} tokens are system text, tools and instruction)" if fixed * 4 > view.tokens else ""
 
 
+def _check_kept(whole: View, view: View) -> None:
+    """Raise unless a view is made of whole exchanges, in order, the current one last: a strategy may do anything."""
+    there = iter([(block.first, block.stop) for block in whole.blocks])
+    kept = [(block.first, block.stop) for block in view.blocks]
+    last = whole.blocks[-1]
+    if not all(pair in there for pair in kept) or not kept or kept[-1] != (last.first, last.stop):
+        raise InputError("A strategy of the policy gave back something else than exchanges of its view, in order.")
+
+
 def _compacted(view: View, compactors: Sequence[Compactor]) -> View:
     """A view in which every limit holds, or nothing more can be done."""
     for _ in range(_ROUNDS):
@@ -209,7 +227,7 @@ def _view(transcript: Transcript, epoch: Epoch, glance: _Glance, terms: Terms, p
         wire=terms.wire,
         count=terms.counter.count,
         blocks=(),
-        fixed=terms.fixed,
+        fixed=terms.fixed + _staying(transcript, _last(transcript, epoch)),
         scale=glance.tokens / max(1, glance.counted),
         window=terms.window or UNKNOWN_WINDOW,
         lines=epoch.lines,
@@ -218,19 +236,39 @@ def _view(transcript: Transcript, epoch: Epoch, glance: _Glance, terms: Terms, p
     # What was pinned since may be anywhere.
     exchanges = transcript.exchanges(transcript.here(epoch.raw) if _all_there(epoch, pins) else 0)
     places = [(transcript.place(first), transcript.place(stop - 1) + 1) for first, stop in exchanges]
-    old = [pair for pair in epoch.pinned if pair not in places]
+    known = set(places)
+    old = [pair for pair in epoch.pinned if pair not in known]
+    stay, before = set(epoch.pinned), set(epoch.pins)
+    new = [pin for pin in pins if pin not in before]
+    shaped = [run for run in epoch.runs if _is_special(run)]
+    starts = [run.first for run in shaped]
     blocks: list[Block] = []
     for first, stop in sorted([*old, *places]):
-        is_pinned = any(first <= pin < stop for pin in pins)
-        if first < epoch.raw and not is_pinned and (first, stop) not in epoch.pinned:
+        is_pinned = _any_in(pins, first, stop)
+        if first < epoch.raw and not is_pinned and (first, stop) not in stay:
             continue
         # What is pinned since goes whole from now on.
-        is_new = any(first <= pin < stop for pin in pins if pin not in epoch.pins)
-        special = (
-            [] if is_new else [run for run in epoch.runs if first <= run.first and run.last < stop and _is_special(run)]
-        )
+        is_new = _any_in(new, first, stop)
+        inside = shaped[bisect_left(starts, first) : bisect_left(starts, stop)]
+        special = [] if is_new else [run for run in inside if run.last < stop]
         blocks.append(view.block(first, stop, pinned=is_pinned, special=special))
     return view.with_blocks(blocks)
+
+
+def _any_in(places: Sequence[int], first: int, stop: int) -> bool:
+    """Whether one of these, in order, is from `first` on and before `stop`."""
+    return bisect_left(places, first) < bisect_left(places, stop)
+
+
+def _staying(transcript: Transcript, current: int) -> int:
+    """Tokens of the instructions that stay behind this place."""
+    return sum(max(0, aside.tokens) for aside in kept_asides(transcript, current))
+
+
+def _last(transcript: Transcript, epoch: Epoch) -> int:
+    """Where the current exchange begins."""
+    exchanges = transcript.exchanges(transcript.here(epoch.current))
+    return transcript.place(exchanges[-1][0]) if exchanges else epoch.current
 
 
 def _epoch(view: View, policy: str, reason: str, pins: tuple[int, ...]) -> Epoch:
@@ -306,7 +344,7 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
     pins = (*_pins(transcript), Pin(transcript.place(found), transcript[found].id, transcript[found].turn))
     glance = _Glance(transcript, Epoch(""), terms)
     nothing = Epoch("", raw=transcript.size, current=transcript.size)
-    view = _view(transcript, nothing, glance, terms, tuple(pin.place for pin in pins))
+    view = _view(transcript, nothing, glance, terms, tuple(sorted(pin.place for pin in pins)))
     new = Block(transcript.size, transcript.size + 1, messages=1, tokens=1)
     view = view.with_blocks((*[block for block in view.blocks if block.pinned], new))
     full = [str(each.to) for each in _compactors(policy, terms) if each.to.fires(view)]
@@ -341,4 +379,5 @@ def pinned(transcript: Transcript) -> tuple[int, ...]:
 def _all_there(epoch: Epoch, pins: tuple[int, ...]) -> bool:
     """Whether nothing was pinned since that the epoch leaves out."""
     whole = epoch.start if any(map(_is_special, epoch.runs)) else epoch.raw
-    return all(pin in epoch.pins or pin >= whole for pin in pins)
+    known = set(epoch.pins)
+    return all(pin in known or pin >= whole for pin in pins)

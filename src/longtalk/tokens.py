@@ -44,7 +44,7 @@ _SKIPPED = frozenset(
 _UNSEEN = frozenset(("type", "strict", "cache_control"))
 """The same of a tool."""
 _SAID = frozenset(("text", "content", "thinking", "refusal", "arguments", "name"))
-_BASE64 = r"[A-Za-z0-9+/_\-\r\n]{256,}={0,2}\s*"
+_BASE64 = r"[A-Za-z0-9+/_\-\r\n]{256,}={0,2}"
 _PAGE = rb"/Type\s{0,9}/Page(?!s)"
 
 
@@ -112,26 +112,33 @@ def counter_for(model: str) -> Estimator:
 
 
 class Checked:
-    """A counter of somebody else's: what it says is rounded, and what makes no sense is refused."""
+    """A counter of somebody else's: tried once. What it can't count later is guessed, so that it costs no answer."""
 
     __slots__ = ("_counter", "family")
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
         self.family = getattr(counter, "family", "")
-        if not self.count("Does it count?"):
-            raise InputError(f"{counter!r} counts no tokens in a text that has some.")
+        said = counter.count("Does it count?")
+        if not _tokens(said):
+            raise InputError(f"{counter!r} counts {said!r} tokens in a text: a counter gives a number above 0.")
 
     def count(self, text: str) -> int:
         """How many tokens this is."""
-        said: Any = self._counter.count(text)
         try:
-            tokens: int = round(said)
-        except (TypeError, ValueError, OverflowError):
-            tokens = -1
-        if not 0 <= tokens < 2**40:
-            raise InputError(f"{self._counter!r} counts {said!r} tokens: a counter gives a number, 0 or more.")
-        return tokens
+            tokens = _tokens(self._counter.count(text))
+        except Exception:
+            tokens = None
+        return len(text) // 4 + bool(text) if tokens is None else tokens
+
+
+def _tokens(said: Any) -> int | None:
+    """What a counter said as a number of tokens, if it is one."""
+    try:
+        tokens: int = round(said)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return tokens if 0 <= tokens < 2**40 else None
 
 
 def of_message(native: bytes | Mapping[str, Any], counter: Counter) -> int:
@@ -247,7 +254,7 @@ class _Tally:
     def _string(self, text: str) -> None:
         if text.startswith("data:") and ";base64," in text[:256]:
             self._blob(text[5 : text.index(";")], text[text.index(",") + 1 :])
-        elif len(text) >= 256 and re.fullmatch(_BASE64, text):
+        elif len(text) >= 256 and re.fullmatch(_BASE64, text.rstrip()):
             self._blob("", text)
         else:
             self.texts.append(text)

@@ -18,8 +18,8 @@ from longtalk._io import call as call_tool
 from longtalk._io import completed, shielded, sleep
 from longtalk.context import Context, Piece, compose
 from longtalk.draft import Draft, Replay
+from longtalk.epochs import MOST_WINDOW, kept_asides, windows
 from longtalk.epochs import begin as begin_epoch
-from longtalk.epochs import windows
 from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
 from longtalk.plan import Plan, Terms, plan
@@ -27,7 +27,7 @@ from longtalk.policies import Policy
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.failures import failure
 from longtalk.reply import Reply, Shed
-from longtalk.tokens import of_preamble
+from longtalk.tokens import of_message, of_preamble
 from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
 from longtalk.tools import failure as tool_failure
 from longtalk.transcript import Transcript
@@ -58,8 +58,10 @@ class AsyncLoop:
         window: int | None = None,
         encode: Callable[[Transcript], bytes],
         shed: Shed | None = None,
+        save: Callable[[Draft], Awaitable[tuple[Notice, ...]]] | None = None,
     ) -> None:
         self.draft = draft
+        self._saver = save
         self._provider = provider
         self._tools = tools
         self._preamble = preamble
@@ -81,6 +83,7 @@ class AsyncLoop:
             yield result
             yield self._checkpoint()
         self.draft = self.draft.hear()
+        await self._save()
         rounds = 0
         while True:
             if stream:
@@ -109,7 +112,7 @@ class AsyncLoop:
                     raise StreamCut(f"The stream of {self._provider.label} ended in the middle of an answer.")
                 self.draft = self.draft.answered(self._understand(accumulator.answer))
             else:
-                body = await self._ask(self._provider.send, None)
+                body = await self._ask(self._send, None)
                 self.draft = self.draft.answered(self._understand(self.draft.wire.parse, body))
                 for notice in self._news():
                     yield notice
@@ -122,6 +125,7 @@ class AsyncLoop:
             if rounds == self._max_rounds:
                 raise TooManyRounds(f"The model still calls tools after {rounds} rounds: raise max_rounds, or go on.")
             rounds += 1
+            await self._save()
             yield self._checkpoint()
             # A provider that runs tools of its own may take a breath: it goes on when it is asked again.
             if paused:
@@ -129,17 +133,33 @@ class AsyncLoop:
             results = completed([self._job(call) for call in calls])
             try:
                 async for _ in results:
-                    for result in self._fresh_results():
+                    fresh = self._fresh_results()
+                    await self._save()
+                    for result in fresh:
                         yield result
                         yield self._checkpoint()
             finally:
                 await shielded(results.aclose)
         self.draft = self.draft.finish("complete")
         self._look_back()
+        await self._save()
         for notice in self._news():
             yield notice
         # Only a turn that ended well sheds: whoever holds an earlier state still has it all.
         yield Done(Reply(self.draft, self.encode, self._shed))
+
+    @property
+    def is_stored(self) -> bool:
+        return self._saver is not None
+
+    async def save(self, draft: Draft) -> tuple[Notice, ...]:
+        """Put what is settled into the store, where there is one. Says what the caller should know about it."""
+        return () if self._saver is None else await self._saver(draft)
+
+    async def _save(self) -> None:
+        # Tools may settle something while this is written: the draft is not the one that was saved.
+        for notice in await self.save(self.draft):
+            self.draft = self.draft.notice(notice)
 
     def so_far(self) -> Reply:
         """The reply as it would be if the turn were interrupted now."""
@@ -222,8 +242,12 @@ class AsyncLoop:
         return made
 
     def _terms(self, instruction: str | None) -> Terms:
-        count = self.draft.counter.count
-        window = windows(self.draft.transcript).get(self._provider.label) or self._window
+        transcript = self.draft.transcript
+        if instruction and self.draft.tail > 0:
+            # Once it stays, it is counted with the others that do.
+            place = transcript.place(self.draft.tail - 1) + 1
+            instruction = None if any(a.place == place for a in kept_asides(transcript, place - 1)) else instruction
+        window = windows(transcript).get(self._provider.label) or self._window
         wanted = [self._options.get(key) for key in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
         answer = next((size for size in wanted if isinstance(size, int) and size > 0), None)
         return Terms(
@@ -231,10 +255,13 @@ class AsyncLoop:
             counter=self.draft.counter,
             model=self._provider.label,
             preamble=self.draft.turn.preamble,
-            fixed=self._preamble_tokens + (count(instruction) if instruction else 0),
+            fixed=self._preamble_tokens + (self._aside_tokens(instruction) if instruction else 0),
             window=window,
             answer=answer or min((window or 0) // 8, 4096),
         )
+
+    def _aside_tokens(self, instruction: str) -> int:
+        return of_message(self.draft.wire.instruction(instruction), self.draft.counter)
 
     def _look_back(self) -> None:
         """After the answer its length is known: begin a new epoch now if the next turn would have to."""
@@ -249,20 +276,38 @@ class AsyncLoop:
         label = self._provider.label
         learnt = windows(self.draft.transcript)
         known = learnt.get(label) or self._window
-        window = problem.window if problem.window and problem.window >= _LEAST_WINDOW else known
-        tokens = max(problem.tokens or 0, context.tokens)
+        window = problem.window if problem.window and _LEAST_WINDOW <= problem.window <= MOST_WINDOW else known
+        tokens = max(min(problem.tokens or 0, MOST_WINDOW), context.tokens)
         if window is None or window < _LEAST_WINDOW:
             window = max(_LEAST_WINDOW, tokens * 3 // 4)
         data = _json.encode({**learnt, label: window})
         transcript = self.draft.transcript.record("window", data, instead=True)
-        transcript = self.draft.anchor(transcript, max(tokens, window + 1))
+        transcript = self.draft.anchor(transcript, max(tokens, window + 1), refused=True)
         self.draft = msgspec.structs.replace(self.draft, transcript=transcript)
+
+    async def _send(self, body: bytes) -> bytes:
+        data = await self._provider.send(body)
+        self._heed_overflow(self.draft.wire.parse, data)
+        return data
+
+    def _heed_overflow(self, read: Callable[[bytes], Any], data: bytes) -> None:
+        """Some servers say with a good status that a request is too long. All else is told when it is read."""
+        if b'"error"' in data:
+            try:
+                self._understand(read, data)
+            except ContextOverflow:
+                raise
+            except ProviderError:
+                pass
 
     async def _open(self, body: bytes) -> tuple[bytes | None, AsyncGenerator[bytes, None]]:
         """Begin a stream: its first piece, and where the others come from."""
         source = self._provider.stream(body)
         try:
-            return await anext(source, None), source
+            data = await anext(source, None)
+            if data is not None:
+                self._heed_overflow(self.draft.wire.accumulator().feed, data)
+            return data, source
         except BaseException:
             await shielded(source.aclose)
             raise
@@ -294,9 +339,14 @@ class AsyncLoop:
         """Whether a refusal says something about this server that makes another try worthwhile."""
         if problem.status not in (400, 422, 500):
             return False
-        learnt = self.draft.wire.objection(problem.body, [e.native for e in self.draft.transcript], known)
+        transcript = self.draft.transcript
+        here = msgspec.structs.replace(known, void=transcript.here(known.void))
+        learnt = self.draft.wire.objection(problem.body, [e.native for e in transcript], here)
         if learnt is None:
             return False
+        # Positions change when older entries are handed out, places do not.
+        void = transcript.place(learnt.void) if learnt.void > here.void else known.void
+        learnt = msgspec.structs.replace(learnt, void=void)
         data = _json.encode({self._provider.label: learnt})
         notice = Notice(
             "server_refused",
@@ -321,10 +371,12 @@ class AsyncLoop:
         calls = self.draft.open_calls()
         again = [call for call in calls if (tool := self._tools.get(call.name)) is not None and tool.idempotent]
         self.draft = self.draft.abandon([call for call in calls if call not in again])
+        if again:
+            await self._save()
         results = completed([self._job(call) for call in again])
         try:
             async for _ in results:
-                pass
+                await self._save()
         finally:
             await shielded(results.aclose)
 

@@ -335,7 +335,7 @@ def test_what_a_chats_counter_says_is_rounded(number: float) -> None:
 
 @pytest.mark.parametrize("number", [None, "7", -3, float("nan"), float("inf"), 2**50])
 def test_a_chats_counter_that_makes_no_sense_is_refused(number: Any) -> None:
-    with pytest.raises(InputError, match="a counter gives a number"):
+    with pytest.raises(InputError, match="a counter gives a number above 0"):
         Chat(Scripted(says("Hi.")), counter=Says(number)).send("Hello!")
 
 

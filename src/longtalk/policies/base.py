@@ -84,7 +84,7 @@ class Compactor(msgspec.Struct, frozen=True):
                 break
             current, view = view.blocks[-1], strategy.apply(view, self)
             if not view.blocks or view.blocks[-1].first != current.first:
-                raise InputError(f"{strategy!r} has left out the current exchange, which has to stay.")
+                raise InputError(f"The strategy {strategy!r} has left out the current exchange, which has to stay.")
         return view
 
 

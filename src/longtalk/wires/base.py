@@ -103,7 +103,7 @@ class Quirks(msgspec.Struct, frozen=True):
     whole: bool = False
     """No half of a surrogate pair, as an escape or otherwise."""
     void: int = 0
-    """Of so many entries the opaque blocks are not taken any more."""
+    """Of so many entries of the whole conversation the opaque blocks are not taken any more."""
     alternate: bool = False
     """Only user and assistant in turn: no system message but the first, nothing twice in a row."""
 
@@ -260,6 +260,8 @@ def tool_lines(wire: Wire, natives: Sequence[bytes]) -> list[str]:
     lines: list[str] = []
     for native in natives:
         seen = wire.view(native)
+        if seen.text.strip() and not seen.call_id:
+            lines.append(f"You said: {_one_line(seen.text)}")
         for call in seen.calls:
             called[call.id] = f"{call.name}({_one_line(call.arguments.decode('utf-8', 'replace'))})"
         if seen.call_id:

@@ -1,0 +1,270 @@
+"""A branch in a store, as one object of this process sees it: what it has read, and the turn that it writes.
+
+Reading gives a transcript with the entries that the present epoch sends; the others stay in the store. What was read
+is kept, and the first commit of the next turn tells whether it is still true.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from longtalk._io import in_thread
+from longtalk.draft import Draft
+from longtalk.epochs import Epoch, fingerprint, latest
+from longtalk.events import Notice
+from longtalk.pack import EMPTY, Pack, woven
+from longtalk.policies import Policy
+from longtalk.ranges import Ranges
+from longtalk.stores.base import Commit, Head, KeyTaken, Moved, Placed, Request, Store
+from longtalk.stores.leases import Held, drop, hold, is_free, lease
+from longtalk.transcript import Entry, Transcript, Turn, Turns, new_id, now
+
+
+class AsyncStored:
+    """A branch of a conversation in a store."""
+
+    def __init__(self, store: Store, owner: str, conversation: str, branch: str, policy: Policy) -> None:
+        self.store = store
+        self.owner = owner
+        self.conversation = conversation
+        self.branch = branch
+        self._policy = policy
+        self._seen: tuple[Head | None, Transcript] | None = None
+
+    async def call(self, method: Callable[..., Any], *args: Any) -> Any:
+        """A method of the store, on this conversation."""
+        return await in_thread(lambda: method(self.owner, self.conversation, *args))
+
+    async def load(self) -> tuple[Head | None, Transcript]:
+        """Where the branch stands, and what the next turn needs of it."""
+        if self._seen is None:
+            head = await self.call(self.store.head, self.branch)
+            self._seen = (head, Transcript() if head is None else await self._read(head))
+        return self._seen
+
+    def on(self, branch: str) -> AsyncStored:
+        """Another branch of the same conversation."""
+        return AsyncStored(self.store, self.owner, self.conversation, branch, self._policy)
+
+    def forget(self) -> None:
+        """Somebody else has changed the branch."""
+        self._seen = None
+
+    def is_free(self, head: Head | None) -> bool:
+        return head is None or is_free(head, self.held(0))
+
+    def held(self, token: int) -> Held:
+        return Held(self.store, self.owner, self.conversation, self.branch, token)
+
+    def write(self, commit: Commit) -> Head:
+        """Change the branch, in this thread. Raises `Moved` when it is not where it was."""
+        try:
+            return self.store.write(self.owner, self.conversation, commit)
+        except Moved:
+            self.forget()
+            raise
+
+    def remember(self, head: Head, transcript: Transcript) -> None:
+        """What the branch is now."""
+        self._seen = (head, _folded(transcript, head))
+
+    async def _read(self, head: Head) -> Transcript:
+        records = tuple(placed.record for placed in head.records)
+        bare = Transcript(records=records)
+        epoch = latest(bare, "epoch", Epoch)
+        if epoch is None or epoch.policy != fingerprint(self._policy):
+            epoch = Epoch("")
+        spans = [*epoch.pinned, (epoch.raw, head.size)]
+        packs = [await self.call(self.store.read, self.branch, *span) for span in spans if span[0] < span[1]]
+        missing, place = [], 0
+        for start, stop in spans:
+            if place < start:
+                missing.append((place, start - place))
+            place = stop
+        return msgspec.structs.replace(
+            bare,
+            pack=woven([(pack, 0, len(pack)) for pack in packs]) if packs else EMPTY,
+            turns=Turns(fresh=(head.turn,)) if head.turn else Turns(),
+            revision=head.revision,
+            created=head.created,
+            updated=head.updated,
+            shed=Ranges(entries=tuple(missing)),
+        )
+
+
+def _folded(transcript: Transcript, head: Head) -> Transcript:
+    """A transcript with nothing fresh, so that what comes next can be told from what is stored."""
+    if not transcript.fresh:
+        return transcript
+    index, tail, crc = transcript.pack.grow(transcript.fresh)
+    pack = Pack(index, b"".join((memoryview(transcript.pack.array)[:-1], tail)), crc)
+    turns = Turns(fresh=transcript.turns[-1:])
+    return msgspec.structs.replace(transcript, pack=pack, fresh=(), turns=turns, revision=head.revision)
+
+
+class AsyncWriter:
+    """Writes one turn, step by step, under a lease."""
+
+    def __init__(
+        self,
+        stored: AsyncStored,
+        head: Head | None,
+        transcript: Transcript,
+        *,
+        request: Request | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._began = self._ended = False
+        self._holds = False
+        self._lock = threading.Lock()
+        self._stored = stored
+        self._base = transcript.size
+        self._known = set(transcript.records)
+        self._expect = head.revision if head else 0
+        self._before = head.turn if head else None
+        self._held = stored.held((head.token if head else 0) + 1)
+        self._request = request
+        self._meta = meta
+        self._saved = 0
+
+    def __del__(self) -> None:
+        self._let_go()
+
+    async def save(self, draft: Draft) -> tuple[Notice, ...]:
+        """Commit what is new. Raises `Moved` from the first one if somebody was faster."""
+        # One that is cancelled goes on in its thread; the next one waits for it there, and knows what it did.
+        saved: Draft = await in_thread(lambda: self._save(draft))
+        return saved.notices[len(draft.notices) :]
+
+    def _save(self, draft: Draft) -> Draft:
+        with self._lock:
+            if self._ended:
+                return draft
+            try:
+                return self._commit(draft)
+            except Moved:
+                if draft.running:
+                    raise
+                # It ends before it has begun, and somebody else has gone on.
+                return draft
+            except KeyTaken:
+                if draft.worked:
+                    self._request = None
+                    return self._commit(draft)
+                if self._began:
+                    self._write(draft, (), None, lasts=False)
+                self._stored.forget()
+                self._let_go()
+                raise
+            finally:
+                if not draft.running:
+                    # Also when the store did not take it: nobody works on it any more.
+                    self._let_go()
+
+    def _commit(self, draft: Draft) -> Draft:
+        new = draft.transcript.fresh[self._saved :]
+        # What closes an earlier turn goes first, and is no part of this one.
+        first = next((i for i, entry in enumerate(new) if entry.turn == draft.turn.id), len(new))
+        earlier = self._earlier(draft)
+        if first or earlier is not None:
+            draft = self._write(draft, new[:first], earlier, lasts=True)
+            if first == len(new) and draft.running:
+                return draft
+        # A turn that goes on after an event, or with another answer, has no entry at first.
+        made = {entry.turn for entry in draft.transcript.fresh}
+        is_there = draft.turn.id in made or (self._before is not None and draft.turn.id == self._before.id)
+        draft = self._write(draft, new[first:], draft.turn if is_there else None, lasts=draft.running)
+        if not draft.running:
+            self._ended = True
+        return draft
+
+    def _earlier(self, draft: Draft) -> Turn | None:
+        """The turn before this one, if it was left running and counts as interrupted from now on."""
+        before = self._before
+        if before is None or before.id == draft.turn.id:
+            return None
+        turns = draft.transcript.turns[-2:]
+        return next((turn for turn in turns if turn.id == before.id and turn.status != before.status), None)
+
+    def _write(self, draft: Draft, entries: Sequence[Entry], turn: Turn | None, *, lasts: bool) -> Draft:
+        own = turn is not None and turn.id == draft.turn.id
+        fresh = draft.transcript.fresh
+        places = {entry.id: self._base + i for i, entry in enumerate(fresh)}
+        # Those of a turn that is not there yet wait for it.
+        records = [record for record in draft.transcript.records if record not in self._known] if own else []
+        commit = Commit(
+            branch=self._stored.branch,
+            expect=self._expect,
+            entries=tuple(entries),
+            turn=turn,
+            request=self._request if own else None,
+            records=tuple(Placed(record, places.get(record.entry, self._base - 1)) for record in records),
+            lease=lease(self._held.token) if lasts else None,
+            at=now(),
+            entry_meta=self._meta if own and entries else None,
+        )
+        try:
+            head = self._stored.write(commit)
+        except Moved:
+            if not self._began:
+                raise
+            draft, head = self._write_aside(draft, commit)
+        self._began = True
+        self._expect = head.revision
+        self._saved += len(entries)
+        self._known.update(records)
+        if own:
+            self._request = None
+            self._meta = None if entries else self._meta
+        elif turn is not None:
+            self._before = turn
+        if lasts:
+            self._hold()
+        else:
+            self._stored.remember(head, draft.transcript)
+        return draft
+
+    def _write_aside(self, draft: Draft, commit: Commit) -> tuple[Draft, Head]:
+        """Somebody has taken over: what was made since, and what comes, lands on a branch of its own."""
+        self._let_go()
+        name = f"{self._stored.branch}~{draft.turn.id}"
+        source = (self._source(commit), self._base + self._saved)
+        held = commit.lease and lease(1)
+        while True:
+            self._stored = self._stored.on(name)
+            try:
+                head = self._stored.write(
+                    msgspec.structs.replace(commit, branch=name, expect=0, source=source, lease=held)
+                )
+                break
+            except Moved:
+                name = f"{name}-{new_id()[:6]}"
+        self._held = self._stored.held(1)
+        text = f"Somebody else has gone on with this conversation meanwhile. This answer is on the branch {name!r}."
+        return draft.notice(Notice("fenced_out", text)), head
+
+    def _source(self, commit: Commit) -> str:
+        """A branch that has what was saved before: after a rewind that may be another one."""
+        stored, size = self._stored, self._base + self._saved
+        parent = commit.entries[0].parent if commit.entries else None
+        heads = stored.store.branches(stored.owner, stored.conversation) if parent else []
+        for name in (stored.branch, *[head.branch for head in heads]):
+            pack = stored.store.read(stored.owner, stored.conversation, name, size - 1, size)
+            if len(pack) and pack.entry(0).id == parent:
+                return name
+        return stored.branch
+
+    def _hold(self) -> None:
+        if not self._holds:
+            hold(self._held)
+        self._holds = True
+
+    def _let_go(self) -> None:
+        # Another writer may have tried for the same token, and got it.
+        if self._holds:
+            drop(self._held)
+        self._holds = False

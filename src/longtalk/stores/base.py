@@ -1,0 +1,255 @@
+"""Where conversations live when the caller does not keep them: the contract of a store.
+
+A conversation is a tree of entries. A *branch* is a name for one of its leaves, and the entries from the root to it are
+the branch's *path*; branches that share ancestors share their entries, nothing is copied. An entry's *place* is the
+number of entries before it on its path.
+
+A store reads a path in parts, and changes a branch by a `Commit`, whole or not at all, if the branch is at the revision
+that the commit expects. That is all it decides. Who may write, what is in a turn and what to do when somebody was
+faster is decided above it (`conversation.py`), once for all stores.
+
+Every method names the owner, and an id is one of its owner's: what belongs to somebody else can't be told from what
+does not exist. The JSON of an entry is bytes in, bytes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from longtalk.pack import Entry, Pack
+from longtalk.transcript import Record, Turn
+
+MAIN = "main"
+REPLACED = ("anchor", "epoch", "pins", "window")
+"""Kinds of records of which a path uses the newest alone."""
+
+
+class Moved(Exception):
+    """The branch is not at the revision that a commit expects. `head` is where it is; None if there is none."""
+
+    def __init__(self, head: Head | None) -> None:
+        super().__init__("the branch has moved on")
+        self.head = head
+
+
+class KeyTaken(Exception):
+    """Another turn of this conversation was asked for with the same key."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A process that runs a turn, such that another one on the same host can tell whether it still lives."""
+
+    host: str
+    boot: str
+    pid: int
+    started: int
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Who runs a turn on a branch, and until when nobody else may."""
+
+    holder: Holder
+    until: int
+    """In milliseconds since 1970."""
+    token: int
+    """Grows with each lease of the branch."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """The caller's own key for a turn, and a digest of what it asked for."""
+
+    key: str
+    body: str
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A record, and the place of the entry up to which it holds (-1 when there is none)."""
+
+    record: Record
+    place: int
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a branch."""
+
+    branch: str = MAIN
+    expect: int
+    """The revision that the branch has; 0 when it must not exist yet."""
+    source: tuple[str, int] | None = None
+    """For a branch that does not exist: another one, and how many entries of its path it begins with."""
+    cut: int | None = None
+    """Go on from so many entries of the path: those behind stay in the tree, and are not on this branch any more."""
+    entries: tuple[Entry, ...] = ()
+    """Behind the last one of the path: the first one's parent is its head."""
+    turn: Turn | None = None
+    """A turn that begins with these entries, or the next version of one that is there."""
+    request: Request | None = None
+    """What the turn was asked for with."""
+    records: tuple[Placed, ...] = ()
+    lease: Lease | None = None
+    """Who may write from now on; None lets go of it."""
+    at: int
+    """When, in milliseconds since 1970."""
+    meta: Mapping[str, Any] | None = None
+    """The app's own data on the conversation, from now on."""
+    entry_meta: Mapping[str, Any] | None = None
+    """The app's own data on the first of the entries."""
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a branch stands."""
+
+    branch: str
+    revision: int
+    """Grows with each commit on the branch."""
+    size: int
+    """How many entries its path has."""
+    entry: str | None
+    """The id of the last one."""
+    token: int
+    """Of the newest lease there ever was."""
+    lease: Lease | None
+    turn: Turn | None
+    """The last one that has an entry on the path."""
+    records: tuple[Placed, ...]
+    """Those on the path, oldest first; of the kinds in `REPLACED` the newest."""
+    created: int
+    """When the conversation began."""
+    updated: int
+    """When the branch was changed last."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A turn that was asked for with a key."""
+
+    request: Request
+    branch: str
+    """The branch that it was made on."""
+    turn: Turn
+    place: int
+    """Of its first entry."""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation in a list."""
+
+    id: str
+    created: int
+    updated: int
+    entries: int
+    """In all of its branches."""
+    branches: tuple[str, ...]
+    meta: dict[str, Any]
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that was found."""
+
+    conversation: str
+    branch: str
+    """One that has it on its path."""
+    place: int
+    entry: str
+    role: str
+    at: int
+    text: str
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What was removed for good."""
+
+    conversation: str
+    entries: int
+    turns: int
+    records: int
+    branches: int
+    at: int
+
+
+class Store(Protocol):
+    """Keeps conversations. Its methods may be called from any thread. Each one is one transaction."""
+
+    # Reading
+
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> Head | None: ...
+
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        """The entries start … stop of a path. Those that are not there any more are not given."""
+        ...
+
+    def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
+        """The turns whose first entry is at places start … stop of a path, with that place."""
+        ...
+
+    def asked(self, owner: str, conversation: str, key: str) -> Asked | None:
+        """The turn that was asked for with this key."""
+        ...
+
+    def branches(self, owner: str, conversation: str) -> list[Head]:
+        """All branches by name, without their records."""
+        ...
+
+    def conversations(
+        self, owner: str, *, limit: int = 50, before: int | None = None, meta: Mapping[str, Any] | None = None
+    ) -> list[Summary]:
+        """The newest first, changed before that time, with these values among the app's own data."""
+        ...
+
+    def candidates(
+        self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
+    ) -> list[Hit]:
+        """Entries that hold some of these words, the best first; Chinese, Japanese and Korean in any part of a text."""
+        ...
+
+    # Writing
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> Head:
+        """Raises `Moved` when the branch is elsewhere, `KeyTaken` when another turn has the request's key."""
+        ...
+
+    def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
+        """Hold a lease for longer. False when somebody else has it."""
+        ...
+
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any]) -> None:
+        """Replace the app's own data on a conversation."""
+        ...
+
+    def delete(self, owner: str, conversation: str) -> Receipt | None:
+        """Remove a conversation and all that stems from it; None when there is none."""
+        ...
+
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        """Put other JSON in the place of an entry's own, for good; records that may quote it go. False: not there.
+
+        The branches that have it get another revision, so that nobody goes on with what they remember.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+def checked(head: Head | None, commit: Commit, source: Head | None = None) -> None:
+    """Raise `Moved` unless the commit expects this head, `ValueError` for one that makes no sense."""
+    if (head.revision if head else 0) != commit.expect:
+        raise Moved(head)
+    size = head.size if head else 0
+    if head is None and commit.source is not None:
+        if source is None or not 0 <= commit.source[1] <= source.size:
+            raise ValueError("a branch can't begin where there is nothing")
+        size = commit.source[1]
+    if commit.cut is not None and not 0 <= commit.cut <= size:
+        raise ValueError("a path can't be cut behind its end")
+    if head is not None and commit.source is not None:
+        raise ValueError("a branch that is there has its source")
+
+
+def linked(parent: str | None, entries: Sequence[Entry]) -> None:
+    """Raise `ValueError` unless each entry's parent is the one before it."""
+    for entry in entries:
+        if entry.parent != parent:
+            raise ValueError(f"the parent of {entry.id!r} is {entry.parent!r}, and the entry before it is {parent!r}")
+        parent = entry.id

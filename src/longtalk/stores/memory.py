@@ -1,0 +1,160 @@
+"""Conversations in the memory of this process: for tests, and for talks that nobody needs tomorrow.
+
+`Ledgers` is what every store that holds its conversations as ledgers has in common: the reading half of the contract.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from math import log
+from typing import Any
+
+from longtalk.pack import EMPTY, Pack
+from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Moved, Receipt, Summary
+from longtalk.stores.ledger import Ledger, plain, words
+from longtalk.transcript import Turn
+
+
+class Ledgers(ABC):
+    """Reads conversations that are ledgers."""
+
+    @abstractmethod
+    def _reading(self, owner: str, conversation: str) -> AbstractContextManager[Ledger | None]:
+        """A conversation that nobody changes meanwhile; None when there is none."""
+
+    @abstractmethod
+    def _names(self, owner: str) -> list[str]:
+        """The conversations of an owner."""
+
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> Head | None:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.head(branch) if ledger else None
+
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.read(branch, start, stop) if ledger else EMPTY
+
+    def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.turns(branch, start, stop) if ledger else []
+
+    def asked(self, owner: str, conversation: str, key: str) -> Asked | None:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.asked(key) if ledger else None
+
+    def branches(self, owner: str, conversation: str) -> list[Head]:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.branches() if ledger else []
+
+    def conversations(
+        self, owner: str, *, limit: int = 50, before: int | None = None, meta: Mapping[str, Any] | None = None
+    ) -> list[Summary]:
+        wanted = {key: _canonical(value) for key, value in (meta or {}).items()}
+        found: list[Summary] = []
+        for name in self._names(owner):
+            with self._reading(owner, name) as ledger:
+                if not ledger:
+                    continue
+                summary = ledger.summary(name)
+            has = summary.meta
+            if (before is None or summary.updated < before) and all(
+                key in has and _canonical(has[key]) == value for key, value in wanted.items()
+            ):
+                found.append(summary)
+        return heapq.nsmallest(max(0, limit), found, key=lambda summary: (-summary.updated, summary.id))
+
+    def candidates(
+        self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
+    ) -> list[Hit]:
+        texts: list[tuple[Hit, str]] = []
+        for name in self._names(owner) if conversation is None else [conversation]:
+            with self._reading(owner, name) as ledger:
+                texts += ledger.found(name) if ledger else ()
+        return best(texts, terms, limit)
+
+
+class Memory(Ledgers):
+    """All in this process, and gone with it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._owners: dict[str, dict[str, Ledger]] = {}
+
+    @contextmanager
+    def _reading(self, owner: str, conversation: str) -> Iterator[Ledger | None]:
+        with self._lock:
+            yield self._owners.get(owner, {}).get(conversation)
+
+    def _names(self, owner: str) -> list[str]:
+        with self._lock:
+            return list(self._owners.get(owner, ()))
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> Head:
+        with self._reading(owner, conversation) as known:
+            ledger = known or Ledger()
+            ledger.apply(commit)
+            self._owners.setdefault(owner, {})[conversation] = ledger
+            head = ledger.head(commit.branch)
+            if head is None:
+                raise Moved(None)
+            return head
+
+    def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
+        with self._reading(owner, conversation) as ledger:
+            return ledger is not None and ledger.renew(branch, token, until)
+
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any]) -> None:
+        with self._reading(owner, conversation) as ledger:
+            if ledger:
+                ledger.meta = plain(meta)
+
+    def delete(self, owner: str, conversation: str) -> Receipt | None:
+        with self._lock:
+            owned = self._owners.get(owner, {})
+            ledger = owned.pop(conversation, None)
+            if not owned:
+                self._owners.pop(owner, None)
+            return ledger.receipt(conversation) if ledger else None
+
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        with self._reading(owner, conversation) as ledger:
+            if not ledger or not ledger.holds(entry):
+                return False
+            ledger.redact(entry, native)
+            return True
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def best(texts: Iterable[tuple[Hit, str]], terms: Collection[str], limit: int) -> list[Hit]:
+    """Those that hold some of the terms, the best first (BM25), and the newest of those that are equally good."""
+    sought = [term for term in dict.fromkeys(map(words, terms)) if term.strip()]
+    found: list[tuple[Hit, int, list[int]]] = []
+    number = total = 0
+    for hit, spaced in texts:
+        counts = [spaced.count(term) for term in sought]
+        size = spaced.count(" ")
+        number, total = number + 1, total + size
+        if any(counts):
+            found.append((hit, size, counts))
+    having = [sum(1 for _, _, counts in found if counts[i]) for i in range(len(sought))]
+    rarity = [log(1 + (number - some + 0.5) / (some + 0.5)) for some in having]
+
+    def rank(each: tuple[Hit, int, list[int]]) -> tuple[float, int, str, int]:
+        hit, size, counts = each
+        length = 1.2 * (0.25 + 0.75 * size * number / total)
+        score = sum(rare * count / (count + length) for rare, count in zip(rarity, counts, strict=True))
+        return -score, -hit.at, hit.conversation, hit.place
+
+    return [hit for hit, _, _ in heapq.nsmallest(max(0, limit), found, key=rank)]
+
+
+def _canonical(value: Any) -> str:
+    """A value of the app's own data, such that equal JSON is equal text."""
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,194 @@
+"""Conversations in one SQLite file, for many threads and processes.
+
+What a turn costs does not depend on how long the conversation is: a branch's row says where it stands and which records
+its head shows, the newest entries are rows, and older ones lie sealed in packs that splice into a request as they are.
+A fork begins a segment, and nothing is copied. Each method is one transaction; who comes second waits.
+
+    store = SQLite("conversations.db")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk.errors import InputError
+from longtalk.pack import EMPTY, Pack
+from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Lease, Receipt, Request, Summary
+from longtalk.stores.sqlite_branches import branch_at, canonical, head_of, meta_in, meta_out, turn_of, turns_between
+from longtalk.stores.sqlite_file import Database, File, StoreError, Synchronous, give, take
+from longtalk.stores.sqlite_paths import Span, pack, spans
+from longtalk.stores.sqlite_remove import delete, redact
+from longtalk.stores.sqlite_search import candidates, freshen, is_stale
+from longtalk.stores.sqlite_write import write
+from longtalk.transcript import Turn
+
+__all__ = ["SQLite", "StoreError"]
+
+_lease = msgspec.msgpack.Decoder(Lease)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class SQLite:
+    """A store in the file `path`, or in memory for ":memory:".
+
+    A commit survives the end of the process; with `synchronous="full"` also a power cut, for some milliseconds each.
+    `compress` makes what is sealed from now on about a third as long, and slower to read.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, synchronous: Synchronous = "normal", compress: bool = False
+    ) -> None:
+        if synchronous not in ("normal", "full"):
+            raise InputError(f'synchronous is "normal" or "full", not {synchronous!r}.')
+        self._compress = compress
+        self._taken: File | None = take(os.fspath(path), synchronous)
+
+    def __repr__(self) -> str:
+        return f"SQLite({self._taken.path if self._taken else 'closed'!r})"
+
+    @property
+    def _file(self) -> File:
+        if self._taken is None:
+            raise InputError("This store is closed.")
+        return self._taken
+
+    # Reading
+
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> Head | None:
+        def work(db: Database) -> Head | None:
+            _, found = branch_at(db, owner, conversation, branch)
+            return head_of(db, found) if found else None
+
+        return self._file.read(work)
+
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        def work(db: Database) -> Pack:
+            _, found = branch_at(db, owner, conversation, branch)
+            first, end = max(start, 0), min(stop, found.size if found else 0)
+            if found is None or first >= end:
+                return EMPTY
+            if first >= found.base:
+                return pack(db, [Span(found.segment, found.base, found.size)], first, end)
+            return pack(db, spans(db, found.segment, found.size, first), first, end)
+
+        return self._file.read(work)
+
+    def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
+        def work(db: Database) -> list[tuple[int, Turn]]:
+            _, found = branch_at(db, owner, conversation, branch)
+            return turns_between(db, spans(db, found.segment, found.size), start, stop) if found else []
+
+        return self._file.read(work)
+
+    def asked(self, owner: str, conversation: str, key: str) -> Asked | None:
+        def work(db: Database) -> Asked | None:
+            row = db.execute(
+                "SELECT r.body, r.branch, t.data, r.place FROM conversations c"
+                " JOIN requests r ON r.conversation = c.id AND r.key = ? JOIN turns t ON t.id = r.turn"
+                " WHERE c.owner = ? AND c.name = ?",
+                (key, owner, conversation),
+            ).fetchone()
+            return row and Asked(Request(key, row[0]), row[1], turn_of(row[2]), row[3])
+
+        return self._file.read(work)
+
+    def branches(self, owner: str, conversation: str) -> list[Head]:
+        def work(db: Database) -> list[Head]:
+            names = db.execute(
+                "SELECT b.name FROM conversations c JOIN branches b ON b.conversation = c.id"
+                " WHERE c.owner = ? AND c.name = ? ORDER BY b.name",
+                (owner, conversation),
+            )
+            found = [branch_at(db, owner, conversation, name)[1] for (name,) in names.fetchall()]
+            return [head_of(db, each, records=False) for each in found if each]
+
+        return self._file.read(work)
+
+    def conversations(
+        self, owner: str, *, limit: int = 50, before: int | None = None, meta: Mapping[str, Any] | None = None
+    ) -> list[Summary]:
+        wanted = canonical(meta_out(meta_in(meta or {})))
+
+        def work(db: Database) -> list[Summary]:
+            found: list[Summary] = []
+            rows = db.execute(
+                "SELECT id, name, created, updated, entries, meta FROM conversations"
+                " WHERE owner = ? AND (? IS NULL OR updated < ?) ORDER BY updated DESC, id DESC",
+                (owner, before, before),
+            )
+            for id, name, created, updated, entries, held in rows:  # noqa: A001
+                if len(found) >= limit:
+                    break
+                data = meta_out(held)
+                if wanted and not wanted.items() <= canonical(data).items():
+                    continue
+                names = db.execute("SELECT name FROM branches WHERE conversation = ? ORDER BY name", (id,)).fetchall()
+                found.append(
+                    Summary(
+                        id=name,
+                        created=created,
+                        updated=updated,
+                        entries=entries,
+                        branches=tuple(each for (each,) in names),
+                        meta=data,
+                    )
+                )
+            return found
+
+        return self._file.read(work)
+
+    def candidates(
+        self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
+    ) -> list[Hit]:
+        file = self._file
+        # Made ready in parts, so that nobody who writes waits for all of it.
+        more = file.read(lambda db: is_stale(db, owner, conversation))
+        while more:
+            more = file.write(lambda db: freshen(db, owner, conversation))
+        return file.read(lambda db: candidates(db, owner, terms, limit, conversation))
+
+    # Writing
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> Head:
+        return self._file.write(lambda db: write(db, owner, conversation, commit, compress=self._compress))
+
+    def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
+        def work(db: Database) -> bool:
+            _, found = branch_at(db, owner, conversation, branch)
+            lease = found and found.lease and _lease.decode(found.lease)
+            if not found or not lease or lease.token != token:
+                return False
+            held = _encode(msgspec.structs.replace(lease, until=until))
+            db.execute("UPDATE branches SET lease = ? WHERE id = ?", (held, found.id))
+            return True
+
+        return self._file.write(work)
+
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any]) -> None:
+        data = meta_in(meta)
+
+        def work(db: Database) -> None:
+            db.execute("UPDATE conversations SET meta = ? WHERE owner = ? AND name = ?", (data, owner, conversation))
+
+        self._file.write(work)
+
+    def delete(self, owner: str, conversation: str) -> Receipt | None:
+        receipt = self._file.write(lambda db: delete(db, owner, conversation))
+        if receipt:
+            self._file.forget()
+        return receipt
+
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        found = self._file.write(lambda db: redact(db, owner, conversation, entry, native))
+        if found:
+            self._file.forget()
+        return found
+
+    def close(self) -> None:
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            give(taken)

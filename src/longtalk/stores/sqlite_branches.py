@@ -1,0 +1,167 @@
+"""Where branches of a store in SQLite stand: their heads, turns and records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from longtalk.errors import InputError
+from longtalk.stores.base import REPLACED, Head, Lease, Placed
+from longtalk.stores.sqlite_file import Database
+from longtalk.stores.sqlite_paths import Span, key, pack, spans
+from longtalk.stores.sqlite_schema import PLACES
+from longtalk.transcript import Record, Turn
+
+_lease = msgspec.msgpack.Decoder(Lease)
+_record = msgspec.msgpack.Decoder(Record)
+_turn = msgspec.msgpack.Decoder(Turn)
+
+_BRANCH = """
+SELECT c.id, c.created, b.id, b.revision, b.segment, b.base, b.size, b.entry, b.turn, b.records, b.token, b.lease,
+    b.sealed, b.loose, b.updated, t.data
+FROM conversations c LEFT JOIN branches b ON b.conversation = c.id AND b.name = ? LEFT JOIN turns t ON t.id = b.turn
+WHERE c.owner = ? AND c.name = ?
+"""
+_RECORDS = """
+SELECT place, data FROM records WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id
+"""
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A branch's row, and its last turn's."""
+
+    name: str
+    conversation: int
+    created: int
+    id: int
+    revision: int
+    segment: int
+    base: int
+    size: int
+    entry: str | None
+    turn: int | None
+    records: str
+    token: int
+    lease: bytes | None
+    sealed: int
+    loose: int
+    updated: int
+    turned: bytes | None
+
+
+def branch_at(db: Database, owner: str, conversation: str, name: str) -> tuple[int | None, Branch | None]:
+    """The number of a conversation, and one of its branches."""
+    row = db.execute(_BRANCH, (name, owner, conversation)).fetchone()
+    if row is None:
+        return None, None
+    return row[0], None if row[2] is None else Branch(name, *row)
+
+
+def head_of(db: Database, branch: Branch, *, records: bool = True) -> Head:
+    return Head(
+        branch=branch.name,
+        revision=branch.revision,
+        size=branch.size,
+        entry=branch.entry,
+        token=branch.token,
+        lease=_lease.decode(branch.lease) if branch.lease else None,
+        turn=turn_of(branch.turned) if branch.turned else None,
+        records=records_of(db, branch.records) if records else (),
+        created=branch.created,
+        updated=branch.updated,
+    )
+
+
+def turn_of(data: bytes) -> Turn:
+    return _turn.decode(data)
+
+
+def records_of(db: Database, ids: str) -> tuple[Placed, ...]:
+    """The records that a branch's row names."""
+    if ids == "[]":
+        return ()
+    return tuple([Placed(_record.decode(data), place) for place, data in db.execute(_RECORDS, (ids,))])
+
+
+def records_on(db: Database, path: Sequence[Span]) -> str:
+    """The records that the head of a path shows, as the row of a branch names them."""
+    found: list[int] = []
+    newest: dict[str, int] = {}
+    for segment, _, stop in path:
+        rows = db.execute("SELECT id, kind FROM records WHERE segment = ? AND place < ?", (segment, stop))
+        for id, kind in rows:  # noqa: A001
+            if kind in REPLACED:
+                newest[kind] = max(id, newest.get(kind, 0))
+            else:
+                found.append(id)
+    return json.dumps(sorted([*found, *newest.values()]))
+
+
+def turn_on(db: Database, path: Sequence[Span]) -> tuple[int, bytes] | None:
+    """The last turn that has an entry on a path: its number and itself."""
+    for segment, start, stop in reversed(path):
+        row: tuple[int, bytes] | None = db.execute(
+            "SELECT t.id, t.data FROM runs r JOIN turns t ON t.id = r.turn"
+            " WHERE r.key >= ? AND r.key < ? AND t.data IS NOT NULL ORDER BY r.key DESC LIMIT 1",
+            (key(segment, start), key(segment, stop)),
+        ).fetchone()
+        if row is not None:
+            return row
+    return None
+
+
+def begins(db: Database, turn: int, path: Sequence[Span]) -> int | None:
+    """The place of the first entry of a turn on a path."""
+    ends = {segment: stop for segment, _, stop in path}
+    found = [
+        place
+        for (at,) in db.execute("SELECT key FROM runs WHERE turn = ?", (turn,))
+        if (place := at & (1 << PLACES) - 1) < ends.get(at >> PLACES, 0)
+    ]
+    return min(found, default=None)
+
+
+def turns_between(db: Database, path: Sequence[Span], start: int, stop: int) -> list[tuple[int, Turn]]:
+    """The turns that begin at places start … stop of a path."""
+    found: list[tuple[int, Turn]] = []
+    for segment, first, end in path:
+        first, end = max(start, first), min(stop, end)
+        if first >= end:
+            continue
+        rows = db.execute(
+            "SELECT r.key, t.id, t.data, (SELECT count(*) FROM runs WHERE turn = t.id)"
+            " FROM runs r JOIN turns t ON t.id = r.turn"
+            " WHERE r.key >= ? AND r.key < ? AND t.data IS NOT NULL ORDER BY r.key",
+            (key(segment, first), key(segment, end)),
+        ).fetchall()
+        for at, turn, data, runs in rows:
+            place = at & (1 << PLACES) - 1
+            if runs == 1 or begins(db, turn, path) == place:
+                found.append((place, turn_of(data)))
+    return found
+
+
+def entry_at(db: Database, segment: int, size: int) -> str | None:
+    """The id of the last of so many entries of the path that ends in this segment."""
+    return pack(db, spans(db, segment, size, size - 1), size - 1, size).entry(0).id if size else None
+
+
+def meta_in(meta: Mapping[str, Any]) -> bytes:
+    """The app's own data as JSON."""
+    try:
+        return json.dumps(meta, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InputError(f"An app's own data must be JSON: {problem}.") from None
+
+
+def meta_out(data: bytes) -> dict[str, Any]:
+    held: dict[str, Any] = json.loads(data)
+    return held
+
+
+def canonical(meta: Mapping[str, Any]) -> dict[str, str]:
+    """An app's own data to compare: true is not 1."""
+    return {key: json.dumps(value, sort_keys=True) for key, value in meta.items()}

@@ -1,0 +1,267 @@
+"""A database file: opened once per process, one transaction at a time, its errors in our words.
+
+Stores of one path share a connection, because opening costs more than a turn does; a lock of ours keeps transactions
+of several threads apart. Before a fork all connections are closed, since SQLite's locks do not survive one: parent and
+child open their own when they need it. A file that somebody else keeps locked is waited for.
+
+The system lets go of a file's locks when the process that has them closes the file anywhere: do not open it by other
+means, such as `sqlite3` or `open`, in a process that has a store on it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Protocol, TypeVar
+
+import apsw
+import msgspec
+
+from longtalk.errors import InputError, LongtalkError
+from longtalk.stores.sqlite_schema import APPLICATION, MIGRATIONS
+
+MEMORY = ":memory:"
+PATIENCE = 300.0
+"""Seconds to wait for a file that another process keeps locked."""
+
+BUSY = 10_000
+"""Milliseconds that SQLite waits by itself."""
+
+Synchronous = Literal["normal", "full"]
+T = TypeVar("T")
+
+
+class Database(Protocol):
+    """What we use of a connection. Values have the types that they were stored with."""
+
+    def execute(self, sql: str, values: Any = ..., /) -> Any: ...
+    def executemany(self, sql: str, values: Iterable[Any], /) -> Any: ...
+    def pragma(self, name: str, value: int = ..., /) -> Any: ...
+    def changes(self) -> int: ...
+    def last_insert_rowid(self) -> int: ...
+    def set_busy_timeout(self, milliseconds: int, /) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def in_transaction(self) -> bool: ...
+
+
+class Damaged(Exception):
+    """What was read can't be what was written."""
+
+
+class StoreError(LongtalkError):
+    """A store can't do what it should: its file is damaged, locked for good, or the disk is full."""
+
+
+class File:
+    """One database, for all stores of this process that use it."""
+
+    def __init__(self, path: str, synchronous: Synchronous) -> None:
+        self.path = path
+        self.synchronous = synchronous
+        self.users = 0
+        self.lock = threading.Lock()
+        self.db: Database | None = None
+        self._owes = False
+
+    def read(self, work: Callable[[Database], T]) -> T:
+        """What the work returns, all of it from one moment."""
+        return self._transaction("BEGIN", work)
+
+    def write(self, work: Callable[[Database], T]) -> T:
+        """Do the work whole, or not at all if it raises."""
+        result = self._transaction("BEGIN IMMEDIATE", work)
+        if self._owes:
+            self.forget(wait=0)
+        return result
+
+    def _transaction(self, begin: str, work: Callable[[Database], T]) -> T:
+        with self.lock:
+            try:
+                db = self.db or self._open()
+                return self._patiently(lambda: _whole(db, begin, work))
+            except UnicodeEncodeError as problem:
+                raise InputError(f"{problem.object[:60]!r} can't be stored: it is not Unicode.") from None
+            except (Damaged, msgspec.DecodeError) as problem:
+                raise StoreError(f"{self.path} is damaged: restore it from a backup ({problem}).") from None
+            except apsw.TooBigError:
+                raise InputError(f"{self.path}: this is more than the 1 GB that SQLite takes at once.") from None
+            except apsw.Error as problem:
+                raise self._error(problem) from problem
+
+    def forget(self, *, wait: int = 1000) -> None:
+        """Take what was removed out of the write-ahead log too: after the next write, if somebody reads from it now."""
+        with self.lock:
+            if self.db is None or self.path == MEMORY:
+                return
+            try:
+                self.db.set_busy_timeout(wait)
+                self._owes = bool(self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+            except apsw.BusyError:
+                self._owes = True
+            except apsw.Error as problem:
+                raise self._error(problem) from problem
+            finally:
+                self.db.set_busy_timeout(BUSY)
+
+    def open(self) -> None:
+        with self.lock:
+            try:
+                if self.db is None:
+                    self._open()
+            except apsw.Error as problem:
+                raise self._error(problem) from problem
+
+    def close(self) -> None:
+        with self.lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self.db is not None:
+            self.db.close()
+            self.db = None
+
+    def _open(self) -> Database:
+        db: Database = (connection := apsw.Connection(self.path))
+        try:
+            db.set_busy_timeout(BUSY)
+            # Otherwise a query on a table with a partial index is planned anew for each value that it is given.
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+            # Somebody else's database must not be changed, not even its journal.
+            version = self._patiently(lambda: _whole(db, "BEGIN", self._version))
+            # While others do the same, this is refused at once, without the timeout.
+            self._patiently(lambda: db.execute("PRAGMA journal_mode = WAL").fetchall())
+            db.execute(f"PRAGMA synchronous = {self.synchronous}")
+            db.execute("PRAGMA secure_delete = ON")
+            db.execute("PRAGMA journal_size_limit = 16777216")
+            db.execute("PRAGMA trusted_schema = OFF")
+            db.execute("PRAGMA temp_store = MEMORY")
+            if version < len(MIGRATIONS):
+                self._patiently(lambda: _whole(db, "BEGIN IMMEDIATE", self._migrate))
+        except BaseException:
+            db.close()
+            raise
+        self.db = db
+        return db
+
+    def _version(self, db: Database) -> int:
+        """How many migrations the file has seen."""
+        version: int = db.pragma("user_version")
+        if version > len(MIGRATIONS):
+            raise InputError(
+                f"{self.path} was written by a newer Longtalk: its layout is {version}, "
+                f"and this one reads up to {len(MIGRATIONS)}. Upgrade Longtalk to open it."
+            )
+        if db.pragma("application_id") != APPLICATION and db.execute("SELECT 1 FROM sqlite_schema").get is not None:
+            raise InputError(f"{self.path} is a database of something else: name another path for the conversations.")
+        return version
+
+    def _migrate(self, db: Database) -> None:
+        for number in range(self._version(db), len(MIGRATIONS)):
+            db.execute(MIGRATIONS[number])
+        db.pragma("application_id", APPLICATION)
+        db.pragma("user_version", len(MIGRATIONS))
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Wait while another process has the file locked."""
+        try:
+            return work()
+        except (apsw.BusyError, apsw.LockedError):
+            pass
+        start = time.monotonic()
+        while True:
+            time.sleep(0.005)
+            try:
+                return work()
+            except (apsw.BusyError, apsw.LockedError):
+                if time.monotonic() > start + PATIENCE:
+                    raise
+
+    def _error(self, problem: apsw.Error) -> LongtalkError:
+        path = self.path
+        if isinstance(problem, apsw.NotADBError):
+            return InputError(f"{path} is not a database: name another path for the conversations.")
+        if isinstance(problem, apsw.CantOpenError):
+            return InputError(f"{path} can't be opened: its folder must be there, and writable ({problem}).")
+        if isinstance(problem, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
+            return InputError(f"{path} can't be written: make the file and its folder writable ({problem}).")
+        if isinstance(problem, apsw.CorruptError):
+            return StoreError(f"{path} is damaged: restore it from a backup ({problem}).")
+        if isinstance(problem, apsw.FullError):
+            return StoreError(f"{path} can't grow: the disk is full. Nothing of this change was saved.")
+        if isinstance(problem, (apsw.BusyError, apsw.LockedError)):
+            return StoreError(f"{path} is kept locked by another process: nothing of this change was saved.")
+        return StoreError(f"{path}: {problem}.")
+
+
+def _whole(db: Database, begin: str, work: Callable[[Database], T]) -> T:
+    db.execute(begin)
+    try:
+        result = work(db)
+        db.execute("COMMIT")
+    except BaseException:
+        # After some errors SQLite has done so itself.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    return result
+
+
+_files: dict[tuple[str, str], File] = {}
+_private: list[File] = []
+_guard = threading.Lock()
+
+
+def take(path: str, synchronous: Synchronous) -> File:
+    """The file of this path, open. Whoever takes it gives it back."""
+    if path == MEMORY:
+        file = File(path, synchronous)
+        file.users = 1
+        with _guard:
+            _private.append(file)
+        file.open()
+        return file
+    if "\0" in path:
+        raise InputError(f"{path!r} is not a path.")
+    path = os.path.realpath(path)
+    with _guard:
+        file = _files.setdefault((path, synchronous), File(path, synchronous))
+        file.users += 1
+    try:
+        file.open()
+    except BaseException:
+        give(file)
+        raise
+    return file
+
+
+def give(file: File) -> None:
+    with _guard:
+        file.users -= 1
+        if file.users:
+            return
+        if file in _private:
+            _private.remove(file)
+        else:
+            _files.pop((file.path, file.synchronous), None)
+    file.close()
+
+
+def _before_fork() -> None:
+    _guard.acquire()
+    for file in (*_files.values(), *_private):
+        file.lock.acquire()
+        if file.path != MEMORY:
+            file._close()
+
+
+def _after_fork() -> None:
+    for file in (*_files.values(), *_private):
+        file.lock.release()
+    _guard.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

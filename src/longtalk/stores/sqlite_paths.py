@@ -1,0 +1,195 @@
+"""Paths of a store in SQLite: which parts of which segments they are, and their entries as one pack.
+
+A read never builds an entry: sealed packs are cut and joined as they lie, and rows become columns.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import msgspec
+
+from longtalk.pack import EMPTY, Index, Kind, Pack, checksum, column, packed, woven
+from longtalk.stores.sqlite_file import Damaged, Database
+from longtalk.stores.sqlite_schema import PLACES
+
+SEAL_AT = 128 * 1024
+"""Bytes of JSON in rows at the end of a segment, from which on the oldest are sealed."""
+SEAL = 64 * 1024
+"""Bytes of JSON of one pack: it ends with the turn that passes this."""
+LONGEST = 1 << PLACES
+
+_COLUMNS = "turn, number, parent, kind, role, wire, at, mark, bound, tokens, native"
+_ROWS = f"SELECT {_COLUMNS} FROM entries WHERE key >= ? AND key < ? ORDER BY key"  # noqa: S608
+_PACKS = """
+SELECT key, form, crc, columns, array FROM packs
+WHERE key < :stop AND key >= coalesce((SELECT max(key) FROM packs WHERE key >= :zero AND key <= :start), :start)
+    AND key + count > :start
+ORDER BY key
+"""
+_WALK = """
+WITH RECURSIVE path (id, up, base, stop) AS (
+    SELECT id, up, base, :size FROM segments WHERE id = :segment
+    UNION ALL
+    SELECT s.id, s.up, s.base, path.base FROM path JOIN segments s ON s.id = path.up
+    WHERE path.base > :start
+)
+SELECT id, base, stop FROM path
+"""
+
+_index = msgspec.msgpack.Decoder(Index)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Span(NamedTuple):
+    """The part start … stop of a path that lies in one segment."""
+
+    segment: int
+    start: int
+    stop: int
+
+
+def key(segment: int, place: int) -> int:
+    return segment << PLACES | place
+
+
+def spans(db: Database, segment: int, size: int, start: int = -1) -> list[Span]:
+    """The path of so many entries that ends in this segment, from the root on or from the one that holds `start`."""
+    rows = db.execute(_WALK, {"segment": segment, "size": size, "start": start})
+    return [Span(*row) for row in rows][::-1]
+
+
+def pack(db: Database, path: Sequence[Span], start: int, stop: int) -> Pack:
+    """The entries start … stop of a path."""
+    slices: list[tuple[Pack, int, int]] = []
+    for segment, first, end in path:
+        if max(start, first) < min(stop, end):
+            slices += _slices(db, segment, max(start, first), min(stop, end))
+    if len(slices) == 1 and slices[0][2] - slices[0][1] == len(slices[0][0]):
+        return slices[0][0]
+    return woven(slices) if slices else EMPTY
+
+
+def _slices(db: Database, segment: int, start: int, stop: int) -> list[tuple[Pack, int, int]]:
+    """Packs, and which of their entries together are start … stop of a segment."""
+    found: list[tuple[Pack, int, int]] = []
+    zero = segment << PLACES
+    at = zero + start
+    for first, form, crc, columns, data in db.execute(_PACKS, {"start": at, "stop": zero + stop, "zero": zero}):
+        sealed = unsealed(form, crc, columns, data)
+        found.append((sealed, at - first, min(len(sealed), zero + stop - first)))
+        at = first + found[-1][2]
+    if at < zero + stop:
+        rows = db.execute(_ROWS, (at, zero + stop)).fetchall()
+        if len(rows) != zero + stop - at:
+            raise Damaged("entries are missing")
+        found.append((from_rows(rows), 0, len(rows)))
+    return found
+
+
+def from_rows(rows: Sequence[tuple[Any, ...]]) -> Pack:
+    """Entries that lie in rows as a pack."""
+    turn, number, parent, kind, role, wire, at, mark, bound, tokens, native = zip(*rows, strict=True)
+    turns: list[str] = []
+    firsts, counts = array("I"), array("I")
+    last, following = None, -1
+    for name, count in zip(turn, number, strict=True):
+        if name == last and count == following:
+            counts[-1] += 1
+        else:
+            turns.append(name)
+            firsts.append(count)
+            counts.append(1)
+            last = name
+        following = count + 1
+    codes: dict[tuple[Kind, str, str], int] = {}
+    shape = bytes([codes.setdefault(each, len(codes)) for each in zip(kind, role, wire, strict=True)])
+    data = b"[%s]" % b",".join(native)
+    index = Index(
+        parent=parent[0],
+        turns=tuple(turns),
+        firsts=packed(firsts),
+        counts=packed(counts),
+        shapes=tuple(codes),
+        shape=shape,
+        sizes=packed(array("I", [len(each) + 1 for each in native])),
+        times=packed(array("q", at)),
+        marks={i: each for i, each in enumerate(mark) if each},
+        bounds={i: each for i, each in enumerate(bound) if each},
+        totals=packed(array("Q", accumulate(tokens))),
+    )
+    return Pack(index, data, checksum(data))
+
+
+def seal(db: Database, segment: int, sealed: int, size: int, *, compress: bool) -> tuple[int, int]:
+    """Make packs of the oldest rows of a segment: the place up to which it is sealed now, and the bytes behind."""
+    zero = segment << PLACES
+    rows = db.execute(
+        "SELECT turn, length(native) FROM entries WHERE key >= ? AND key < ? ORDER BY key", (zero + sealed, zero + size)
+    ).fetchall()
+    loose = sum(length for _, length in rows)
+    i = 0
+    while loose > SEAL_AT:
+        first, held = i, 0
+        # A turn is not torn, unless it would make a pack of more than twice the length.
+        while i < len(rows) and (held < SEAL or (rows[i][0] == rows[i - 1][0] and held < SEAL_AT)):
+            held += rows[i][1]
+            i += 1
+        _seal(db, zero + sealed + first, zero + sealed + i, compress=compress)
+        loose -= held
+    return sealed + i, loose
+
+
+def _seal(db: Database, start: int, stop: int, *, compress: bool) -> None:
+    rows = db.execute(_ROWS, (start, stop)).fetchall()
+    made = from_rows(rows)
+    extra = dict(
+        db.execute(
+            "SELECT key - ?1, extra FROM entries WHERE key >= ?1 AND key < ?2 AND extra IS NOT NULL", (start, stop)
+        ).fetchall()
+    )
+    data = bytes(made.array)
+    db.execute(
+        "INSERT INTO packs (key, count, form, crc, extra, columns, array) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(start, len(made), int(compress), made.crc),
+            *(_encode(extra) if extra else None, _encode(made.index), squeezed(data) if compress else data),
+        ),
+    )
+    db.execute("DELETE FROM entries WHERE key >= ? AND key < ?", (start, stop))
+
+
+def unsealed(form: int, crc: int, columns: bytes, data: bytes) -> Pack:
+    """A pack from its row."""
+    try:
+        index = _index.decode(columns)
+        data = stretched(data) if form else data
+    except ValueError as problem:
+        raise Damaged(f"a pack can't be read: {problem}") from None
+    if len(data) != 1 + sum(column("I", index.sizes)):
+        raise Damaged("a pack is not as long as it says")
+    return Pack(index, data, crc)
+
+
+def squeezed(data: bytes) -> bytes:
+    done: bytes = _zstd().compress(data)
+    return done
+
+
+def stretched(data: bytes) -> bytes:
+    try:
+        done: bytes = _zstd().decompress(data)
+    except _zstd().ZstdError as problem:
+        raise ValueError(str(problem)) from None
+    return done
+
+
+def _zstd() -> Any:
+    try:
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        from backports import zstd
+    return zstd

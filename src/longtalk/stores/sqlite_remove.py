@@ -1,0 +1,130 @@
+"""What leaves a store in SQLite for good: conversations, and what entries say.
+
+The file zeroes what it frees (`secure_delete`), the index of words does so too, and the caller empties the log.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from longtalk.pack import Index, checksum, column, packed
+from longtalk.stores.base import Receipt
+from longtalk.stores.sqlite_file import Database
+from longtalk.stores.sqlite_paths import Span, key, squeezed, unsealed
+from longtalk.stores.sqlite_schema import PLACES
+from longtalk.stores.sqlite_search import READING, anew, drop, put, reading, scope
+from longtalk.stores.sqlite_write import refresh
+from longtalk.transcript import now
+
+_SIZES = Index.__struct_fields__.index("sizes")
+"""Where this column is in a pack's index, as it is stored."""
+
+_BEHIND = """
+WITH RECURSIVE behind (id) AS (
+    SELECT id FROM segments WHERE conversation = :conversation AND up = :segment AND base > :place
+    UNION ALL
+    SELECT s.id FROM behind JOIN segments s ON s.conversation = :conversation AND s.up = behind.id
+)
+"""
+
+
+def delete(db: Database, owner: str, name: str) -> Receipt | None:
+    """See `Store.delete`."""
+    row = db.execute("SELECT id, entries FROM conversations WHERE owner = ? AND name = ?", (owner, name)).fetchone()
+    if row is None:
+        return None
+    number, entries = row
+    segments = db.execute("SELECT id, base, indexed FROM segments WHERE conversation = ?", (number,)).fetchall()
+    if reading(db) != READING:
+        anew(db)
+        segments = [(segment, base, base) for segment, base, _ in segments]
+    records = 0
+    for segment, base, indexed in segments:
+        drop(db, scope(owner, number), Span(segment, base, indexed))
+        bounds = key(segment, 0), key(segment + 1, 0)
+        for table in ("entries", "packs", "entry_meta", "runs"):
+            db.execute(f"DELETE FROM {table} WHERE key >= ? AND key < ?", bounds)  # noqa: S608
+        db.execute("DELETE FROM records WHERE segment = ?", (segment,))
+        records += db.changes()
+    turns = db.execute("SELECT count(data) FROM turns WHERE conversation = ?", (number,)).get
+    branches = db.execute("SELECT count(*) FROM branches WHERE conversation = ?", (number,)).get
+    for table in ("turns", "requests", "branches", "segments"):
+        db.execute(f"DELETE FROM {table} WHERE conversation = ?", (number,))  # noqa: S608
+    db.execute("DELETE FROM conversations WHERE id = ?", (number,))
+    return Receipt(conversation=name, entries=entries, turns=turns, records=records, branches=branches, at=now())
+
+
+def redact(db: Database, owner: str, name: str, entry: str, native: bytes) -> bool:
+    """See `Store.redact`. An id that two branches gave to entries of their own means both."""
+    number = db.execute("SELECT id FROM conversations WHERE owner = ? AND name = ?", (owner, name)).get
+    turn, _, count = entry.rpartition("-")
+    if number is None or not count.isdecimal() or not count.isascii() or len(count) > 10:
+        return False
+    rows = db.execute(
+        "SELECT r.key, r.number FROM turns t JOIN runs r ON r.turn = t.id WHERE t.conversation = ? AND t.name = ?",
+        (number, turn),
+    ).fetchall()
+    places = [at + int(count) - first for at, first in rows if int(count) >= first]
+    found = [at for at in places if _is(db, at, entry)]
+    if not found:
+        return False
+    if reading(db) != READING:
+        anew(db)
+    for at in found:
+        _replace(db, scope(owner, number), at, native)
+        segment, place = at >> PLACES, at & (1 << PLACES) - 1
+        where = {"conversation": number, "segment": segment, "place": place}
+        db.execute("DELETE FROM records WHERE segment = :segment AND place >= :place", where)
+        db.execute(f"{_BEHIND} DELETE FROM records WHERE segment IN behind", where)  # noqa: S608
+    db.execute("UPDATE branches SET revision = revision + 1 WHERE conversation = ?", (number,))
+    refresh(db, number)
+    return True
+
+
+def _is(db: Database, at: int, entry: str) -> bool:
+    """Whether the entry of this key is there and has this id."""
+    row = db.execute("SELECT turn, number FROM entries WHERE key = ?", (at,)).fetchone()
+    if row is not None:
+        return entry == f"{row[0]}-{row[1]}"
+    sealed = _sealed(db, at)
+    return sealed is not None and unsealed(*sealed[2:]).entry(at - sealed[0]).id == entry
+
+
+def _sealed(db: Database, at: int) -> tuple[int, int, int, int, bytes, bytes] | None:
+    """The pack that holds the entry of this key."""
+    row: tuple[int, int, int, int, bytes, bytes] | None = db.execute(
+        "SELECT key, count, form, crc, columns, array FROM packs WHERE key <= ? ORDER BY key DESC LIMIT 1", (at,)
+    ).fetchone()
+    return row if row is not None and at < row[0] + row[1] else None
+
+
+def _replace(db: Database, scope: str, at: int, native: bytes) -> None:
+    segment, place = at >> PLACES, at & (1 << PLACES) - 1
+    span = Span(segment, place, place + 1)
+    indexed = place < db.execute("SELECT indexed FROM segments WHERE id = ?", (segment,)).get
+    if indexed:
+        drop(db, scope, span)
+    db.execute("UPDATE entries SET native = ? WHERE key = ?", (native, at))
+    if not db.changes():
+        _replace_sealed(db, at, native)
+    if indexed:
+        put(db, scope, span)
+
+
+def _replace_sealed(db: Database, at: int, native: bytes) -> None:
+    row = _sealed(db, at)
+    if row is None:
+        return
+    first, _, form, crc, columns, data = row
+    held = bytes(unsealed(form, crc, columns, data).array)
+    # As a list, so that columns of a newer version stay.
+    index = msgspec.msgpack.decode(columns)
+    sizes = column("I", index[_SIZES])
+    start = 1 + sum(sizes[: at - first])
+    held = held[:start] + native + held[start + sizes[at - first] - 1 :]
+    sizes[at - first] = len(native) + 1
+    index[_SIZES] = packed(sizes)
+    db.execute(
+        "UPDATE packs SET crc = ?, columns = ?, array = ? WHERE key = ?",
+        (checksum(held), msgspec.msgpack.encode(index), squeezed(held) if form else held, first),
+    )

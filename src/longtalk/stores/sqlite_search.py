@@ -1,0 +1,175 @@
+"""Full-text search of a store in SQLite.
+
+What is written is made ready for search when somebody searches: a branch's row says that there may be something new on
+its path, and a segment's how far it is done. Chinese, Japanese and Korean characters are words of their own, so that
+any part of a text is found. Each row says whose it is, and a search goes through its owner's alone.
+
+SQLite takes words out of the index for good only when it is given the text that put them there. `READING` has to grow
+when what an entry says is read in another way; the index is then made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Collection, Iterator
+
+from longtalk.pack import Pack
+from longtalk.stores.base import MAIN, Hit
+from longtalk.stores.sqlite_file import Database
+from longtalk.stores.sqlite_paths import Span, key, pack, spans
+from longtalk.stores.sqlite_schema import PLACES
+from longtalk.wires import WIRES
+from longtalk.wires.base import LONGTALK, text_of
+
+READING = 1
+BATCH = 1000
+"""Entries that are made ready in one transaction."""
+
+_EACH = re.compile(
+    "([\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f"
+    "\U00020000-\U0003ffff])"
+)
+
+_STALE = """
+SELECT b.segment, b.size, b.id, c.id FROM branches b JOIN conversations c ON c.id = b.conversation
+WHERE b.stale AND c.owner = :owner AND (:name IS NULL OR c.name = :name) LIMIT 1
+"""
+
+
+def is_stale(db: Database, owner: str, conversation: str | None) -> bool:
+    """Whether something was not made ready for search."""
+    return reading(db) != READING or db.execute(_STALE, {"owner": owner, "name": conversation}).fetchone() is not None
+
+
+def reading(db: Database) -> int:
+    held: int = db.execute("SELECT value FROM settings WHERE name = 'reading'").get
+    return held
+
+
+def freshen(db: Database, owner: str, conversation: str | None) -> bool:
+    """Make some more ready for search. Returns whether there is still more."""
+    if reading(db) != READING:
+        anew(db)
+        db.execute("UPDATE settings SET value = ? WHERE name = 'reading'", (READING,))
+    left = BATCH
+    while row := db.execute(_STALE, {"owner": owner, "name": conversation}).fetchone():
+        segment, size, branch, number = row
+        for span in spans(db, segment, size):
+            indexed: int = db.execute("SELECT indexed FROM segments WHERE id = ?", (span.segment,)).get
+            stop = min(span.stop, indexed + left)
+            if indexed < stop:
+                put(db, scope(owner, number), span._replace(start=indexed, stop=stop))
+                db.execute("UPDATE segments SET indexed = ? WHERE id = ?", (stop, span.segment))
+                left -= stop - indexed
+            if not left:
+                return True
+        db.execute("UPDATE branches SET stale = 0 WHERE id = ?", (branch,))
+    return False
+
+
+def anew(db: Database) -> None:
+    """Forget the index: it is made again when somebody searches."""
+    db.execute("INSERT INTO words (words) VALUES ('delete-all')")
+    db.execute("UPDATE segments SET indexed = base")
+    db.execute("UPDATE branches SET stale = 1")
+
+
+def put(db: Database, scope: str, span: Span) -> None:
+    db.executemany("INSERT INTO words (rowid, scope, text) VALUES (?, ?, ?)", _rows(db, scope, span))
+
+
+def drop(db: Database, scope: str, span: Span) -> None:
+    """Take entries out of the index. They have to be as they were when they got in."""
+    rows = _rows(db, scope, span)
+    db.executemany("INSERT INTO words (words, rowid, scope, text) VALUES ('delete', ?, ?, ?)", rows)
+
+
+def _rows(db: Database, scope: str, span: Span) -> Iterator[tuple[int, str, str]]:
+    for start in range(span.start, span.stop, BATCH):
+        found = pack(db, [span], start, min(span.stop, start + BATCH))
+        for i in range(len(found)):
+            if text := spaced(said(found, i)):
+                yield key(span.segment, start + i), scope, text
+
+
+def scope(owner: str, conversation: int) -> str:
+    return f"{_owned(owner)} c{conversation}"
+
+
+def _owned(owner: str) -> str:
+    return "o" + hashlib.blake2b(owner.encode(), digest_size=12).hexdigest()
+
+
+def said(found: Pack, i: int) -> str:
+    """What an entry says; nothing when it can't be read."""
+    entry = found.entry(i)
+    if entry.wire not in WIRES and entry.wire != LONGTALK:
+        return ""
+    try:
+        return text_of(WIRES.get(entry.wire, next(iter(WIRES.values()))), entry)
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
+def spaced(text: str) -> str:
+    """A text as it is indexed, and looked for."""
+    text = unicodedata.normalize("NFC", text).replace("\0", " ")
+    return _EACH.sub(r" \1 ", text).encode("utf-8", "replace").decode().strip()
+
+
+def candidates(db: Database, owner: str, terms: Collection[str], limit: int, conversation: str | None) -> list[Hit]:
+    """See `Store.candidates`."""
+    within = f"scope : {_owned(owner)}"
+    if conversation is not None:
+        number = db.execute("SELECT id FROM conversations WHERE owner = ? AND name = ?", (owner, conversation)).get
+        within += f" AND scope : c{number}"
+    phrases = ['"' + spaced(term).replace('"', " ") + '"' for term in dict.fromkeys(terms)]
+    if not phrases or limit <= 0:
+        return []
+    found: list[Hit] = []
+    paths: dict[int, list[tuple[str, dict[int, int]]]] = {}
+    rows = db.execute(
+        "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank", (f"{within} AND text : ({' OR '.join(phrases)})",)
+    )
+    for (at,) in rows:
+        if len(found) >= limit:
+            break
+        segment, place = at >> PLACES, at & (1 << PLACES) - 1
+        owned = db.execute(
+            "SELECT c.id, c.name FROM segments s JOIN conversations c ON c.id = s.conversation"
+            " WHERE s.id = ? AND c.owner = ?",
+            (segment, owner),
+        ).fetchone()
+        if owned is None:
+            continue
+        if owned[0] not in paths:
+            paths[owned[0]] = _paths(db, owned[0])
+        branch = next((name for name, stops in paths[owned[0]] if place < stops.get(segment, 0)), None)
+        if branch is None:
+            continue
+        one = pack(db, [Span(segment, place, place + 1)], place, place + 1)
+        entry = one.entry(0)
+        found.append(
+            Hit(
+                conversation=owned[1],
+                branch=branch,
+                place=place,
+                entry=entry.id,
+                role=entry.role,
+                at=entry.at,
+                text=said(one, 0),
+            )
+        )
+    return found
+
+
+def _paths(db: Database, conversation: int) -> list[tuple[str, dict[int, int]]]:
+    """The branches of a conversation, the main one first, with the place up to which each has a segment's entries."""
+    rows = db.execute("SELECT name, segment, size FROM branches WHERE conversation = ?", (conversation,)).fetchall()
+    return [
+        (name, {span.segment: span.stop for span in spans(db, segment, size)})
+        for name, segment, size in sorted(rows, key=lambda row: (row[0] != MAIN, row[0]))
+    ]

@@ -1,0 +1,303 @@
+"""What a commit does to a store in SQLite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from longtalk.pack import MAX_COUNT, Entry
+from longtalk.stores.base import REPLACED, Commit, Head, KeyTaken, Placed, checked, linked
+from longtalk.stores.sqlite_branches import (
+    Branch,
+    begins,
+    branch_at,
+    entry_at,
+    head_of,
+    meta_in,
+    records_of,
+    records_on,
+    turn_of,
+    turn_on,
+)
+from longtalk.stores.sqlite_file import Damaged, Database
+from longtalk.stores.sqlite_paths import LONGEST, SEAL_AT, Span, key, seal, spans
+from longtalk.transcript import Turn
+
+_encode = msgspec.msgpack.Encoder().encode
+
+_ENTRY = """
+INSERT INTO entries (key, turn, number, parent, kind, role, wire, at, mark, bound, tokens, native)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_BEGIN = """
+INSERT INTO branches (revision, segment, base, size, entry, turn, records, token, lease, sealed, loose, stale, updated,
+    conversation, name)
+VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_MOVE = """
+UPDATE branches SET revision = revision + 1, segment = ?, base = ?, size = ?, entry = ?, turn = ?, records = ?,
+    token = ?, lease = ?, sealed = ?, loose = ?, stale = stale OR ?, updated = ?
+WHERE id = ? AND revision = ?
+"""
+
+
+class Tip(NamedTuple):
+    """Where a commit goes on from."""
+
+    segment: int
+    base: int
+    size: int
+    entry: str | None
+    turn: int | None
+    """The number of the last turn …"""
+    turned: bytes | None
+    """… and itself."""
+    ids: str
+    records: tuple[Placed, ...]
+    sealed: int
+    loose: int
+
+
+def write(db: Database, owner: str, name: str, commit: Commit, *, compress: bool) -> Head:
+    """See `Store.write`."""
+    conversation, branch = branch_at(db, owner, name, commit.branch)
+    head = head_of(db, branch) if branch else None
+    source = branch_at(db, owner, name, commit.source[0])[1] if commit.source and not branch else None
+    checked(head, commit, head_of(db, source, records=False) if source else None)
+    meta = None if commit.meta is None else meta_in(commit.meta)
+    if conversation is None:
+        conversation = _conversation(db, owner, name, commit, meta)
+    else:
+        db.execute(
+            "UPDATE conversations SET updated = max(updated, ?), entries = entries + ?, meta = coalesce(?, meta)"
+            " WHERE id = ?",
+            (commit.at, len(commit.entries), meta, conversation),
+        )
+    tip = _tip(db, conversation, branch, head, source, commit)
+    size = tip.size + len(commit.entries)
+    runs = _append(db, tip, commit)
+    turn, turned, late = _turns(db, conversation, tip, runs, commit)
+    ids, records, shared = _records(db, conversation, tip, size, commit.records)
+
+    sealed, loose = tip.sealed, tip.loose + sum([len(entry.native) for entry in commit.entries])
+    if loose > SEAL_AT:
+        sealed, loose = seal(db, tip.segment, sealed, size, compress=compress)
+    last = commit.entries[-1].id if commit.entries else tip.entry
+    token = max(head.token if head else 0, commit.lease.token if commit.lease else 0)
+    lease = _encode(commit.lease) if commit.lease else None
+    stale = bool(commit.entries) or branch is None or tip.segment != branch.segment
+    row = (tip.segment, tip.base, size, last, turn, ids, token, lease, sealed, loose, stale, commit.at)
+    if branch is None:
+        db.execute(_BEGIN, (*row, conversation, commit.branch))
+    else:
+        db.execute(_MOVE, (*row, branch.id, commit.expect))
+        if db.changes() != 1:
+            raise Damaged("a branch has moved inside a transaction")
+    if shared or late:
+        refresh(db, conversation)
+    return Head(
+        branch=commit.branch,
+        revision=commit.expect + 1,
+        size=size,
+        entry=last,
+        token=token,
+        lease=commit.lease,
+        turn=turn_of(turned) if turned else None,
+        records=records,
+        created=head.created if head else _created(db, conversation),
+        updated=commit.at,
+    )
+
+
+def refresh(db: Database, conversation: int) -> None:
+    """Look up again which records and which turn the branches of a conversation show."""
+    rows = db.execute("SELECT id, segment, size FROM branches WHERE conversation = ?", (conversation,)).fetchall()
+    for id, segment, size in rows:  # noqa: A001
+        path = spans(db, segment, size)
+        turn, _ = turn_on(db, path) or (None, None)
+        db.execute("UPDATE branches SET records = ?, turn = ? WHERE id = ?", (records_on(db, path), turn, id))
+
+
+def _conversation(db: Database, owner: str, name: str, commit: Commit, meta: bytes | None) -> int:
+    db.execute(
+        "INSERT INTO conversations (owner, name, created, updated, entries, meta) VALUES (?, ?, ?, ?, ?, ?)",
+        (owner, name, commit.at, commit.at, len(commit.entries), meta or b"{}"),
+    )
+    return db.last_insert_rowid()
+
+
+def _created(db: Database, conversation: int) -> int:
+    at: int = db.execute("SELECT created FROM conversations WHERE id = ?", (conversation,)).get
+    return at
+
+
+def _tip(
+    db: Database,
+    conversation: int,
+    branch: Branch | None,
+    head: Head | None,
+    source: Branch | None,
+    commit: Commit,
+) -> Tip:
+    size = branch.size if branch else commit.source[1] if commit.source else 0
+    start = size if commit.cut is None else commit.cut
+    if branch is not None and head is not None and start == size:
+        return Tip(
+            *(branch.segment, branch.base, size, branch.entry, branch.turn, branch.turned),
+            *(branch.records, head.records, branch.sealed, branch.loose),
+        )
+    origin = branch or source
+    up = None
+    if origin is not None:
+        path = spans(db, origin.segment, origin.size)
+        # A path that begins anew still has what was there before its first entry.
+        up = next((span.segment for span in reversed(path) if span.start < start), path[0].segment)
+    db.execute(
+        "INSERT INTO segments (conversation, up, base, indexed) VALUES (?, ?, ?, ?)", (conversation, up, start, start)
+    )
+    segment = db.last_insert_rowid()
+    path = spans(db, segment, start)
+    turn, turned = turn_on(db, path) or (None, None)
+    ids = records_on(db, path)
+    entry = entry_at(db, up, start) if up is not None else None
+    return Tip(segment, start, start, entry, turn, turned, ids, records_of(db, ids), start, 0)
+
+
+def _append(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, str, int]]:
+    """Add the entries. Returns where those of another turn begin: place, turn and number."""
+    linked(tip.entry, commit.entries)
+    if tip.size + len(commit.entries) >= LONGEST:
+        raise ValueError("a path can't be longer than that")
+    last, following = "", -1
+    if tip.entry is not None and tip.size > tip.base:
+        last, _, count = tip.entry.rpartition("-")
+        following = int(count) + 1
+    runs: list[tuple[int, str, int]] = []
+    rows = []
+    for place, entry in enumerate(commit.entries, tip.size):
+        number = _number(entry)
+        if entry.turn != last or number != following:
+            runs.append((place, entry.turn, number))
+        last, following = entry.turn, number + 1
+        rows.append(
+            (
+                *(key(tip.segment, place), entry.turn, number, entry.parent, entry.kind, entry.role, entry.wire),
+                *(entry.at, entry.mark, entry.bound, entry.tokens, entry.native),
+            )
+        )
+    db.executemany(_ENTRY, rows)
+    if commit.entry_meta is not None:
+        if not commit.entries:
+            raise ValueError("there is no entry to keep data on")
+        db.execute("INSERT INTO entry_meta VALUES (?, ?)", (key(tip.segment, tip.size), meta_in(commit.entry_meta)))
+    return runs
+
+
+def _number(entry: Entry) -> int:
+    """The number of an entry in its turn."""
+    number = entry.id[len(entry.turn) + 1 :]
+    if entry.id != f"{entry.turn}-{number}" or not number.isdecimal() or str(int(number[:12])) != number:
+        raise ValueError(f"{entry.id!r} is not the id of an entry of the turn {entry.turn!r}")
+    if not 0 <= entry.tokens <= MAX_COUNT or not 0 <= entry.at <= MAX_COUNT or int(number) >= 2**32 - 1:
+        raise ValueError(f"a number of {entry.id!r} is out of range")
+    return int(number)
+
+
+def _turns(
+    db: Database, conversation: int, tip: Tip, runs: Sequence[tuple[int, str, int]], commit: Commit
+) -> tuple[int | None, bytes | None, bool]:
+    """Keep the turn, and where entries of turns begin.
+
+    Returns the last turn of the path, its number and itself, and whether a turn came later than its first entries:
+    other branches may have them too.
+    """
+    made = commit.turn
+    if made is None and commit.request is not None:
+        raise ValueError("a request needs the turn that was asked for")
+    known: dict[str, tuple[int, bytes | None]] = {}
+    if tip.turn is not None and tip.turned is not None:
+        known[turn_of(tip.turned).id] = tip.turn, tip.turned
+    fresh = set()
+    for name in {*[name for _, name, _ in runs], *([made.id] if made else [])}.difference(known):
+        which = conversation, name
+        row = db.execute("SELECT id, data FROM turns WHERE conversation = ? AND name = ?", which).fetchone()
+        if row is None:
+            db.execute("INSERT INTO turns (conversation, name) VALUES (?, ?)", which)
+            fresh.add(name)
+        known[name] = row or (db.last_insert_rowid(), None)
+    for place, name, number in runs:
+        db.execute("INSERT INTO runs VALUES (?, ?, ?)", (key(tip.segment, place), known[name][0], number))
+    late = False
+    if made is not None:
+        id, held = known[made.id]  # noqa: A001
+        known[made.id] = id, _newer(held, made)
+        db.execute("UPDATE turns SET data = ? WHERE id = ?", (known[made.id][1], id))
+        late = held is None and made.id not in fresh
+        first = next((place for place, name, _ in runs if name == made.id), None)
+        if late or (commit.request and made.id not in fresh):
+            first = begins(db, id, spans(db, tip.segment, tip.size + len(commit.entries)))
+        if first is None and held is None:
+            raise ValueError(f"the turn {made.id!r} can't begin without an entry")
+        _ask(db, conversation, id, first, commit)
+        if tip.turn == id:
+            tip = tip._replace(turned=known[made.id][1])
+    if late:
+        return *(turn_on(db, spans(db, tip.segment, tip.size + len(commit.entries))) or (None, None)), True
+    last = next((known[name] for _, name, _ in reversed(runs) if known[name][1]), (tip.turn, tip.turned))
+    return *last, False
+
+
+def _newer(held: bytes | None, turn: Turn) -> bytes:
+    """The next version of a turn. What a newer Longtalk put behind its fields stays there."""
+    data = _encode(turn)
+    if held is None or held[0] == data[0]:
+        return data
+    fields = msgspec.msgpack.decode(data)
+    return _encode([*fields, *msgspec.msgpack.decode(held)[len(fields) :]])
+
+
+def _ask(db: Database, conversation: int, turn: int, place: int | None, commit: Commit) -> None:
+    request = commit.request
+    if request is None:
+        return
+    held = db.execute("SELECT turn FROM requests WHERE conversation = ? AND key = ?", (conversation, request.key)).get
+    if held is None:
+        db.execute(
+            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?)",
+            (conversation, request.key, request.body, commit.branch, turn, place or 0),
+        )
+    elif held != turn:
+        raise KeyTaken(request.key)
+
+
+def _records(
+    db: Database, conversation: int, tip: Tip, size: int, made: Sequence[Placed]
+) -> tuple[str, tuple[Placed, ...], bool]:
+    """Keep records. Returns those that the head shows now, and whether another branch may show one of the new."""
+    if not made:
+        return tip.ids, tip.records, False
+    shown = dict(zip(json.loads(tip.ids), tip.records, strict=True))
+    lowest = min(placed.place for placed in made)
+    if lowest < -1 or max(placed.place for placed in made) >= size:
+        raise ValueError("a record can't hold up to an entry that is not there")
+    path = [Span(tip.segment, tip.base, size)] if lowest >= tip.base else spans(db, tip.segment, size, lowest)
+    for placed in made:
+        segment = next((span.segment for span in reversed(path) if span.start <= placed.place), path[0].segment)
+        kind = placed.record.kind
+        db.execute(
+            "INSERT INTO records (segment, place, kind, data) VALUES (?, ?, ?, ?)",
+            (segment, placed.place, kind, _encode(placed.record)),
+        )
+        if kind in REPLACED:
+            shown = {number: each for number, each in shown.items() if each.record.kind != kind}
+        shown[db.last_insert_rowid()] = placed
+    shared = lowest < tip.base or bool(
+        db.execute(
+            "SELECT 1 FROM segments WHERE conversation = ? AND up = ? AND base > ? LIMIT 1",
+            (conversation, tip.segment, lowest),
+        ).get
+    )
+    return json.dumps(list(shown)), tuple(shown.values()), shared

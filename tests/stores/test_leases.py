@@ -1,0 +1,315 @@
+"""Who runs a turn, and whether they still live."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from longtalk import AsyncConversation, Conversation
+from longtalk.stores import leases
+from longtalk.stores.base import Commit, Head, Holder, Lease
+from longtalk.stores.leases import Held, Keeper, is_free, lease, me
+from longtalk.stores.memory import Memory
+from longtalk.testing import AsyncScripted, Scripted, says, validate
+from longtalk.transcript import now
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+NOBODY = 999_999_999
+
+
+def held_in(store: Memory, token: int = 0) -> Held:
+    return Held(store, "", "c", "main", token)
+
+
+def head_with(holder: Holder, *, until: int | None = None, token: int = 1) -> Head:
+    held = Lease(holder, now() + 10_000 if until is None else until, token)
+    return Memory().write("", "c", Commit(expect=0, lease=held, at=1))
+
+
+def until(store: Memory) -> int:
+    head = store.head("", "c")
+    assert head is not None
+    assert head.lease is not None
+    return head.lease.until
+
+
+def leased(holder: Holder | None = None, token: int = 1) -> Memory:
+    store = Memory()
+    held = lease(token) if holder is None else Lease(holder, now() + 10_000, token)
+    store.write("", "c", Commit(expect=0, lease=held, at=1))
+    return store
+
+
+@pytest.fixture
+def keeper(monkeypatch: pytest.MonkeyPatch) -> Keeper:
+    keeper = Keeper()
+    monkeypatch.setattr(leases, "_KEEPER", keeper)
+    return keeper
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        yield process
+        process.kill()
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 10
+    while not true() and time.monotonic() < end:
+        time.sleep(0.005)
+    return true()
+
+
+def test_a_process_is_known_by_more_than_its_number() -> None:
+    mine = me()
+    assert (mine, mine.pid) == (me(), os.getpid())
+    assert mine.host
+    assert mine.started == leases._started(os.getpid()) > 0
+    assert leases._started(NOBODY) == -1
+
+
+def test_a_branch_that_nobody_holds_is_free() -> None:
+    head = Memory().write("", "c", Commit(expect=0, at=1))
+    assert is_free(head, held_in(Memory()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "free"),
+    [
+        ({"pid": NOBODY}, True),
+        ({"boot": "another"}, True),
+        ({"host": "elsewhere", "pid": NOBODY}, False),
+        # The number is somebody else's now.
+        ({"started": 1}, True),
+    ],
+)
+def test_only_the_living_hold_a_branch(fields: dict[str, Any], free: bool) -> None:
+    head = head_with(msgspec.structs.replace(me(), **fields))
+    assert is_free(head, held_in(Memory())) == free
+
+
+def test_a_lease_that_has_ended_holds_nothing() -> None:
+    assert is_free(head_with(Holder("elsewhere", "", 1, 1), until=now() - 1), held_in(Memory()))
+
+
+def test_another_process_holds_it_until_its_end(sleeper: subprocess.Popen[bytes]) -> None:
+    head = head_with(msgspec.structs.replace(me(), pid=sleeper.pid, started=leases._started(sleeper.pid)))
+    assert not is_free(head, held_in(Memory()))
+    os.kill(sleeper.pid, signal.SIGKILL)
+    # Before anybody has asked after it.
+    assert eventually(lambda: is_free(head, held_in(Memory())))
+
+
+def test_this_process_holds_what_it_works_on(keeper: Keeper) -> None:
+    store = leased(token=3)
+    head = store.head("", "c")
+    assert head is not None
+    assert is_free(head, held_in(store))
+    keeper.hold(held_in(store, 3))
+    assert not is_free(head, held_in(store))
+    # The same file may be open twice.
+    assert not is_free(head, held_in(Memory()))
+    assert is_free(head, held_in(store)._replace(branch="other"))
+    keeper.drop(held_in(store, 3))
+    assert is_free(head, held_in(store))
+
+
+def test_leases_are_renewed(keeper: Keeper) -> None:
+    store = leased()
+    keeper.held.add(held_in(store, 1))
+    store.renew("", "c", "main", 1, 5)
+    keeper.renew()
+    assert until(store) > now() + leases.LEASE - 5_000
+
+
+def test_a_lease_that_somebody_took_is_lost(keeper: Keeper) -> None:
+    store = leased(token=2)
+    keeper.held.add(held_in(store, 1))
+    before = until(store)
+    keeper.renew()
+    assert until(store) == before
+    assert (keeper.held, keeper.lost) == (set(), {held_in(store, 1)})
+    keeper.drop(held_in(store, 1))
+    assert keeper.lost == set()
+
+
+def test_a_store_in_trouble_costs_no_lease(keeper: Keeper) -> None:
+    class Trouble(Memory):
+        def renew(self, *_: Any) -> bool:
+            raise OSError("disk on fire")
+
+    store, fine = Trouble(), leased()
+    keeper.held.update((held_in(store, 1), held_in(fine, 1)))
+    fine.renew("", "c", "main", 1, 5)
+    keeper.renew()
+    assert keeper.held == {held_in(store, 1), held_in(fine, 1)}
+    assert until(fine) > now()
+
+
+def test_a_thread_renews_them_as_long_as_there_are_any(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LEASE", 60)
+    store = leased()
+    first = until(store)
+    keeper.hold(held_in(store, 1))
+    thread = keeper._thread
+    assert thread is not None
+    assert thread[1].daemon
+    keeper.hold(held_in(store, 1))
+    assert keeper._thread is thread
+    assert eventually(lambda: until(store) > first)
+    keeper.drop(held_in(store, 1))
+    assert eventually(lambda: not thread[1].is_alive())
+    keeper.hold(held_in(store, 1))
+    assert keeper._thread is not thread
+    keeper.drop(held_in(store, 1))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_copy_holds_nothing() -> None:
+    store = leased()
+    held = held_in(store, 1)
+    leases.hold(held)
+    try:
+        pid = os.fork()
+        if not pid:
+            head = store.head("", "c")
+            assert head is not None
+            # The copy sees that its original lives, and that itself is another.
+            fine = not leases._KEEPER.held and me().pid == os.getpid() and not is_free(head, held_in(store))
+            os._exit(0 if fine else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert held in leases._KEEPER.held
+    finally:
+        leases.drop(held)
+
+
+@pytest.mark.parametrize(("state", "started"), [(b"S", 20), (b"R", 20), (b"Z", -1), (b"X", -1)])
+def test_one_that_has_ended_and_was_not_asked_after_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: bytes, started: int
+) -> None:
+    numbers = b" ".join(b"%d" % i for i in range(2, 40))
+    (tmp_path / "stat").write_bytes(b"7 (a) S \xff) " + state + b" " + numbers + b"\n")
+    monkeypatch.setattr(leases, "Path", lambda _: tmp_path / "stat")
+    assert leases._started(7) == started
+
+
+def test_systems_that_tell_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nothing:
+        def __init__(self, path: str) -> None:
+            pass
+
+        def exists(self) -> bool:
+            return False
+
+        def read_text(self) -> str:
+            raise FileNotFoundError
+
+        read_bytes = read_text
+
+    monkeypatch.setattr(leases, "Path", Nothing)
+    assert leases._boot() == ""
+    assert leases._started(os.getpid()) == 0
+    assert leases._started(NOBODY) == -1
+
+    def refuse(pid: int, signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    assert leases._started(1) == 0
+
+
+def test_a_turn_that_runs_longer_than_its_lease_keeps_it(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LEASE", 300)
+    monkeypatch.setattr("longtalk._sync.stored.hold", keeper.hold)
+    monkeypatch.setattr("longtalk._sync.stored.drop", keeper.drop)
+    store = Memory()
+
+    def slow() -> str:
+        """Takes its time."""
+        first = until(store)
+        return str(eventually(lambda: until(store) > first + 300) and now() < until(store))
+
+    provider = Scripted(says(None, calls=[("c1", "slow", {})]), says("done"))
+    reply = Conversation("c", model=provider, store=store, tools=[slow]).send("x")
+    assert (reply.text, reply.notices) == ("done", ())
+    assert b'"True"' in provider.requests[-1]
+    assert keeper.held == set()
+
+
+# Two worlds at once: what only an async program can do.
+
+
+class Slow(Memory):
+    """Takes its time to write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = threading.Semaphore(0)
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> Head:
+        self.writes.release()
+        time.sleep(0.05)
+        return super().write(owner, conversation, commit)
+
+
+def lookup(q: str) -> str:
+    """Look something up."""
+    return q
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("writes", [1, 2, 3, 4])
+async def test_a_turn_that_is_cancelled_while_it_is_written_ends_on_its_branch(writes: int) -> None:
+    store = Slow()
+    calls = says("Hm.", calls=[("c1", "lookup", {"q": "a"}), ("c2", "lookup", {"q": "b"})])
+    conversation = AsyncConversation("c", model=AsyncScripted(calls, says("done")), store=store, tools=[lookup])
+    async with anyio.create_task_group() as group:
+
+        async def run() -> None:
+            with contextlib.suppress(Exception):
+                await conversation.send("x")
+
+        group.start_soon(run)
+        for _ in range(writes):
+            await anyio.to_thread.run_sync(store.writes.acquire)
+        group.cancel_scope.cancel()
+    assert [head.branch for head in store.branches("", "c")] == ["main"]
+    head = store.head("", "c")
+    assert head is not None
+    assert head.lease is None
+    assert head.turn is not None
+    assert head.turn.status in ("interrupted", "complete")
+    provider = AsyncScripted(says("ok"))
+    await AsyncConversation("c", model=provider, store=store, tools=[lookup]).send("y")
+    validate(provider.requests[0])
+    await conversation.verify()
+
+
+@pytest.mark.anyio
+async def test_many_at_once_are_one_after_the_other(tmp_path: Path) -> None:
+    from longtalk.stores.sqlite import SQLite
+
+    store = SQLite(tmp_path / "talks.db")
+    async with anyio.create_task_group() as group:
+        for i in range(8):
+            one = AsyncConversation("c", model=AsyncScripted(says(f"a{i}")), store=store)
+            group.start_soon(lambda one=one, i=i: one.send(f"q{i}", on_busy="wait"))
+    said = [each.text for each in await AsyncConversation("c", model=AsyncScripted(), store=store).history()]
+    assert sorted(said[::2]) == [f"q{i}" for i in range(8)]
+    assert [text.replace("q", "a") for text in said[::2]] == said[1::2]
+    assert [head.branch for head in store.branches("", "c")] == ["main"]
+    store.close()
