@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -70,21 +71,20 @@ class AsyncStored:
 
     def remember(self, head: Head, transcript: Transcript) -> None:
         """What the branch is now."""
-        self._seen = (head, _folded(transcript, head))
+        self._seen = (head, _folded(transcript, head, self._needed(transcript, head.size)))
+
+    def _needed(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
+        """The places of the entries that the next turn needs: those that the present epoch sends."""
+        epoch = latest(transcript, "epoch", Epoch)
+        if epoch is None or epoch.policy != fingerprint(self._policy):
+            return [(0, size)]
+        return [span for span in (*epoch.pinned, (epoch.raw, size)) if span[0] < span[1]]
 
     async def _read(self, head: Head) -> Transcript:
         records = tuple(placed.record for placed in head.records)
         bare = Transcript(records=records)
-        epoch = latest(bare, "epoch", Epoch)
-        if epoch is None or epoch.policy != fingerprint(self._policy):
-            epoch = Epoch("")
-        spans = [*epoch.pinned, (epoch.raw, head.size)]
-        packs = [await self.call(self.store.read, self.branch, *span) for span in spans if span[0] < span[1]]
-        missing, place = [], 0
-        for start, stop in spans:
-            if place < start:
-                missing.append((place, start - place))
-            place = stop
+        spans = self._needed(bare, head.size)
+        packs = [await self.call(self.store.read, self.branch, *span) for span in spans]
         return msgspec.structs.replace(
             bare,
             pack=woven([(pack, 0, len(pack)) for pack in packs]) if packs else EMPTY,
@@ -92,18 +92,27 @@ class AsyncStored:
             revision=head.revision,
             created=head.created,
             updated=head.updated,
-            shed=Ranges(entries=tuple(missing)),
+            shed=_without(spans),
         )
 
 
-def _folded(transcript: Transcript, head: Head) -> Transcript:
-    """A transcript with nothing fresh, so that what comes next can be told from what is stored."""
-    if not transcript.fresh:
-        return transcript
-    index, tail, crc = transcript.pack.grow(transcript.fresh)
-    pack = Pack(index, b"".join((memoryview(transcript.pack.array)[:-1], tail)), crc)
+def _without(spans: Sequence[tuple[int, int]]) -> Ranges:
+    """What stays in the store when these are read: all that stands before and between them."""
+    gaps = pairwise((0, *[place for span in spans for place in span]))
+    return Ranges(entries=tuple((start, stop - start) for start, stop in list(gaps)[::2] if start < stop))
+
+
+def _folded(transcript: Transcript, head: Head, spans: Sequence[tuple[int, int]]) -> Transcript:
+    """A transcript with nothing fresh, so that what comes next can be told from what is stored, and these entries."""
+    pack, here = transcript.pack, transcript.here
+    if transcript.fresh:
+        index, tail, crc = pack.grow(transcript.fresh)
+        pack = Pack(index, b"".join((memoryview(pack.array)[:-1], tail)), crc)
+    shed = transcript.shed
+    if sum(stop - start for start, stop in spans) < len(pack):
+        pack, shed = woven([(pack, here(start), here(stop)) for start, stop in spans]), _without(spans)
     turns = Turns(fresh=transcript.turns[-1:])
-    return msgspec.structs.replace(transcript, pack=pack, fresh=(), turns=turns, revision=head.revision)
+    return msgspec.structs.replace(transcript, pack=pack, fresh=(), turns=turns, revision=head.revision, shed=shed)
 
 
 class AsyncWriter:

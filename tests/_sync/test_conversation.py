@@ -296,7 +296,7 @@ def test_a_message_that_is_no_json_is_refused_before_anything_happens(store: Sto
 
 
 def test_without_a_store_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longtalk.cli.chat.default_path", lambda: tmp_path / "longtalk" / "chat")
+    monkeypatch.setattr("longtalk.folders.data", lambda: str(tmp_path / "longtalk"))
     Conversation("c", model=Scripted(says("a"))).send("x")
     store = SQLite(tmp_path / "longtalk" / "conversations.db")
     assert texts(store) == ["user: x", "assistant: a"]

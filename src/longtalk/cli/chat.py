@@ -244,13 +244,9 @@ def _command(line: str, kept: Kept) -> bool:
 
 def default_path() -> Path:
     """Where the conversation is kept when no file is named: in the user's data folder."""
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    else:
-        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return base / "longtalk" / "chat.talk"
+    from longtalk import folders
+
+    return Path(folders.data()) / "chat.talk"
 
 
 def _say(text: str) -> None:

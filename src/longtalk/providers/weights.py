@@ -15,6 +15,7 @@ import os
 import sys
 from typing import IO, NamedTuple
 
+from longtalk import folders
 from longtalk.errors import InputError
 
 
@@ -68,16 +69,9 @@ def find(model: str = "") -> str:
 
 def folder() -> str:
     """Where the built-in weights are kept: in the user's cache folder, or in the one that `LONGTALK_CACHE` names."""
-    cache = os.environ.get("LONGTALK_CACHE", "")
-    if not cache and sys.platform == "win32":
-        cache = os.environ.get("LOCALAPPDATA", "") or os.path.join("~", "AppData", "Local")
-    elif not cache and sys.platform == "darwin":
-        cache = os.path.join("~", "Library", "Caches")
-    elif not cache:
-        cache = os.environ.get("XDG_CACHE_HOME", "")
-        if not os.path.isabs(cache):  # The XDG specification says to ignore a relative one.
-            cache = os.path.join("~", ".cache")
-    return os.path.join(os.path.abspath(os.path.expanduser(cache)), "longtalk", "models")
+    given = os.environ.get("LONGTALK_CACHE", "")
+    base = os.path.join(os.path.abspath(os.path.expanduser(given)), "longtalk") if given else folders.cache()
+    return os.path.join(base, "models")
 
 
 def _built_in(weights: Weights) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
+from longtalk import folders
 from longtalk.stores.base import Store
 
 
 def default() -> Store:
     """A SQLite file in the user's data folder."""
-    from longtalk.cli.chat import default_path
     from longtalk.stores.sqlite import SQLite
 
-    path = default_path().with_name("conversations.db")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return SQLite(path)
+    os.makedirs(folders.data(), exist_ok=True)
+    return SQLite(os.path.join(folders.data(), "conversations.db"))
