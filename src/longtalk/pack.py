@@ -305,6 +305,8 @@ class Pack:
 
 def woven(slices: Sequence[tuple[Pack, int, int]]) -> Pack:
     """A pack of the entries start … stop of others, in this order, for about what copying their bytes costs."""
+    if len(slices) == 1 and slices[0][1:] == (0, len(slices[0][0])):
+        return slices[0][0]
     turns: list[str] = []
     firsts, counts, totals = array("I"), array("I"), array("Q")
     codes: dict[tuple[Kind, str, str], int] = {}
@@ -347,13 +349,15 @@ def woven(slices: Sequence[tuple[Pack, int, int]]) -> Pack:
         last = pack._id(stop - 1)[1]
 
         more = (totals[-1] if size else 0) - pack.tokens(start)
-        totals.extend([total + more for total in column("Q", pack.totals()[8 * start : 8 * stop])])
+        counted = column("Q", pack.totals()[8 * start : 8 * stop])
+        totals += array("Q", [total + more for total in counted]) if more else counted
         sizes += index.sizes[4 * start : 4 * stop]
         times += index.times[8 * start : 8 * stop]
         natives.append(pack._natives(start, stop))
     if len(codes) > MAX_SHAPES or max(totals[-1:], default=0) > MAX_COUNT:
         raise ValueError("together they hold more than a state can")
-    data = b"[" + b",".join(natives) + b"]"
+    # In one go: the array is most of it, and each step would copy it once more.
+    data = b"".join((b"[", *[part for native in natives for part in (b",", native)][1:], b"]"))
     index = Index(
         parent=parent,
         turns=tuple(turns),
