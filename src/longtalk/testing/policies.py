@@ -1,7 +1,8 @@
 """Tries a policy on a conversation that took place: whatever it leaves out, what is sent must be right.
 
-At every point at which the model was asked, the request is composed twice: in the epoch that the points before led
-to, and as if the policy met the conversation here for the first time.
+At every point at which the model was asked, the request is composed three times: in the epoch that the points before
+led to, as if the policy met the conversation here for the first time, and from a state that stays small. In the end
+all that such a state has shed is joined again.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import msgspec
 
 from longtalk import _json
 from longtalk.context import Context, compose
-from longtalk.epochs import begin
+from longtalk.epochs import begin, unreachable
 from longtalk.plan import UNKNOWN_WINDOW, Plan, Terms, plan
 from longtalk.policies import Policy
 from longtalk.policies.view import MIDDLE
-from longtalk.state import decode
+from longtalk.shed import encode_part, join, split
+from longtalk.state import decode, encode
 from longtalk.testing.validate import validate
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Transcript
@@ -80,7 +82,8 @@ def check_policy(
     if isinstance(policy, type) or not hasattr(policy, "compactors"):
         raise PolicyViolation(f"{policy!r} is no policy: KeepLast(5) is one.")
     played = Played()
-    so_far = Transcript()
+    so_far = small = Transcript()
+    parts: list[bytes] = []
     last: tuple[Plan, bytes] | None = None
     for i, entry in enumerate(transcript):
         # The model is asked where its answer begins.
@@ -93,12 +96,22 @@ def check_policy(
                 raise PolicyViolation(
                     f"Inside an epoch, the request before entry {i} does not begin with the last one."
                 )
+            less, _, small_body = _check(policy, small, terms, preamble)
+            small = begin(small, less.epoch) if less.begins else small
+            if small_body != body:
+                raise PolicyViolation(f"With a state that stays small, the request before entry {i} is another one.")
             prefix = _request(terms.wire, preamble, context, context.mark)
             last = (made, prefix[: -len(b"]}")])
             played.requests += 1
             played.epochs += made.begins
             played.tokens += made.tokens
-        so_far = so_far.append(entry.turn, [entry])
+        gone = unreachable(small, policy) if entry.role == "user" else []
+        if gone:
+            small, part = split(small, gone)
+            parts.append(encode_part(part))
+        so_far, small = so_far.append(entry.turn, [entry]), small.append(entry.turn, [entry])
+    if [entry.native for entry in decode(join(*parts, encode(small)), wires=NAMES)] != [e.native for e in transcript]:
+        raise PolicyViolation("What was shed and the state do not make the whole conversation again.")
     return played
 
 
