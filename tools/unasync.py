@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 MODULES = [
+    "archive",
+    "asking",
     "chat",
     "conversation",
     "stored",
@@ -23,9 +25,11 @@ MODULES = [
 ]
 TESTS = [
     "test_anthropic",
+    "test_archive",
     "test_cancel",
     "test_chat",
     "test_conversation",
+    "test_conversation_data",
     "test_faults",
     "test_http",
     "test_turn",

@@ -2,8 +2,10 @@
 
 from longtalk import errors as errors
 from longtalk import events as events
+from longtalk._sync.archive import Archive
 from longtalk._sync.chat import Chat, Stream
 from longtalk._sync.conversation import Conversation
+from longtalk.archive import AsyncArchive
 from longtalk.chat import AsyncChat, AsyncStream
 from longtalk.conversation import AsyncConversation
 from longtalk.draft import System
@@ -11,6 +13,7 @@ from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, 
 from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
 from longtalk.policies import Combine, DigestTools, KeepAll, KeepLast, KeepMessages, TokenBudget, WindowShare
 from longtalk.reply import Reply
+from longtalk.said import Said, history
 from longtalk.seal import Seal
 from longtalk.shed import join
 from longtalk.state import Peek, peek
@@ -18,6 +21,8 @@ from longtalk.tools import Tool, ToolContext, tool
 
 __version__ = "0.1.0"
 __all__ = [
+    "Archive",
+    "AsyncArchive",
     "AsyncChat",
     "AsyncConversation",
     "AsyncStream",
@@ -37,6 +42,7 @@ __all__ = [
     "Peek",
     "ProviderError",
     "Reply",
+    "Said",
     "Seal",
     "Stream",
     "System",
@@ -50,6 +56,7 @@ __all__ = [
     "WindowShare",
     "errors",
     "events",
+    "history",
     "join",
     "peek",
     "tool",

@@ -30,6 +30,17 @@ async def in_thread(function: Callable[[], Any]) -> Any:
     return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)
 
 
+async def in_store(store: Any, function: Callable[[], Any]) -> Any:
+    """Call a store: by a thread of its own, if it takes one caller at a time."""
+    if getattr(store, "serial", False):
+        from longtalk._clerk import clerk_of
+
+        clerk = clerk_of(store)
+        if clerk is not None:
+            return await clerk.do(function)
+    return await in_thread(function)
+
+
 async def completed(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncGenerator[None, None]:
     """Run jobs together; yield once for each that has ended. Closing it cancels the rest."""
     import asyncio

@@ -159,7 +159,10 @@ class AsyncChat:
         conversation is refused.
         """
         seal = seal or self._seal
-        transcript = self._decode(state, seal)
+        return _encoder(seal)(self.pin_in(self._decode(state, seal), entry).revise())
+
+    def pin_in(self, transcript: Transcript, entry: str) -> Transcript:
+        """A transcript in which an entry is pinned, if what is sent to this model has room for it."""
         terms = Terms(
             wire=self.provider.wire,
             counter=self.counter,
@@ -169,7 +172,7 @@ class AsyncChat:
             window=windows(transcript).get(self.provider.label) or self._window,
             answer=0,
         )
-        return _encoder(seal)(pin(transcript, entry, self._policy, terms).revise())
+        return pin(transcript, entry, self._policy, terms)
 
     async def unpin(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
         """Let the policy leave an entry out again. Returns the next state."""
@@ -302,6 +305,16 @@ class AsyncChat:
             raise InputError(f"The option {taken[0]!r} can't be set: a chat sets it by itself.")
         return dict(options or {})
 
+    def check_wire(self, transcript: Transcript) -> None:
+        """Raise `InputError` if a conversation can't go on with this model."""
+        wire = self.provider.wire
+        foreign = transcript.wires() - {wire.name, LONGTALK}
+        if foreign:
+            raise InputError(
+                f"This conversation was held over {', '.join(sorted(foreign))}, and {self.provider.label} speaks "
+                f"{wire.name}: go on with a model of the same wire."
+            )
+
     def _decode(self, state: bytes | None, seal: Seal | BoundSeal | None) -> Transcript:
         if state is None:
             return Transcript()
@@ -310,15 +323,9 @@ class AsyncChat:
         except BadState as problem:
             problem.state = state  # as it was handed in: sealed, if it was
             raise
-        wire = self.provider.wire
-        foreign = transcript.wires() - {wire.name, LONGTALK}
-        if foreign:
-            raise InputError(
-                f"This conversation was held over {', '.join(sorted(foreign))}, and {self.provider.label} speaks "
-                f"{wire.name}: go on with a model of the same wire."
-            )
+        self.check_wire(transcript)
         try:
-            open_calls(transcript, wire)
+            open_calls(transcript, self.provider.wire)
         except ValueError as problem:
             what = f"This state can't be read: its last message is none ({problem})."
             raise BadState(what, reason="corrupt", state=state) from None

@@ -191,8 +191,8 @@ def _overlaid(transcript: Transcript, runs: Sequence[Run], odd: Sequence[tuple[i
     for run in runs:
         place = run.first
         inside = [other for other in others if run.first <= other.last and other.first <= run.last]
-        # What is left out has no length in the epoch: it is measured below.
-        if not inside and run.verdict != "left_out":
+        # The middle of many events has in the epoch the length of what is sent instead.
+        if not inside and run.reason != MIDDLE:
             yield run
             continue
         for other in inside:

@@ -9,49 +9,38 @@ lands on a branch of its own.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from longtalk import _json
-from longtalk._io import in_thread, shielded, sleep
+from longtalk._io import in_store, sleep
+from longtalk.archive import AsyncArchive, Format
+from longtalk.asking import Arguments, AsyncStoredStream, OnBusy, no_state
 from longtalk.chat import AsyncChat, AsyncStream
 from longtalk.draft import Draft, Message, interrupted, noted
 from longtalk.errors import Busy, InputError, KeyReused
-from longtalk.events import Done, Event, Notice, Text
+from longtalk.events import Notice
 from longtalk.pack import Pack
-from longtalk.policies import KeepAll, Policy
+from longtalk.plan import pins_of, unpin
+from longtalk.policies import KeepAll, Policy, Run
 from longtalk.providers.base import AsyncProvider
 from longtalk.reply import Reply
+from longtalk.said import Said, is_name
 from longtalk.stored import AsyncStored, AsyncWriter
-from longtalk.stores.base import MAIN, Asked, Commit, Head, KeyTaken, Moved, Request, Store, linked
+from longtalk.stores.base import MAIN, Asked, Commit, Head, Moved, Placed, Store
 from longtalk.tokens import Counter
-from longtalk.transcript import Entry, Transcript, Turns, new_id, now
+from longtalk.transcript import Entry, Transcript, Turn, Turns, new_id, now
 from longtalk.turn import AsyncLoop
-from longtalk.wires.base import Answer, event, text_of
+from longtalk.wires.base import Answer, event
 
 if TYPE_CHECKING:
     import httpx2
 
-OnBusy: TypeAlias = Literal["reject", "wait", "fork"]
 WAIT = 0.05
 """Seconds between two looks at a branch that is busy."""
-
-
-class Said(msgspec.Struct, frozen=True):
-    """An entry of a conversation, for reading."""
-
-    id: str
-    turn: str
-    role: str
-    text: str
-    at: int
-    native: bytes
-    """Its exact JSON."""
 
 
 class AsyncConversation:
@@ -73,24 +62,26 @@ class AsyncConversation:
         tools: Iterable[Any] = (),
         options: Mapping[str, Any] | None = None,
         counter: Counter | None = None,
+        window: int | None = None,
         base_url: str | None = None,
         api_key: str | None = None,
         client: httpx2.AsyncClient | None = None,
     ) -> None:
-        for name, text in (("id", id), ("owner", owner), ("branch", branch)):
-            if not isinstance(text, str) or (not text and name != "owner"):
-                raise InputError(f"The {name} of a conversation is text, not {text!r}.")
+        is_name(id, "id")
+        is_name(branch, "branch")
+        self._archive = AsyncArchive(store, owner=owner)
         self._chat = AsyncChat(
             model,
             policy=policy,
             tools=tools,
             options=options,
             counter=counter,
+            window=window,
             base_url=base_url,
             api_key=api_key,
             client=client,
         )
-        self._stored = AsyncStored(_default() if store is None else store, owner, id, branch, policy)
+        self._stored = AsyncStored(self._archive.store, owner, id, branch, policy)
 
     @property
     def id(self) -> str:
@@ -125,7 +116,7 @@ class AsyncConversation:
         it goes on. `meta` is the app's own data on this message. `on_busy` says what to do while somebody else runs a
         turn: "reject" raises `Busy`, "wait" waits, "fork" makes the turn on a branch of its own.
         """
-        arguments = _Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
+        arguments = Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
         events = AsyncStoredStream(lambda: self._begin(arguments), stream=False)
         async for _ in events:
             pass
@@ -145,7 +136,7 @@ class AsyncConversation:
         on_busy: OnBusy = "reject",
     ) -> AsyncStream:
         """One turn as it happens; the last event is `Done(reply)`. As `send` otherwise."""
-        arguments = _Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
+        arguments = Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
         return AsyncStoredStream(lambda: self._begin(arguments), stream=True)
 
     async def note(self, text: str, *, source: str = "app", meta: Mapping[str, Any] | None = None) -> str:
@@ -160,7 +151,7 @@ class AsyncConversation:
 
         return (await self._change(change, meta=meta))[-1].id
 
-    async def _begin(self, given: _Arguments) -> AsyncLoop | Reply:
+    async def _begin(self, given: Arguments) -> AsyncLoop | Reply:
         """A turn that is ready to be played, or the reply of one that was."""
         request = given.request()
         while True:
@@ -175,6 +166,7 @@ class AsyncConversation:
             head, transcript = await self._stored.load()
             if asked is not None and (head is None or _turn(head.entry) != asked.turn.id):
                 return await self._begin_on(await self._branch_of(asked), given)
+            self._chat.check_wire(transcript)
             if not self._stored.is_free(head):
                 self._stored.forget()
                 if given.on_busy == "wait":
@@ -198,11 +190,11 @@ class AsyncConversation:
                 tools=given.tools,
                 options=given.options,
                 max_rounds=given.max_rounds,
-                encode=_no_state,
+                encode=no_state,
                 save=writer.save,
             )
 
-    async def _begin_on(self, other: AsyncConversation, given: _Arguments) -> AsyncLoop | Reply:
+    async def _begin_on(self, other: AsyncConversation, given: Arguments) -> AsyncLoop | Reply:
         """Begin it on another branch, and say so."""
         begun = await other._begin(given)
         if isinstance(begun, AsyncLoop) and all(notice.kind != "branched" for notice in begun.draft.notices):
@@ -222,7 +214,7 @@ class AsyncConversation:
         said = [entry.native for entry in entries if entry.role == "assistant"]
         answer = Answer(said[-1], wire.view(said[-1]), asked.turn.finish) if said else None
         transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(asked.turn,)))
-        return Reply(Draft(wire=wire, transcript=transcript, turn=asked.turn, answer=answer), _no_state)
+        return Reply(Draft(wire=wire, transcript=transcript, turn=asked.turn, answer=answer), no_state)
 
     async def _of_turn(self, branch: str, asked: Asked) -> list[Entry]:
         """The entries of a turn, as a branch has them."""
@@ -234,32 +226,22 @@ class AsyncConversation:
 
     async def fork(self, at: str | None = None, *, name: str | None = None) -> AsyncConversation:
         """A new branch that begins with this one's entries, up to the one with that id (or the last of that turn)."""
-        head = await self._head()
+        head, runs = await self._running()
         if head is None:
             raise InputError(f"There is nothing to fork: {self.id!r} has no branch {self.branch!r}.")
-        if at is not None:
-            return await self._branch(name, (await self._find(at))[1])
-        size = head.size
-        if head.turn is not None and not self._stored.is_free(head):
+        if at is not None or (head.turn is not None and runs):
             # A turn that somebody runs is not there yet.
-            said = await self._entries()
-            size = next((i for i, entry in enumerate(said) if entry.turn == head.turn.id), size)
-        return await self._branch(name, size)
+            return await self._branch(name, lambda said: _find(said, at)[1] if at else _begins(said, head.turn))
+        return await self._branch_at(name, head.size, head.entry) or await self.fork(name=name)
 
     async def edit(self, entry: str, message: Message, **arguments: Any) -> tuple[AsyncConversation, Reply]:
         """Say something else in the place of an earlier message: a new branch, and the reply on it."""
-        first, _ = await self._find(entry)
-        branch = await self._branch(None, first)
+        branch = await self._branch(None, lambda said: _find(said, entry)[0])
         return branch, await branch.send(message, **arguments)
 
     async def regenerate(self, turn: str | None = None, **arguments: Any) -> tuple[AsyncConversation, Reply]:
         """Another answer to the last message, or to that of a turn: a new branch, and the reply on it."""
-        said = await self._entries()
-        turn = turn or next((entry.turn for entry in reversed(said) if entry.role == "user"), "")
-        asked = [i for i, entry in enumerate(said) if entry.turn == turn and entry.role == "user"]
-        if not asked:
-            raise InputError(f"There is no message of a user in the turn {turn!r}.")
-        branch = await self._branch(None, asked[-1] + 1)
+        branch = await self._branch(None, lambda said: _asked(said, turn))
         head, transcript = await branch._stored.load()
         if head is not None and head.turn is not None and head.turn.status == "running":
             # The new answer is a turn of its own, also when the first one was cut off.
@@ -271,52 +253,71 @@ class AsyncConversation:
         while True:
             self._stored.forget()
             head, _ = await self._stored.load()
-            _, size = await self._find(to)
+            _, size = _find(await self._entries(), to)
             if head is None or not self._stored.is_free(head):
                 await sleep(WAIT)
                 continue
-            kept = await self._branch(None, head.size)
+            kept = await self._branch_at(None, head.size, head.entry)
             commit = Commit(branch=self.branch, expect=head.revision, cut=size, at=now())
             try:
-                await in_thread(partial(self._stored.write, commit))
+                await in_store(self._stored.store, partial(self._stored.write, commit))
             except Moved:
                 continue
             self._stored.forget()
-            return kept.branch
+            if kept is not None:
+                return kept.branch
 
     async def branches(self) -> list[str]:
         """The names of all branches."""
         found: list[Head] = await self._stored.call(self._stored.store.branches)
         return [head.branch for head in found]
 
-    async def history(self) -> list[Said]:
-        """All that was said on this branch."""
-        wire = self._chat.provider.wire
-        return [
-            Said(entry.id, entry.turn, entry.role, text_of(wire, entry), entry.at, entry.native)
-            for entry in await self._entries()
-        ]
+    # Reading, and what the app says of it
+
+    async def history(self, *, meta: Mapping[str, Any] | None = None) -> list[Said]:
+        """All that was said on this branch; with `meta`, the entries that have these values among the app's data."""
+        if await self._head() is None:
+            return []
+        return await self._archive.history(self.id, branch=self.branch, meta=meta)
+
+    async def export(self, format: Format = "md") -> str:  # noqa: A002
+        """This conversation as a file: Markdown of this branch to read, JSON or JSONL of all branches to keep."""
+        return await self._archive.export(self.id, format, branch=self.branch)
+
+    async def manifest(self, turn: str) -> tuple[Run, ...]:
+        """What a turn has sent last: what became of each entry, and why. Nothing if that was not kept."""
+        return await self._archive.manifest(self.id, turn, branch=self.branch)
+
+    async def meta(self) -> dict[str, Any]:
+        """The app's own data on this conversation."""
+        return {} if await self._head() is None else await self._archive.meta(self.id)
+
+    async def describe(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
+        """Replace the app's own data on this conversation, or on one of its entries. It is never sent to a model."""
+        if entry is None and await self._head() is None:
+            # Nothing was said yet: it begins with this.
+            begun = Commit(branch=self.branch, expect=0, at=now(), meta=meta)
+            with contextlib.suppress(Moved):
+                await in_store(self._stored.store, partial(self._stored.write, begun))
+                return
+        await self._archive.describe(self.id, meta, entry=entry)
+
+    async def pin(self, entry: str) -> None:
+        """Keep an exchange whatever the policy leaves out, by the id of its turn or of one of its entries."""
+        await self._change(lambda transcript: self._chat.pin_in(transcript, entry), whole=True)
+
+    async def unpin(self, entry: str) -> None:
+        """Let an exchange go that was pinned."""
+        await self._change(lambda transcript: unpin(transcript, entry))
+
+    async def pins(self) -> list[str]:
+        """The ids of the entries that are pinned."""
+        self._stored.forget()
+        return [pin.entry for pin in pins_of((await self._stored.load())[1])]
 
     async def verify(self) -> None:
-        """Raise `InputError` unless each entry follows its parent, can be read, and each call has its result."""
-        said = await self._entries()
-        wire = self._chat.provider.wire
-        try:
-            linked(None, said)
-            waiting: list[str] = []
-            for entry in said:
-                if entry.wire != wire.name:
-                    continue
-                seen = wire.view(entry.native)
-                if seen.call_id and seen.call_id not in waiting:
-                    raise ValueError(f"{entry.id!r} is the result of a call that nobody made")
-                if seen.call_id:
-                    waiting.remove(seen.call_id)
-                elif waiting:
-                    raise ValueError(f"{entry.id!r} comes before the result of {waiting[0]!r}")
-                waiting += [call.id for call in seen.calls]
-        except ValueError as problem:
-            raise InputError(f"The conversation {self.id!r} is damaged: {problem}.") from None
+        """Raise `InputError` unless all is as it was written: checksums, parents, calls and their results."""
+        await self._archive.verify(self.id)
 
     async def aclose(self) -> None:
         """Let go of the connections to the provider. The store is its own."""
@@ -328,13 +329,25 @@ class AsyncConversation:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _branch(self, name: str | None, size: int) -> AsyncConversation:
+    async def _branch(self, name: str | None, find: Callable[[Sequence[Entry]], int]) -> AsyncConversation:
+        """A new branch with as many of this one's entries as `find` says."""
+        made = None
+        while made is None:
+            said = await self._entries()
+            size = find(said)
+            made = await self._branch_at(name, size, said[size - 1].id if size else None)
+        return made
+
+    async def _branch_at(self, name: str | None, size: int, last: str | None) -> AsyncConversation | None:
+        """A new branch with so many of this one's entries; None if the last of them is another one by now."""
         name = name or f"{self.branch}-{new_id()[:6]}"
-        commit = Commit(branch=name, expect=0, source=(self.branch, size), at=now())
+        commit = Commit(branch=name, expect=0, source=(self.branch, size), behind=last, at=now())
         try:
             await self._stored.call(self._stored.store.write, commit)
-        except Moved:
-            raise InputError(f"There is a branch {name!r} already.") from None
+        except Moved as moved:
+            if moved.head is not None and moved.head.branch == name:
+                raise InputError(f"There is a branch {name!r} already.") from None
+            return None
         return self._on(name)
 
     async def _branch_of(self, asked: Asked) -> AsyncConversation:
@@ -343,20 +356,30 @@ class AsyncConversation:
             return self._on(asked.branch)
         # Others have gone on behind it.
         name = f"{self.branch}~{asked.turn.id}"
-        count = len(await self._of_turn(self.branch, asked))
         # It may be there, since an earlier try was cut off too.
         with contextlib.suppress(InputError):
-            return await self._branch(name, asked.place + count)
+            return await self._branch(name, lambda said: _find(said, asked.turn.id)[1])
         return self._on(name)
 
     def _on(self, branch: str) -> AsyncConversation:
         other = object.__new__(type(self))
-        other._chat, other._stored = self._chat, self._stored.on(branch)
+        other._chat, other._archive, other._stored = self._chat, self._archive, self._stored.on(branch)
         return other
 
     async def _head(self) -> Head | None:
         head: Head | None = await self._stored.call(self._stored.store.head, self.branch)
         return head
+
+    async def _running(self) -> tuple[Head | None, bool]:
+        """Where the branch stands, and whether somebody runs a turn on it."""
+        before: Head | None = None
+        while True:
+            head = await self._head()
+            runs = not self._stored.is_free(head)
+            # A lease that nobody holds is that of a turn that was cut off, or has ended since the head was read.
+            if runs or head is None or head.lease is None or head == before:
+                return head, runs
+            before = head
 
     async def _entries(self) -> list[Entry]:
         head = await self._head()
@@ -365,19 +388,16 @@ class AsyncConversation:
         pack = await self._stored.call(self._stored.store.read, self.branch, 0, head.size)
         return [pack.entry(i) for i in range(len(pack))]
 
-    async def _find(self, name: str) -> tuple[int, int]:
-        """Where an entry or a turn begins on this branch, and where it ends."""
-        found = [i for i, entry in enumerate(await self._entries()) if name in (entry.id, entry.turn)]
-        if not found:
-            raise InputError(f"There is no entry or turn {name!r} on the branch {self.branch!r} of {self.id!r}.")
-        return found[0], found[-1] + 1
-
     async def _change(
-        self, change: Callable[[Transcript], Transcript], *, meta: Mapping[str, Any] | None = None
+        self,
+        change: Callable[[Transcript], Transcript],
+        *,
+        meta: Mapping[str, Any] | None = None,
+        whole: bool = False,
     ) -> Sequence[Entry]:
         """Change the branch without a turn, once nobody else runs one. `meta` is for the last entry."""
         while True:
-            head, before = await self._stored.load()
+            head, before = await self._stored.load(whole=whole)
             if not self._stored.is_free(head):
                 self._stored.forget()
                 await sleep(WAIT)
@@ -385,14 +405,19 @@ class AsyncConversation:
             after = change(before)
             new = after.fresh[len(before.fresh) :]
             turn = after.turns[-1] if len(after.turns) and after.turns != before.turns else None
-            commits = [Commit(branch=self.branch, expect=0, entries=new[-1:], at=now(), entry_meta=meta)]
+            made = [Placed(record, after.size - 1) for record in after.records if record not in before.records]
+            data = {0: meta} if meta else {}
+            last = Commit(
+                branch=self.branch, expect=0, entries=new[-1:], records=tuple(made), at=now(), entry_meta=data
+            )
+            commits = [last]
             if turn is not None or len(new) > 1:
                 # What closes an earlier turn goes first.
                 commits.insert(0, Commit(branch=self.branch, expect=0, entries=new[:-1], turn=turn, at=now()))
             try:
                 for commit in commits:
                     commit = msgspec.structs.replace(commit, expect=head.revision if head else 0)
-                    head = await in_thread(partial(self._stored.write, commit))
+                    head = await in_store(self._stored.store, partial(self._stored.write, commit))
             except Moved:
                 continue
             if head is not None:
@@ -400,83 +425,28 @@ class AsyncConversation:
             return new
 
 
-class AsyncStoredStream(AsyncStream):
-    """A turn on a store, as it happens. It begins when it is first asked for an event."""
-
-    def __init__(self, begin: Callable[[], Awaitable[AsyncLoop | Reply]], *, stream: bool) -> None:
-        self._prepare(self._play(begin, stream=stream))
-
-    async def _play(
-        self, begin: Callable[[], Awaitable[AsyncLoop | Reply]], *, stream: bool
-    ) -> AsyncGenerator[Event, None]:
-        while True:
-            begun = await begin()
-            if isinstance(begun, Reply):
-                yield Text(begun.text)
-                yield Done(begun)
-                return
-            self._loop = begun
-            events = begun.events(stream=stream)
-            try:
-                async for happened in events:
-                    yield happened
-            except (Moved, KeyTaken):
-                # Somebody was faster, and nothing has happened here yet: look again.
-                self._loop = None
-                continue
-            finally:
-                await shielded(events.aclose)
-            return
-
-    def _fail(self, problem: BaseException) -> None:
-        """End the turn; the error carries what there is of it, and no state."""
-        failed = isinstance(problem, Exception)
-        self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
-        if self._reply is not None:
-            with contextlib.suppress(AttributeError):
-                problem.partial = self._reply if self._reply.worked else None  # type: ignore[attr-defined]
-
-
-class _Arguments(msgspec.Struct, frozen=True):
-    """What a turn is asked for with."""
-
-    message: Any
-    system: str | None
-    instruction: str | None
-    tools: Any
-    options: Mapping[str, Any] | None
-    max_rounds: int
-    key: str | None
-    meta: Mapping[str, Any] | None
-    on_busy: OnBusy
-
-    def __post_init__(self) -> None:
-        if self.on_busy not in ("reject", "wait", "fork"):
-            raise InputError(f"`on_busy` is 'reject', 'wait' or 'fork', not {self.on_busy!r}.")
-        if self.key is not None and not (isinstance(self.key, str) and self.key):
-            raise InputError(f"`key` is text of your own, not {self.key!r}.")
-
-    def request(self) -> Request | None:
-        """The key, with a digest of what was said."""
-        if self.key is None:
-            return None
-        try:
-            body = _json.encode(self.message)
-        except (TypeError, ValueError, RecursionError) as problem:
-            raise InputError(f"A part of the message can't be written as JSON: {problem}.") from None
-        return Request(self.key, hashlib.sha256(body).hexdigest())
-
-
 def _turn(entry: str | None) -> str:
     """The turn that an entry is of, by its id."""
     return (entry or "").rpartition("-")[0]
 
 
-def _no_state(_: Transcript) -> NoReturn:
-    raise InputError("This conversation is in a store, and has no state to hand out.")
+def _find(said: Sequence[Entry], name: str) -> tuple[int, int]:
+    """Where an entry or a turn begins on a branch, and where it ends."""
+    found = [i for i, entry in enumerate(said) if name in (entry.id, entry.turn)]
+    if not found:
+        raise InputError(f"There is no entry or turn {name!r} on this branch.")
+    return found[0], found[-1] + 1
 
 
-def _default() -> Store:
-    from longtalk.stores import default
+def _begins(said: Sequence[Entry], turn: Turn | None) -> int:
+    """Where a turn begins; the end, if it is not there."""
+    return next((i for i, entry in enumerate(said) if turn is not None and entry.turn == turn.id), len(said))
 
-    return default()
+
+def _asked(said: Sequence[Entry], turn: str | None) -> int:
+    """Behind the message of a user, the last one or that of a turn."""
+    turn = turn or next((entry.turn for entry in reversed(said) if entry.role == "user"), "")
+    asked = [i for i, entry in enumerate(said) if entry.turn == turn and entry.role == "user"]
+    if not asked:
+        raise InputError(f"There is no message of a user in the turn {turn!r}.")
+    return asked[-1] + 1

@@ -37,6 +37,12 @@ class Busy(LongtalkError):
         self.until = until
 
 
+class Deleted(LongtalkError):
+    """The conversation was deleted while its turn ran, and stays deleted. `partial` is what there is of the reply."""
+
+    partial: Reply | None = None
+
+
 class KeyReused(InputError):
     """A request key was used before, for something else."""
 

@@ -110,7 +110,7 @@ def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool 
     glance = _Glance(transcript, epoch, terms)
     fired = next((each for each in compactors if each.over.fires(glance)), None)
     pins = pinned(transcript)
-    if fired is None and _all_there(epoch, pins):
+    if fired is None and all_there(epoch, pins):
         return Plan(epoch, False, glance.counted, glance.tokens)
     return _begin(transcript, epoch, glance, compactors, terms, pins, fired, settled=settled)
 
@@ -173,9 +173,9 @@ def _begin(
             notices.append(Notice("over_limit", text))
     # Instructions that had to stay go with their epoch: a new one is shorter also when it keeps all exchanges.
     stale = _staying(transcript, epoch.current) - _staying(transcript, _last(transcript, epoch))
-    if (view.blocks, tuple(view.lines)) == (whole.blocks, epoch.lines) and _all_there(epoch, pins) and not stale:
+    if (view.blocks, tuple(view.lines)) == (whole.blocks, epoch.lines) and all_there(epoch, pins) and not stale:
         return Plan(epoch, False, glance.counted, glance.tokens, tuple(notices))
-    begun = _epoch(view, epoch.policy, reason, pins)
+    begun = _epoch(view, epoch, reason, pins)
     gone = len(whole.blocks) - len(view.blocks)
     if gone and fired is not None and isinstance(fired.over, _Full):
         text = f"The conversation has outgrown the window of {terms.window:,} tokens"
@@ -234,7 +234,7 @@ def _view(transcript: Transcript, epoch: Epoch, glance: _Glance, terms: Terms, p
         digests=bool(epoch.lines) or any(run.verdict == "summarised" for run in epoch.runs),
     )
     # What was pinned since may be anywhere.
-    exchanges = transcript.exchanges(transcript.here(epoch.raw) if _all_there(epoch, pins) else 0)
+    exchanges = transcript.exchanges(transcript.here(epoch.raw) if all_there(epoch, pins) else 0)
     places = [(transcript.place(first), transcript.place(stop - 1) + 1) for first, stop in exchanges]
     known = set(places)
     old = [pair for pair in epoch.pinned if pair not in known]
@@ -271,13 +271,21 @@ def _last(transcript: Transcript, epoch: Epoch) -> int:
     return transcript.place(exchanges[-1][0]) if exchanges else epoch.current
 
 
-def _epoch(view: View, policy: str, reason: str, pins: tuple[int, ...]) -> Epoch:
-    """The epoch that sends a view."""
+def _epoch(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> Epoch:
+    """The epoch that sends a view, after another one."""
+    # What was left out before may not be here any more, or not all of it.
+    gone = [
+        (run.first, max(0, run.tokens - view.tokens_of(run.first, run.last)))
+        for run in before.runs
+        if run.verdict == "left_out" and run.reason != MIDDLE
+    ]
     runs: list[Run] = []
     place = 0
     for block in view.blocks:
         if place < block.first:
-            runs.append(Run(place, block.first - 1, "left_out", reason))
+            tokens = sum(tokens for first, tokens in gone if place <= first < block.first)
+            tokens += view.tokens_of(place, block.first - 1)
+            runs.append(Run(place, block.first - 1, "left_out", reason, tokens=tokens))
         place = block.first
         for run in block.special:
             if place < run.first:
@@ -291,7 +299,7 @@ def _epoch(view: View, policy: str, reason: str, pins: tuple[int, ...]) -> Epoch
     while suffix > 0 and view.blocks[suffix - 1].stop == view.blocks[suffix].first:
         suffix -= 1
     return Epoch(
-        policy=policy,
+        policy=before.policy,
         start=view.transcript.size,
         reason=reason,
         runs=tuple(joined(runs)),
@@ -341,7 +349,7 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
         raise InputError(
             f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.id`.{shed}"
         )
-    pins = (*_pins(transcript), Pin(transcript.place(found), transcript[found].id, transcript[found].turn))
+    pins = (*pins_of(transcript), Pin(transcript.place(found), transcript[found].id, transcript[found].turn))
     glance = _Glance(transcript, Epoch(""), terms)
     nothing = Epoch("", raw=transcript.size, current=transcript.size)
     view = _view(transcript, nothing, glance, terms, tuple(sorted(pin.place for pin in pins)))
@@ -358,7 +366,7 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
 
 def unpin(transcript: Transcript, name: str) -> Transcript:
     """A transcript in which an entry is not pinned any more, nor any other of its turn."""
-    pins = _pins(transcript)
+    pins = pins_of(transcript)
     if not isinstance(name, str):
         raise InputError(f"What is unpinned is named by the id of an entry or a turn, not by {type(name).__name__}.")
     left = [pin for pin in pins if name not in (pin.entry, pin.turn) and name.rpartition("-")[0] != pin.turn]
@@ -367,16 +375,17 @@ def unpin(transcript: Transcript, name: str) -> Transcript:
     return transcript.record("pins", _json.encode(left), instead=True)
 
 
-def _pins(transcript: Transcript) -> list[Pin]:
+def pins_of(transcript: Transcript) -> list[Pin]:
+    """What is pinned."""
     return latest(transcript, "pins", list[Pin]) or []
 
 
 def pinned(transcript: Transcript) -> tuple[int, ...]:
     """The places of the entries that are pinned."""
-    return tuple(sorted({pin.place for pin in _pins(transcript)}))
+    return tuple(sorted({pin.place for pin in pins_of(transcript)}))
 
 
-def _all_there(epoch: Epoch, pins: tuple[int, ...]) -> bool:
+def all_there(epoch: Epoch, pins: tuple[int, ...]) -> bool:
     """Whether nothing was pinned since that the epoch leaves out."""
     whole = epoch.start if any(map(_is_special, epoch.runs)) else epoch.raw
     known = set(epoch.pins)

@@ -13,16 +13,22 @@ from typing import Any
 
 import msgspec
 
-from longtalk._io import in_thread
+from longtalk._io import in_store
 from longtalk.draft import Draft
 from longtalk.epochs import Epoch, fingerprint, latest
+from longtalk.errors import Deleted
 from longtalk.events import Notice
+from longtalk.manifest import kept
 from longtalk.pack import EMPTY, Pack, woven
+from longtalk.plan import all_there, pinned
 from longtalk.policies import Policy
 from longtalk.ranges import Ranges
 from longtalk.stores.base import Commit, Head, KeyTaken, Moved, Placed, Request, Store
-from longtalk.stores.leases import Held, drop, hold, is_free, lease
+from longtalk.stores.leases import Held, drop, hold, is_free, lease, trying
 from longtalk.transcript import Entry, Transcript, Turn, Turns, new_id, now
+
+FRESH = 16
+"""So many entries stay unpacked."""
 
 
 class AsyncStored:
@@ -38,14 +44,16 @@ class AsyncStored:
 
     async def call(self, method: Callable[..., Any], *args: Any) -> Any:
         """A method of the store, on this conversation."""
-        return await in_thread(lambda: method(self.owner, self.conversation, *args))
+        return await in_store(self.store, lambda: method(self.owner, self.conversation, *args))
 
-    async def load(self) -> tuple[Head | None, Transcript]:
-        """Where the branch stands, and what the next turn needs of it."""
-        if self._seen is None:
+    async def load(self, *, whole: bool = False) -> tuple[Head | None, Transcript]:
+        """Where the branch stands, and what the next turn needs of it, or all of it."""
+        seen = self._seen
+        if seen is None or (whole and seen[1].shed.entries):
             head = await self.call(self.store.head, self.branch)
-            self._seen = (head, Transcript() if head is None else await self._read(head))
-        return self._seen
+            # Another thread may forget it right away.
+            seen = self._seen = (head, Transcript() if head is None else await self._read(head, whole=whole))
+        return seen
 
     def on(self, branch: str) -> AsyncStored:
         """Another branch of the same conversation."""
@@ -76,14 +84,14 @@ class AsyncStored:
     def _needed(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
         """The places of the entries that the next turn needs: those that the present epoch sends."""
         epoch = latest(transcript, "epoch", Epoch)
-        if epoch is None or epoch.policy != fingerprint(self._policy):
+        if epoch is None or epoch.policy != fingerprint(self._policy) or not all_there(epoch, pinned(transcript)):
             return [(0, size)]
         return [span for span in (*epoch.pinned, (epoch.raw, size)) if span[0] < span[1]]
 
-    async def _read(self, head: Head) -> Transcript:
+    async def _read(self, head: Head, *, whole: bool) -> Transcript:
         records = tuple(placed.record for placed in head.records)
         bare = Transcript(records=records)
-        spans = self._needed(bare, head.size)
+        spans = [(0, head.size)] if whole else self._needed(bare, head.size)
         packs = [await self.call(self.store.read, self.branch, *span) for span in spans]
         return msgspec.structs.replace(
             bare,
@@ -103,16 +111,17 @@ def _without(spans: Sequence[tuple[int, int]]) -> Ranges:
 
 
 def _folded(transcript: Transcript, head: Head, spans: Sequence[tuple[int, int]]) -> Transcript:
-    """A transcript with nothing fresh, so that what comes next can be told from what is stored, and these entries."""
+    """A transcript with these entries. Those that are fresh are packed now and then: that copies all of it."""
     pack, here = transcript.pack, transcript.here
-    if transcript.fresh:
-        index, tail, crc = pack.grow(transcript.fresh)
-        pack = Pack(index, b"".join((memoryview(pack.array)[:-1], tail)), crc)
-    shed = transcript.shed
-    if sum(stop - start for start, stop in spans) < len(pack):
+    fresh, shed = transcript.fresh, transcript.shed
+    trims = sum(stop - start for start, stop in spans) < len(transcript)
+    if fresh and (trims or len(fresh) > FRESH):
+        index, tail, crc = pack.grow(fresh)
+        pack, fresh = Pack(index, b"".join((memoryview(pack.array)[:-1], tail)), crc), ()
+    if trims:
         pack, shed = woven([(pack, here(start), here(stop)) for start, stop in spans]), _without(spans)
     turns = Turns(fresh=transcript.turns[-1:])
-    return msgspec.structs.replace(transcript, pack=pack, fresh=(), turns=turns, revision=head.revision, shed=shed)
+    return msgspec.structs.replace(transcript, pack=pack, fresh=fresh, turns=turns, revision=head.revision, shed=shed)
 
 
 class AsyncWriter:
@@ -132,6 +141,7 @@ class AsyncWriter:
         self._lock = threading.Lock()
         self._stored = stored
         self._base = transcript.size
+        self._old = len(transcript.fresh)
         self._known = set(transcript.records)
         self._expect = head.revision if head else 0
         self._before = head.turn if head else None
@@ -146,7 +156,7 @@ class AsyncWriter:
     async def save(self, draft: Draft) -> tuple[Notice, ...]:
         """Commit what is new. Raises `Moved` from the first one if somebody was faster."""
         # One that is cancelled goes on in its thread; the next one waits for it there, and knows what it did.
-        saved: Draft = await in_thread(lambda: self._save(draft))
+        saved: Draft = await in_store(self._stored.store, lambda: self._save(draft))
         return saved.notices[len(draft.notices) :]
 
     def _save(self, draft: Draft) -> Draft:
@@ -160,6 +170,9 @@ class AsyncWriter:
                     raise
                 # It ends before it has begun, and somebody else has gone on.
                 return draft
+            except Deleted:
+                self._ended = True
+                raise
             except KeyTaken:
                 if draft.worked:
                     self._request = None
@@ -175,7 +188,8 @@ class AsyncWriter:
                     self._let_go()
 
     def _commit(self, draft: Draft) -> Draft:
-        new = draft.transcript.fresh[self._saved :]
+        fresh = draft.transcript.fresh[self._old :]
+        new = fresh[self._saved :]
         # What closes an earlier turn goes first, and is no part of this one.
         first = next((i for i, entry in enumerate(new) if entry.turn == draft.turn.id), len(new))
         earlier = self._earlier(draft)
@@ -184,7 +198,7 @@ class AsyncWriter:
             if first == len(new) and draft.running:
                 return draft
         # A turn that goes on after an event, or with another answer, has no entry at first.
-        made = {entry.turn for entry in draft.transcript.fresh}
+        made = {entry.turn for entry in fresh}
         is_there = draft.turn.id in made or (self._before is not None and draft.turn.id == self._before.id)
         draft = self._write(draft, new[first:], draft.turn if is_there else None, lasts=draft.running)
         if not draft.running:
@@ -201,23 +215,26 @@ class AsyncWriter:
 
     def _write(self, draft: Draft, entries: Sequence[Entry], turn: Turn | None, *, lasts: bool) -> Draft:
         own = turn is not None and turn.id == draft.turn.id
-        fresh = draft.transcript.fresh
+        fresh = draft.transcript.fresh[self._old :]
         places = {entry.id: self._base + i for i, entry in enumerate(fresh)}
         # Those of a turn that is not there yet wait for it.
         records = [record for record in draft.transcript.records if record not in self._known] if own else []
+        there = set(draft.transcript.records)
         commit = Commit(
             branch=self._stored.branch,
             expect=self._expect,
             entries=tuple(entries),
             turn=turn,
             request=self._request if own else None,
+            manifest=kept(draft.context, draft.transcript) if own and not lasts and draft.context else b"",
+            done=tuple(record for record in self._known if record.kind == "aside" and record not in there),
             records=tuple(Placed(record, places.get(record.entry, self._base - 1)) for record in records),
             lease=lease(self._held.token) if lasts else None,
             at=now(),
-            entry_meta=self._meta if own and entries else None,
+            entry_meta={0: self._meta} if own and entries and self._meta else {},
         )
         try:
-            head = self._stored.write(commit)
+            head = self._put(commit)
         except Moved:
             if not self._began:
                 raise
@@ -226,33 +243,40 @@ class AsyncWriter:
         self._expect = head.revision
         self._saved += len(entries)
         self._known.update(records)
+        self._known.difference_update(commit.done)
         if own:
             self._request = None
             self._meta = None if entries else self._meta
         elif turn is not None:
             self._before = turn
-        if lasts:
-            self._hold()
-        else:
+        if not lasts:
             self._stored.remember(head, draft.transcript)
         return draft
+
+    def _put(self, commit: Commit) -> Head:
+        """Write it, and hold its lease: nobody in this process takes it for one that was dropped in between."""
+        with trying(self._held):
+            head = self._stored.write(commit)
+            if commit.lease is not None:
+                self._hold()
+        return head
 
     def _write_aside(self, draft: Draft, commit: Commit) -> tuple[Draft, Head]:
         """Somebody has taken over: what was made since, and what comes, lands on a branch of its own."""
         self._let_go()
+        if self._stored.store.summary(self._stored.owner, self._stored.conversation) is None:
+            raise Deleted(f"The conversation {self._stored.conversation!r} was deleted while its turn ran.")
         name = f"{self._stored.branch}~{draft.turn.id}"
         source = (self._source(commit), self._base + self._saved)
         held = commit.lease and lease(1)
         while True:
             self._stored = self._stored.on(name)
+            self._held = self._stored.held(1)
             try:
-                head = self._stored.write(
-                    msgspec.structs.replace(commit, branch=name, expect=0, source=source, lease=held)
-                )
+                head = self._put(msgspec.structs.replace(commit, branch=name, expect=0, source=source, lease=held))
                 break
             except Moved:
                 name = f"{name}-{new_id()[:6]}"
-        self._held = self._stored.held(1)
         text = f"Somebody else has gone on with this conversation meanwhile. This answer is on the branch {name!r}."
         return draft.notice(Notice("fenced_out", text)), head
 

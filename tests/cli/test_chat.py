@@ -4,83 +4,123 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from longtalk.state import decode, peek
-from longtalk.testing import says
-from longtalk.wires import NAMES
-from tests.loopback import Answer, Loopback, sse
+from longtalk import Archive, Chat, Conversation
+from longtalk.cli.chat import Room
+from longtalk.stores.sqlite import SQLite
+from longtalk.testing import Scripted, says
+from tests.cli.helpers import LONGTALK, Terminal, cut_off, longtalk, marks, store_at, streamed
+from tests.loopback import Answer, Loopback
 
-LONGTALK = [str(Path(sys.executable).parent / "longtalk")]
-
-
-def streamed(text: str, **more: Any) -> Answer:
-    events: Any = says(text).events
-    return Answer(chunks=sse(*events), **more)
+WHOLE = [("user", ""), ("assistant", "")]
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    keep = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_BASE_URL"))}
-    return {**keep, "XDG_DATA_HOME": str(tmp_path / "data"), "TERM": "dumb"}
+def at(loopback: Loopback, *more: str) -> list[str]:
+    return ["chat", "-m", "compatible:m", "--base-url", loopback.url, *more]
 
 
-def piped(arguments: list[str], said: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*LONGTALK, "chat", *arguments], input=said, env=environment, capture_output=True, text=True, timeout=120
-    )
+def sent(loopback: Loopback) -> list[str]:
+    """The texts of the last request."""
+    return [message["content"] for message in json.loads(loopback.requests[-1])["messages"]]
 
 
 def test_piped_lines_are_messages_and_the_conversation_goes_on_next_time(
-    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+    loopback: Loopback, environment: dict[str, str], store: str
 ) -> None:
     loopback.say(streamed("One."), streamed("Two."), streamed("Three."))
-    arguments = ["-m", "compatible:m", "--base-url", loopback.url, "--state", str(tmp_path / "x.talk"), "-s", "S"]
-    first = piped(arguments, "a\n\nb\n", environment)
+    arguments = at(loopback, "--store", store, "-s", "S")
+    first = longtalk(*arguments, said="a\n\nb\n", environment=environment)
     assert (first.stdout, first.returncode) == ("One.\nTwo.\n", 0)
     assert "10 tokens sent, 0 of them cached, 5 received" in first.stderr
-    second = piped(arguments, "c", environment)
+    begun = re.search(r"Beginning the conversation (chat-\d{8}-\d{6}) in (\S+)\. ", first.stderr)
+    assert begun is not None
+    assert begun[2] == store
+    second = longtalk(*arguments, said="c", environment=environment)
     assert second.stdout == "Three.\n"
-    assert "Going on" in second.stderr
-    assert [m["content"] for m in json.loads(loopback.requests[-1])["messages"]] == [
-        "S",
-        "a",
-        "One.",
-        "b",
-        "Two.",
-        "c",
-    ]
+    assert f"Going on with the conversation {begun[1]}" in second.stderr
+    assert sent(loopback) == ["S", "a", "One.", "b", "Two.", "c"]
 
 
-def test_without_a_file_the_conversation_is_in_the_users_data_folder(
+def test_without_a_store_the_conversation_is_in_the_users_data_folder_and_nobody_elses_to_read(
     loopback: Loopback, environment: dict[str, str], tmp_path: Path
 ) -> None:
     loopback.say(streamed("One."))
-    piped(["-m", "compatible:m", "--base-url", loopback.url], "a\n", environment)
-    path = tmp_path / "data" / "longtalk" / "chat.talk"
-    assert peek(path.read_bytes()).entries == 2
-    assert path.stat().st_mode & 0o077 == 0
-    assert [p.name for p in path.parent.iterdir()] == ["chat.talk"]
+    longtalk(*at(loopback), said="a\n", environment=environment)
+    folder = tmp_path / "data" / "longtalk"
+    assert marks(folder / "conversations.db") == WHOLE
+    assert (folder / "conversations.db").stat().st_mode & 0o077 == 0
+    assert folder.stat().st_mode & 0o077 == 0
+    assert [path.name for path in folder.iterdir()] == ["conversations.db"]
+
+
+def test_a_folder_that_is_made_is_nobody_elses_to_read(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+) -> None:
+    loopback.say(streamed("One."))
+    longtalk(*at(loopback, "--store", f"{tmp_path}/talks/"), said="a\n", environment=environment)
+    assert (tmp_path / "talks").stat().st_mode & 0o077 == 0
 
 
 def test_without_a_model_the_local_one_answers_and_says_how_to_get_a_better_one(environment: dict[str, str]) -> None:
-    done = piped([], "Hello!\n", environment)
+    done = longtalk("chat", said="Hello!\n", environment=environment)
     assert done.returncode == 0
     assert done.stdout.strip()
     assert "very small" in done.stderr
     assert "openai-chat:" in done.stderr
+
+
+def test_a_conversation_can_be_named(loopback: Loopback, environment: dict[str, str], store: str) -> None:
+    loopback.say(streamed("One."), streamed("Two."), streamed("Three."))
+    assert (
+        "Beginning the conversation lesson-7"
+        in longtalk(*at(loopback, "lesson-7", "--store", store), said="a\n", environment=environment).stderr
+    )
+    assert (
+        "Going on with the conversation lesson-7"
+        in longtalk(*at(loopback, "lesson-7", "--store", store), said="b\n", environment=environment).stderr
+    )
+    assert sent(loopback) == ["a", "One.", "b"]
+    # It was begun here, so it is also the one to go on with.
+    assert (
+        "Going on with the conversation lesson-7"
+        in longtalk(*at(loopback, "--store", store), said="c\n", environment=environment).stderr
+    )
+
+
+def test_a_conversation_of_an_app_is_not_gone_on_with_unasked(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+) -> None:
+    store = SQLite(tmp_path / "x.db")
+    Conversation("app", model=Scripted(says("Hi.")), store=store).send("Hello!")
+    store.close()
+    loopback.say(streamed("One."))
+    done = longtalk(*at(loopback, "--store", f"{tmp_path}/x.db"), said="a\n", environment=environment)
+    assert "Beginning the conversation chat-" in done.stderr
+    assert sent(loopback) == ["a"]
+
+
+def test_owners_have_conversations_of_their_own(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+) -> None:
+    loopback.say(streamed("One."), streamed("Two."))
+    arguments = at(loopback, "x", "--store", f"{tmp_path}/x.db")
+    longtalk(*arguments, "--owner", "ada", said="a\n", environment=environment)
+    longtalk(*arguments, said="b\n", environment=environment | {"LONGTALK_OWNER": "bob"})
+    assert sent(loopback) == ["b"]
+
+
+def test_the_environment_can_name_the_store(loopback: Loopback, environment: dict[str, str], store: str) -> None:
+    loopback.say(streamed("One."))
+    longtalk(*at(loopback), said="a\n", environment=environment | {"LONGTALK_STORE": store})
+    assert marks(store) == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -91,8 +131,12 @@ def test_without_a_model_the_local_one_answers_and_says_how_to_get_a_better_one(
         (["-m", "openai-chat"], "Which model"),
         (["-m", "local:/nowhere.gguf"], "/nowhere.gguf"),
         (["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "Can't reach"),
-        (["--state", "/proc/none/x.talk", "-m", "compatible:m", "--base-url", "URL"], "Can't make the folder"),
-        (["--state", "/", "-m", "compatible:m"], "is a directory"),
+        (["--store", "/proc/none/x.db", "-m", "compatible:m", "--base-url", "URL"], "Can't make the folder"),
+        (["--store", "/dev/null", "-m", "compatible:m", "--base-url", "URL"], "/dev/null"),
+        (["--store", "/dev/null/", "-m", "compatible:m", "--base-url", "URL"], "is a file"),
+        (["--store", "", "-m", "compatible:m", "--base-url", "URL"], "not a path"),
+        (["", "-m", "compatible:m", "--base-url", "URL"], "id of a conversation is text"),
+        (["x", "--new"], "one of them"),
         (["--nonsense"], "No such option"),
     ],
 )
@@ -100,93 +144,86 @@ def test_what_is_wrong_is_said_without_a_traceback(
     arguments: list[str], said: str, environment: dict[str, str], loopback: Loopback
 ) -> None:
     loopback.say(streamed("One."))
-    done = piped([loopback.url if a == "URL" else a for a in arguments], "Hello!\n", environment)
+    done = longtalk(
+        "chat", *[loopback.url if a == "URL" else a for a in arguments], said="Hello!\n", environment=environment
+    )
     assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.returncode in (1, 2)
 
 
-def test_a_damaged_file_is_named_and_left_alone(environment: dict[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "x.talk"
-    path.write_bytes(b"damaged")
-    done = piped(["--state", str(path)], "Hello!\n", environment)
+def test_a_file_that_is_no_store_is_named_and_left_alone(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.db"
+    path.write_bytes(b"no database at all" * 100)
+    done = longtalk(*at(loopback, "--store", str(path)), said="Hello!\n", environment=environment)
     assert done.returncode == 1
     assert str(path) in done.stderr
-    assert "Traceback" not in done.stderr
-    assert path.read_bytes() == b"damaged"
+    assert len(done.stderr.splitlines()) == 1
+    assert path.read_bytes() == b"no database at all" * 100
 
 
 def test_a_failed_turn_is_said_and_the_next_one_works(
-    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+    loopback: Loopback, environment: dict[str, str], store: str
 ) -> None:
-    events: Any = says("Once upon a time", pieces=2).events
     loopback.say(
         Answer(b'{"error":{"message":"maximum context length is 10 tokens"}}', status=400),
-        Answer(chunks=sse(*events[:2]), reset=True),
+        cut_off("Once upon a time", reset=True),
         streamed("Good."),
     )
-    path = tmp_path / "x.talk"
-    done = piped(["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)], "a\nb\nc\n", environment)
+    done = longtalk(*at(loopback, "--store", store), said="a\nb\nc\n", environment=environment)
     assert done.stdout.split("\n") == ["Once upo", "Good.", ""]
+    assert done.returncode == 0
     assert "longer than compatible:m takes" in done.stderr
-    assert [entry.mark for entry in decode(path.read_bytes(), wires=NAMES)] == ["", "interrupted", "", ""]
+    assert len([line for line in done.stderr.splitlines() if line.startswith("longtalk: ")]) == 2
+    assert marks(store) == [("user", ""), ("user", ""), ("assistant", "interrupted"), *WHOLE]
 
 
-class Terminal:
-    """A person at a terminal."""
-
-    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.execvpe(LONGTALK[0], [*LONGTALK, "chat", *arguments], environment)
-        self.screen = ""
-        self._read = 0
-
-    def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
-
-    def wait_for(self, pattern: str, seconds: float = 60, *, press: str = "") -> None:
-        """Until the pattern shows behind all that was waited for before, pressing a key now and then."""
-        end = time.monotonic() + seconds
-        pressed = time.monotonic()
-        while True:
-            if press and time.monotonic() - pressed > 1:
-                self.type(press)
-                pressed = time.monotonic()
-            found = re.search(pattern, self.screen[self._read :])
-            if found:
-                self._read += found.end()
-                return
-            assert time.monotonic() < end, f"{pattern!r} did not show: {self.screen!r}"
-            if select.select([self.fd], [], [], 0.1)[0]:
-                try:
-                    self.screen += os.read(self.fd, 4096).decode("utf-8", "replace")
-                except OSError:
-                    raise AssertionError(f"{pattern!r} did not show before the end: {self.screen!r}") from None
-
-    def exit_code(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-    def close(self) -> None:
-        os.close(self.fd)
+def test_a_piped_message_that_fails_is_a_failure(environment: dict[str, str]) -> None:
+    done = longtalk(
+        "chat", "-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1", said="a\n", environment=environment
+    )
+    assert (done.returncode, done.stdout) == (1, "")
 
 
-@pytest.fixture
-def release() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
+def test_a_store_that_breaks_in_between_is_said_and_the_chat_goes_on(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+) -> None:
+    files: list[tuple[Path, bytes]] = []
+
+    def damage() -> None:
+        (path,) = (tmp_path / "talks").glob("*/*.jsonl")
+        files.append((path, path.read_bytes()))
+        path.write_bytes(files[0][1].replace(b'"file":"', b'"file":"x', 1))
+
+    loopback.say(streamed("One.", then=damage))
+    arguments = at(loopback, "--store", f"{tmp_path}/talks/")
+    done = longtalk(*arguments, said="a\n/history\n", environment=environment)
+    assert (done.returncode, done.stdout) == (1, "One.\n")
+    assert len([line for line in done.stderr.splitlines() if "is damaged" in line]) == 2
+    # What was there before is all that it needs.
+    for path, data in files:
+        path.write_bytes(data)
+    loopback.say(streamed("Two."))
+    assert longtalk(*arguments, said="b\n", environment=environment).stdout == "Two.\n"
+    assert sent(loopback) == ["a", "b"]
+
+
+def test_what_is_no_unicode_is_said_all_the_same(loopback: Loopback, environment: dict[str, str], store: str) -> None:
+    loopback.say(streamed("One."))
+    done = longtalk(*at(loopback, "--store", store), said=b"caf\xe9\n", environment=environment)
+    assert (done.returncode, done.stdout) == (0, "One.\n")
+    assert sent(loopback) == ["caf�"]
 
 
 def test_at_a_terminal_ctrl_c_stops_the_answer_and_not_the_program(
-    loopback: Loopback, environment: dict[str, str], tmp_path: Path, release: threading.Event
+    loopback: Loopback, environment: dict[str, str], store: str, release: threading.Event
 ) -> None:
-    events: Any = says("Once upon a time", pieces=2).events
-    loopback.say(Answer(chunks=sse(*events[:2]), then=lambda: release.wait(60)), streamed("Gladly."))
-    path = tmp_path / "x.talk"
-    person = Terminal(["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)], environment)
+    loopback.say(cut_off("Once upon a time", then=lambda: release.wait(60)), streamed("Gladly."))
+    person = Terminal(at(loopback, "--store", store), environment)
     person.wait_for("> ")
     person.type("/help\n")
-    person.wait_for("Ctrl-C  stop the answer")
+    person.wait_for("Ctrl-C    stop the answer")
     person.type("/dance\n")
     person.wait_for("There is no /dance")
     person.type("Tell me a story.\n")
@@ -200,77 +237,193 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_not_the_program(
     person.type("Another, please.\n")
     person.wait_for("Gladly.")
     person.wait_for("> ")
+    person.type("/history\n")
+    person.wait_for(r"assistant  \S+  \(interrupted\)")
+    person.wait_for("    Once upo")
+    person.wait_for("    Gladly.")
+    person.wait_for("> ")
     person.type("/quit\n")
     assert person.exit_code() == 0
     person.close()
-    marks = [(entry.role, entry.mark) for entry in decode(path.read_bytes(), wires=NAMES)]
-    assert marks == [("user", ""), ("assistant", "interrupted"), ("user", ""), ("assistant", "")]
+    assert marks(store) == [("user", ""), ("assistant", "interrupted"), *WHOLE]
 
 
-def test_a_new_conversation_keeps_the_old_one_beside_it(
-    loopback: Loopback, environment: dict[str, str], tmp_path: Path
-) -> None:
-    loopback.say(streamed("One."), streamed("Two."))
-    path = tmp_path / "x.talk"
-    person = Terminal(["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)], environment)
+def test_a_new_conversation_leaves_the_old_one(loopback: Loopback, environment: dict[str, str], store: str) -> None:
+    loopback.say(streamed("One."), streamed("Two."), streamed("Three."))
+    person = Terminal(at(loopback, "--store", store), environment)
+    person.type("/new\n")
+    person.wait_for("This is a new conversation")
     person.type("a\n")
     person.wait_for("One.")
     person.type("/new\n")
-    person.wait_for("A new conversation")
+    person.wait_for(r"A new conversation, chat-\S+\. `longtalk chat chat-\S+` goes on with the old one")
     person.type("b\n")
     person.wait_for("Two.")
     person.wait_for("> ")
     person.type("\x04")
     assert person.exit_code() == 0
     person.close()
-    assert [peek(file.read_bytes()).entries for file in sorted(tmp_path.glob("x.talk*"))] == [2, 2]
+    longtalk(*at(loopback, "--new", "--store", store), said="c\n", environment=environment)
+    held = store_at(store)
+    found = Archive(held).conversations()
+    held.close()
+    assert [(each.entries, each.meta) for each in found] == [(2, {"begun_by": "longtalk chat"})] * 3
 
 
-def test_two_at_once_on_one_file_lose_nothing(loopback: Loopback, environment: dict[str, str], tmp_path: Path) -> None:
-    loopback.say(streamed("One."), streamed("Two."))
-    path = tmp_path / "x.talk"
-    arguments = ["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)]
+def test_nothing_is_kept_of_a_conversation_in_which_nothing_was_said(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    done = longtalk(*at(loopback, "--store", store), said="/history\n/quit\n", environment=environment)
+    assert (done.returncode, done.stdout) == (0, "")
+    held = store_at(store)
+    assert Archive(held).conversations() == []
+    held.close()
+
+
+def test_many_that_begin_at_once_are_conversations_of_their_own(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    loopback.say(*[streamed("One.") for _ in range(6)])
+    programs = [
+        subprocess.Popen(
+            [*LONGTALK, *at(loopback, "--new", "--store", store)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(6)
+    ]
+    for program in programs:
+        assert program.stdin is not None
+        program.stdin.write(b"a\n")
+        program.stdin.flush()
+    assert [program.communicate(timeout=120)[0] for program in programs] == [b"One.\n"] * 6
+    held = store_at(store)
+    assert [each.entries for each in Archive(held).conversations()] == [2] * 6
+    held.close()
+
+
+def test_of_two_that_begin_under_one_name_the_second_gets_another(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("time.strftime", lambda _: "chat-20261115-145240")
+    held = store_at(store)
+    first, second, named = (
+        Room(Archive(held), Scripted(says("Hi.")), name, new=name is None)
+        for name in (None, None, "chat-20261115-145240")
+    )
+    assert [room.id for room in (first, second, named)] == ["chat-20261115-145240"] * 3
+    for room in (first, second, named):
+        room.begun().send("Hello!")
+        assert not room.is_new
+    assert [room.id for room in (first, second, named)] == [first.id, "chat-20261115-145240-2", first.id]
+    assert [each.entries for each in Archive(held).conversations()] == [4, 2]
+    assert "chat-20261115-145240-2" in capsys.readouterr().err
+    held.close()
+
+
+def test_one_that_is_begun_under_a_free_name_in_the_last_moment_is_not_gone_on_with(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = store_at(store)
+    free = Room._free
+
+    def taken(room: Room) -> str:
+        name = free(room)
+        monkeypatch.setattr(Room, "_free", free)
+        Conversation(name, model=Scripted(says("Hi.")), store=held).send("Mine!")
+        return name
+
+    monkeypatch.setattr(Room, "_free", taken)
+    room = Room(Archive(held), Scripted(says("Ho.")), None, new=True)
+    assert [said.text for said in room.begun().history()] == []
+    held.close()
+
+
+def test_a_folder_that_takes_nothing_is_told(loopback: Loopback, environment: dict[str, str]) -> None:
+    done = longtalk(*at(loopback, "--store", "/proc"), said="a\n", environment=environment)
+    assert done.returncode == 1
+    assert [line for line in done.stderr.splitlines() if line.startswith("longtalk: ")]
+
+
+def test_two_at_once_in_one_conversation_take_turns_and_lose_nothing(
+    loopback: Loopback, environment: dict[str, str], store: str, release: threading.Event
+) -> None:
+    loopback.say(cut_off("Once upon a time", then=lambda: release.wait(60)), streamed("Two."), streamed("Three."))
+    arguments = at(loopback, "x", "--store", store)
     first, second = Terminal(arguments, environment), Terminal(arguments, environment)
     for person in (first, second):
         person.wait_for("> ")
     first.type("a\n")
-    first.wait_for("One.")
-    first.wait_for("> ")
+    first.wait_for("Once upo")
     second.type("b\n")
-    second.wait_for("changed by somebody else")
+    second.wait_for("somebody else is being answered")
+    # Whoever waits can stop waiting.
+    second.type("\x03")
+    second.wait_for(r"\(stopped\)")
     second.wait_for("> ")
+    second.type("c\n")
+    second.wait_for("somebody else is being answered")
+    first.type("\x03")
+    first.wait_for(r"\(stopped\)")
+    second.wait_for("Two.")
+    second.wait_for("> ")
+    first.type("d\n")
+    first.wait_for("Three.")
+    first.wait_for("> ")
     for person in (first, second):
         person.type("/quit\n")
         assert person.exit_code() == 0
         person.close()
-    assert [peek(file.read_bytes()).entries for file in sorted(tmp_path.glob("x.talk*"))] == [2, 2]
+    assert sent(loopback) == ["a", "Once upo", "c", "Two.", "d"]
+    assert marks(store) == [("user", ""), ("assistant", "interrupted"), *WHOLE, *WHOLE]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_polite_kill_in_mid_answer_keeps_what_was_said(
-    loopback: Loopback, environment: dict[str, str], tmp_path: Path, release: threading.Event, number: int
+    loopback: Loopback, environment: dict[str, str], store: str, release: threading.Event, number: int
 ) -> None:
-    events: Any = says("Once upon a time", pieces=2).events
-    loopback.say(Answer(chunks=sse(*events[:2]), then=lambda: release.wait(60)))
-    path = tmp_path / "x.talk"
-    person = Terminal(["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)], environment)
+    loopback.say(cut_off("Once upon a time", then=lambda: release.wait(60)))
+    person = Terminal(at(loopback, "--store", store), environment)
     person.wait_for("> ")
     person.type("a\n")
     person.wait_for("Once upo")
     os.kill(person.pid, number)
     assert person.exit_code() == 128 + number
     person.close()
-    assert [entry.mark for entry in decode(path.read_bytes(), wires=NAMES)] == ["", "interrupted"]
+    assert marks(store) == [("user", ""), ("assistant", "interrupted")]
+
+
+def test_killed_in_mid_answer_the_conversation_goes_on_at_once(
+    loopback: Loopback, environment: dict[str, str], store: str, release: threading.Event
+) -> None:
+    loopback.say(streamed("One."), cut_off("Once upon a time", then=lambda: release.wait(60)), streamed("Three."))
+    arguments = at(loopback, "--store", store)
+    person = Terminal(arguments, environment)
+    person.type("a\n")
+    person.wait_for("One.")
+    person.wait_for("> ")
+    person.type("b\n")
+    person.wait_for("Once")
+    os.kill(person.pid, signal.SIGKILL)
+    person.exit_code()
+    person.close()
+    assert marks(store) == [*WHOLE, ("user", "")]
+    began = time.monotonic()
+    done = longtalk(*arguments, said="c\n", environment=environment)
+    assert (done.returncode, done.stdout) == (0, "Three.\n")
+    assert time.monotonic() - began < 20
+    assert sent(loopback) == ["a", "One.", "b", "c"]
+    assert longtalk("show", "--store", store, environment=environment).stdout.count("Three.") == 1
 
 
 def test_when_nobody_reads_any_more_the_conversation_is_kept(
-    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+    loopback: Loopback, environment: dict[str, str], store: str
 ) -> None:
     loopback.say(streamed("One. " * 20_000))
-    path = tmp_path / "x.talk"
-    arguments = ["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)]
     program = subprocess.Popen(
-        [*LONGTALK, "chat", *arguments],
+        [*LONGTALK, *at(loopback, "--store", store)],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -287,46 +440,53 @@ def test_when_nobody_reads_any_more_the_conversation_is_kept(
     assert b"Traceback" not in program.stderr.read()
     program.stderr.close()
     assert program.wait(60) == 1
-    assert peek(path.read_bytes()).entries == 2
+    assert [role for role, _ in marks(store)] == ["user", "assistant"]
 
 
-def test_a_link_to_a_file_stays_a_link(loopback: Loopback, environment: dict[str, str], tmp_path: Path) -> None:
-    loopback.say(streamed("One."))
-    (tmp_path / "link.talk").symlink_to(tmp_path / "real.talk")
-    piped(
-        ["-m", "compatible:m", "--base-url", loopback.url, "--state", str(tmp_path / "link.talk")], "a\n", environment
-    )
-    assert (tmp_path / "link.talk").is_symlink()
-    assert peek((tmp_path / "real.talk").read_bytes()).entries == 2
-
-
-def test_a_piped_message_that_fails_is_a_failure(environment: dict[str, str]) -> None:
-    done = piped(["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "a\n", environment)
-    assert (done.returncode, done.stdout) == (1, "")
-
-
-def test_killed_in_mid_answer_the_last_turn_is_there(
-    loopback: Loopback, environment: dict[str, str], tmp_path: Path, release: threading.Event
+def test_an_answer_can_do_nothing_to_the_terminal(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    events: Any = says("Once upon a time", pieces=2).events
-    loopback.say(streamed("One."), Answer(chunks=sse(*events[:2]), then=lambda: release.wait(60)))
-    path = tmp_path / "x.talk"
-    person = Terminal(["-m", "compatible:m", "--base-url", loopback.url, "--state", str(path)], environment)
-    person.type("a\n")
-    person.wait_for("One.")
+    hostile = "\x1b]0;owned\x07red \x1b[31m \x9b2J\r\u202egnp"
+    loopback.say(
+        streamed(hostile),
+        Answer(json.dumps({"error": {"message": f"no {hostile}"}}).encode(), status=400),
+        streamed(hostile),
+    )
+    path = str(tmp_path / "x.db")
+    person = Terminal(at(loopback, "--store", path), environment)
     person.wait_for("> ")
-    person.type("b\n")
-    person.wait_for("Once")
-    os.kill(person.pid, signal.SIGKILL)
-    person.exit_code()
+    for said in ("a", "b", "/history"):
+        person.type(f"{said}\n")
+        person.wait_for("> ")
+    person.type("/quit\n")
+    screen = person.rest()
+    assert person.exit_code() == 0
     person.close()
-    assert peek(path.read_bytes()).entries == 2
+    assert screen.count(r"\u001b]0;owned\u0007red \u001b[31m \u009b2J\u000d\u202egnp") == 2
+    assert not set(screen) & set("\x1b\x07\x9b\u202e")
+    # Where no terminal is, it is as it was said.
+    assert longtalk(*at(loopback, "--store", path), said="c\n", environment=environment).stdout == f"{hostile}\n"
 
 
-def test_the_version_and_the_help_are_shown() -> None:
+def test_the_file_of_an_earlier_version_is_pointed_out_until_it_is_taken_in(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "data" / "longtalk" / "chat.talk"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(Chat(Scripted(says("One."))).send("a").state)
+    loopback.say(streamed("Two."))
+    told = longtalk(*at(loopback), said="/quit\n", environment=environment)
+    assert f"longtalk import {path}" in told.stderr
+    assert longtalk("import", path, environment=environment).stdout == "chat\t2 entries\n"
+    done = longtalk(*at(loopback, "chat"), said="b\n", environment=environment)
+    assert "longtalk import" not in done.stderr
+    assert done.stdout == "Two.\n"
+    assert sent(loopback) == ["a", "One.", "b"]
+
+
+def test_the_version_and_the_help_are_shown(environment: dict[str, str]) -> None:
     from longtalk import __version__
 
-    version = subprocess.run([*LONGTALK, "--version"], capture_output=True, text=True, check=True)
-    assert version.stdout == f"longtalk {__version__}\n"
-    shown = subprocess.run([*LONGTALK, "chat", "-h"], capture_output=True, text=True, check=True)
-    assert "longtalk chat -m ollama:llama3.2" in shown.stdout
+    assert longtalk("--version", environment=environment).stdout == f"longtalk {__version__}\n"
+    shown = longtalk("chat", "-h", environment=environment).stdout
+    assert "longtalk chat lesson-7 -m ollama:llama3.2" in shown

@@ -19,7 +19,8 @@ from longtalk.stores.base import MAIN, Commit, Moved, Request, Store
 from longtalk.stores.folder import Damaged, closed, name_of, unclosed
 from longtalk.stores.jsonl import JSONL
 from longtalk.testing.store_cases import Talk, message
-from longtalk.testing.stores import CASES, HOSTILE, Case
+from longtalk.testing.store_many import HOSTILE
+from longtalk.testing.stores import CASES, Case
 from longtalk.transcript import Turn, chain
 
 
@@ -84,10 +85,8 @@ def test_a_person_can_read_the_file(talk: Talk, path: Path):
     assert (header["type"], header["owner"], header["id"]) == ("conversation", "ann", "talk")
     assert user | {"native": {"role": "user", "content": "Grüße"}, "role": "user", "turn": "t1", "at": 0} == user
     assert (user["id"], answer["id"], answer["parent"], answer["role"]) == ("t1-0", "t1-1", "t1-0", "assistant")
-    assert (made["request"]["key"], made["model"], made["duration"], made["usage"]) == (
-        "key-7",
-        "test:m",
-        2500,
+    assert (made["request"]["key"], made["agent"], made["model"], made["duration"], made["usage"]) == (
+        *("key-7", "test", "test:m", 2500),
         [{"in": 7}],
     )
     assert (commit["branch"], commit["revision"], commit["head"], commit["size"], commit["lines"]) == (
@@ -99,6 +98,36 @@ def test_a_person_can_read_the_file(talk: Talk, path: Path):
     )
     assert commit["time"] == "2026-09-21T14:13:20.000Z"
     assert '"native":{"role":"user","content":"Grüße"}' in path.read_text()
+
+
+def test_a_person_can_read_manifests_and_the_apps_own_data(talk: Talk, path: Path):
+    turn = talk.turn(None, "Grüße", "Hello")
+    talk.write(
+        **turn, manifest=b'{"sent": [1, "\xc3\xbc"]}', entry_meta={1: {"channel": "Post ü"}}, meta={"title": "é"}
+    )
+    assert talk.store.describe("ann", "talk", {"channel": "mail"}, entry=turn["entries"][0].id)
+    assert talk.store.describe("ann", "talk", {"title": "東"})
+    lines = path.read_text().splitlines()
+    assert '"manifest":{"sent": [1, "ü"]}' in lines[3]
+    assert '"meta":{"channel":"Post ü"}' in lines[2]
+    assert '"meta":' not in lines[1]
+    assert '"meta":{"title":"é"}' in lines[4]
+    assert json.loads(lines[5]) | {"type": "meta", "entry": turn["entries"][0].id, "meta": {"channel": "mail"}} == (
+        json.loads(lines[5])
+    )
+    assert json.loads(lines[6])["meta"] == {"title": "東"}
+    assert "entry" not in json.loads(lines[6])
+    assert "base64" not in path.read_text()
+
+
+@pytest.mark.parametrize("manifest", [b'{"a":\n1}', b'{"a":"\xff"}', b"{", b'{"a":"\\ud800"}'])
+def test_a_manifest_that_can_not_stand_in_a_line_is_in_base64(manifest: bytes, talk: Talk, path: Path):
+    turn = talk.turn(None, "x")
+    talk.write(**turn, manifest=manifest)
+    line = json.loads(path.read_bytes().splitlines()[2])
+    assert "manifest" not in line
+    assert base64.b64decode(line["manifest_base64"]) == manifest
+    assert JSONL(path.parents[1]).manifest("ann", "talk", turn["turn"].id) == manifest
 
 
 @pytest.mark.parametrize(
@@ -389,7 +418,11 @@ def test_looking_at_what_is_not_there_makes_no_file(tmp_path: Path):
     store = JSONL(tmp_path)
     store.head("ann", "talk")
     store.conversations("ann")
-    store.describe("ann", "talk", {})
+    assert not store.describe("ann", "talk", {})
+    assert not store.describe("ann", "talk", {}, entry="t-0")
+    assert store.summary("ann", "talk") is None
+    assert store.manifest("ann", "talk", "t") == b""
+    assert store.verify("ann", "talk") == []
     store.renew("ann", "talk", MAIN, 1, 1)
     store.delete("ann", "talk")
     store.redact("ann", "talk", "t-0", b"{}")
@@ -426,12 +459,41 @@ def test_a_damaged_line_is_named(where: int, lines: list[bytes], talk: Talk, pat
     assert len(lines) == 12
     for change in (b"?", b"", lines[where][:-2] + b"\n", lines[where].replace(b'"', b"'", 1)):
         path.write_bytes(b"".join([*lines[:where], change, *lines[where + 1 :]]))
-        for call in (talk.head, lambda: talk.store.conversations("ann"), lambda: talk.say("x")):
+        for call in (talk.head, lambda: talk.say("x")):
             with pytest.raises(Damaged, match=r"Line \d+ of .*talk\.jsonl is damaged") as caught:
                 call()
             assert caught.value.path == path
             if change.endswith(b"\n"):
                 assert caught.value.line == where + 1
+        assert talk.store.conversations("ann") == []
+        assert [problem.path for problem in talk.store.damaged()] == [path]
+
+
+@pytest.mark.parametrize("where", range(11))
+def test_verify_names_a_changed_line(where: int, lines: list[bytes], talk: Talk, path: Path):
+    assert talk.store.verify("ann", "talk") == []
+    head = talk.head()
+    letter = lines[where].rindex(b'"')
+    changes = lines[where][:-2] + b"\n", lines[where][: letter - 1] + b"?" + lines[where][letter:]
+    for change, named in zip(changes, (f"Line {where + 1} of {path} is damaged", f"of {path} is damaged"), strict=True):
+        path.write_bytes(b"".join([*lines[:where], change, *lines[where + 1 :]]))
+        (problem,) = talk.store.verify("ann", "talk")
+        assert named in problem
+    path.write_bytes(b"".join(lines))
+    assert talk.store.verify("ann", "talk") == []
+    assert talk.head() == head
+
+
+def test_verify_reads_the_file_and_not_what_is_remembered(lines: list[bytes], talk: Talk, path: Path):
+    assert talk.texts() == ["one", "two", "last", "words"]
+    path.write_bytes(b"".join(lines).replace(b"two", b"tow"))
+    assert len(talk.store.verify("ann", "talk")) == 1
+
+
+def test_verify_takes_a_torn_commit_for_none(lines: list[bytes], talk: Talk, path: Path):
+    path.write_bytes(b"".join(lines)[:-40])
+    assert talk.store.verify("ann", "talk") == []
+    assert talk.texts() == ["one", "two"]
 
 
 def test_no_changed_byte_goes_unnoticed(lines: list[bytes], path: Path, tmp_path: Path):
@@ -548,7 +610,7 @@ def test_data_that_looks_like_the_end_of_a_commit_is_kept(talk: Talk, path: Path
     for native in (b'{"x":1,"lines":1,"sum":"00000000"}', b'{"x":",\\"lines\\":1,\\"sum\\":\\"00000000\\"}"}'):
         entry = msgspec.structs.replace(message("x"), native=native)
         turn = Turn("t", "complete", "m", 0, usage=(native,))
-        talk.write(entries=chain(None, "t", 0, [entry]), turn=turn, meta=odd, entry_meta=odd)
+        talk.write(entries=chain(None, "t", 0, [entry]), turn=turn, meta=odd, entry_meta={0: odd})
         size = path.stat().st_size
         talk.write(meta={"a": 1}, entries=chain("t-0", "u", 0, [entry]))
         whole = path.read_bytes()
@@ -590,6 +652,43 @@ def test_what_is_redacted_is_in_no_file(talk: Talk, path: Path, tmp_path: Path):
     assert reader.all() == talk.all() == Talk(JSONL(tmp_path), "ann", "talk").all()
     reader.say("goes on")
     assert talk.texts()[-1] == "goes on"
+
+
+def test_the_apps_own_data_on_a_redacted_entry_is_in_no_file(talk: Talk, path: Path, tmp_path: Path):
+    talk.say("one", "two", entry_meta={0: {"from": "hunter2"}, 1: {"from": "kept 1"}})
+    talk.say("three")
+    first, second, third = talk.entries()
+    for entry, data in (
+        (first, "hunter2 again"),
+        (second, "kept 2"),
+        (third, "hunter2 too"),
+        (first, "hunter2 at last"),
+    ):
+        assert talk.store.describe("ann", "talk", {"from": data}, entry=entry.id)
+    talk.store.describe("ann", "talk", {"title": "kept 3"})
+    assert path.read_bytes().count(b"hunter2") == 4
+    reader = Talk(JSONL(tmp_path), "ann", "talk")
+    assert set(reader.metas()) == {0, 1, 2}
+    for entry in (first, third):
+        assert talk.store.redact("ann", "talk", entry.id, b'{"content":"-"}')
+    assert not [found for found in files(tmp_path) if b"hunter2" in found.read_bytes()]
+    for each in (talk, reader, Talk(JSONL(tmp_path), "ann", "talk")):
+        assert each.metas() == {1: {"from": "kept 2"}}
+        assert each.all()["summary"][0].meta == {"title": "kept 3"}
+    assert talk.store.verify("ann", "talk") == []
+    assert talk.store.describe("ann", "talk", {"anew": 1}, entry=first.id)
+    assert Talk(JSONL(tmp_path), "ann", "talk").metas() == {0: {"anew": 1}, 1: {"from": "kept 2"}}
+
+
+def test_data_that_could_not_stand_in_a_line_goes_with_a_redaction_too(talk: Talk, path: Path, tmp_path: Path):
+    talk.say("one", entry_meta={0: {"\ud800": "hunter2"}})
+    talk.store.describe("ann", "talk", {"\ud800": "hunter2"}, entry=talk.entries()[0].id)
+    assert Talk(JSONL(tmp_path), "ann", "talk").metas() == {0: {"\ud800": "hunter2"}}
+    talk.store.redact("ann", "talk", talk.entries()[0].id, b"{}")
+    assert Talk(JSONL(tmp_path), "ann", "talk").metas() == talk.metas() == {}
+    data = path.read_bytes()
+    assert b"hunter2" not in data
+    assert b"meta" not in data
 
 
 def test_a_redaction_that_fails_changes_nothing(talk: Talk, path: Path, monkeypatch: pytest.MonkeyPatch):

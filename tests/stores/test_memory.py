@@ -84,8 +84,9 @@ def test_many_cuts_make_no_long_path():
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        ({"request": Request("k", "b")}, "a request needs the turn"),
-        ({"entry_meta": {"a": 1}}, "no entry to keep data on"),
+        ({"request": Request("k", "b")}, "need their turn"),
+        ({"manifest": b"{}"}, "need their turn"),
+        ({"entry_meta": {0: {"a": 1}}}, "no entry to keep data on"),
         ({"records": (Placed(Record("brief", "t-0", 0, b"{}"), 0),)}, "up to an entry that is not there"),
         ({"records": (Placed(Record("brief", "", 0, b"{}"), -2),)}, "up to an entry that is not there"),
     ],
@@ -98,7 +99,21 @@ def test_what_hangs_on_nothing_is_refused(fields: dict[str, Any], what: str):
 
 
 def test_data_that_is_not_json_is_refused_and_nothing_is_kept():
-    store = Memory()
+    store, entries = Memory(), chain(None, "t", 0, [message("x")])
+    for fields in ({"meta": {"a": object()}}, {"entries": entries, "entry_meta": {0: {"a": object()}}}):
+        with pytest.raises(TypeError):
+            store.write("ann", "talk", Commit(expect=0, at=0, **fields))  # type: ignore[arg-type]
+        assert store.head("ann", "talk") is None
+    store.write("ann", "talk", Commit(expect=0, at=0, entries=entries, entry_meta={0: {"a": 1}}))
     with pytest.raises(TypeError):
-        store.write("ann", "talk", Commit(expect=0, at=0, meta={"a": object()}))
-    assert store.head("ann", "talk") is None
+        store.describe("ann", "talk", {"a": object()}, entry="t-0")
+    assert store.metas("ann", "talk", MAIN, 0, 9) == {0: {"a": 1}}
+
+
+def test_an_entry_that_does_not_follow_the_one_before_it_is_named():
+    store = Memory()
+    store.write("ann", "talk", Commit(expect=0, at=0, entries=chain(None, "t", 0, [message("x"), message("y")])))
+    assert store.verify("ann", "talk") == []
+    entries = store._owners["ann"]["talk"]._segments[0].entries
+    entries[1] = msgspec.structs.replace(entries[1], parent="elsewhere-0")
+    assert [problem for problem in store.verify("ann", "talk") if "t-1" in problem]

@@ -1,4 +1,4 @@
-"""The store in SQLite: what the shared suite can't see. Files, processes, seals, what is left on the disk."""
+"""The store in SQLite: the suite, and what it can't see. Files, processes, seals, what is left on the disk."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -25,8 +26,10 @@ from hypothesis import strategies as st
 from longtalk.errors import InputError, LongtalkError
 from longtalk.pack import Entry
 from longtalk.stores import sqlite_file, sqlite_paths, sqlite_remove, sqlite_search, sqlite_write
-from longtalk.stores.base import MAIN, Commit, Head, Holder, Lease, Moved, Placed, Request
+from longtalk.stores.base import BARE, MAIN, Commit, Head, Holder, Lease, Moved, Placed, Request, Store
 from longtalk.stores.sqlite import SQLite, StoreError
+from longtalk.stores.sqlite_schema import APPLICATION, MIGRATIONS
+from longtalk.testing.stores import CASES, Case
 from longtalk.transcript import Record, Turn, chain, new_id
 
 # What is forked here has threads that do nothing.
@@ -114,6 +117,27 @@ def store(path: Path) -> Iterator[SQLite]:
     made.close()
 
 
+# The contract
+
+
+def reopened(store: Store) -> Store:
+    assert isinstance(store, SQLite)
+    path = store._file.path
+    store.close()
+    return SQLite(path)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_file_keeps_the_contract(case: Case, path: Path) -> None:
+    case.run(lambda: SQLite(path), reopen=reopened)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_file_whose_entries_are_sealed_and_compressed_early_keeps_the_contract(case: Case, path: Path) -> None:
+    with sealing(300, 100):
+        case.run(lambda: SQLite(path, compress=True), reopen=reopened)
+
+
 # A path is what a plain list says
 
 
@@ -124,14 +148,24 @@ class Model:
         self.paths: dict[str, list[list[Entry]]] = {}
         self.records: list[tuple[list[Entry] | None, Record]] = []
         self.turns: set[str] = set()
+        self.metas: dict[int, dict[str, Any]] = {}
+        """By the identity of a node …"""
+        self.nodes: list[list[Entry]] = []
+        """… none of which is ever used again."""
 
     def shown(self, branch: str) -> list[tuple[Record, int]]:
+        found: list[tuple[Record, int]] = []
+        for record, place in self.every(branch):
+            found = [each for each in found if record.kind == "other" or each[0].kind != record.kind]
+            found.append((record, place))
+        return found
+
+    def every(self, branch: str) -> list[tuple[Record, int]]:
         path = self.paths[branch]
         found: list[tuple[Record, int]] = []
         for node, record in self.records:
             place = -1 if node is None else next((i for i, each in enumerate(path) if each is node), None)
             if place is not None:
-                found = [each for each in found if record.kind == "other" or each[0].kind != record.kind]
                 found.append((record, place))
         return found
 
@@ -140,7 +174,10 @@ class Model:
             for i, node in enumerate(path):
                 if node[0].id == id:
                     behind = [id_of(each) for each in path[i:]]
-                    self.records = [each for each in self.records if id_of(each[0]) not in behind]
+                    self.records = [
+                        each for each in self.records if each[1].kind in BARE or id_of(each[0]) not in behind
+                    ]
+                    self.metas.pop(id_of(node), None)
                     node[0] = msgspec.structs.replace(node[0], native=native)
 
 
@@ -188,7 +225,11 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             if step == "t":
                 new = [msgspec.structs.replace(each, kind="event", role="event", wire="longtalk") for each in new]
             made = chain(path[-1][0].id if path else None, turn, number, new)
-            path += [[entry] for entry in made]
+            nodes = [[entry] for entry in made]
+            path += nodes
+            model.nodes += nodes
+            metas = {i: {"at": clock + i} for i in range(len(made)) if random_.random() < 0.3}
+            model.metas |= {id_of(nodes[i]): meta for i, meta in metas.items()}
             records = []
             if step == "r":
                 place = random_.randint(-1, len(path) - 1)
@@ -205,6 +246,7 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
                     entries=made,
                     turn=Turn(turn, "complete", "a:b", clock) if made and step != "t" else None,
                     records=tuple(records),
+                    entry_meta=metas,
                 ),
             )
             model.paths[name] = path
@@ -219,10 +261,16 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             assert head.size == len(wanted)
             assert head.entry == (wanted[-1].id if wanted else None)
             assert [(each.record, each.place) for each in head.records] == model.shown(name)
+            for kind in ("pins", "epoch", "other"):
+                found = [(each.record, each.place) for each in store.records(ME, "talk", name, kind)]
+                assert found == [each for each in model.every(name) if each[0].kind == kind]
             assert entries(store, "talk", name) == wanted
             start = random_.randint(0, len(wanted))
             stop = random_.randint(start, len(wanted))
             assert entries(store, "talk", name, start, stop) == wanted[start:stop]
+            assert store.metas(ME, "talk", name, start, stop) == {
+                i: model.metas[id_of(path[i])] for i in range(start, stop) if id_of(path[i]) in model.metas
+            }
             firsts: dict[str, int] = {}
             for i, entry in enumerate(wanted):
                 firsts.setdefault(entry.turn, i)
@@ -233,6 +281,7 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             ]
             last = next((entry.turn for entry in reversed(wanted) if entry.turn in model.turns), None)
             assert (head.turn.id if head.turn else None) == last
+        assert store.verify(ME, "talk") == []
     store.close()
 
 
@@ -590,8 +639,72 @@ def test_a_file_of_an_older_version_is_brought_up_to_date_once(path: Path, monke
     for _ in range(2):
         store = SQLite(path)
         assert texts(store, "talk") == ["a"]
-        assert rows(store, "PRAGMA user_version") == [(2,)]
+        assert rows(store, "PRAGMA user_version") == [(len(MIGRATIONS) + 1,)]
         store.close()
+
+
+def first_layout(path: Path, filled: Path) -> None:
+    """A file with the first migration alone, and with what is in another one as far as it has a place there."""
+    db = apsw.Connection(str(path))
+    db.execute(MIGRATIONS[0])
+    db.execute("ATTACH ? AS filled", (str(filled),))
+    for (table,) in db.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'").fetchall():
+        if not table.startswith(("words", "settings", "sqlite_")):
+            columns = ", ".join(f'"{name}"' for _, name, *_ in db.execute(f"PRAGMA main.table_info({table})"))
+            db.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM filled.{table}")
+    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.execute("PRAGMA user_version = 1")
+    db.close()
+
+
+def test_a_file_of_the_first_layout_is_migrated_and_works(tmp_path: Path) -> None:
+    filled, path = tmp_path / "filled.db", tmp_path / "talks.db"
+    store = SQLite(filled)
+    for i in range(30):
+        say(store, "talk", f"{i} " + "x" * 9000, at=i)
+    say(store, "talk", "apples", request=Request("key", "body"), meta={"a": 1}, entry_meta={0: {"b": 2}}, at=50)
+    store.write(ME, "talk", Commit(branch="fork", expect=0, source=(MAIN, 7), at=51))
+    say(store, "other", "pears", at=51)
+    head, listed = store.head(ME, "talk"), store.conversations(ME)
+    wanted = texts(store, "talk"), texts(store, "talk", "fork"), store.asked(ME, "talk", "key")
+    store.close()
+    first_layout(path, filled)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+        assert "manifest" not in [row[1] for row in db.execute("PRAGMA table_info(turns)")]
+    store = SQLite(path)
+    assert rows(store, "PRAGMA user_version") == [(len(MIGRATIONS),)]
+    assert (store.head(ME, "talk"), store.conversations(ME)) == (head, listed)
+    assert (texts(store, "talk"), texts(store, "talk", "fork"), store.asked(ME, "talk", "key")) == wanted
+    assert [each.id for each in store.conversations(ME, after=(51, "other"))] == ["talk"]
+    assert store.metas(ME, "talk", MAIN, 0, 99) == {30: {"b": 2}}
+    assert [hit.text for hit in store.candidates(ME, ["apples"], 9)] == ["apples"]
+    assert store.verify(ME, "talk") == []
+    assert head is not None
+    assert head.turn is not None
+    assert store.manifest(ME, "talk", head.turn.id) == b""
+    after = say(store, "talk", "more", manifest=b'{"sent":1}')
+    assert after.turn is not None
+    assert store.manifest(ME, "talk", after.turn.id) == b'{"sent":1}'
+    plan = rows(
+        store, "EXPLAIN QUERY PLAN SELECT name FROM conversations WHERE owner = 'x' ORDER BY updated DESC, name"
+    )
+    assert "conversations_newest" in str(plan)
+    assert "TEMP B-TREE" not in str(plan)
+    store.close()
+    again = SQLite(path)
+    assert texts(again, "talk")[-1] == "more"
+    again.close()
+
+
+def test_many_who_open_a_file_of_the_first_layout_migrate_it_once(tmp_path: Path) -> None:
+    SQLite(tmp_path / "filled.db").close()
+    first_layout(tmp_path / "talks.db", tmp_path / "filled.db")
+    _all(_write_talks, tmp_path / "talks.db", 4)
+    store = SQLite(tmp_path / "talks.db")
+    assert len(store.conversations(ME, limit=100)) == 24
+    assert rows(store, "PRAGMA user_version") == [(len(MIGRATIONS),)]
+    store.close()
 
 
 def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: Any) -> None:
@@ -660,6 +773,125 @@ def test_a_pack_that_is_not_whole_is_not_read(path: Path, part: str, compress: b
     with pytest.raises(StoreError, match=r"talks\.db is damaged"):
         texts(store, "talk")
     store.close()
+
+
+# What is wrong with a file
+
+
+@pytest.fixture
+def long(store: SQLite) -> SQLite:
+    """A conversation with some packs, and rows behind them; a fork in a pack and one in the rows."""
+    for i in range(40):
+        say(store, "talk", f"{i} " + "x" * 9000)
+    store.write(ME, "talk", Commit(branch="early", expect=0, source=(MAIN, 5), at=1))
+    say(store, "talk", "y", "z", branch="early")
+    store.write(ME, "talk", Commit(branch="late", expect=0, source=(MAIN, 38), at=1))
+    assert len(rows(store, "SELECT key FROM packs")) >= 3
+    assert store.verify(ME, "talk") == []
+    return store
+
+
+def change(store: SQLite, sql: str, *values: Any) -> None:
+    assert store._file.write(lambda db: (db.execute(sql, values), db.changes())[1]) == 1
+
+
+def place_of(key: int) -> int:
+    return key & (1 << sqlite_paths.PLACES) - 1
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+@pytest.mark.parametrize("compress", [True, False])
+def test_verify_names_a_pack_whose_bytes_were_changed(path: Path, number: int, compress: bool) -> None:
+    store = SQLite(path, compress=compress)
+    for i in range(40):
+        say(store, "talk", f"{i} " + "x" * 9000)
+    key, data = rows(store, "SELECT key, array FROM packs ORDER BY key")[number]
+    place = place_of(key)
+    for i in (0, len(data) // 3, len(data) // 2, len(data) - 1):
+        changed = data[:i] + bytes((data[i] ^ 1,)) + data[i + 1 :]
+        change(store, "UPDATE packs SET array = ? WHERE key = ?", changed, key)
+        (problem,) = store.verify(ME, "talk")
+        assert problem.startswith(f"the pack that begins at place {place}: ")
+    change(store, "UPDATE packs SET array = ? WHERE key = ?", data, key)
+    assert store.verify(ME, "talk") == []
+    store.close()
+
+
+def test_verify_reads_on_behind_a_pack_that_is_damaged(long: SQLite) -> None:
+    for (key,) in rows(long, "SELECT key FROM packs ORDER BY key")[::2]:
+        change(long, "UPDATE packs SET array = substr(array, 2) WHERE key = ?", key)
+    assert len(long.verify(ME, "talk")) == len(rows(long, "SELECT key FROM packs")[::2])
+
+
+def test_verify_names_columns_that_can_not_be_read_and_never_raises(long: SQLite) -> None:
+    key, columns = rows(long, "SELECT key, columns FROM packs ORDER BY key")[1]
+    draw = random.Random(3)
+    for i in range(len(columns)):
+        changed = columns[:i] + bytes((draw.randrange(256),)) + columns[i + 1 :]
+        change(long, "UPDATE packs SET columns = ? WHERE key = ?", changed, key)
+        for problem in long.verify(ME, "talk"):
+            assert problem.startswith((f"the pack that begins at place {place_of(key)}: ", "entries are missing"))
+    for length in range(len(columns)):
+        change(long, "UPDATE packs SET columns = ? WHERE key = ?", columns[:length], key)
+        assert long.verify(ME, "talk")[0].startswith(f"the pack that begins at place {place_of(key)}: ")
+
+
+@pytest.mark.parametrize("number", [0, 1, -2, -1])
+def test_verify_names_a_missing_row(long: SQLite, number: int) -> None:
+    segment = rows(long, "SELECT segment FROM branches WHERE name = 'main'")[0][0]
+    keys = [
+        key for (key,) in rows(long, "SELECT key FROM entries ORDER BY key") if key >> sqlite_paths.PLACES == segment
+    ]
+    change(long, "DELETE FROM entries WHERE key = ?", keys[number])
+    assert long.verify(ME, "talk") == [f"entries are missing before place {place_of(keys[number]) + 1}"]
+
+
+def test_verify_names_a_missing_row_of_a_fork(long: SQLite) -> None:
+    key = rows(long, "SELECT max(key) FROM entries")[0][0]
+    assert place_of(key) == 6
+    change(long, "DELETE FROM entries WHERE key = ?", key)
+    assert long.verify(ME, "talk") == ["entries are missing before place 7"]
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_verify_names_a_missing_pack(long: SQLite, number: int) -> None:
+    key, count = rows(long, "SELECT key, count FROM packs ORDER BY key")[number]
+    change(long, "DELETE FROM packs WHERE key = ?", key)
+    assert long.verify(ME, "talk") == [f"entries are missing before place {place_of(key) + count}"]
+
+
+def test_verify_names_a_missing_pack_behind_which_there_is_nothing(store: SQLite) -> None:
+    say(store, "talk", *["x" * 8000] * 80)
+    change(store, "DELETE FROM packs WHERE key = (SELECT max(key) FROM packs)")
+    store._file.write(lambda db: db.execute("DELETE FROM entries"))
+    assert store.verify(ME, "talk") == ["entries are missing before place 80"]
+
+
+def test_verify_names_a_row_that_only_a_fork_still_needs(store: SQLite) -> None:
+    say(store, "talk", "a", "b", "c")
+    store.write(ME, "talk", Commit(branch="fork", expect=0, source=(MAIN, 2), at=1))
+    store.write(ME, "talk", Commit(expect=1, cut=1, at=1))
+    change(store, "DELETE FROM entries WHERE number = 2")
+    assert store.verify(ME, "talk") == [], "nobody has it on a path"
+    change(store, "DELETE FROM entries WHERE number = 1")
+    assert store.verify(ME, "talk") == ["entries are missing before place 2"]
+
+
+@pytest.mark.parametrize(("table", "what"), [("turns", "the turn"), ("records", "the record")])
+def test_verify_names_a_turn_and_a_record_that_can_not_be_read(store: SQLite, table: str, what: str) -> None:
+    say(store, "talk", "a", records=(Placed(Record("brief", "", 1, b"{}"), 0),))
+    say(store, "other", "b")
+    change(store, f"UPDATE {table} SET data = ? WHERE id = 1", b"\x93nonsense")
+    (problem,) = store.verify(ME, "talk")
+    assert problem.startswith(what)
+    assert store.verify(ME, "other") == []
+
+
+def test_verify_looks_at_one_conversation(long: SQLite) -> None:
+    say(long, "other", "a")
+    change(long, "DELETE FROM packs WHERE key = (SELECT min(key) FROM packs)")
+    assert long.verify(ME, "talk")
+    assert long.verify(ME, "other") == long.verify("somebody", "talk") == []
 
 
 @pytest.mark.parametrize("where", ["", "nowhere/talks.db", "a\0b", "x" * 5000])
@@ -768,9 +1000,15 @@ def test_an_apps_own_data_must_be_json(store: SQLite) -> None:
     for meta in ({"a": object()}, {"a": float("nan")}):
         with pytest.raises(InputError, match="must be JSON"):
             say(store, "talk", "a", meta=meta)
-    say(store, "talk", "a", meta={"a": "\ud800"}, entry_meta={"channel": "mail"})
+        with pytest.raises(InputError, match="must be JSON"):
+            say(store, "talk", "a", entry_meta={0: meta})
+    assert store.conversations(ME) == []
+    head = say(store, "talk", "a", meta={"a": "\ud800"}, entry_meta={0: {"channel": "mail"}})
     assert store.conversations(ME)[0].meta == {"a": "\ud800"}
     assert rows(store, "SELECT meta FROM entry_meta") == [(b'{"channel":"mail"}',)]
+    with pytest.raises(InputError, match="must be JSON"):
+        store.describe(ME, "talk", {"a": object()}, entry=head.entry)
+    assert store.metas(ME, "talk", MAIN, 0, 9) == {0: {"channel": "mail"}}
 
 
 def test_a_lease_is_held_for_longer_by_its_holder_alone(store: SQLite) -> None:
@@ -859,7 +1097,7 @@ def test_another_way_to_read_entries_makes_the_index_anew(store: SQLite, monkeyp
     say(store, "talk", "apples")
     assert store.candidates(ME, ["apples"], 9)
     monkeypatch.setattr(sqlite_search, "READING", 2)
-    monkeypatch.setattr(sqlite_search, "said", lambda found, i: "pears")
+    monkeypatch.setattr(sqlite_search, "said", lambda entry: "pears")
     assert store.candidates(ME, ["apples"], 9) == []
     assert store.candidates(ME, ["pears"], 9)
 
@@ -869,7 +1107,7 @@ def test_what_was_indexed_in_another_way_is_removed_too(
     store: SQLite, path: Path, monkeypatch: Any, remove: str
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_search, "said", lambda found, i: f"{SECRET}, as read before")
+        patch.setattr(sqlite_search, "said", lambda entry: f"{SECRET}, as read before")
         entry = say(store, "talk", "apples").entry
         assert store.candidates(ME, [SECRET], 9)
     for module in (sqlite_search, sqlite_remove):
@@ -893,7 +1131,8 @@ def _secrets(store: SQLite, *, sealed: bool, searched: bool) -> str:
     """A conversation with a secret, among others that have none; the id of the entry."""
     say(store, "other", "harmless words")
     say(store, "talk", "before")
-    entry = say(store, "talk", f"my password is {SECRET} as ever", meta={"title": "kept"}).entry
+    data = {"meta": {"title": "kept"}, "entry_meta": {0: {"from": SECRET}}, "manifest": b'{"sent":"somebody\'s"}'}
+    entry = say(store, "talk", f"my password is {SECRET} as ever", **data).entry  # type: ignore[arg-type]
     record = Record("epoch", entry or "", 1, f'"{SECRET}"'.encode())
     say(store, "talk", "behind", records=(Placed(record, 1), Placed(Record("other", "", 1, b'"before"'), 0)))
     for _ in range(30 if sealed else 0):
@@ -910,6 +1149,7 @@ def test_a_redacted_text_is_nowhere_in_the_file(store: SQLite, path: Path, seale
     entry = _secrets(store, sealed=sealed, searched=searched)
     assert SECRET.encode() in on_disk(path)
     before = entries(store, "talk")
+    assert store.describe(ME, "talk", {"from": SECRET, "again": 1}, entry=entry)
     assert store.redact(ME, "talk", entry, b'{"role":"user","content":"[removed]"}')
     data = on_disk(path)
     assert SECRET.encode() not in data
@@ -965,7 +1205,7 @@ def test_a_deleted_conversation_is_nowhere_in_the_file(store: SQLite, path: Path
     count = 33 if sealed else 3
     assert (receipt.entries, receipt.turns, receipt.records, receipt.branches) == (count, count, 2, 1)
     data = on_disk(path)
-    for secret in (SECRET, SECRET[3:], "password", "x" * 100, "kept"):
+    for secret in (SECRET, SECRET[3:], "password", "x" * 100, "kept", "somebody's"):
         assert secret.encode() not in data, secret
     assert texts(store, "other") == ["harmless words"]
     assert store.delete(ME, "talk") is None

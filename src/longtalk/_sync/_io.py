@@ -28,6 +28,10 @@ def in_thread(function: Callable[[], Any]) -> Any:
     return function()
 
 
+def in_store(store: Any, function: Callable[[], Any]) -> Any:  # noqa: ARG001
+    return function()
+
+
 def completed(jobs: Sequence[Callable[[], None]]) -> Generator[None, None, None]:
     """Run jobs one by one; yield after each."""
     for job in jobs:

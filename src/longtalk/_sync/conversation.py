@@ -10,49 +10,38 @@ lands on a branch of its own.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-from collections.abc import Generator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from longtalk import _json
-from longtalk._sync._io import in_thread, shielded, sleep
+from longtalk._sync._io import in_store, sleep
+from longtalk._sync.archive import Archive, Format
+from longtalk._sync.asking import Arguments, StoredStream, OnBusy, no_state
 from longtalk._sync.chat import Chat, Stream
 from longtalk.draft import Draft, Message, interrupted, noted
 from longtalk.errors import Busy, InputError, KeyReused
-from longtalk.events import Done, Event, Notice, Text
+from longtalk.events import Notice
 from longtalk.pack import Pack
-from longtalk.policies import KeepAll, Policy
+from longtalk.plan import pins_of, unpin
+from longtalk.policies import KeepAll, Policy, Run
 from longtalk.providers.base import Provider
 from longtalk.reply import Reply
+from longtalk.said import Said, is_name
 from longtalk._sync.stored import Stored, Writer
-from longtalk.stores.base import MAIN, Asked, Commit, Head, KeyTaken, Moved, Request, Store, linked
+from longtalk.stores.base import MAIN, Asked, Commit, Head, Moved, Placed, Store
 from longtalk.tokens import Counter
-from longtalk.transcript import Entry, Transcript, Turns, new_id, now
+from longtalk.transcript import Entry, Transcript, Turn, Turns, new_id, now
 from longtalk._sync.turn import Loop
-from longtalk.wires.base import Answer, event, text_of
+from longtalk.wires.base import Answer, event
 
 if TYPE_CHECKING:
     import httpx2
 
-OnBusy: TypeAlias = Literal["reject", "wait", "fork"]
 WAIT = 0.05
 """Seconds between two looks at a branch that is busy."""
-
-
-class Said(msgspec.Struct, frozen=True):
-    """An entry of a conversation, for reading."""
-
-    id: str
-    turn: str
-    role: str
-    text: str
-    at: int
-    native: bytes
-    """Its exact JSON."""
 
 
 class Conversation:
@@ -74,24 +63,26 @@ class Conversation:
         tools: Iterable[Any] = (),
         options: Mapping[str, Any] | None = None,
         counter: Counter | None = None,
+        window: int | None = None,
         base_url: str | None = None,
         api_key: str | None = None,
         client: httpx2.Client | None = None,
     ) -> None:
-        for name, text in (("id", id), ("owner", owner), ("branch", branch)):
-            if not isinstance(text, str) or (not text and name != "owner"):
-                raise InputError(f"The {name} of a conversation is text, not {text!r}.")
+        is_name(id, "id")
+        is_name(branch, "branch")
+        self._archive = Archive(store, owner=owner)
         self._chat = Chat(
             model,
             policy=policy,
             tools=tools,
             options=options,
             counter=counter,
+            window=window,
             base_url=base_url,
             api_key=api_key,
             client=client,
         )
-        self._stored = Stored(_default() if store is None else store, owner, id, branch, policy)
+        self._stored = Stored(self._archive.store, owner, id, branch, policy)
 
     @property
     def id(self) -> str:
@@ -126,7 +117,7 @@ class Conversation:
         it goes on. `meta` is the app's own data on this message. `on_busy` says what to do while somebody else runs a
         turn: "reject" raises `Busy`, "wait" waits, "fork" makes the turn on a branch of its own.
         """
-        arguments = _Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
+        arguments = Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
         events = StoredStream(lambda: self._begin(arguments), stream=False)
         for _ in events:
             pass
@@ -146,7 +137,7 @@ class Conversation:
         on_busy: OnBusy = "reject",
     ) -> Stream:
         """One turn as it happens; the last event is `Done(reply)`. As `send` otherwise."""
-        arguments = _Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
+        arguments = Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
         return StoredStream(lambda: self._begin(arguments), stream=True)
 
     def note(self, text: str, *, source: str = "app", meta: Mapping[str, Any] | None = None) -> str:
@@ -161,7 +152,7 @@ class Conversation:
 
         return (self._change(change, meta=meta))[-1].id
 
-    def _begin(self, given: _Arguments) -> Loop | Reply:
+    def _begin(self, given: Arguments) -> Loop | Reply:
         """A turn that is ready to be played, or the reply of one that was."""
         request = given.request()
         while True:
@@ -176,6 +167,7 @@ class Conversation:
             head, transcript = self._stored.load()
             if asked is not None and (head is None or _turn(head.entry) != asked.turn.id):
                 return self._begin_on(self._branch_of(asked), given)
+            self._chat.check_wire(transcript)
             if not self._stored.is_free(head):
                 self._stored.forget()
                 if given.on_busy == "wait":
@@ -199,11 +191,11 @@ class Conversation:
                 tools=given.tools,
                 options=given.options,
                 max_rounds=given.max_rounds,
-                encode=_no_state,
+                encode=no_state,
                 save=writer.save,
             )
 
-    def _begin_on(self, other: Conversation, given: _Arguments) -> Loop | Reply:
+    def _begin_on(self, other: Conversation, given: Arguments) -> Loop | Reply:
         """Begin it on another branch, and say so."""
         begun = other._begin(given)
         if isinstance(begun, Loop) and all(notice.kind != "branched" for notice in begun.draft.notices):
@@ -223,7 +215,7 @@ class Conversation:
         said = [entry.native for entry in entries if entry.role == "assistant"]
         answer = Answer(said[-1], wire.view(said[-1]), asked.turn.finish) if said else None
         transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(asked.turn,)))
-        return Reply(Draft(wire=wire, transcript=transcript, turn=asked.turn, answer=answer), _no_state)
+        return Reply(Draft(wire=wire, transcript=transcript, turn=asked.turn, answer=answer), no_state)
 
     def _of_turn(self, branch: str, asked: Asked) -> list[Entry]:
         """The entries of a turn, as a branch has them."""
@@ -235,32 +227,22 @@ class Conversation:
 
     def fork(self, at: str | None = None, *, name: str | None = None) -> Conversation:
         """A new branch that begins with this one's entries, up to the one with that id (or the last of that turn)."""
-        head = self._head()
+        head, runs = self._running()
         if head is None:
             raise InputError(f"There is nothing to fork: {self.id!r} has no branch {self.branch!r}.")
-        if at is not None:
-            return self._branch(name, (self._find(at))[1])
-        size = head.size
-        if head.turn is not None and not self._stored.is_free(head):
+        if at is not None or (head.turn is not None and runs):
             # A turn that somebody runs is not there yet.
-            said = self._entries()
-            size = next((i for i, entry in enumerate(said) if entry.turn == head.turn.id), size)
-        return self._branch(name, size)
+            return self._branch(name, lambda said: _find(said, at)[1] if at else _begins(said, head.turn))
+        return self._branch_at(name, head.size, head.entry) or self.fork(name=name)
 
     def edit(self, entry: str, message: Message, **arguments: Any) -> tuple[Conversation, Reply]:
         """Say something else in the place of an earlier message: a new branch, and the reply on it."""
-        first, _ = self._find(entry)
-        branch = self._branch(None, first)
+        branch = self._branch(None, lambda said: _find(said, entry)[0])
         return branch, branch.send(message, **arguments)
 
     def regenerate(self, turn: str | None = None, **arguments: Any) -> tuple[Conversation, Reply]:
         """Another answer to the last message, or to that of a turn: a new branch, and the reply on it."""
-        said = self._entries()
-        turn = turn or next((entry.turn for entry in reversed(said) if entry.role == "user"), "")
-        asked = [i for i, entry in enumerate(said) if entry.turn == turn and entry.role == "user"]
-        if not asked:
-            raise InputError(f"There is no message of a user in the turn {turn!r}.")
-        branch = self._branch(None, asked[-1] + 1)
+        branch = self._branch(None, lambda said: _asked(said, turn))
         head, transcript = branch._stored.load()
         if head is not None and head.turn is not None and head.turn.status == "running":
             # The new answer is a turn of its own, also when the first one was cut off.
@@ -272,52 +254,71 @@ class Conversation:
         while True:
             self._stored.forget()
             head, _ = self._stored.load()
-            _, size = self._find(to)
+            _, size = _find(self._entries(), to)
             if head is None or not self._stored.is_free(head):
                 sleep(WAIT)
                 continue
-            kept = self._branch(None, head.size)
+            kept = self._branch_at(None, head.size, head.entry)
             commit = Commit(branch=self.branch, expect=head.revision, cut=size, at=now())
             try:
-                in_thread(partial(self._stored.write, commit))
+                in_store(self._stored.store, partial(self._stored.write, commit))
             except Moved:
                 continue
             self._stored.forget()
-            return kept.branch
+            if kept is not None:
+                return kept.branch
 
     def branches(self) -> list[str]:
         """The names of all branches."""
         found: list[Head] = self._stored.call(self._stored.store.branches)
         return [head.branch for head in found]
 
-    def history(self) -> list[Said]:
-        """All that was said on this branch."""
-        wire = self._chat.provider.wire
-        return [
-            Said(entry.id, entry.turn, entry.role, text_of(wire, entry), entry.at, entry.native)
-            for entry in self._entries()
-        ]
+    # Reading, and what the app says of it
+
+    def history(self, *, meta: Mapping[str, Any] | None = None) -> list[Said]:
+        """All that was said on this branch; with `meta`, the entries that have these values among the app's data."""
+        if self._head() is None:
+            return []
+        return self._archive.history(self.id, branch=self.branch, meta=meta)
+
+    def export(self, format: Format = "md") -> str:  # noqa: A002
+        """This conversation as a file: Markdown of this branch to read, JSON or JSONL of all branches to keep."""
+        return self._archive.export(self.id, format, branch=self.branch)
+
+    def manifest(self, turn: str) -> tuple[Run, ...]:
+        """What a turn has sent last: what became of each entry, and why. Nothing if that was not kept."""
+        return self._archive.manifest(self.id, turn, branch=self.branch)
+
+    def meta(self) -> dict[str, Any]:
+        """The app's own data on this conversation."""
+        return {} if self._head() is None else self._archive.meta(self.id)
+
+    def describe(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
+        """Replace the app's own data on this conversation, or on one of its entries. It is never sent to a model."""
+        if entry is None and self._head() is None:
+            # Nothing was said yet: it begins with this.
+            begun = Commit(branch=self.branch, expect=0, at=now(), meta=meta)
+            with contextlib.suppress(Moved):
+                in_store(self._stored.store, partial(self._stored.write, begun))
+                return
+        self._archive.describe(self.id, meta, entry=entry)
+
+    def pin(self, entry: str) -> None:
+        """Keep an exchange whatever the policy leaves out, by the id of its turn or of one of its entries."""
+        self._change(lambda transcript: self._chat.pin_in(transcript, entry), whole=True)
+
+    def unpin(self, entry: str) -> None:
+        """Let an exchange go that was pinned."""
+        self._change(lambda transcript: unpin(transcript, entry))
+
+    def pins(self) -> list[str]:
+        """The ids of the entries that are pinned."""
+        self._stored.forget()
+        return [pin.entry for pin in pins_of((self._stored.load())[1])]
 
     def verify(self) -> None:
-        """Raise `InputError` unless each entry follows its parent, can be read, and each call has its result."""
-        said = self._entries()
-        wire = self._chat.provider.wire
-        try:
-            linked(None, said)
-            waiting: list[str] = []
-            for entry in said:
-                if entry.wire != wire.name:
-                    continue
-                seen = wire.view(entry.native)
-                if seen.call_id and seen.call_id not in waiting:
-                    raise ValueError(f"{entry.id!r} is the result of a call that nobody made")
-                if seen.call_id:
-                    waiting.remove(seen.call_id)
-                elif waiting:
-                    raise ValueError(f"{entry.id!r} comes before the result of {waiting[0]!r}")
-                waiting += [call.id for call in seen.calls]
-        except ValueError as problem:
-            raise InputError(f"The conversation {self.id!r} is damaged: {problem}.") from None
+        """Raise `InputError` unless all is as it was written: checksums, parents, calls and their results."""
+        self._archive.verify(self.id)
 
     def close(self) -> None:
         """Let go of the connections to the provider. The store is its own."""
@@ -329,13 +330,25 @@ class Conversation:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _branch(self, name: str | None, size: int) -> Conversation:
+    def _branch(self, name: str | None, find: Callable[[Sequence[Entry]], int]) -> Conversation:
+        """A new branch with as many of this one's entries as `find` says."""
+        made = None
+        while made is None:
+            said = self._entries()
+            size = find(said)
+            made = self._branch_at(name, size, said[size - 1].id if size else None)
+        return made
+
+    def _branch_at(self, name: str | None, size: int, last: str | None) -> Conversation | None:
+        """A new branch with so many of this one's entries; None if the last of them is another one by now."""
         name = name or f"{self.branch}-{new_id()[:6]}"
-        commit = Commit(branch=name, expect=0, source=(self.branch, size), at=now())
+        commit = Commit(branch=name, expect=0, source=(self.branch, size), behind=last, at=now())
         try:
             self._stored.call(self._stored.store.write, commit)
-        except Moved:
-            raise InputError(f"There is a branch {name!r} already.") from None
+        except Moved as moved:
+            if moved.head is not None and moved.head.branch == name:
+                raise InputError(f"There is a branch {name!r} already.") from None
+            return None
         return self._on(name)
 
     def _branch_of(self, asked: Asked) -> Conversation:
@@ -344,20 +357,30 @@ class Conversation:
             return self._on(asked.branch)
         # Others have gone on behind it.
         name = f"{self.branch}~{asked.turn.id}"
-        count = len(self._of_turn(self.branch, asked))
         # It may be there, since an earlier try was cut off too.
         with contextlib.suppress(InputError):
-            return self._branch(name, asked.place + count)
+            return self._branch(name, lambda said: _find(said, asked.turn.id)[1])
         return self._on(name)
 
     def _on(self, branch: str) -> Conversation:
         other = object.__new__(type(self))
-        other._chat, other._stored = self._chat, self._stored.on(branch)
+        other._chat, other._archive, other._stored = self._chat, self._archive, self._stored.on(branch)
         return other
 
     def _head(self) -> Head | None:
         head: Head | None = self._stored.call(self._stored.store.head, self.branch)
         return head
+
+    def _running(self) -> tuple[Head | None, bool]:
+        """Where the branch stands, and whether somebody runs a turn on it."""
+        before: Head | None = None
+        while True:
+            head = self._head()
+            runs = not self._stored.is_free(head)
+            # A lease that nobody holds is that of a turn that was cut off, or has ended since the head was read.
+            if runs or head is None or head.lease is None or head == before:
+                return head, runs
+            before = head
 
     def _entries(self) -> list[Entry]:
         head = self._head()
@@ -366,19 +389,16 @@ class Conversation:
         pack = self._stored.call(self._stored.store.read, self.branch, 0, head.size)
         return [pack.entry(i) for i in range(len(pack))]
 
-    def _find(self, name: str) -> tuple[int, int]:
-        """Where an entry or a turn begins on this branch, and where it ends."""
-        found = [i for i, entry in enumerate(self._entries()) if name in (entry.id, entry.turn)]
-        if not found:
-            raise InputError(f"There is no entry or turn {name!r} on the branch {self.branch!r} of {self.id!r}.")
-        return found[0], found[-1] + 1
-
     def _change(
-        self, change: Callable[[Transcript], Transcript], *, meta: Mapping[str, Any] | None = None
+        self,
+        change: Callable[[Transcript], Transcript],
+        *,
+        meta: Mapping[str, Any] | None = None,
+        whole: bool = False,
     ) -> Sequence[Entry]:
         """Change the branch without a turn, once nobody else runs one. `meta` is for the last entry."""
         while True:
-            head, before = self._stored.load()
+            head, before = self._stored.load(whole=whole)
             if not self._stored.is_free(head):
                 self._stored.forget()
                 sleep(WAIT)
@@ -386,14 +406,19 @@ class Conversation:
             after = change(before)
             new = after.fresh[len(before.fresh) :]
             turn = after.turns[-1] if len(after.turns) and after.turns != before.turns else None
-            commits = [Commit(branch=self.branch, expect=0, entries=new[-1:], at=now(), entry_meta=meta)]
+            made = [Placed(record, after.size - 1) for record in after.records if record not in before.records]
+            data = {0: meta} if meta else {}
+            last = Commit(
+                branch=self.branch, expect=0, entries=new[-1:], records=tuple(made), at=now(), entry_meta=data
+            )
+            commits = [last]
             if turn is not None or len(new) > 1:
                 # What closes an earlier turn goes first.
                 commits.insert(0, Commit(branch=self.branch, expect=0, entries=new[:-1], turn=turn, at=now()))
             try:
                 for commit in commits:
                     commit = msgspec.structs.replace(commit, expect=head.revision if head else 0)
-                    head = in_thread(partial(self._stored.write, commit))
+                    head = in_store(self._stored.store, partial(self._stored.write, commit))
             except Moved:
                 continue
             if head is not None:
@@ -401,83 +426,28 @@ class Conversation:
             return new
 
 
-class StoredStream(Stream):
-    """A turn on a store, as it happens. It begins when it is first asked for an event."""
-
-    def __init__(self, begin: Callable[[], Loop | Reply], *, stream: bool) -> None:
-        self._prepare(self._play(begin, stream=stream))
-
-    def _play(
-        self, begin: Callable[[], Loop | Reply], *, stream: bool
-    ) -> Generator[Event, None, None]:
-        while True:
-            begun = begin()
-            if isinstance(begun, Reply):
-                yield Text(begun.text)
-                yield Done(begun)
-                return
-            self._loop = begun
-            events = begun.events(stream=stream)
-            try:
-                for happened in events:
-                    yield happened
-            except (Moved, KeyTaken):
-                # Somebody was faster, and nothing has happened here yet: look again.
-                self._loop = None
-                continue
-            finally:
-                shielded(events.close)
-            return
-
-    def _fail(self, problem: BaseException) -> None:
-        """End the turn; the error carries what there is of it, and no state."""
-        failed = isinstance(problem, Exception)
-        self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
-        if self._reply is not None:
-            with contextlib.suppress(AttributeError):
-                problem.partial = self._reply if self._reply.worked else None  # type: ignore[attr-defined]
-
-
-class _Arguments(msgspec.Struct, frozen=True):
-    """What a turn is asked for with."""
-
-    message: Any
-    system: str | None
-    instruction: str | None
-    tools: Any
-    options: Mapping[str, Any] | None
-    max_rounds: int
-    key: str | None
-    meta: Mapping[str, Any] | None
-    on_busy: OnBusy
-
-    def __post_init__(self) -> None:
-        if self.on_busy not in ("reject", "wait", "fork"):
-            raise InputError(f"`on_busy` is 'reject', 'wait' or 'fork', not {self.on_busy!r}.")
-        if self.key is not None and not (isinstance(self.key, str) and self.key):
-            raise InputError(f"`key` is text of your own, not {self.key!r}.")
-
-    def request(self) -> Request | None:
-        """The key, with a digest of what was said."""
-        if self.key is None:
-            return None
-        try:
-            body = _json.encode(self.message)
-        except (TypeError, ValueError, RecursionError) as problem:
-            raise InputError(f"A part of the message can't be written as JSON: {problem}.") from None
-        return Request(self.key, hashlib.sha256(body).hexdigest())
-
-
 def _turn(entry: str | None) -> str:
     """The turn that an entry is of, by its id."""
     return (entry or "").rpartition("-")[0]
 
 
-def _no_state(_: Transcript) -> NoReturn:
-    raise InputError("This conversation is in a store, and has no state to hand out.")
+def _find(said: Sequence[Entry], name: str) -> tuple[int, int]:
+    """Where an entry or a turn begins on a branch, and where it ends."""
+    found = [i for i, entry in enumerate(said) if name in (entry.id, entry.turn)]
+    if not found:
+        raise InputError(f"There is no entry or turn {name!r} on this branch.")
+    return found[0], found[-1] + 1
 
 
-def _default() -> Store:
-    from longtalk.stores import default
+def _begins(said: Sequence[Entry], turn: Turn | None) -> int:
+    """Where a turn begins; the end, if it is not there."""
+    return next((i for i, entry in enumerate(said) if turn is not None and entry.turn == turn.id), len(said))
 
-    return default()
+
+def _asked(said: Sequence[Entry], turn: str | None) -> int:
+    """Behind the message of a user, the last one or that of a turn."""
+    turn = turn or next((entry.turn for entry in reversed(said) if entry.role == "user"), "")
+    asked = [i for i, entry in enumerate(said) if entry.turn == turn and entry.role == "user"]
+    if not asked:
+        raise InputError(f"There is no message of a user in the turn {turn!r}.")
+    return asked[-1] + 1

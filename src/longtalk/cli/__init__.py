@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -11,12 +12,20 @@ def main() -> None:
     import click
 
     from longtalk.cli.commands import commands
+    from longtalk.cli.out import tell
     from longtalk.errors import LongtalkError
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        commands.main(prog_name="longtalk", standalone_mode=False)
+        try:
+            commands.main(prog_name="longtalk", standalone_mode=False)
+        finally:
+            # While an error of it can still be told.
+            sys.stdout.flush()
     except LongtalkError as problem:
-        print(f"longtalk: {problem}", file=sys.stderr)
+        tell(problem)
         raise SystemExit(1) from None
     except click.ClickException as problem:
         problem.show()
@@ -26,4 +35,7 @@ def main() -> None:
     except BrokenPipeError:
         # Nobody reads any more; what is still in the buffer must not fail once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise SystemExit(1) from None
+    except OSError as problem:
+        tell(problem)
         raise SystemExit(1) from None

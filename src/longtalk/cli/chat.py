@@ -1,7 +1,7 @@
 """`longtalk chat`: a conversation in the terminal, or from piped standard input, a line a message.
 
-The state is written after each turn, whole or not at all. Ctrl-C stops an answer and keeps what was said of it;
-the program goes on. Answers go to standard output, everything else to standard error.
+A store keeps it: the message before the model is asked, the answer when it is there. Ctrl-C stops an answer and keeps
+what was said of it; the program goes on. Answers go to standard output, everything else to standard error.
 """
 
 from __future__ import annotations
@@ -11,22 +11,32 @@ import io
 import itertools
 import os
 import sys
+import time
 from collections.abc import Iterator
-from pathlib import Path
 
-from longtalk._sync.chat import Chat, Stream
-from longtalk.errors import BadState, InputError, TurnFailed
+from longtalk._sync.archive import Archive
+from longtalk._sync.chat import Stream
+from longtalk._sync.conversation import Conversation
+from longtalk._sync.providers.connect import connect
+from longtalk.cli.out import one_line, put, say, tell
+from longtalk.cli.show import put_said
+from longtalk.cli.store import opened, place
+from longtalk.errors import Busy, LongtalkError
 from longtalk.events import Notice, Text
+from longtalk.providers.base import Provider
 from longtalk.reply import Reply
+from longtalk.stores.base import Commit, Moved
+from longtalk.transcript import now
+
+BEGUN = {"begun_by": "longtalk chat"}
+"""Among the data on a conversation: how the one to go on with is found."""
 
 HELP = """\
-/help   this
-/new    begin a new conversation; the old one is kept beside it
-/quit   leave (so does Ctrl-D); the conversation goes on next time
-Ctrl-C  stop the answer; what was said is kept"""
-
-UNLIMITED = 2**40
-"""Bytes of a state: the file is the user's own."""
+/help     this
+/history  what was said
+/new      begin a new conversation; the old one is kept
+/quit     leave (so does Ctrl-D); the conversation goes on next time
+Ctrl-C    stop the answer; what was said is kept"""
 
 LOCAL = (
     "Talking to SmolLM2-135M on this machine: it needs no key, but it is very small. "
@@ -34,124 +44,114 @@ LOCAL = (
 )
 
 
-def run(*, model: str | None, system: str | None, path: Path | None, base_url: str | None) -> None:
+def run(
+    *,
+    store: str | None,
+    owner: str,
+    id: str | None,  # noqa: A002
+    new: bool,
+    model: str | None,
+    system: str | None,
+    base_url: str | None,
+) -> None:
     """Talk until the input ends."""
-    for out in (sys.stdout, sys.stderr):
-        if isinstance(out, io.TextIOWrapper):
-            out.reconfigure(errors="replace")
-    kept = Kept(path or default_path())
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
     _check(model)
-    if model is None:
-        _say(LOCAL)
     failed = False
-    with _endings(), Chat(model or "local", base_url=base_url, max_state=UNLIMITED) as chat:
-        begun = "Going on with" if kept.state else "Beginning"
-        _say(f"{begun} the conversation in {kept.path}. /help helps, /quit leaves.")
+    provider = connect(model or "local", base_url=base_url)
+    with _endings(), contextlib.closing(provider), opened(store, owner, make=True) as archive:
+        if model is None:
+            say(LOCAL)
+        if store is None:
+            _tell_of_earlier(archive)
+        room = Room(archive, provider, id, new=new)
+        begun = "Beginning" if room.is_new else "Going on with"
+        say(f"{begun} the conversation {one_line(room.id)} in {place(store)}. /help helps, /quit leaves.")
         for line in _lines():
-            if line.startswith("/"):
-                if _command(line, kept):
-                    break
-                continue
-            stream = chat.stream(line, state=kept.state, system=system)
             try:
-                failed = not _turn(stream, kept)
-            except InputError:
+                if not line.startswith("/"):
+                    failed = True
+                    _turn(room.begun(), line, system)
+                    failed = False
+                elif _command(line, room):
+                    break
+            except KeyboardInterrupt:
+                failed = False
+                say("\n(stopped)")
+            except BrokenPipeError:
                 raise
-            except BaseException as problem:
-                # Whatever ends the answer or the program: what was said is kept first.
-                stream.close()
-                kept.write(stream.reply.state)
-                if not isinstance(problem, KeyboardInterrupt):
-                    raise
-                _say("\n(stopped)")
+            except (LongtalkError, OSError) as problem:
+                tell(problem)
     if failed and not sys.stdin.isatty():
         raise SystemExit(1)
 
 
-def _turn(stream: Stream, kept: Kept) -> bool:
-    """Show an answer and keep it; whether there was one."""
+class Room:
+    """The conversation that is held. A new one is in the store from its first message on."""
+
+    def __init__(self, archive: Archive, provider: Provider, id: str | None, *, new: bool) -> None:  # noqa: A002
+        self._archive = archive
+        self._provider = provider
+        self._is_named = id is not None
+        if id is not None:
+            self._enter(id)
+            self.is_new = archive.store.summary(archive.owner, id) is None
+            return
+        found = [] if new else archive.conversations(limit=1, meta=BEGUN)
+        self._enter(found[0].id if found else self._free())
+        self.is_new = not found
+
+    @property
+    def id(self) -> str:
+        return self.talk.id
+
+    def _enter(self, id: str) -> None:  # noqa: A002
+        archive = self._archive
+        self.talk = Conversation(id, model=self._provider, owner=archive.owner, store=archive.store)
+
+    def _free(self) -> str:
+        """An id that nobody has."""
+        stem = time.strftime("chat-%Y%m%d-%H%M%S")
+        names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+        return next(name for name in names if self._archive.store.summary(self._archive.owner, name) is None)
+
+    def renew(self) -> None:
+        """Begin another conversation."""
+        self._is_named, self.is_new = False, True
+        self._enter(self._free())
+
+    def begun(self) -> Conversation:
+        """The conversation, in the store."""
+        while self.is_new:
+            try:
+                commit = Commit(branch=self.talk.branch, expect=0, at=now(), meta=BEGUN)
+                self._archive.store.write(self._archive.owner, self.id, commit)
+            except Moved:
+                # Somebody else has begun one of this name meanwhile.
+                if not self._is_named:
+                    self._enter(self._free())
+                    say(f"The id was taken meanwhile: this is the conversation {self.id}.")
+                    continue
+            self.is_new = False
+        return self.talk
+
+
+def _turn(talk: Conversation, line: str, system: str | None) -> None:
+    """Show an answer. Whatever ends it, the store keeps what was said."""
     try:
-        _show(stream)
-    except TurnFailed as problem:
-        # What the turn did before it failed is in the error's state, the message with it.
-        if problem.partial is not None:
-            print(flush=True)
-        _say(f"longtalk: {problem}")
-        if problem.state is not None:
-            kept.write(problem.state)
-        return False
-    kept.write(stream.reply.state)
-    _say(_counts(stream.reply))
-    return True
+        reply = _show(talk.stream(line, system=system))
+    except Busy:
+        say("(somebody else is being answered in this conversation: waiting)")
+        reply = _show(talk.stream(line, system=system, on_busy="wait"))
+    say(_counts(reply))
 
 
-class Kept:
-    """The conversation's file. It is replaced whole, and never one that somebody else has written meanwhile."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = Path(os.path.realpath(path))
-        self.state = self._read()
-        if self.state is not None:
-            _readable(self.path, self.state)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise InputError(
-                f"Can't make the folder of {self.path}: {problem.strerror}. Name another with --state."
-            ) from None
-
-    def write(self, state: bytes) -> None:
-        """Keep a state, so that a crash leaves this one or the one before."""
-        if self._read() != self.state:
-            _say(f"{self.path} was changed by somebody else: this conversation goes on beside it.")
-            self.path = self._beside()
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
-        self.state = state
-        try:
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(state)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self.path)
-        except OSError as problem:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
-            raise InputError(f"Can't write {self.path}: {problem.strerror}. The last turn is not kept.") from None
-
-    def set_aside(self) -> Path:
-        """Begin anew; where the old conversation is."""
-        aside = self._beside()
-        try:
-            self.path.replace(aside)
-        except OSError as problem:
-            raise InputError(f"Can't move {self.path} aside: {problem.strerror}.") from None
-        self.state = None
-        return aside
-
-    def _beside(self) -> Path:
-        import time
-
-        stamp = f"{self.path.name}.{time.strftime('%Y%m%d-%H%M%S')}"
-        names = (self.path.with_name(f"{stamp}-{number}") for number in itertools.count(1))
-        return next(path for path in names if not path.exists())
-
-    def _read(self) -> bytes | None:
-        try:
-            return self.path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as problem:
-            raise InputError(f"Can't read {self.path}: {problem.strerror}. Name another file with --state.") from None
-
-
-def _readable(path: Path, state: bytes) -> None:
-    from longtalk.state import decode
-    from longtalk.wires import NAMES
-
-    try:
-        decode(state, wires=NAMES, max_bytes=UNLIMITED)
-    except BadState as problem:
-        raise InputError(f"{path}: {problem} Move it away, or name another file with --state.") from None
+def _tell_of_earlier(archive: Archive) -> None:
+    """What an earlier version has kept in a file, until it is taken in."""
+    path = os.path.join(os.path.dirname(place(None)), "chat.talk")
+    if os.path.exists(path) and archive.store.summary(archive.owner, "chat") is None:
+        say(f"An earlier conversation is in {path}: `longtalk import {path}` takes it in as `chat`.")
 
 
 def _check(model: str | None) -> None:
@@ -185,18 +185,26 @@ def _endings() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _show(stream: Stream) -> None:
+def _show(stream: Stream) -> Reply:
     said = False
-    for event in stream:
-        if isinstance(event, Text):
-            said = True
-            print(event.text, end="", flush=True)
-        elif isinstance(event, Notice):
-            _say(f"({event.text})")
+    try:
+        with stream:
+            for event in stream:
+                if isinstance(event, Text):
+                    said = True
+                    put(event.text, end="")
+                    sys.stdout.flush()
+                elif isinstance(event, Notice):
+                    say(f"({event.text})")
+    except Exception:
+        if said:
+            print(flush=True)
+        raise
     message = stream.reply.message
     if not said and message is not None and message.refusal:
-        print(message.refusal, end="")
+        put(message.refusal, end="")
     print(flush=True)
+    return stream.reply
 
 
 def _counts(reply: Reply) -> str:
@@ -216,10 +224,10 @@ def _lines() -> Iterator[str]:
         try:
             line = input("> ") if terminal else sys.stdin.readline()
         except EOFError:
-            _say("")
+            say("")
             return
         except KeyboardInterrupt:
-            _say("\n(/quit or Ctrl-D leaves)")
+            say("\n(/quit or Ctrl-D leaves)")
             continue
         if not terminal and not line:
             return
@@ -227,27 +235,20 @@ def _lines() -> Iterator[str]:
             yield line.strip()
 
 
-def _command(line: str, kept: Kept) -> bool:
+def _command(line: str, room: Room) -> bool:
     """Do what a line that begins with a slash says; whether to leave."""
     if line in ("/quit", "/exit"):
         return True
     if line == "/new":
-        _say(
-            f"A new conversation. The old one is in {kept.set_aside()}."
-            if kept.state
-            else "This is a new conversation."
-        )
-        return False
-    _say(HELP if line == "/help" else f"There is no {line.split()[0]}.\n{HELP}")
+        if room.is_new:
+            say("This is a new conversation.")
+        else:
+            before = room.id
+            room.renew()
+            say(f"A new conversation, {room.id}. `longtalk chat {one_line(before)}` goes on with the old one.")
+    elif line == "/history":
+        put_said(room.talk.history())
+        sys.stdout.flush()
+    else:
+        say(HELP if line == "/help" else f"There is no {line.split()[0]}.\n{HELP}")
     return False
-
-
-def default_path() -> Path:
-    """Where the conversation is kept when no file is named: in the user's data folder."""
-    from longtalk import folders
-
-    return Path(folders.data()) / "chat.talk"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from longtalk import __version__
+
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+_YES = click.option("--yes", is_flag=True, help="Don't ask.")
+
+
+def _stored(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command on a store."""
+    where = click.option(
+        "--store",
+        envvar="LONGTALK_STORE",
+        metavar="PATH",
+        help="A SQLite file, or a folder of JSONL files (a path that ends in /). Default: a file in your data folder.",
+    )
+    whose = click.option(
+        "--owner", envvar="LONGTALK_OWNER", default="", metavar="NAME", help="Whose conversations. Default: nobody's."
+    )
+    return where(whose(command))
+
+
+def _limit(default: int, more: str = "") -> Callable[..., Any]:
+    return click.option(
+        "--limit", type=click.IntRange(min=0), default=default, show_default=True, help=f"How many at most{more}."
+    )
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -16,21 +40,192 @@ def commands() -> None:
 
 
 @commands.command()
+@click.argument("id", required=False)
+@click.option("--new", is_flag=True, help="Begin a new conversation.")
 @click.option("-m", "--model", help="As provider:model, such as ollama:llama3.2. Default: a small local model.")
 @click.option("-s", "--system", help="System text, given fresh with each message.")
-@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="The file that keeps the conversation.")
 @click.option("--base-url", help="The address of the model's server, where it is not the usual one.")
-def chat(model: str | None, system: str | None, state: Path | None, base_url: str | None) -> None:
+@_stored
+def chat(new: bool, **options: Any) -> None:
     """Talk with a model; the conversation is kept and goes on next time.
+
+    Without an ID it is the last one that was begun here.
 
     \b
     longtalk chat
-    longtalk chat -m ollama:llama3.2 --state lesson.talk
-    echo "What is a fugue?" | longtalk chat
+    longtalk chat lesson-7 -m ollama:llama3.2
+    echo "What is a fugue?" | longtalk chat --new
     """
     from longtalk.cli.chat import run
 
-    run(model=model, system=system, path=state, base_url=base_url)
+    if new and options["id"] is not None:
+        raise click.UsageError("An ID names the conversation, --new begins one without: give one of them.")
+    run(new=new, **options)
+
+
+@commands.command(name="list")
+@_limit(50, "; 0 for all")
+@click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Those that have this among the app's own data.")
+@_AS_JSON
+@_stored
+def list_(**options: Any) -> None:
+    """List conversations, those changed last first.
+
+    A line has the id, the time, the number of entries, and the title or how it begins.
+
+    \b
+    longtalk list
+    longtalk list --store talks.db --owner ada --meta topic=bows
+    longtalk list --limit 0 --json
+    """
+    from longtalk.cli.list import run
+
+    run(**options)
+
+
+@commands.command()
+@click.argument("id", required=False)
+@click.option("--branch", metavar="NAME", help="Default: the main one.")
+@click.option("--state", metavar="FILE", help="Show what a state holds instead; - is standard input.")
+@_AS_JSON
+@_stored
+def show(state: str | None, **options: Any) -> None:
+    """Show what was said.
+
+    Without an ID it is the conversation changed last.
+
+    \b
+    longtalk show lesson-7
+    longtalk show --state ada.talk
+    longtalk show lesson-7 --json | jq .native
+    """
+    from longtalk.cli.show import run
+
+    if state is not None and (options["id"], options["branch"]) != (None, None):
+        raise click.UsageError("--state shows a file: leave out the ID and --branch.")
+    run(state=state, **options)
+
+
+@commands.command()
+@click.argument("words", nargs=-1, required=True, metavar="WORDS…")
+@_limit(20)
+@click.option("-c", "--conversation", metavar="ID", help="Search in this one alone.")
+@_AS_JSON
+@_stored
+def search(**options: Any) -> None:
+    """Find what was said, the best first.
+
+    A line has the id, the entry, its role and time, and the text around the first word that was found. What stands
+    in double quotes is one phrase. Without a find the status is 1.
+
+    \b
+    longtalk search rosin
+    longtalk search '"hold the bow"' thumb
+    """
+    from longtalk.cli.search import run
+
+    run(**options)
+
+
+@commands.command()
+@click.argument("id", required=False)
+@_AS_JSON
+@_stored
+def stats(**options: Any) -> None:
+    """Count entries, turns and tokens.
+
+    Of a conversation, or without an ID of all of them.
+
+    \b
+    longtalk stats
+    longtalk stats lesson-7 --json
+    """
+    from longtalk.cli.stats import run
+
+    run(**options)
+
+
+@commands.command()
+@click.argument("id", required=False)
+@click.option("--all", "everything", is_flag=True, help="All conversations; as Markdown, into the folder -o.")
+@click.option(
+    "-f",
+    "--format",
+    type=click.Choice(["md", "json", "jsonl"]),
+    help="md to read, json or jsonl to keep. Default: as the file's name ends, else md.",
+)
+@click.option("--branch", metavar="NAME", help="For md: the branch to write. Default: the main one.")
+@click.option("-o", "--output", metavar="FILE", help="Default: standard output.")
+@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@_stored
+def export(everything: bool, **options: Any) -> None:
+    """Write a conversation to a file, whole or not at all.
+
+    \b
+    longtalk export lesson-7 > lesson-7.md
+    longtalk export lesson-7 -o lesson-7.json
+    longtalk export --all -o backup.jsonl
+    """
+    from longtalk.cli.export import run
+
+    if everything == (options["id"] is not None):
+        raise click.UsageError("Name the conversation, or say --all.")
+    if everything and options["branch"] is not None:
+        raise click.UsageError("--branch is for one conversation.")
+    run(**options)
+
+
+@commands.command(name="import")
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option("--id", metavar="ID", help="What to call it. Default: the id that it has, else the file's name.")
+@_stored
+def import_(**options: Any) -> None:
+    """Take in exports, states and messages.
+
+    Messages are in OpenAI's chat form, as JSON or JSONL; - is standard input. One that is there already is refused.
+
+    \b
+    longtalk import backup.jsonl
+    longtalk import ada.talk --id lesson-8
+    """
+    from longtalk.cli.load import run
+
+    if options["id"] is not None and len(options["files"]) > 1:
+        raise click.UsageError("--id is for one file.")
+    run(**options)
+
+
+@commands.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID…")
+@_YES
+@_stored
+def delete(**options: Any) -> None:
+    """Remove conversations for good.
+
+    \b
+    longtalk delete lesson-7
+    """
+    from longtalk.cli.remove import delete as run
+
+    run(**options)
+
+
+@commands.command()
+@click.argument("id")
+@click.argument("entry")
+@_YES
+@_stored
+def redact(**options: Any) -> None:
+    """Remove what an entry says, for good.
+
+    Its place in the conversation stays. `longtalk show` names the entries.
+
+    \b
+    longtalk redact lesson-7 q3vft5cmxl2a-0
+    """
+    from longtalk.cli.remove import redact as run
+
+    run(**options)
 
 
 @commands.command()

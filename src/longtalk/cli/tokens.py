@@ -8,13 +8,13 @@ A file that can't be counted is told on standard error; the others are counted a
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from longtalk import _json
+from longtalk.cli.files import read, shown
 from longtalk.errors import BadState, InputError
 from longtalk.token_families import MODELS
 from longtalk.tokens import Counter, Estimator, Exact, counter_for, of_message, of_preamble
@@ -35,12 +35,12 @@ def run(*, files: Sequence[str], model: str, exact: bool) -> None:
     total = counted = parts = 0
     for name in files:
         try:
-            tokens, rows = count(_shown(name), _read(name), counter)
+            tokens, rows = count(shown(name), read(name), counter)
         except InputError as problem:
             _tell(str(problem))
             continue
         total, counted, parts = total + tokens, counted + 1, parts + len(rows)
-        print(f"{tokens:>10,}  {_shown(name)}")
+        print(f"{tokens:>10,}  {shown(name)}")
         for label, part in sorted(rows.items(), key=lambda item: -item[1]):
             print(f"{part:>10,}    {label}")
     if counted and len(files) > 1:
@@ -77,20 +77,6 @@ def _known(model: str) -> bool:
 
 def _tell(problem: str) -> None:
     click.echo(f"longtalk: {problem}", err=True)
-
-
-def _shown(name: str) -> str:
-    return "(standard input)" if name == "-" else click.format_filename(name)
-
-
-def _read(name: str) -> bytes:
-    try:
-        if name == "-":
-            return sys.stdin.buffer.read()
-        with open(name, "rb") as file:
-            return file.read()
-    except OSError as problem:
-        raise InputError(f"Can't read {_shown(name)}: {problem.strerror}.") from None
 
 
 def _parsed(data: bytes) -> Any:

@@ -25,6 +25,10 @@ from longtalk.transcript import Record, Turn
 MAIN = "main"
 REPLACED = ("anchor", "epoch", "pins", "window")
 """Kinds of records of which a path uses the newest alone."""
+BRIEF = ("anchor",)
+"""Kinds of records of which a store need not keep those that were replaced."""
+BARE = ("anchor", "pins", "window")
+"""Kinds of records that hold nothing that an entry says."""
 
 
 class Moved(Exception):
@@ -80,6 +84,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """The revision that the branch has; 0 when it must not exist yet."""
     source: tuple[str, int] | None = None
     """For a branch that does not exist: another one, and how many entries of its path it begins with."""
+    behind: str | None = None
+    """The id of the last of those; `Moved` if it is another one by now. None: whatever it is."""
     cut: int | None = None
     """Go on from so many entries of the path: those behind stay in the tree, and are not on this branch any more."""
     entries: tuple[Entry, ...] = ()
@@ -88,15 +94,19 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that begins with these entries, or the next version of one that is there."""
     request: Request | None = None
     """What the turn was asked for with."""
+    manifest: bytes = b""
+    """What the turn has sent, and why, as JSON; nothing leaves what is there."""
     records: tuple[Placed, ...] = ()
+    done: tuple[Record, ...] = ()
+    """Records that the head need not show any more. A store may go on showing them."""
     lease: Lease | None = None
     """Who may write from now on; None lets go of it."""
     at: int
     """When, in milliseconds since 1970."""
     meta: Mapping[str, Any] | None = None
     """The app's own data on the conversation, from now on."""
-    entry_meta: Mapping[str, Any] | None = None
-    """The app's own data on the first of the entries."""
+    entry_meta: Mapping[int, Mapping[str, Any]] = msgspec.field(default_factory=dict)
+    """The app's own data on some of the entries, by their number among these."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +137,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     request: Request
     branch: str
-    """The branch that it was made on."""
+    """One that has it on its path: the one that it was made on, while that does."""
     turn: Turn
     place: int
     """Of its first entry."""
@@ -184,6 +194,18 @@ class Store(Protocol):
         """The turns whose first entry is at places start … stop of a path, with that place."""
         ...
 
+    def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
+        """What a turn has sent, as it was committed; nothing when that was not."""
+        ...
+
+    def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[Placed]:
+        """All records on a path, or those of a kind, oldest first, also those that were replaced, but for `BRIEF`."""
+        ...
+
+    def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
+        """The app's own data on the entries start … stop of a path, by their place."""
+        ...
+
     def asked(self, owner: str, conversation: str, key: str) -> Asked | None:
         """The turn that was asked for with this key."""
         ...
@@ -192,10 +214,22 @@ class Store(Protocol):
         """All branches by name, without their records."""
         ...
 
+    def summary(self, owner: str, conversation: str) -> Summary | None:
+        """What a list says of a conversation."""
+        ...
+
     def conversations(
-        self, owner: str, *, limit: int = 50, before: int | None = None, meta: Mapping[str, Any] | None = None
+        self,
+        owner: str,
+        *,
+        limit: int = 50,
+        after: tuple[int, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> list[Summary]:
-        """The newest first, changed before that time, with these values among the app's own data."""
+        """Those changed last come first, by id where that is equal; behind the one of this time and id.
+
+        With `meta`, those that have these values among the app's own data.
+        """
         ...
 
     def candidates(
@@ -214,8 +248,8 @@ class Store(Protocol):
         """Hold a lease for longer. False when somebody else has it."""
         ...
 
-    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any]) -> None:
-        """Replace the app's own data on a conversation."""
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
+        """Replace the app's own data on a conversation, or on an entry. False: not there. No branch moves."""
         ...
 
     def delete(self, owner: str, conversation: str) -> Receipt | None:
@@ -223,17 +257,25 @@ class Store(Protocol):
         ...
 
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        """Put other JSON in the place of an entry's own, for good; records that may quote it go. False: not there.
+        """Put other JSON in the place of an entry's own, for good. False: not there.
 
-        The branches that have it get another revision, so that nobody goes on with what they remember.
+        The app's own data on it and the records that may quote it (not those in `BARE`) go too. The branches that have
+        it get another revision, so that nobody goes on with what they remember.
         """
+        ...
+
+    def verify(self, owner: str, conversation: str) -> list[str]:
+        """What is wrong with how a conversation is kept: what can't be read, checksums that do not hold."""
         ...
 
     def close(self) -> None: ...
 
 
 def checked(head: Head | None, commit: Commit, source: Head | None = None) -> None:
-    """Raise `Moved` unless the commit expects this head, `ValueError` for one that makes no sense."""
+    """Raise `Moved` unless the commit expects this head, `ValueError` for one that makes no sense.
+
+    What `Commit.behind` names is the store's to look up.
+    """
     if (head.revision if head else 0) != commit.expect:
         raise Moved(head)
     size = head.size if head else 0
@@ -245,6 +287,10 @@ def checked(head: Head | None, commit: Commit, source: Head | None = None) -> No
         raise ValueError("a path can't be cut behind its end")
     if head is not None and commit.source is not None:
         raise ValueError("a branch that is there has its source")
+    if any(not 0 <= i < len(commit.entries) for i in commit.entry_meta):
+        raise ValueError("there is no entry to keep data on")
+    if commit.turn is None and (commit.request is not None or commit.manifest):
+        raise ValueError("a request and a manifest need their turn")
 
 
 def linked(parent: str | None, entries: Sequence[Entry]) -> None:

@@ -188,7 +188,12 @@ class Log:
             try:
                 held = os.open(self._lock, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
             except FileNotFoundError:
-                self._folder.mkdir(parents=True, exist_ok=True)
+                try:
+                    self._folder.mkdir(parents=True, exist_ok=True)
+                except FileExistsError:
+                    # Who has deleted the last conversation in it may just have removed it.
+                    if self._folder.is_symlink():
+                        raise
                 continue
             try:
                 _wait_for(held)

@@ -2,32 +2,26 @@
 
 A folder per owner, a file per conversation. A commit is one group of lines (see `folder.py`): its entries, the turn
 with model, duration, usage and the caller's key, its records, and a line that closes it with branch, revision and head.
-An entry's JSON stands in its line as it is; what can't stand there (a newline, half a surrogate pair, what is not
-Unicode) is in base64 under another name. Types of lines and keys that are not known here are those of a later version:
-they are ignored, and kept when a file is written anew.
+Types of lines and keys that are not known here are those of a later version: they are ignored, and kept when a file is
+written anew.
 
 A file is read once by each process, and then only what others have appended since.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import json
 import os
-import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from longtalk import _json
-from longtalk.pack import Entry, Kind
-from longtalk.stores.base import Commit, Head, KeyTaken, Lease, Moved, Placed, Receipt, Request
+from longtalk.stores.base import Commit, Head, KeyTaken, Moved, Receipt
 from longtalk.stores.folder import (
     Damaged,
     Group,
@@ -41,249 +35,27 @@ from longtalk.stores.folder import (
     name_of,
     unclosed,
 )
-from longtalk.stores.ledger import Ledger, plain
+from longtalk.stores.ledger import Ledger
+from longtalk.stores.lines import (
+    FORMAT,
+    CommitLine,
+    ConversationLine,
+    EntryLine,
+    LeaseLine,
+    Line,
+    MetaLine,
+    RecordLine,
+    RedactLine,
+    commit_of,
+    encode,
+    line_of,
+    lines_of,
+    meta_of,
+    raw,
+    read_line,
+)
 from longtalk.stores.memory import Ledgers
-from longtalk.transcript import Finish, Record, Turn, TurnStatus, new_id, now
-
-FORMAT = 1
-
-_NONE = Raw()
-_CONTROL = re.compile(rb"[\x00-\x1f]")
-
-
-class _Line(msgspec.Struct, omit_defaults=True, tag_field="type"):
-    """A line. What is `Raw` may be in a field of the same name with `_base64` behind it instead."""
-
-
-class ConversationLine(_Line, tag="conversation"):
-    """The first line of a file."""
-
-    format: int
-    id: str
-    owner: str
-    file: str
-    """Random: another one under the same name is another file."""
-
-
-class EntryLine(_Line, tag="entry"):
-    id: str
-    turn: str
-    role: str
-    at: int
-    wire: str
-    parent: str | None = None
-    kind: Kind = "message"
-    mark: str = ""
-    bound: str = ""
-    tokens: int = 0
-    meta: Raw = _NONE
-    meta_base64: bytes = b""
-    native: Raw = _NONE
-    native_base64: bytes = b""
-
-
-class TurnLine(_Line, tag="turn"):
-    id: str
-    status: TurnStatus
-    model: str
-    started: int
-    request: Request | None = None
-    ended: int = 0
-    duration: int = 0
-    """In milliseconds, for who reads the file."""
-    finish: Finish = "stop"
-    usage: tuple[Raw, ...] = ()
-    usage_base64: tuple[bytes, ...] = ()
-    preamble: str = ""
-    error: str = ""
-
-
-class RecordLine(_Line, tag="record"):
-    kind: str
-    entry: str
-    place: int
-    at: int
-    data: Raw = _NONE
-    data_base64: bytes = b""
-
-
-class CommitLine(_Line, tag="commit"):
-    """Closes a commit."""
-
-    branch: str
-    revision: int
-    head: str | None
-    """The last entry of the path from now on …"""
-    size: int
-    """… and how many there are."""
-    at: int
-    source: tuple[str, int] | None = None
-    cut: int | None = None
-    lease: Lease | None = None
-    time: str = ""
-    """The same, for who reads the file."""
-    meta: Raw = _NONE
-    meta_base64: bytes = b""
-
-
-class LeaseLine(_Line, tag="lease"):
-    """Closes a group of its own: a lease was renewed."""
-
-    branch: str
-    token: int
-    until: int
-
-
-class MetaLine(_Line, tag="meta"):
-    """Closes a group of its own: the app's own data on the conversation was replaced."""
-
-    meta: Raw = _NONE
-    meta_base64: bytes = b""
-
-
-class RedactLine(_Line, tag="redact"):
-    """Closes a group of its own: the JSON of an entry was replaced, in all lines above."""
-
-    entry: str
-    at: int
-
-
-Line: TypeAlias = ConversationLine | EntryLine | TurnLine | RecordLine | CommitLine | LeaseLine | MetaLine | RedactLine
-_TYPES = (ConversationLine, EntryLine, TurnLine, RecordLine, CommitLine, LeaseLine, MetaLine, RedactLine)
-_KNOWN = {kind.__struct_config__.tag for kind in _TYPES}
-_decode: Callable[[bytes], Line] = msgspec.json.Decoder(Line).decode
-_encode = msgspec.json.Encoder().encode
-_ENTRY = ("id", "turn", "role", "at", "wire", "parent", "kind", "mark", "bound", "tokens")
-_TURN = ("id", "status", "model", "started", "ended", "finish", "preamble", "error")
-
-
-def line_of(value: Line) -> bytes:
-    """A line, without its end."""
-    odd = _in_base64(value)
-    for each in (value, odd):
-        try:
-            line = _encode(each)
-            line.decode()
-            if not _CONTROL.search(line) and _decode(line) == each:
-                return line
-        except (ValueError, RecursionError):
-            pass
-    # A name or an error that is not Unicode.
-    return json.dumps(msgspec.to_builtins(odd), separators=(",", ":")).encode()
-
-
-def _in_base64(value: Line) -> Line:
-    changes: dict[str, Any] = {}
-    for name in value.__struct_fields__:
-        held = getattr(value, name)
-        if isinstance(held, Raw):
-            changes |= {name: _NONE, f"{name}_base64": bytes(held)}
-        elif name == "usage":
-            changes |= {name: (), f"{name}_base64": tuple(map(bytes, held))}
-    return msgspec.structs.replace(value, **changes)
-
-
-def read_line(line: bytes) -> Line | None:
-    """What a line says; None when it is of a later version. Raises `ValueError`."""
-    try:
-        return _decode(line)
-    except ValueError:
-        members = json.loads(line)
-    if isinstance(members, dict) and isinstance(members.get("type"), str) and members["type"] not in _KNOWN:
-        return None
-    read: Line = msgspec.convert(members, Line)
-    return read
-
-
-def _same(value: object, names: Sequence[str]) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in names}
-
-
-def _entry_line(entry: Entry, meta: Mapping[str, Any] | None) -> EntryLine:
-    return EntryLine(**_same(entry, _ENTRY), meta=_raw(meta), native=Raw(entry.native) if entry.native else _NONE)
-
-
-def _entry(line: EntryLine) -> Entry:
-    return Entry(**_same(line, _ENTRY), native=line.native_base64 or bytes(line.native))
-
-
-def _turn_line(turn: Turn, request: Request | None) -> TurnLine:
-    duration, usage = max(0, turn.ended - turn.started), tuple(map(Raw, turn.usage))
-    return TurnLine(**_same(turn, _TURN), request=request, duration=duration, usage=usage)
-
-
-def _turn(line: TurnLine) -> Turn:
-    return Turn(**_same(line, _TURN), usage=line.usage_base64 or tuple(map(bytes, line.usage)))
-
-
-def _record_line(placed: Placed) -> RecordLine:
-    record = placed.record
-    return RecordLine(kind=record.kind, entry=record.entry, place=placed.place, at=record.at, data=Raw(record.data))
-
-
-def _record(line: RecordLine) -> Placed:
-    return Placed(Record(line.kind, line.entry, line.at, line.data_base64 or bytes(line.data)), line.place)
-
-
-def _raw(meta: Mapping[str, Any] | None) -> Raw:
-    return _NONE if meta is None else Raw(plain(meta))
-
-
-def _meta(line: EntryLine | CommitLine | MetaLine) -> dict[str, Any] | None:
-    data = line.meta_base64 or bytes(line.meta)
-    return json.loads(data) if data else None
-
-
-def _time(at: int) -> str:
-    try:
-        when = dt.datetime.fromtimestamp(at / 1000, dt.UTC)
-    except (ValueError, OverflowError, OSError):
-        return ""
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def lines_of(commit: Commit, ledger: Ledger) -> tuple[list[bytes], bytes]:
-    """The lines of a commit on a conversation, and the one that closes it."""
-    lines: list[Line] = []
-    for i, entry in enumerate(commit.entries):
-        lines.append(_entry_line(entry, None if i else commit.entry_meta))
-    if commit.turn is not None:
-        lines.append(_turn_line(commit.turn, commit.request))
-    lines += map(_record_line, commit.records)
-    head, size = ledger.after(commit)
-    close = CommitLine(
-        branch=commit.branch,
-        revision=commit.expect + 1,
-        head=head,
-        size=size,
-        source=commit.source,
-        cut=commit.cut,
-        lease=commit.lease,
-        at=commit.at,
-        time=_time(commit.at),
-        meta=_raw(commit.meta),
-    )
-    return list(map(line_of, lines)), line_of(close)
-
-
-def commit_of(lines: Sequence[Line | None], close: CommitLine) -> Commit:
-    """The commit that was written as these lines."""
-    entries = [line for line in lines if isinstance(line, EntryLine)]
-    turns = [line for line in lines if isinstance(line, TurnLine)]
-    return Commit(
-        branch=close.branch,
-        expect=close.revision - 1,
-        source=close.source,
-        cut=close.cut,
-        entries=tuple(map(_entry, entries)),
-        turn=_turn(turns[0]) if turns else None,
-        request=turns[0].request if turns else None,
-        records=tuple(_record(line) for line in lines if isinstance(line, RecordLine)),
-        lease=close.lease,
-        at=close.at,
-        meta=_meta(close),
-        entry_meta=_meta(entries[0]) if entries else None,
-    )
+from longtalk.transcript import new_id, now
 
 
 class _Talk:
@@ -367,7 +139,10 @@ class _Talk:
         quoting, number, parts = self.ledger.quoting(entry), 0, list[bytes]()
         for group in groups(found[1] if found else b"", self.log.path, 1)[0]:
             lines: list[bytes] = []
-            ours = isinstance(read_line(group.lines[-1]), CommitLine)
+            close = read_line(group.lines[-1])
+            if isinstance(close, MetaLine) and close.entry == entry:
+                continue
+            ours = isinstance(close, CommitLine)
             for data in group.lines[:-1]:
                 line = read_line(data)
                 if ours and isinstance(line, RecordLine):
@@ -375,7 +150,7 @@ class _Talk:
                     if number - 1 in quoting:
                         continue
                 if isinstance(line, ConversationLine):
-                    data = _json.build(_json.fields(data) | {"file": _encode(new_id())})
+                    data = _json.build(_json.fields(data) | {"file": encode(new_id())})
                 elif isinstance(line, EntryLine) and line.id == entry:
                     data = _with_native(data, native)
                 lines.append(data)
@@ -384,8 +159,9 @@ class _Talk:
 
 
 def _with_native(line: bytes, native: bytes) -> bytes:
-    """The line of an entry with other JSON, and with all of its keys that are not known here."""
-    members = {key: member for key, member in _json.fields(line).items() if key not in ("native", "native_base64")}
+    """The line of an entry with other JSON, without the app's own data, with all keys that are not known here."""
+    known = ("native", "native_base64", "meta", "meta_base64")
+    members = {key: member for key, member in _json.fields(line).items() if key not in known}
     made = _json.fields(line_of(EntryLine(id="", turn="", role="", at=0, wire="", native=Raw(native))))
     return _json.build(members | {key: made[key] for key in ("native", "native_base64") if key in made})
 
@@ -400,7 +176,7 @@ def _apply(ledger: Ledger, lines: Sequence[Line | None]) -> None:
     elif isinstance(close, LeaseLine):
         ledger.renew(close.branch, close.token, close.until)
     elif isinstance(close, MetaLine):
-        ledger.meta = plain(_meta(close) or {})
+        ledger.describe(meta_of(close) or {}, close.entry)
     elif isinstance(close, RedactLine):
         ledger.touch(close.entry)
 
@@ -418,10 +194,25 @@ class JSONL(Ledgers):
         self._lock = threading.Lock()
         self._talks: OrderedDict[tuple[str, str], _Talk] = OrderedDict()
         self._problems: list[Problem] = []
+        self._damaged: dict[Path, Damaged] = {}
 
     def problems(self) -> list[Problem]:
         """What this object has set aside: commits that were torn by a crash."""
         return list(self._problems)
+
+    def damaged(self) -> list[Damaged]:
+        """The files that lists and searches of this object have left out, since they can't be read."""
+        return list(self._damaged.values())
+
+    def _each(self, owner: str) -> Iterator[tuple[str, Ledger]]:
+        for name in self._names(owner):
+            # One that is damaged does not hide the others.
+            try:
+                with self._reading(owner, name) as ledger:
+                    if ledger:
+                        yield name, ledger
+            except Damaged as problem:
+                self._damaged[problem.path] = problem
 
     def _talk(self, owner: str, conversation: str) -> _Talk:
         with self._lock:
@@ -482,13 +273,15 @@ class JSONL(Ledgers):
             talk.append([], line_of(LeaseLine(branch=branch, token=token, until=until)), fsync=self._fsync)
             return True
 
-    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any]) -> None:
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
+        line = line_of(MetaLine(entry=entry, meta=raw(meta)))
         if not self._talk(owner, conversation).log.path.exists():
-            return
+            return False
         with self._writing(owner, conversation) as talk:
-            if talk.ledger:
-                talk.append([], line_of(MetaLine(meta=_raw(meta))), fsync=self._fsync)
-                talk.ledger.meta = plain(meta)
+            if not talk.ledger or (entry is not None and not talk.ledger.holds(entry)):
+                return False
+            talk.append([], line, fsync=self._fsync)
+            return talk.ledger.describe(meta, entry)
 
     def delete(self, owner: str, conversation: str) -> Receipt | None:
         talk = self._talk(owner, conversation)
@@ -516,6 +309,15 @@ class JSONL(Ledgers):
             talk.forget()
             talk.refresh()
             return True
+
+    def verify(self, owner: str, conversation: str) -> list[str]:
+        """Read the file anew, with all of its checksums."""
+        talk = _Talk(self._folder, owner, conversation)
+        try:
+            talk.refresh()
+        except Damaged as problem:
+            return [str(problem)]
+        return talk.ledger.problems()
 
     def close(self) -> None:
         """Forget what was read."""

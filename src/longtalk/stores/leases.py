@@ -10,6 +10,8 @@ import os
 import platform
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -99,6 +101,7 @@ class Keeper:
         self.held: set[Held] = set()
         self.lost: set[Held] = set()
         """Those that somebody else took over."""
+        self._tried: list[Held] = []
         self._lock = threading.Lock()
         self._thread: tuple[int, threading.Thread] | None = None
 
@@ -118,7 +121,18 @@ class Keeper:
     def holds(self, held: Held) -> bool:
         """Whether such a lease is held, also through another object for the same store."""
         with self._lock:
-            return any(each[1:] == held[1:] for each in self.held)
+            return any(each[1:] == held[1:] for each in (*self.held, *self._tried))
+
+    @contextmanager
+    def trying(self, held: Held) -> Iterator[None]:
+        """While a lease is written: others may read it before it is known here that it is held."""
+        with self._lock:
+            self._tried.append(held)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._tried.remove(held)
 
     def renew(self) -> None:
         """Renew them all, once."""
@@ -147,7 +161,7 @@ class Keeper:
 
 
 _KEEPER = Keeper()
-hold, drop = _KEEPER.hold, _KEEPER.drop
+hold, drop, trying = _KEEPER.hold, _KEEPER.drop, _KEEPER.trying
 if hasattr(os, "register_at_fork"):
     # The turns of a process are not those of its copy.
     os.register_at_fork(after_in_child=_KEEPER.__init__)  # type: ignore[misc]

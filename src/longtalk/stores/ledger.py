@@ -16,6 +16,7 @@ import msgspec
 
 from longtalk.pack import EMPTY, Entry, Pack
 from longtalk.stores.base import (
+    BARE,
     MAIN,
     REPLACED,
     Asked,
@@ -33,8 +34,7 @@ from longtalk.stores.base import (
     linked,
 )
 from longtalk.transcript import Record, Turn, now
-from longtalk.wires import WIRES
-from longtalk.wires.base import LONGTALK, text_of
+from longtalk.wires import said
 
 # Chinese, Japanese and Korean are written without spaces: each character is a word.
 _NO_SPACES = r"[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
@@ -112,6 +112,7 @@ class Ledger:
         self._turns: dict[str, Turn] = {}
         self._begun: dict[str, list[tuple[Segment, int]]] = {}
         """Where each turn begins: once, unless branches that do not share it made it go on."""
+        self._manifests: dict[str, bytes] = {}
         self._records: list[Attached] = []
         self._keys: dict[str, Key] = {}
         self._segments: list[Segment] = []
@@ -130,6 +131,8 @@ class Ledger:
             raise Moved(self.head(commit.branch)) from None
         segment, size = self._from(commit)
         path = _path(segment, size)
+        if commit.source and commit.behind not in (None, _last(_path(segment, commit.source[1]))):
+            raise Moved(self.head(commit.source[0]))
         linked(_last(path), commit.entries)
         for entry in commit.entries:
             if not entry.id.startswith(f"{entry.turn}-") or not _NUMBER.fullmatch(entry.id, len(entry.turn) + 1):
@@ -139,14 +142,10 @@ class Ledger:
             own = any(entry.turn == turn.id for entry in commit.entries)
             if not own and self._begins(turn.id, path) is None:
                 raise ValueError(f"the turn {turn.id!r} can't begin without an entry")
-        if commit.request is not None:
-            if turn is None:
-                raise ValueError("a request needs the turn that was asked for")
+        if commit.request is not None and turn is not None:
             key = self._keys.get(commit.request.key)
             if key is not None and key.turn != turn.id:
                 raise KeyTaken(commit.request.key)
-        if commit.entry_meta is not None and not commit.entries:
-            raise ValueError("there is no entry to keep data on")
         for placed in commit.records:
             if not -1 <= placed.place < size + len(commit.entries):
                 raise ValueError("a record can't hold up to an entry that is not there")
@@ -155,7 +154,7 @@ class Ledger:
         """Do what a commit says, whole or not at all."""
         self.check(commit)
         meta = None if commit.meta is None else plain(commit.meta)
-        entry_meta = None if commit.entry_meta is None else plain(commit.entry_meta)
+        entry_meta = {size: plain(each) for size, each in commit.entry_meta.items()}
         if not self._branches:
             self.created = commit.at
         segment, size = self._from(commit)
@@ -173,6 +172,8 @@ class Ledger:
         self._append(segment, commit.entries)
         if commit.turn is not None:
             self._turns[commit.turn.id] = commit.turn
+            if commit.manifest:
+                self._manifests[commit.turn.id] = commit.manifest
         if commit.request is not None and commit.turn is not None and commit.request.key not in self._keys:
             place = self._begins(commit.turn.id, _path(segment, segment.stop)) or 0
             self._keys[commit.request.key] = Key(commit.request, commit.branch, commit.turn.id, place)
@@ -180,8 +181,7 @@ class Ledger:
             self._records.append(Attached(_holder(segment, placed.place), placed.place, placed.record))
         if meta is not None:
             self.meta = meta
-        if entry_meta is not None:
-            segment.metas[size] = entry_meta
+        segment.metas.update({size + i: each for i, each in entry_meta.items()})
 
     def _from(self, commit: Commit) -> tuple[Segment | None, int]:
         """Where what a commit adds begins: the end of which segment, and behind how many entries of its path."""
@@ -220,13 +220,24 @@ class Ledger:
         found.lease = msgspec.structs.replace(found.lease, until=until)
         return True
 
+    def describe(self, meta: Mapping[str, Any], entry: str | None) -> bool:
+        """Replace the app's own data on the conversation, or on an entry. False: not there."""
+        data = plain(meta)
+        if entry is None:
+            self.meta = data
+            return True
+        places = list(self._places(entry))
+        for segment, place in places:
+            segment.metas[place] = data
+        return bool(places)
+
     def quoting(self, entry: str) -> set[int]:
         """The numbers of the records that may quote an entry: those that hold up to it or to one behind it."""
         places = list(self._places(entry))
         return {
             number
-            for number, (segment, place, _) in enumerate(self._records)
-            if any(_is_on(_path(segment, place + 1), *node) for node in places)
+            for number, (segment, place, record) in enumerate(self._records)
+            if record.kind not in BARE and any(_is_on(_path(segment, place + 1), *node) for node in places)
         }
 
     def redact(self, entry: str, native: bytes) -> None:
@@ -237,6 +248,7 @@ class Ledger:
             i = place - segment.start
             segment.entries[i] = msgspec.structs.replace(segment.entries[i], native=native)
             segment.words.pop(place, None)
+            segment.metas.pop(place, None)
         self.touch(entry)
 
     def touch(self, entry: str) -> None:
@@ -310,9 +322,44 @@ class Ledger:
                 found.append((place, turn))
         return found[::-1]
 
+    def problems(self) -> list[str]:
+        """Entries that do not follow the one before them."""
+        found: list[str] = []
+        for segment in self._segments:
+            try:
+                linked(_last(_path(segment.base, segment.start)), segment.entries)
+            except ValueError as problem:
+                found.append(str(problem))
+        return found
+
+    def manifest(self, turn: str) -> bytes:
+        return self._manifests.get(turn, b"")
+
+    def records(self, branch: str, kind: str | None) -> list[Placed]:
+        stops = {id(span.segment): span.stop for span in self._path_of(branch)}
+        return [
+            Placed(record, place)
+            for segment, place, record in self._records
+            if kind in (None, record.kind) and place < stops.get(id(segment), -1)
+        ]
+
+    def metas(self, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
+        return {
+            place: json.loads(data)
+            for span in self._path_of(branch)
+            for place, data in sorted(span.segment.metas.items())
+            if max(start, span.start) <= place < min(stop, span.stop)
+        }
+
     def asked(self, key: str) -> Asked | None:
         found = self._keys.get(key)
-        return found and Asked(found.request, found.branch, self._turns[found.turn], found.place)
+        if found is None:
+            return None
+        for name in (found.branch, *sorted(self._branches)):
+            place = self._begins(found.turn, self._path_of(name))
+            if place is not None:
+                return Asked(found.request, name, self._turns[found.turn], place)
+        return Asked(found.request, found.branch, self._turns[found.turn], found.place)
 
     def branches(self) -> list[Head]:
         return [head for name in sorted(self._branches) if (head := self.head(name, records=False))]
@@ -398,17 +445,6 @@ def plain(meta: Mapping[str, Any]) -> bytes:
         return json.dumps(meta, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         return json.dumps(meta, allow_nan=False, separators=(",", ":")).encode()
-
-
-def said(entry: Entry) -> str:
-    """What an entry says, for searching; nothing when it can't be read."""
-    wire = WIRES.get(entry.wire)
-    if wire is None and entry.wire != LONGTALK:
-        return ""
-    try:
-        return text_of(wire or next(iter(WIRES.values())), entry)
-    except (ValueError, LookupError, TypeError):
-        return ""
 
 
 def words(text: str) -> str:

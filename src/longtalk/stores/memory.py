@@ -15,8 +15,8 @@ from math import log
 from typing import Any
 
 from longtalk.pack import EMPTY, Pack
-from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Moved, Receipt, Summary
-from longtalk.stores.ledger import Ledger, plain, words
+from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Moved, Placed, Receipt, Summary
+from longtalk.stores.ledger import Ledger, words
 from longtalk.transcript import Turn
 
 
@@ -31,6 +31,13 @@ class Ledgers(ABC):
     def _names(self, owner: str) -> list[str]:
         """The conversations of an owner."""
 
+    def _each(self, owner: str) -> Iterator[tuple[str, Ledger]]:
+        """The conversations of an owner, each while nobody changes it."""
+        for name in self._names(owner):
+            with self._reading(owner, name) as ledger:
+                if ledger:
+                    yield name, ledger
+
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> Head | None:
         with self._reading(owner, conversation) as ledger:
             return ledger.head(branch) if ledger else None
@@ -43,6 +50,18 @@ class Ledgers(ABC):
         with self._reading(owner, conversation) as ledger:
             return ledger.turns(branch, start, stop) if ledger else []
 
+    def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.manifest(turn) if ledger else b""
+
+    def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[Placed]:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.records(branch, kind) if ledger else []
+
+    def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.metas(branch, start, stop) if ledger else {}
+
     def asked(self, owner: str, conversation: str, key: str) -> Asked | None:
         with self._reading(owner, conversation) as ledger:
             return ledger.asked(key) if ledger else None
@@ -51,30 +70,39 @@ class Ledgers(ABC):
         with self._reading(owner, conversation) as ledger:
             return ledger.branches() if ledger else []
 
+    def summary(self, owner: str, conversation: str) -> Summary | None:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.summary(conversation) if ledger else None
+
     def conversations(
-        self, owner: str, *, limit: int = 50, before: int | None = None, meta: Mapping[str, Any] | None = None
+        self,
+        owner: str,
+        *,
+        limit: int = 50,
+        after: tuple[int, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> list[Summary]:
         wanted = {key: _canonical(value) for key, value in (meta or {}).items()}
         found: list[Summary] = []
-        for name in self._names(owner):
-            with self._reading(owner, name) as ledger:
-                if not ledger:
-                    continue
-                summary = ledger.summary(name)
+        for name, ledger in self._each(owner):
+            summary = ledger.summary(name)
             has = summary.meta
-            if (before is None or summary.updated < before) and all(
-                key in has and _canonical(has[key]) == value for key, value in wanted.items()
-            ):
+            if all(key in has and _canonical(has[key]) == value for key, value in wanted.items()):
                 found.append(summary)
+        if after is not None:
+            found = [each for each in found if (-each.updated, each.id) > (-after[0], after[1])]
         return heapq.nsmallest(max(0, limit), found, key=lambda summary: (-summary.updated, summary.id))
 
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[Hit]:
         texts: list[tuple[Hit, str]] = []
-        for name in self._names(owner) if conversation is None else [conversation]:
-            with self._reading(owner, name) as ledger:
-                texts += ledger.found(name) if ledger else ()
+        if conversation is None:
+            for name, ledger in self._each(owner):
+                texts += ledger.found(name)
+        else:
+            with self._reading(owner, conversation) as one:
+                texts += one.found(conversation) if one else ()
         return best(texts, terms, limit)
 
 
@@ -108,10 +136,9 @@ class Memory(Ledgers):
         with self._reading(owner, conversation) as ledger:
             return ledger is not None and ledger.renew(branch, token, until)
 
-    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any]) -> None:
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
         with self._reading(owner, conversation) as ledger:
-            if ledger:
-                ledger.meta = plain(meta)
+            return ledger is not None and ledger.describe(meta, entry)
 
     def delete(self, owner: str, conversation: str) -> Receipt | None:
         with self._lock:
@@ -127,6 +154,10 @@ class Memory(Ledgers):
                 return False
             ledger.redact(entry, native)
             return True
+
+    def verify(self, owner: str, conversation: str) -> list[str]:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.problems() if ledger else []
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -17,11 +17,23 @@ import msgspec
 
 from longtalk.errors import InputError
 from longtalk.pack import EMPTY, Pack
-from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Lease, Receipt, Request, Summary
-from longtalk.stores.sqlite_branches import branch_at, canonical, head_of, meta_in, meta_out, turn_of, turns_between
+from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Lease, Placed, Receipt, Request, Summary
+from longtalk.stores.sqlite_branches import (
+    begins,
+    branch_at,
+    canonical,
+    head_of,
+    meta_in,
+    meta_out,
+    metas_between,
+    records_of_kind,
+    turn_of,
+    turns_between,
+    unreadable,
+)
 from longtalk.stores.sqlite_file import Database, File, StoreError, Synchronous, give, take
-from longtalk.stores.sqlite_paths import Span, pack, spans
-from longtalk.stores.sqlite_remove import delete, redact
+from longtalk.stores.sqlite_paths import Span, pack, problems, spans
+from longtalk.stores.sqlite_remove import delete, keys_of, redact
 from longtalk.stores.sqlite_search import candidates, freshen, is_stale
 from longtalk.stores.sqlite_write import write
 from longtalk.transcript import Turn
@@ -30,6 +42,8 @@ __all__ = ["SQLite", "StoreError"]
 
 _lease = msgspec.msgpack.Decoder(Lease)
 _encode = msgspec.msgpack.Encoder().encode
+_LATEST = 2**62
+_SUMMARY = "SELECT id, name, created, updated, entries, meta FROM conversations"
 
 
 class SQLite:
@@ -38,6 +52,9 @@ class SQLite:
     A commit survives the end of the process; with `synchronous="full"` also a power cut, for some milliseconds each.
     `compress` makes what is sealed from now on about a third as long, and slower to read.
     """
+
+    serial = True
+    """One caller at a time: who is async need not use more than one thread."""
 
     def __init__(
         self, path: str | os.PathLike[str], *, synchronous: Synchronous = "normal", compress: bool = False
@@ -84,15 +101,47 @@ class SQLite:
 
         return self._file.read(work)
 
+    def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
+        sql = (
+            "SELECT t.manifest FROM conversations c JOIN turns t ON t.conversation = c.id AND t.name = ?"
+            " WHERE c.owner = ? AND c.name = ?"
+        )
+        return self._file.read(lambda db: db.execute(sql, (turn, owner, conversation)).get) or b""
+
+    def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[Placed]:
+        def work(db: Database) -> list[Placed]:
+            _, found = branch_at(db, owner, conversation, branch)
+            return records_of_kind(db, spans(db, found.segment, found.size), kind) if found else []
+
+        return self._file.read(work)
+
+    def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
+        def work(db: Database) -> dict[int, dict[str, Any]]:
+            _, found = branch_at(db, owner, conversation, branch)
+            return metas_between(db, spans(db, found.segment, found.size), start, stop) if found else {}
+
+        return self._file.read(work)
+
     def asked(self, owner: str, conversation: str, key: str) -> Asked | None:
         def work(db: Database) -> Asked | None:
             row = db.execute(
-                "SELECT r.body, r.branch, t.data, r.place FROM conversations c"
+                "SELECT r.body, r.branch, t.data, r.place, t.id, c.id FROM conversations c"
                 " JOIN requests r ON r.conversation = c.id AND r.key = ? JOIN turns t ON t.id = r.turn"
                 " WHERE c.owner = ? AND c.name = ?",
                 (key, owner, conversation),
             ).fetchone()
-            return row and Asked(Request(key, row[0]), row[1], turn_of(row[2]), row[3])
+            if row is None:
+                return None
+            body, branch, data, place, turn, number = row
+            rows = db.execute(
+                "SELECT name, segment, size FROM branches WHERE conversation = ? ORDER BY name <> ?, name",
+                (number, branch),
+            ).fetchall()
+            for name, segment, size in rows:
+                first = begins(db, turn, spans(db, segment, size))
+                if first is not None:
+                    return Asked(Request(key, body), name, turn_of(data), first)
+            return Asked(Request(key, body), branch, turn_of(data), place)
 
         return self._file.read(work)
 
@@ -108,35 +157,35 @@ class SQLite:
 
         return self._file.read(work)
 
+    def summary(self, owner: str, conversation: str) -> Summary | None:
+        def work(db: Database) -> Summary | None:
+            row = db.execute(f"{_SUMMARY} WHERE owner = ? AND name = ?", (owner, conversation)).fetchone()
+            return row and _summary(db, *row)
+
+        return self._file.read(work)
+
     def conversations(
-        self, owner: str, *, limit: int = 50, before: int | None = None, meta: Mapping[str, Any] | None = None
+        self,
+        owner: str,
+        *,
+        limit: int = 50,
+        after: tuple[int, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> list[Summary]:
         wanted = canonical(meta_out(meta_in(meta or {})))
 
         def work(db: Database) -> list[Summary]:
             found: list[Summary] = []
             rows = db.execute(
-                "SELECT id, name, created, updated, entries, meta FROM conversations"
-                " WHERE owner = ? AND (? IS NULL OR updated < ?) ORDER BY updated DESC, id DESC",
-                (owner, before, before),
+                f"{_SUMMARY} WHERE owner = :owner AND updated <= :at AND (updated < :at OR name > :name)"
+                " ORDER BY updated DESC, name",
+                {"owner": owner, "at": after[0] if after else _LATEST, "name": after[1] if after else ""},
             )
-            for id, name, created, updated, entries, held in rows:  # noqa: A001
+            for row in rows:
                 if len(found) >= limit:
                     break
-                data = meta_out(held)
-                if wanted and not wanted.items() <= canonical(data).items():
-                    continue
-                names = db.execute("SELECT name FROM branches WHERE conversation = ? ORDER BY name", (id,)).fetchall()
-                found.append(
-                    Summary(
-                        id=name,
-                        created=created,
-                        updated=updated,
-                        entries=entries,
-                        branches=tuple(each for (each,) in names),
-                        meta=data,
-                    )
-                )
+                if not wanted or wanted.items() <= canonical(meta_out(row[-1])).items():
+                    found.append(_summary(db, *row))
             return found
 
         return self._file.read(work)
@@ -168,13 +217,20 @@ class SQLite:
 
         return self._file.write(work)
 
-    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any]) -> None:
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
         data = meta_in(meta)
 
-        def work(db: Database) -> None:
-            db.execute("UPDATE conversations SET meta = ? WHERE owner = ? AND name = ?", (data, owner, conversation))
+        def work(db: Database) -> bool:
+            number = db.execute("SELECT id FROM conversations WHERE owner = ? AND name = ?", (owner, conversation)).get
+            if entry is None:
+                db.execute("UPDATE conversations SET meta = ? WHERE id = ?", (data, number))
+                return number is not None
+            keys = keys_of(db, number, entry)
+            for key in keys:
+                db.execute("INSERT OR REPLACE INTO entry_meta VALUES (?, ?)", (key, data))
+            return bool(keys)
 
-        self._file.write(work)
+        return self._file.write(work)
 
     def delete(self, owner: str, conversation: str) -> Receipt | None:
         receipt = self._file.write(lambda db: delete(db, owner, conversation))
@@ -188,7 +244,26 @@ class SQLite:
             self._file.forget()
         return found
 
+    def verify(self, owner: str, conversation: str) -> list[str]:
+        def work(db: Database) -> list[str]:
+            number = db.execute("SELECT id FROM conversations WHERE owner = ? AND name = ?", (owner, conversation)).get
+            return [*problems(db, number), *unreadable(db, number)] if number is not None else []
+
+        return self._file.read(work)
+
     def close(self) -> None:
         taken, self._taken = self._taken, None
         if taken is not None:
             give(taken)
+
+
+def _summary(db: Database, number: int, name: str, created: int, updated: int, entries: int, meta: bytes) -> Summary:
+    names = db.execute("SELECT name FROM branches WHERE conversation = ? ORDER BY name", (number,)).fetchall()
+    return Summary(
+        id=name,
+        created=created,
+        updated=updated,
+        entries=entries,
+        branches=tuple(each for (each,) in names),
+        meta=meta_out(meta),
+    )

@@ -100,6 +100,45 @@ def records_on(db: Database, path: Sequence[Span]) -> str:
     return json.dumps(sorted([*found, *newest.values()]))
 
 
+def records_of_kind(db: Database, path: Sequence[Span], kind: str | None) -> list[Placed]:
+    """All records on a path, or those of a kind, oldest first."""
+    found: list[tuple[int, int, bytes]] = []
+    for segment, _, stop in path:
+        sql = "SELECT id, place, data FROM records WHERE segment = ?1 AND place < ?2 AND (?3 IS NULL OR kind = ?3)"
+        found += db.execute(sql, (segment, stop, kind)).fetchall()
+    return [Placed(_record.decode(data), place) for _, place, data in sorted(found)]
+
+
+def unreadable(db: Database, conversation: int) -> list[str]:
+    """The turns, records and data of a conversation that can't be read."""
+    found: list[str] = []
+    for what, sql, read in (
+        ("turn", "SELECT name, data FROM turns WHERE conversation = ? AND data IS NOT NULL", turn_of),
+        ("branch", "SELECT name, lease FROM branches WHERE conversation = ? AND lease IS NOT NULL", _lease.decode),
+        (
+            "record",
+            "SELECT r.id, r.data FROM segments s JOIN records r ON r.segment = s.id WHERE s.conversation = ?",
+            _record.decode,
+        ),
+    ):
+        for name, data in db.execute(sql, (conversation,)):
+            try:
+                read(data)
+            except ValueError as problem:
+                found.append(f"the {what} {name!r}: {problem}")
+    return found
+
+
+def metas_between(db: Database, path: Sequence[Span], start: int, stop: int) -> dict[int, dict[str, Any]]:
+    """The app's own data on the entries start … stop of a path, by their place."""
+    found: dict[int, dict[str, Any]] = {}
+    for segment, first, end in path:
+        bounds = key(segment, max(start, first)), key(segment, min(stop, end))
+        for at, data in db.execute("SELECT key, meta FROM entry_meta WHERE key >= ? AND key < ? ORDER BY key", bounds):
+            found[at & (1 << PLACES) - 1] = meta_out(data)
+    return found
+
+
 def turn_on(db: Database, path: Sequence[Span]) -> tuple[int, bytes] | None:
     """The last turn that has an entry on a path: its number and itself."""
     for segment, start, stop in reversed(path):

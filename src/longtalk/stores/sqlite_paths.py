@@ -39,6 +39,12 @@ WITH RECURSIVE path (id, up, base, stop) AS (
 )
 SELECT id, base, stop FROM path
 """
+_NEEDED = """
+SELECT id, base, max(base,
+    coalesce((SELECT max(size) FROM branches b WHERE b.conversation = s.conversation AND b.segment = s.id), 0),
+    coalesce((SELECT max(base) FROM segments t WHERE t.conversation = s.conversation AND t.up = s.id), 0))
+FROM segments s WHERE conversation = ? ORDER BY id
+"""
 
 _index = msgspec.msgpack.Decoder(Index)
 _encode = msgspec.msgpack.Encoder().encode
@@ -131,11 +137,13 @@ def seal(db: Database, segment: int, sealed: int, size: int, *, compress: bool) 
         "SELECT turn, length(native) FROM entries WHERE key >= ? AND key < ? ORDER BY key", (zero + sealed, zero + size)
     ).fetchall()
     loose = sum(length for _, length in rows)
+    # Who wants it small wants it soon: rows are not compressed.
+    size, limit = (SEAL // 2, SEAL_AT // 2) if compress else (SEAL, SEAL_AT)
     i = 0
-    while loose > SEAL_AT:
+    while loose > limit:
         first, held = i, 0
         # A turn is not torn, unless it would make a pack of more than twice the length.
-        while i < len(rows) and (held < SEAL or (rows[i][0] == rows[i - 1][0] and held < SEAL_AT)):
+        while i < len(rows) and (held < size or (rows[i][0] == rows[i - 1][0] and held < limit)):
             held += rows[i][1]
             i += 1
         _seal(db, zero + sealed + first, zero + sealed + i, compress=compress)
@@ -167,11 +175,50 @@ def unsealed(form: int, crc: int, columns: bytes, data: bytes) -> Pack:
     try:
         index = _index.decode(columns)
         data = stretched(data) if form else data
+        size = 1 + sum(column("I", index.sizes))
     except ValueError as problem:
         raise Damaged(f"a pack can't be read: {problem}") from None
-    if len(data) != 1 + sum(column("I", index.sizes)):
+    if len(data) != size:
         raise Damaged("a pack is not as long as it says")
     return Pack(index, data, crc)
+
+
+def problems(db: Database, conversation: int) -> list[str]:
+    """What is wrong with the entries of a conversation: missing or not readable, checksums that do not hold."""
+    found: list[str] = []
+    for segment, base, stop in db.execute(_NEEDED, (conversation,)).fetchall():
+        bounds = key(segment, 0), key(segment + 1, 0)
+        # Where the next entry has to be; unknown behind a pack that can't be read.
+        end: int | None = key(segment, base)
+        packs = db.execute(
+            "SELECT key, count, form, crc, columns, array FROM packs WHERE key >= ? AND key < ? ORDER BY key", bounds
+        )
+        for at, count, *held in packs:
+            found += _gap(end, at)
+            try:
+                _prove(unsealed(*held), count)
+                end = at + count
+            except (Damaged, ValueError, LookupError) as problem:
+                found.append(f"the pack that begins at place {at & (1 << PLACES) - 1}: {problem}")
+                end = None
+        for (at,) in db.execute("SELECT key FROM entries WHERE key >= ? AND key < ? ORDER BY key", bounds):
+            found += _gap(end, at)
+            end = at + 1
+        if end is not None and end < key(segment, stop):
+            found += _gap(end, key(segment, stop))
+    return found
+
+
+def _gap(end: int | None, at: int) -> list[str]:
+    return [] if end in (None, at) else [f"entries are missing before place {at & (1 << PLACES) - 1}"]
+
+
+def _prove(sealed: Pack, count: int) -> None:
+    """Raise `ValueError` or `LookupError` unless a pack holds so many entries, as they were written."""
+    if len(sealed) != count or sealed.array[-1:] != b"]" or checksum(sealed.array) != sealed.crc:
+        raise ValueError("its checksum does not hold")
+    for i in range(count):
+        sealed.entry(i)
 
 
 def squeezed(data: bytes) -> bytes:

@@ -5,10 +5,12 @@ The file zeroes what it frees (`secure_delete`), the index of words does so too,
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 
 from longtalk.pack import Index, checksum, column, packed
-from longtalk.stores.base import Receipt
+from longtalk.stores.base import BARE, Receipt
 from longtalk.stores.sqlite_file import Database
 from longtalk.stores.sqlite_paths import Span, key, squeezed, unsealed
 from longtalk.stores.sqlite_schema import PLACES
@@ -26,6 +28,7 @@ WITH RECURSIVE behind (id) AS (
     SELECT s.id FROM behind JOIN segments s ON s.conversation = :conversation AND s.up = behind.id
 )
 """
+_QUOTES = "kind NOT IN (SELECT value FROM json_each(:bare))"
 
 
 def delete(db: Database, owner: str, name: str) -> Receipt | None:
@@ -57,15 +60,7 @@ def delete(db: Database, owner: str, name: str) -> Receipt | None:
 def redact(db: Database, owner: str, name: str, entry: str, native: bytes) -> bool:
     """See `Store.redact`. An id that two branches gave to entries of their own means both."""
     number = db.execute("SELECT id FROM conversations WHERE owner = ? AND name = ?", (owner, name)).get
-    turn, _, count = entry.rpartition("-")
-    if number is None or not count.isdecimal() or not count.isascii() or len(count) > 10:
-        return False
-    rows = db.execute(
-        "SELECT r.key, r.number FROM turns t JOIN runs r ON r.turn = t.id WHERE t.conversation = ? AND t.name = ?",
-        (number, turn),
-    ).fetchall()
-    places = [at + int(count) - first for at, first in rows if int(count) >= first]
-    found = [at for at in places if _is(db, at, entry)]
+    found = keys_of(db, number, entry)
     if not found:
         return False
     if reading(db) != READING:
@@ -73,12 +68,26 @@ def redact(db: Database, owner: str, name: str, entry: str, native: bytes) -> bo
     for at in found:
         _replace(db, scope(owner, number), at, native)
         segment, place = at >> PLACES, at & (1 << PLACES) - 1
-        where = {"conversation": number, "segment": segment, "place": place}
-        db.execute("DELETE FROM records WHERE segment = :segment AND place >= :place", where)
-        db.execute(f"{_BEHIND} DELETE FROM records WHERE segment IN behind", where)  # noqa: S608
+        db.execute("DELETE FROM entry_meta WHERE key = ?", (at,))
+        where = {"conversation": number, "segment": segment, "place": place, "bare": json.dumps(BARE)}
+        db.execute(f"DELETE FROM records WHERE segment = :segment AND place >= :place AND {_QUOTES}", where)  # noqa: S608
+        db.execute(f"{_BEHIND} DELETE FROM records WHERE segment IN behind AND {_QUOTES}", where)  # noqa: S608
     db.execute("UPDATE branches SET revision = revision + 1 WHERE conversation = ?", (number,))
     refresh(db, number)
     return True
+
+
+def keys_of(db: Database, conversation: int | None, entry: str) -> list[int]:
+    """Where the entries of an id are: in one place, unless two branches gave it to entries of their own."""
+    turn, _, count = entry.rpartition("-")
+    if conversation is None or not count.isdecimal() or not count.isascii() or len(count) > 10:
+        return []
+    rows = db.execute(
+        "SELECT r.key, r.number FROM turns t JOIN runs r ON r.turn = t.id WHERE t.conversation = ? AND t.name = ?",
+        (conversation, turn),
+    ).fetchall()
+    places = [at + int(count) - first for at, first in rows if int(count) >= first]
+    return [at for at in places if _is(db, at, entry)]
 
 
 def _is(db: Database, at: int, entry: str) -> bool:

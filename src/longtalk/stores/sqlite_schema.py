@@ -142,4 +142,10 @@ INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
 INSERT INTO words (words, rank) VALUES ('rank', 'bm25(0.0, 1.0)');
 """
 
-MIGRATIONS = (_FIRST,)
+_SECOND = """
+ALTER TABLE turns ADD COLUMN manifest BLOB;
+DROP INDEX conversations_newest;
+CREATE INDEX conversations_newest ON conversations (owner, updated DESC, name);
+"""
+
+MIGRATIONS = (_FIRST, _SECOND)

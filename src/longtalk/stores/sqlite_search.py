@@ -15,13 +15,11 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator
 
-from longtalk.pack import Pack
 from longtalk.stores.base import MAIN, Hit
 from longtalk.stores.sqlite_file import Database
 from longtalk.stores.sqlite_paths import Span, key, pack, spans
 from longtalk.stores.sqlite_schema import PLACES
-from longtalk.wires import WIRES
-from longtalk.wires.base import LONGTALK, text_of
+from longtalk.wires import said
 
 READING = 1
 BATCH = 1000
@@ -91,7 +89,7 @@ def _rows(db: Database, scope: str, span: Span) -> Iterator[tuple[int, str, str]
     for start in range(span.start, span.stop, BATCH):
         found = pack(db, [span], start, min(span.stop, start + BATCH))
         for i in range(len(found)):
-            if text := spaced(said(found, i)):
+            if text := spaced(said(found.entry(i))):
                 yield key(span.segment, start + i), scope, text
 
 
@@ -101,17 +99,6 @@ def scope(owner: str, conversation: int) -> str:
 
 def _owned(owner: str) -> str:
     return "o" + hashlib.blake2b(owner.encode(), digest_size=12).hexdigest()
-
-
-def said(found: Pack, i: int) -> str:
-    """What an entry says; nothing when it can't be read."""
-    entry = found.entry(i)
-    if entry.wire not in WIRES and entry.wire != LONGTALK:
-        return ""
-    try:
-        return text_of(WIRES.get(entry.wire, next(iter(WIRES.values()))), entry)
-    except (ValueError, LookupError, TypeError):
-        return ""
 
 
 def spaced(text: str) -> str:
@@ -160,7 +147,7 @@ def candidates(db: Database, owner: str, terms: Collection[str], limit: int, con
                 entry=entry.id,
                 role=entry.role,
                 at=entry.at,
-                text=said(one, 0),
+                text=said(entry),
             )
         )
     return found

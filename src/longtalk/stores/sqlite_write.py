@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from longtalk.pack import MAX_COUNT, Entry
-from longtalk.stores.base import REPLACED, Commit, Head, KeyTaken, Placed, checked, linked
+from longtalk.stores.base import BRIEF, REPLACED, Commit, Head, KeyTaken, Moved, Placed, checked, linked
 from longtalk.stores.sqlite_branches import (
     Branch,
     begins,
@@ -31,6 +31,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _ENTRY = """
 INSERT INTO entries (key, turn, number, parent, kind, role, wire, at, mark, bound, tokens, native)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_TURN = """
+INSERT INTO turns (conversation, name, data, manifest) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
 _BEGIN = """
 INSERT INTO branches (revision, segment, base, size, entry, turn, records, token, lease, sealed, loose, stale, updated,
@@ -67,6 +70,8 @@ def write(db: Database, owner: str, name: str, commit: Commit, *, compress: bool
     head = head_of(db, branch) if branch else None
     source = branch_at(db, owner, name, commit.source[0])[1] if commit.source and not branch else None
     checked(head, commit, head_of(db, source, records=False) if source else None)
+    if source and commit.source and commit.behind not in (None, _last_of(db, source, commit)):
+        raise Moved(head_of(db, source))
     meta = None if commit.meta is None else meta_in(commit.meta)
     if conversation is None:
         conversation = _conversation(db, owner, name, commit, meta)
@@ -80,10 +85,10 @@ def write(db: Database, owner: str, name: str, commit: Commit, *, compress: bool
     size = tip.size + len(commit.entries)
     runs = _append(db, tip, commit)
     turn, turned, late = _turns(db, conversation, tip, runs, commit)
-    ids, records, shared = _records(db, conversation, tip, size, commit.records)
+    ids, records, shared = _records(db, conversation, tip, size, commit)
 
     sealed, loose = tip.sealed, tip.loose + sum([len(entry.native) for entry in commit.entries])
-    if loose > SEAL_AT:
+    if loose > (SEAL_AT // 2 if compress else SEAL_AT):
         sealed, loose = seal(db, tip.segment, sealed, size, compress=compress)
     last = commit.entries[-1].id if commit.entries else tip.entry
     token = max(head.token if head else 0, commit.lease.token if commit.lease else 0)
@@ -97,7 +102,7 @@ def write(db: Database, owner: str, name: str, commit: Commit, *, compress: bool
         if db.changes() != 1:
             raise Damaged("a branch has moved inside a transaction")
     if shared or late:
-        refresh(db, conversation)
+        refresh(db, conversation, beside=commit.branch)
     return Head(
         branch=commit.branch,
         revision=commit.expect + 1,
@@ -112,13 +117,20 @@ def write(db: Database, owner: str, name: str, commit: Commit, *, compress: bool
     )
 
 
-def refresh(db: Database, conversation: int) -> None:
-    """Look up again which records and which turn the branches of a conversation show."""
-    rows = db.execute("SELECT id, segment, size FROM branches WHERE conversation = ?", (conversation,)).fetchall()
+def refresh(db: Database, conversation: int, *, beside: str | None = None) -> None:
+    """Look up again which records and which turn the branches of a conversation show, beside one that is up to date."""
+    rows = db.execute(
+        "SELECT id, segment, size FROM branches WHERE conversation = ? AND name IS NOT ?", (conversation, beside)
+    ).fetchall()
     for id, segment, size in rows:  # noqa: A001
         path = spans(db, segment, size)
         turn, _ = turn_on(db, path) or (None, None)
         db.execute("UPDATE branches SET records = ?, turn = ? WHERE id = ?", (records_on(db, path), turn, id))
+
+
+def _last_of(db: Database, source: Branch, commit: Commit) -> str | None:
+    """The last of the entries that a new branch begins with, if anybody cares."""
+    return entry_at(db, source.segment, commit.source[1]) if commit.source and commit.behind else None
 
 
 def _conversation(db: Database, owner: str, name: str, commit: Commit, meta: bytes | None) -> int:
@@ -189,10 +201,8 @@ def _append(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, str, int]
             )
         )
     db.executemany(_ENTRY, rows)
-    if commit.entry_meta is not None:
-        if not commit.entries:
-            raise ValueError("there is no entry to keep data on")
-        db.execute("INSERT INTO entry_meta VALUES (?, ?)", (key(tip.segment, tip.size), meta_in(commit.entry_meta)))
+    for i, meta in commit.entry_meta.items():
+        db.execute("INSERT INTO entry_meta VALUES (?, ?)", (key(tip.segment, tip.size + i), meta_in(meta)))
     return runs
 
 
@@ -215,31 +225,36 @@ def _turns(
     other branches may have them too.
     """
     made = commit.turn
-    if made is None and commit.request is not None:
-        raise ValueError("a request needs the turn that was asked for")
     known: dict[str, tuple[int, bytes | None]] = {}
     if tip.turn is not None and tip.turned is not None:
         known[turn_of(tip.turned).id] = tip.turn, tip.turned
     fresh = set()
     for name in {*[name for _, name, _ in runs], *([made.id] if made else [])}.difference(known):
-        which = conversation, name
-        row = db.execute("SELECT id, data FROM turns WHERE conversation = ? AND name = ?", which).fetchone()
-        if row is None:
-            db.execute("INSERT INTO turns (conversation, name) VALUES (?, ?)", which)
+        data = _encode(made) if made and made.id == name else None
+        db.execute(_TURN, (conversation, name, data, commit.manifest or None if data else None))
+        if db.changes():
             fresh.add(name)
-        known[name] = row or (db.last_insert_rowid(), None)
+            known[name] = db.last_insert_rowid(), data
+        else:
+            sql = "SELECT id, data FROM turns WHERE conversation = ? AND name = ?"
+            known[name] = db.execute(sql, (conversation, name)).fetchone()
     for place, name, number in runs:
         db.execute("INSERT INTO runs VALUES (?, ?, ?)", (key(tip.segment, place), known[name][0], number))
     late = False
     if made is not None:
+        is_new = made.id in fresh
         id, held = known[made.id]  # noqa: A001
-        known[made.id] = id, _newer(held, made)
-        db.execute("UPDATE turns SET data = ? WHERE id = ?", (known[made.id][1], id))
-        late = held is None and made.id not in fresh
+        if not is_new:
+            known[made.id] = id, _newer(held, made)
+            db.execute(
+                "UPDATE turns SET data = ?, manifest = coalesce(?, manifest) WHERE id = ?",
+                (known[made.id][1], commit.manifest or None, id),
+            )
+        late = held is None
         first = next((place for place, name, _ in runs if name == made.id), None)
-        if late or (commit.request and made.id not in fresh):
+        if late or (commit.request and not is_new):
             first = begins(db, id, spans(db, tip.segment, tip.size + len(commit.entries)))
-        if first is None and held is None:
+        if first is None and (held is None or is_new):
             raise ValueError(f"the turn {made.id!r} can't begin without an entry")
         _ask(db, conversation, id, first, commit)
         if tip.turn == id:
@@ -274,30 +289,36 @@ def _ask(db: Database, conversation: int, turn: int, place: int | None, commit: 
 
 
 def _records(
-    db: Database, conversation: int, tip: Tip, size: int, made: Sequence[Placed]
+    db: Database, conversation: int, tip: Tip, size: int, commit: Commit
 ) -> tuple[str, tuple[Placed, ...], bool]:
     """Keep records. Returns those that the head shows now, and whether another branch may show one of the new."""
-    if not made:
+    made = commit.records
+    if not made and not commit.done:
         return tip.ids, tip.records, False
     shown = dict(zip(json.loads(tip.ids), tip.records, strict=True))
+    if commit.done:
+        shown = {number: each for number, each in shown.items() if each.record not in commit.done}
+    if not made:
+        return json.dumps(list(shown)), tuple(shown.values()), False
     lowest = min(placed.place for placed in made)
     if lowest < -1 or max(placed.place for placed in made) >= size:
         raise ValueError("a record can't hold up to an entry that is not there")
     path = [Span(tip.segment, tip.base, size)] if lowest >= tip.base else spans(db, tip.segment, size, lowest)
+    # The last place at which another branch leaves this one, and may see what is there.
+    forked: int = db.execute(
+        "SELECT coalesce(max(base), -1) FROM segments WHERE conversation = ? AND up = ?", (conversation, tip.segment)
+    ).get
     for placed in made:
+        kind, data = placed.record.kind, _encode(placed.record)
+        olds = [number for number, each in shown.items() if each.record.kind == kind] if kind in REPLACED else []
         segment = next((span.segment for span in reversed(path) if span.start <= placed.place), path[0].segment)
-        kind = placed.record.kind
-        db.execute(
-            "INSERT INTO records (segment, place, kind, data) VALUES (?, ?, ?, ?)",
-            (segment, placed.place, kind, _encode(placed.record)),
-        )
-        if kind in REPLACED:
-            shown = {number: each for number, each in shown.items() if each.record.kind != kind}
-        shown[db.last_insert_rowid()] = placed
-    shared = lowest < tip.base or bool(
-        db.execute(
-            "SELECT 1 FROM segments WHERE conversation = ? AND up = ? AND base > ? LIMIT 1",
-            (conversation, tip.segment, lowest),
-        ).get
-    )
+        row = (segment, placed.place, kind, data)
+        db.execute("INSERT INTO records (segment, place, kind, data) VALUES (?, ?, ?, ?)", row)
+        made_id = db.last_insert_rowid()
+        for number in olds:
+            old = shown.pop(number)
+            if kind in BRIEF and tip.base <= old.place >= forked:
+                db.execute("DELETE FROM records WHERE id = ?", (number,))
+        shown[made_id] = placed
+    shared = lowest < tip.base or forked > lowest
     return json.dumps(list(shown)), tuple(shown.values()), shared

@@ -1,9 +1,36 @@
 """The grammars that providers speak, by name."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
+from longtalk.pack import Entry
 from longtalk.wires import anthropic, openai_chat
-from longtalk.wires.base import LONGTALK, Wire
+from longtalk.wires.base import LONGTALK, Usage, Wire, redacted_own, text_of
 
 WIRES: Mapping[str, Wire] = {wire.name: wire for wire in (openai_chat.WIRE, anthropic.WIRE)}
 NAMES = frozenset((*WIRES, LONGTALK))
+
+
+def said(entry: Entry) -> str:
+    """What an entry says; nothing when it can't be read."""
+    if entry.wire not in NAMES:
+        return ""
+    try:
+        return text_of(WIRES.get(entry.wire, openai_chat.WIRE), entry)
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
+def redacted(entry: Entry, text: str) -> bytes:
+    """The JSON of an entry that says this instead, and still fits between its neighbours: its calls keep their ids.
+
+    Raises `LookupError` for a wire that is not known here, `ValueError` for what can't be read.
+    """
+    return redacted_own(entry, text) if entry.wire == LONGTALK else WIRES[entry.wire].redacted(entry.native, text)
+
+
+def reported(raw: bytes, wire: str) -> Usage:
+    """A report of usage as this wire reads it, or any other that can: it may have come from elsewhere."""
+    readings = (WIRES[name].usage(raw) for name in (wire, *WIRES) if name in WIRES)
+    return next((usage for usage in readings if usage != Usage()), Usage())

@@ -95,6 +95,13 @@ class Anthropic:
             return None
         return _json.whole(entry.native) if quirks.whole else entry.native
 
+    def redacted(self, native: bytes, text: str) -> bytes:
+        seen = self.view(native)
+        if seen.call_id:
+            return self.result(seen.call_id, text, error=False)
+        calls = [{"type": "tool_use", "id": call.id, "name": call.name, "input": {}} for call in seen.calls]
+        return _json.encode({"role": seen.role, "content": [{"type": "text", "text": text}, *calls]})
+
     def without_opaque(self, native: bytes) -> bytes | None:
         blocks = _array(_json.fields(native).get("content", b"[]"))
         kept = [block for block in blocks if _json.fields(block).get("type") not in _OPAQUE]

@@ -170,6 +170,10 @@ class Wire(Protocol):
         """A message without the blocks that only its provider can read; None when nothing else is in it."""
         ...
 
+    def redacted(self, native: bytes, text: str) -> bytes:
+        """A message of the same role that says this and nothing else; its calls stay, without their arguments."""
+        ...
+
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
         """What to send for an entry that can't go as it is; None leaves it out."""
         ...
@@ -296,6 +300,12 @@ def shortened(wire: Wire, entry: Entry, keep: int) -> Entry:
     else:
         native = wire.result(wire.view(entry.native).call_id, text, error=entry.mark in ("error", "closed"))
     return msgspec.structs.replace(entry, native=native)
+
+
+def redacted_own(entry: Entry, text: str) -> bytes:
+    """An event or a system message of ours that says something else."""
+    source = {"source": _json.value(entry.native)["source"]} if entry.kind == "event" else {}
+    return _json.encode({**source, "text": text})
 
 
 def event(text: str, *, source: str, at: int) -> Entry:

@@ -67,6 +67,16 @@ class OpenAIChat:
     def is_plain(self, role: str) -> bool:  # noqa: ARG002
         return True
 
+    def redacted(self, native: bytes, text: str) -> bytes:
+        seen = self.view(native)
+        if seen.call_id:
+            return self.result(seen.call_id, text, error=False)
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": "{}"}}
+            for call in seen.calls
+        ]
+        return _json.encode({"role": seen.role, "content": text, **({"tool_calls": calls} if calls else {})})
+
     def without_opaque(self, native: bytes) -> bytes | None:
         return native
 

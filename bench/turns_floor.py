@@ -1,0 +1,98 @@
+"""The floor of `bench.turns`: what a turn costs whoever writes it with `sqlite3` and `json` alone.
+
+Messages are rows of JSON. A turn reads all rows of its conversation, decodes them, commits the user's message, writes a
+request with all of them, and commits the answer. Nothing is checked, nobody holds a lease, and no token is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from typing import Any
+
+from bench.workload import messages
+
+TALKS, LENGTH, CREW = 200, 20, 16
+"""Throughput: so many conversations of so many turns, by so many threads or tasks."""
+
+Queue = queue.SimpleQueue[int]
+
+
+class Floor:
+    """One conversation in a table of JSON, on a connection of its own."""
+
+    def __init__(self, path: str, talk: str, turns: int = 0) -> None:
+        self.db = sqlite3.connect(path, isolation_level=None, timeout=60)
+        self.db.execute("PRAGMA journal_mode = WAL")
+        self.db.execute("PRAGMA synchronous = NORMAL")
+        self.db.execute("CREATE TABLE IF NOT EXISTS m (talk TEXT, n INTEGER, body TEXT, PRIMARY KEY (talk, n))")
+        self.begin(talk)
+        self.db.execute("BEGIN IMMEDIATE")
+        for number in range(turns):
+            self._add(*messages(number))
+        self.db.execute("COMMIT")
+
+    def begin(self, talk: str) -> None:
+        """Go on with another conversation, which is new."""
+        self.talk, self.n = talk, 0
+
+    def turn(self, number: int = 1) -> None:
+        said, *_, answer = messages(number)
+        rows = self.db.execute("SELECT body FROM m WHERE talk = ? ORDER BY n", (self.talk,)).fetchall()
+        before = [json.loads(body) for (body,) in rows]
+        self._commit(said)
+        json.dumps({"model": "model", "messages": [*before, said]}).encode()
+        self._commit(answer)
+
+    def close(self) -> None:
+        self.db.close()
+
+    def _commit(self, message: dict[str, Any]) -> None:
+        self.db.execute("BEGIN IMMEDIATE")
+        self._add(message)
+        self.db.execute("COMMIT")
+
+    def _add(self, *said: dict[str, Any]) -> None:
+        for message in said:
+            self.db.execute("INSERT INTO m VALUES (?, ?, ?)", (self.talk, self.n, json.dumps(message)))
+            self.n += 1
+
+
+def floor_throughput(path: str) -> None:
+    """All conversations, by threads with a connection each."""
+    Floor(path, "").close()
+
+    def work(jobs: Queue) -> None:
+        with closing(Floor(path, "")) as floor:
+            for job in dealt(jobs):
+                floor.begin(f"talk {job}")
+                for number in range(LENGTH):
+                    floor.turn(number)
+
+    by_threads(work)
+
+
+def by_threads(work: Callable[[Queue], None]) -> None:
+    """Let threads work off one queue of conversations."""
+    jobs = all_jobs()
+    with ThreadPoolExecutor(CREW) as crew:
+        for done in [crew.submit(work, jobs) for _ in range(CREW)]:
+            done.result()
+
+
+def all_jobs() -> Queue:
+    jobs: Queue = queue.SimpleQueue()
+    for job in range(TALKS):
+        jobs.put(job)
+    return jobs
+
+
+def dealt(jobs: Queue) -> Iterator[int]:
+    """The jobs that are left, as long as there are some."""
+    with suppress(queue.Empty):
+        while True:
+            yield jobs.get_nowait()

@@ -1,0 +1,38 @@
+"""`longtalk import`: take in what files hold, all of it or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from longtalk.cli.files import read, shown
+from longtalk.cli.out import number, one_line, put
+from longtalk.cli.store import known, opened
+from longtalk.errors import InputError
+from longtalk.portable import Talk, to_jsonl
+from longtalk.portable_read import read as read_talks
+
+
+def run(*, store: str | None, owner: str, files: Sequence[str], id: str | None) -> None:  # noqa: A002
+    """Take in conversations, and print their ids."""
+    # All files are read first: one that can't be read leaves everything as it was.
+    talks = [talk for name in files for talk in _talks(name, id)]
+    with opened(store, owner, make=True) as archive:
+        for name in archive.load(to_jsonl(talks)):
+            put(f"{one_line(name)}\t{number(known(archive, name).entries, 'entry', 'entries')}")
+
+
+def _talks(name: str, id: str | None) -> list[Talk]:  # noqa: A002
+    """The conversations in a file. One that has no id is called as the file is."""
+    title = id or ("import" if name == "-" else Path(name).stem)
+    try:
+        talks = read_talks(read(name), name=title)
+    except InputError as problem:
+        raise InputError(str(problem).replace(repr(title), shown(name), 1)) from None
+    if id is None:
+        return talks
+    if len(talks) != 1:
+        raise InputError(f"{shown(name)} holds {len(talks):,} conversations, and --id names one: leave it out.")
+    return [msgspec.structs.replace(talks[0], id=id)]

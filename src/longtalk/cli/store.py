@@ -1,0 +1,102 @@
+"""Where a command finds the conversations: the store that `--store` names, and what is in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from longtalk._sync.archive import Archive
+from longtalk.cli.out import say
+from longtalk.errors import InputError
+from longtalk.said import Said
+from longtalk.stores.base import MAIN, Store, Summary
+
+
+@contextmanager
+def opened(path: str | None, owner: str, *, make: bool = False) -> Iterator[Archive]:
+    """What an owner has in a store: a SQLite file, or a folder of JSONL files. One that is not there may be made."""
+    from longtalk.stores import default
+
+    store = default() if path is None else _named(path, make=make)
+    try:
+        yield Archive(store, owner=owner)
+        for problem in getattr(store, "damaged", list)():
+            say(f"longtalk: {problem}")
+    finally:
+        store.close()
+
+
+def known(archive: Archive, id: str) -> Summary:  # noqa: A002
+    """A conversation that has to be there."""
+    found = archive.store.summary(archive.owner, id)
+    if found is None:
+        whose = f" of the owner {archive.owner!r}" if archive.owner else ""
+        raise InputError(f"There is no conversation {id!r}{whose} here. `longtalk list` shows what there is.")
+    return found
+
+
+def known_or_newest(archive: Archive, id: str | None) -> Summary:  # noqa: A002
+    """A conversation that has to be there; without an id, the one changed last."""
+    if id is not None:
+        return known(archive, id)
+    found = archive.conversations(limit=1)
+    if not found:
+        raise InputError("There is no conversation here yet.")
+    return found[0]
+
+
+def branch_of(summary: Summary, branch: str | None) -> str:
+    """The branch to read: the one that was asked for, or the main one, where there is one."""
+    if branch is None:
+        return MAIN if MAIN in summary.branches else summary.branches[0]
+    if branch not in summary.branches:
+        names = ", ".join(map(repr, summary.branches))
+        raise InputError(f"The conversation {summary.id!r} has no branch {branch!r}. There are: {names}.")
+    return branch
+
+
+def said_on(archive: Archive, summary: Summary, branch: str | None = None) -> list[Said]:
+    return archive.history(summary.id, branch=branch_of(summary, branch))
+
+
+def place(path: str | None) -> str:
+    """What a store is called when somebody asks."""
+    from longtalk.stores import default_path
+
+    return default_path() if path is None else path
+
+
+def _named(path: str, *, make: bool) -> Store:
+    # A name such as ":memory:" or "file:x" is a file here like any other.
+    full = os.path.abspath(path)
+    if not path or "\0" in path:
+        raise InputError(f"{path!r} is not a path: name a file or a folder with --store.")
+    if not make and not os.path.exists(full):
+        raise InputError(f"There is no store {path!r}: name another with --store.")
+    folder = path.endswith(("/", os.sep)) or os.path.isdir(full)
+    try:
+        with _private():
+            os.makedirs(full if folder else os.path.dirname(full), exist_ok=True)
+    except FileExistsError:
+        raise InputError(f"{path!r} is a file: without the slash at its end it is a SQLite store.") from None
+    except OSError as problem:
+        raise InputError(f"Can't make the folder of {path!r}: {problem.strerror}. Name another with --store.") from None
+    if folder:
+        from longtalk.stores.jsonl import JSONL
+
+        return JSONL(full)
+    from longtalk.stores.sqlite import SQLite
+
+    with _private():
+        return SQLite(full)
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    """What is made meanwhile is the user's own."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)

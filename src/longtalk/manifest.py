@@ -1,0 +1,58 @@
+"""What a turn has sent, as it is kept in a store.
+
+A long manifest names its epoch instead of repeating what that says of the entries before its start; otherwise what is
+kept of each turn would grow with the conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from longtalk import _json
+from longtalk.context import Context
+from longtalk.epochs import Epoch, latest
+from longtalk.policies.view import Run, Verdict
+from longtalk.transcript import Transcript
+
+SHORT = 8
+"""So many runs are kept with each turn."""
+
+
+class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The manifest of a turn's last request."""
+
+    tokens: int = 0
+    """How long the request was, by what the provider had reported."""
+    epoch: int = 0
+    """Where its epoch began …"""
+    runs: tuple[tuple[int, int, Verdict, str, int, int], ...] = ()
+    """… and what is to be said of the entries from there on; of all of them, if the first one is among these.
+
+    Each is a `Run`, field by field: what is kept with every turn is short.
+    """
+
+
+def kept(context: Context, transcript: Transcript) -> bytes:
+    """A manifest as JSON. The newest epoch of the transcript is kept too."""
+    runs = context.manifest
+    epoch = latest(transcript, "epoch", Epoch) if len(runs) > SHORT else None
+    if epoch is not None and epoch.start == context.epoch:
+        since = tuple(run for run in runs if run.last >= epoch.start)
+        runs = since if _behind(epoch, since) == runs else runs
+    return _json.encode(Kept(context.tokens, context.epoch, tuple(map(msgspec.structs.astuple, runs))))
+
+
+def whole(data: bytes, epochs: Iterable[Epoch]) -> tuple[Run, ...]:
+    """All runs of a manifest, given the epochs of its branch."""
+    held = msgspec.json.decode(data, type=Kept)
+    runs = tuple(Run(*fields) for fields in held.runs)
+    begun = [epoch for epoch in epochs if epoch.start == held.epoch]
+    return _behind(begun[-1], runs) if begun else runs
+
+
+def _behind(epoch: Epoch, runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Runs behind those of an epoch that end before them."""
+    first = runs[0].first if runs else epoch.start
+    return (*(run for run in epoch.runs if run.last < first), *runs)

@@ -1,0 +1,156 @@
+"""A branch of a conversation as Markdown, for a person to read.
+
+Texts may hold Markdown of their own: headings, fences that are never closed, pieces of HTML. So that nobody's words can
+pass for a heading of ours, or swallow what comes behind them, all that was said is in a block quote, in which whatever
+is opened ends with it; what tools got and gave is in a fence that is longer than any inside. A line that is in neither
+is ours, and what it names of others' (a tool, a source, a title) is one line with its Markdown escaped.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Sequence
+
+from longtalk import _json
+from longtalk.pack import OWN, Entry
+from longtalk.portable import Limb, Talk, whole
+from longtalk.stores.base import MAIN
+from longtalk.transcript import Transcript, Turn
+from longtalk.wires import WIRES, reported
+from longtalk.wires.base import Usage, View
+
+_SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~!&$]")
+_MARKS = {
+    "interrupted": "interrupted",
+    "length": "cut off: it reached the limit of its length",
+    "filtered": "cut off by the provider's filter",
+    "empty": "says nothing, and is not sent back",
+    "error": "an error",
+    "closed": "no result was kept; the call was closed",
+}
+_SHOWN = ("text", "tool_use", "tool_result", "refusal")
+"""The types of parts that are shown and need no name."""
+
+
+def to_markdown(talk: Talk, branch: str = MAIN) -> str:
+    """A branch from its root to its head. Another one than `main` has to be there."""
+    path = whole(talk, branch) if talk.limbs or branch != MAIN else Limb(name=MAIN)
+    title = talk.meta.get("title")
+    lines = [f"# {_inline(title if isinstance(title, str) and title.strip() else talk.id)}", ""]
+    began = talk.created or (path.entries[0].at if path.entries else 0)
+    lines += [" · ".join(filter(None, (_time(began) and f"Began {_time(began)}", f"branch {_inline(branch)}"))), ""]
+    turns = {turn.id: turn for turn in path.turns}
+    for number, (first, stop) in enumerate(Transcript(fresh=path.entries).exchanges(), 1):
+        entries = path.entries[first:stop]
+        lines += [" · ".join(filter(None, (f"## {number}", _time(entries[0].at)))), ""]
+        lines += _exchange(entries)
+        made = dict.fromkeys(entry.turn for entry in entries)
+        for turn in (turns[name] for name in made if name in turns):
+            lines += [f"*{_inline(_made(turn, entries))}*", ""]
+    others = [limb.name for limb in talk.limbs if limb.name != branch]
+    if others:
+        lines += ["---", "", f"Other branches: {', '.join(map(_inline, others))}", ""]
+    return "\n".join(lines)
+
+
+def _exchange(entries: Sequence[Entry]) -> Iterator[str]:
+    called: dict[str, str] = {}
+    for entry in entries:
+        yield from _entry(entry, called)
+
+
+def _entry(entry: Entry, called: dict[str, str]) -> Iterator[str]:
+    """An entry. `called` are the names of the tools that were called before, by the id of the call."""
+    try:
+        yield from _own(entry) if entry.wire == OWN else _message(entry, WIRES[entry.wire].view(entry.native), called)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        yield from _heading(_role(entry), entry, f"as JSON of the wire {_inline(entry.wire)}")
+        yield from _fence("json", entry.native.decode("utf-8", "replace"))
+
+
+def _own(entry: Entry) -> Iterator[str]:
+    members = _json.value(entry.native)
+    text = str(members["text"])
+    if entry.kind == "event":
+        about = " · ".join(filter(None, (f"**Event** from {_inline(str(members['source']))}", _time(entry.at))))
+        yield from (f"> {about}", ">", *_quote(text))
+    else:
+        yield from (*_heading("System", entry), *_quote(text))
+
+
+def _message(entry: Entry, seen: View, called: dict[str, str]) -> Iterator[str]:
+    parts = _others(entry.native)
+    if entry.role == "tool":
+        yield from _heading(f"Result of {called.get(seen.call_id) or 'a call'}", entry)
+        yield from _fence("", seen.text)
+    else:
+        yield from _heading(_role(entry), entry)
+        yield from _quote(seen.text) if seen.text else ()
+    if seen.refusal:
+        yield from ("Refusal:", "", *_quote(seen.refusal))
+    if parts:
+        yield from (f"*[{', '.join(map(_inline, parts))}]*", "")
+    for call in seen.calls:
+        called[call.id] = _inline(call.name)
+        yield from (f"Calls **{_inline(call.name)}**:", "")
+        yield from _fence("json", call.arguments.decode("utf-8", "replace"))
+
+
+def _others(native: bytes) -> list[str]:
+    """The types of parts that are not shown: images, sounds, what a model thought."""
+    content = _json.value(native).get("content")
+    parts = content if isinstance(content, list) else []
+    types = [part.get("type") for part in parts if isinstance(part, dict)]
+    return [kind for kind in types if isinstance(kind, str) and kind not in _SHOWN]
+
+
+def _made(turn: Turn, entries: Sequence[Entry]) -> str:
+    """How a turn was made, in one line."""
+    wire = next((entry.wire for entry in entries if entry.turn == turn.id and entry.role == "assistant"), "")
+    usage = sum((reported(raw, wire) for raw in turn.usage), Usage())
+    told = [turn.model]
+    if usage != Usage():
+        cached = f" ({usage.cached:,} from the cache)" if usage.cached else ""
+        told.append(f"{usage.input:,} tokens in{cached}, {usage.output:,} out")
+    if 0 < turn.started < turn.ended:
+        told.append(f"{(turn.ended - turn.started) / 1000:,.1f} s")
+    if turn.status != "complete":
+        told.append(f"{turn.status}: {turn.error}" if turn.error else turn.status)
+    return " · ".join(filter(None, told))
+
+
+def _role(entry: Entry) -> str:
+    return _inline(entry.role.capitalize())
+
+
+def _heading(who: str, entry: Entry, *more: str) -> Iterator[str]:
+    said = (f"### {who}", _time(entry.at), *more, _inline(_MARKS.get(entry.mark, entry.mark)))
+    yield from (" · ".join(filter(None, said)), "")
+
+
+def _quote(text: str) -> Iterator[str]:
+    for line in text.splitlines() or [""]:
+        yield f"> {line}" if line else ">"
+    yield ""
+
+
+def _fence(language: str, text: str) -> Iterator[str]:
+    longest = max(map(len, re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield from (fence + language, *text.splitlines(), fence, "")
+
+
+def _inline(text: str) -> str:
+    """Somebody's text in a line of ours."""
+    plain = "".join(char if char.isprintable() else " " for char in text)
+    return _SPECIAL.sub(r"\\\g<0>", " ".join(plain.split()))
+
+
+def _time(at: int) -> str:
+    """A time for reading; nothing when it is not known."""
+    try:
+        when = dt.datetime.fromtimestamp(at / 1000, dt.UTC) if at > 0 else None
+    except (ValueError, OverflowError, OSError):
+        return ""
+    return when.isoformat(timespec="seconds").replace("+00:00", "Z") if when else ""

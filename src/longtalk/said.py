@@ -1,0 +1,81 @@
+"""What was said, for reading: the entries of a conversation with their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk import state as states
+from longtalk.errors import InputError
+from longtalk.pack import Entry
+from longtalk.seal import BoundSeal, Seal
+from longtalk.wires import NAMES, WIRES, said
+
+
+class Said(msgspec.Struct, frozen=True):
+    """An entry of a conversation, for reading."""
+
+    id: str
+    turn: str
+    role: str
+    text: str
+    at: int
+    """When, in milliseconds since 1970."""
+    native: bytes
+    """Its exact JSON."""
+    mark: str = ""
+    """What is odd about it: `interrupted`, `length`, `closed` …"""
+    meta: Mapping[str, Any] = {}
+    """The app's own data on it."""
+    wire: str = ""
+    """Whose JSON it is."""
+
+
+def history(state: bytes, *, seal: Seal | BoundSeal | None = None, max_state: int = states.MAX_BYTES) -> list[Said]:
+    """All that was said in the conversation that a state holds."""
+    transcript = states.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=max_state)
+    return read(transcript)
+
+
+def read(entries: Iterable[Entry], metas: Mapping[int, Mapping[str, Any]] | None = None) -> list[Said]:
+    """Entries for reading, with the app's own data on some of them by their number."""
+    known = metas or {}
+    return [
+        Said(
+            id=entry.id,
+            turn=entry.turn,
+            role=entry.role,
+            text=said(entry),
+            at=entry.at,
+            native=entry.native,
+            mark=entry.mark,
+            meta=known.get(i, {}),
+            wire=entry.wire,
+        )
+        for i, entry in enumerate(entries)
+    ]
+
+
+def check_pairs(entries: Iterable[Entry]) -> None:
+    """Raise `ValueError` unless entries can be read, each call has its result and each result its call."""
+    waiting: list[str] = []
+    for entry in entries:
+        wire = WIRES.get(entry.wire)
+        if wire is None:
+            continue
+        seen = wire.view(entry.native)
+        if seen.call_id and seen.call_id not in waiting:
+            raise ValueError(f"{entry.id!r} is the result of a call that nobody made")
+        if seen.call_id:
+            waiting.remove(seen.call_id)
+        elif waiting:
+            raise ValueError(f"{entry.id!r} comes before the result of {waiting[0]!r}")
+        waiting += [call.id for call in seen.calls]
+
+
+def is_name(value: object, what: str, *, empty: bool = False) -> None:
+    """Raise `InputError` unless this can name something."""
+    if not isinstance(value, str) or not (value or empty):
+        raise InputError(f"The {what} of a conversation is text, not {value!r}.")

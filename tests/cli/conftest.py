@@ -1,0 +1,31 @@
+"""What tests of commands share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a user who has nothing yet."""
+    ours = ("_API_KEY", "_BASE_URL", "LONGTALK_STORE", "LONGTALK_OWNER")
+    keep = {name: value for name, value in os.environ.items() if not name.endswith(ours)}
+    return {**keep, "XDG_DATA_HOME": str(tmp_path / "data"), "TERM": "dumb"}
+
+
+@pytest.fixture(params=["talks.db", "talks/"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store can be made: a SQLite file, and a folder."""
+    return f"{tmp_path}/{request.param}"
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()

@@ -1,0 +1,423 @@
+"""`longtalk list`, `show`, `search` and `stats` as a person uses them, on real stores."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from longtalk import Archive, Chat, Conversation, Seal
+from longtalk.cli import list as listing
+from longtalk.cli.commands import commands
+from longtalk.cli.out import escaped, when
+from longtalk.stores.base import Store
+from longtalk.testing import Scripted, says
+from longtalk.wires import WIRES
+from tests.cli.helpers import LONGTALK, Terminal, longtalk, store_at
+
+HOSTILE = "\x1b]0;owned\x07 \x1b[31m red \x9b2J \x00\x7f \u202egnp"
+
+
+def plan(days: int) -> str:
+    """A plan for practising."""
+    return "Slowly."
+
+
+def run(*arguments: str | Path, said: bytes = b"") -> Result:
+    done = CliRunner().invoke(commands, list(map(str, arguments)), input=said)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def lines(*arguments: str | Path) -> list[list[str]]:
+    done = run(*arguments)
+    assert (done.exit_code, done.stderr) == (0, "")
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def objects(*arguments: str | Path) -> list[Any]:
+    return [json.loads(line) for line in run(*arguments, "--json").stdout.split("\n") if line]
+
+
+def talk(store: Store, name: str, *pairs: tuple[str, str], **more: Any) -> Conversation:
+    """A conversation in which this was asked and answered."""
+    held = Conversation(name, model=Scripted(*[says(answer) for _, answer in pairs]), store=store, **more)
+    for asked, _ in pairs:
+        held.send(asked)
+    # The next one is newer.
+    time.sleep(0.002)
+    return held
+
+
+@pytest.fixture
+def filled(store: str) -> str:
+    held = store_at(store)
+    talk(held, "bows", ("How do I hold the bow?", "With a round thumb, and as lightly as you can."))
+    talk(held, "titled", ("Hello!", "Hi.")).describe({"title": "Strings, and more", "topic": "strings", "n": 7})
+    talk(held, "long", ("word " * 100 + "\n\tend", "Well."))
+    talk(held, "theirs", ("Hello, I am Ada.", "Hi."), owner="ada")
+    held.close()
+    return store
+
+
+# list
+
+
+def test_the_list_has_id_time_entries_and_title_the_newest_first(filled: str) -> None:
+    found = lines("list", "--store", filled)
+    assert [row[0] for row in found] == ["long", "titled", "bows"]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", row[1]) for row in found)
+    assert [row[2] for row in found] == ["2", "2", "2"]
+    assert [row[3] for row in found[1:]] == ["Strings, and more", "How do I hold the bow?"]
+    assert found[0][3].startswith("word word")
+    assert len(found[0][3]) == 80
+
+
+def test_an_owner_sees_their_own(filled: str) -> None:
+    assert [row[0] for row in lines("list", "--store", filled, "--owner", "ada")] == ["theirs"]
+    assert run("list", "--store", filled, "--owner", "bob").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("pairs", "names"),
+    [
+        (["topic=strings"], ["titled"]),
+        (["n=7"], ["titled"]),
+        (['n="7"'], []),
+        (["topic=strings", "n=8"], []),
+        (["none=null"], []),
+    ],
+)
+def test_those_with_some_data_can_be_listed(filled: str, pairs: list[str], names: list[str]) -> None:
+    given = [word for pair in pairs for word in ("--meta", pair)]
+    assert [each["id"] for each in objects("list", "--store", filled, *given)] == names
+
+
+def test_as_json_a_line_has_all_of_it(filled: str) -> None:
+    (found,) = objects("list", "--store", filled, "--meta", "n=7")
+    assert set(found) == {"id", "created", "updated", "entries", "branches", "meta"}
+    assert found["meta"] == {"title": "Strings, and more", "topic": "strings", "n": 7}
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 6, 7, 8, 0])
+def test_all_pages_are_listed(store: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "PAGE", 3)
+    held = store_at(store)
+    for number in range(7):
+        talk(held, f"c{number}", ("a", "b"))
+    wanted = [each.id for each in Archive(held).conversations(limit=100)]
+    held.close()
+    assert sorted(wanted) == [f"c{number}" for number in range(7)]
+    done = run("list", "--store", store, "--limit", str(limit))
+    names = [line.split("\t")[0] for line in done.stdout.splitlines()]
+    assert names == wanted[: limit or 7]
+    assert ("--limit 0" in done.stderr) == (0 < limit < 7)
+    assert len(objects("list", "--store", store, "--limit", str(limit))) == len(names)
+
+
+def test_an_empty_store_is_said_to_be(environment: dict[str, str]) -> None:
+    done = longtalk("list", environment=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "There are no conversations here yet.\n")
+
+
+def test_what_has_no_time_has_none() -> None:
+    assert [when(at) for at in (0, -1, 2**62, 2**80)] == ["-"] * 4
+
+
+# show
+
+
+def test_what_was_said_is_shown_with_roles_and_times(store: str) -> None:
+    held = store_at(store)
+    made = Conversation(
+        "x",
+        model=Scripted(says("First a plan.", calls=[("c1", "plan", '{"days": 3}')]), says("Well.")),
+        tools=[plan],
+        store=held,
+    )
+    made.note("The violin\nwas tuned.", source="tuner app")
+    made.send("Plan it!\n\nSoon.")
+    held.close()
+    shown = run("show", "x", "--store", store).stdout
+    assert re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", re.sub(r"\w{12}-(\d+)", r"E\1", shown)) == (
+        "TIME  event of tuner app  E0\n    The violin\n    was tuned.\n"
+        "\nTIME  user  E0\n    Plan it!\n\n    Soon.\n"
+        '\nTIME  assistant  E1\n    First a plan.\n    → plan({"days": 3})\n'
+        "\nTIME  tool  E2\n    Slowly.\n"
+        "\nTIME  assistant  E3\n    Well.\n"
+    )
+
+
+def test_calls_over_the_other_wire_are_shown_too(store: str) -> None:
+    held = store_at(store)
+    steps = (says(calls=[("c1", "plan", '{"days": 3}')], wire="anthropic"), says("Well.", wire="anthropic"))
+    Conversation("x", model=Scripted(*steps, wire=WIRES["anthropic"]), tools=[plan], store=held).send("Plan it!")
+    held.close()
+    shown = run("show", "--store", store).stdout
+    assert re.search(r'→ plan\(\{"days": ?3\}\)', shown)
+    assert "Slowly." in shown
+
+
+def test_without_an_id_it_is_the_one_changed_last(filled: str) -> None:
+    assert "Well." in run("show", "--store", filled).stdout
+
+
+def test_a_branch_can_be_shown(store: str) -> None:
+    held = store_at(store)
+    made = Conversation("x", model=Scripted(says("One."), says("Two.")), store=held)
+    made.send("a")
+    branch, _ = made.edit(made.history()[0].id, "b")
+    held.close()
+    assert "Two." in run("show", "x", "--branch", branch.branch, "--store", store).stdout
+    assert "Two." not in run("show", "x", "--store", store).stdout
+
+
+def test_as_json_a_line_has_the_exact_message(store: str) -> None:
+    held = store_at(store)
+    talk(held, "x", ("How?\n😀 é", "So."))
+    held.close()
+    done = longtalk("show", "x", "--store", store, "--json", environment=dict(os.environ))
+    user, answer = map(json.loads, done.stdout.splitlines())
+    assert user["text"] == "How?\n😀 é"
+    assert user["native"] == {"role": "user", "content": "How?\n😀 é"}
+    assert (answer["role"], answer["text"]) == ("assistant", "So.")
+    assert set(user) == {"id", "turn", "role", "at", "mark", "meta", "wire", "text", "native"}
+
+
+def test_half_a_character_can_be_shown_and_stays_json(tmp_path: Path, environment: dict[str, str]) -> None:
+    path = tmp_path / "x.json"
+    path.write_text('[{"role":"user","content":"half \\ud83d"},\n{"role":"assistant",\n"content":"ok"}]')
+    store = tmp_path / "x.db"
+    assert longtalk("import", path, "--store", store, environment=environment).returncode == 0
+    shown = longtalk("show", "--store", store, environment=environment)
+    assert (shown.returncode, "    half " in shown.stdout) == (0, True)
+    user, answer = longtalk("show", "--store", store, "--json", environment=environment).stdout.splitlines()
+    assert json.loads(user)["native"]["content"] == "half \ud83d"
+    assert json.loads(answer)["native"] == {"role": "assistant", "content": "ok"}
+    for command in ("list", "stats", "export"):
+        arguments = ["x"] if command == "export" else []
+        assert longtalk(command, *arguments, "--store", store, environment=environment).returncode == 0
+
+
+def test_a_state_is_shown_in_the_same_form(tmp_path: Path) -> None:
+    chat = Chat(Scripted(says("With a round thumb.")))
+    path = tmp_path / "x.talk"
+    path.write_bytes(chat.send("How do I hold the bow?").state)
+    shown = run("show", "--state", path).stdout
+    assert "    How do I hold the bow?\n" in shown
+    assert run("show", "--state", "-", said=path.read_bytes()).stdout == shown
+    assert [each["role"] for each in objects("show", "--state", path)] == ["user", "assistant"]
+    assert "leave out the ID" in run("show", "x", "--state", path).stderr
+
+
+# search
+
+
+def test_what_is_found_is_shown_with_the_text_around_it(store: str) -> None:
+    held = store_at(store)
+    talk(held, "x", ("so " * 50 + "hold the BOW lightly" + " and on" * 50, "Well."), ("Nothing.", "No."))
+    held.close()
+    ((name, entry, role, _, text),) = lines("search", "--store", store, "bow", "violin")
+    assert (name, role) == ("x", "user")
+    assert entry.endswith("-0")
+    assert re.fullmatch(r"….{38,40}BOW .+…", text)
+    assert len(text) < 160
+    (found,) = objects("search", "--store", store, "bow")
+    assert set(found) == {"conversation", "branch", "place", "entry", "role", "at", "text"}
+
+
+def test_the_search_can_be_bounded(filled: str) -> None:
+    held = store_at(filled)
+    talk(held, "more", ("bow", "bow"), ("bow", "bow"))
+    held.close()
+    assert len(lines("search", "--store", filled, "bow", "--limit", "2")) == 2
+    assert [row[0] for row in lines("search", "--store", filled, "bow", "-c", "bows")] == ["bows"]
+    assert [row[0] for row in lines("search", "--store", filled, "--owner", "ada", "ada")] == ["theirs"]
+
+
+@pytest.mark.parametrize("words", [['"hold the bow"'], ["thumb"], ["THUMB", "nowhere"], ['"as lightly'], ["hold\tthe"]])
+def test_words_and_phrases_are_found(filled: str, words: list[str]) -> None:
+    assert {row[0] for row in lines("search", "--store", filled, *words)} == {"bows"}
+
+
+@pytest.mark.parametrize(
+    "words", [["nowhere"], ['"bow the hold"'], ['"'], ["'"], ["*"], ["!!!"], ["(OR"], [""], ["\x1b["], ["text:", "-"]]
+)
+def test_where_nothing_is_found_the_status_is_1(filled: str, words: list[str]) -> None:
+    done = run("search", "--store", filled, "--", *words)
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "Nothing was found.\n")
+
+
+# stats
+
+
+def test_the_numbers_are_shown(filled: str) -> None:
+    shown = run("stats", "--store", filled).stdout
+    rows = dict(line.split(None, 1) for line in shown.splitlines() if not line.startswith("tokens"))
+    assert (rows["conversations"], rows["turns"]) == ("3", "3 (complete 3)")
+    assert rows["entries"].startswith("6, ")
+    assert "tokens sent      30, 0 of them cached" in shown
+    (found,) = objects("stats", "bows", "--store", filled)
+    assert (found["conversations"], found["entries"], found["usage"]["input"]) == (1, 2, 10)
+
+
+# What all have in common
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "nope"], "no conversation 'nope'"),
+        (["show", "bows", "--branch", "b"], "no branch 'b'. There are: 'main'"),
+        (["show", "theirs"], "no conversation 'theirs'"),
+        (["show", "", "--owner", "bob"], "no conversation '' of the owner 'bob'"),
+        (["show", "--owner", "bob"], "no conversation here yet"),
+        (["show", "a\nb\x1b[31m"], r"no conversation 'a\nb\x1b[31m'"),
+        (["show", "../../etc/passwd"], "no conversation '../../etc/passwd'"),
+        (["show", "--state", "/nowhere"], "Can't read /nowhere"),
+        (["show", "--state", "/"], "Can't read /"),
+        (["show", "--state", "GARBAGE"], "can't be read"),
+        (["show", "--state", "SEALED"], "sealed"),
+        (["show", b"caf\xe9"], "no"),
+        (["list", "--owner", b"caf\xe9"], ""),
+        (["search", "x", "-c", "nope"], "no conversation 'nope'"),
+        (["stats", "nope"], "no conversation 'nope'"),
+        (["list", "--meta", "n"], "key=value"),
+        (["export", "nope"], "no conversation 'nope'"),
+        (["delete", "nope", "--yes"], "no conversation 'nope'"),
+        (["redact", "nope", "x", "--yes"], "no conversation 'nope'"),
+        (["redact", "bows", "x", "--yes"], "no entry 'x'"),
+    ],
+)
+def test_what_is_not_there_is_said_in_one_line(
+    filled: str, arguments: list[Any], said: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    files = {"GARBAGE": tmp_path / "garbage", "SEALED": tmp_path / "sealed"}
+    files["GARBAGE"].write_bytes(b"\x89TLK\x02 damaged")
+    seal = Seal({"k": Seal.new_key()})
+    files["SEALED"].write_bytes(Chat(Scripted(says("Hi."))).send("Hello!", seal=seal.to(owner="ada")).state)
+    words = [os.fsencode(files.get(word, word)) for word in arguments]
+    done = subprocess.run(
+        [*map(os.fsencode, LONGTALK), *words, b"--store", os.fsencode(filled)],
+        env=environment,
+        capture_output=True,
+        timeout=60,
+    )
+    told = done.stderr.decode()
+    assert done.stdout == b""
+    if said:
+        assert done.returncode == 1
+        assert told.startswith("longtalk: ")
+    assert said in told
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [["list"], ["show"], ["search", "x"], ["stats"], ["export", "x"], ["delete", "x"]])
+def test_a_store_that_is_not_there_is_not_made(
+    command: list[str], store: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    done = longtalk(*command, "--store", store, environment=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"longtalk: There is no store {store!r}: name another with --store.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", [":memory:", "file:x.db?mode=memory"])
+def test_no_path_is_special(path: str, environment: dict[str, str]) -> None:
+    assert longtalk("list", "--store", path, environment=environment).returncode == 1
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_file_that_is_no_store_is_told(content: bytes, environment: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    path.write_bytes(content)
+    done = longtalk("list", "--store", path, environment=environment)
+    assert done.returncode == 1
+    assert str(path) in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "command", [["list", "--limit", "0"], ["show", "c0"], ["show", "c0", "--json"], ["export", "c0"]]
+)
+def test_a_reader_that_leaves_early_makes_no_noise(
+    command: list[str], tmp_path: Path, environment: dict[str, str]
+) -> None:
+    path = tmp_path / "x.db"
+    held = store_at(path)
+    for number in range(20):
+        talk(held, f"c{number}", ("word " * (50_000 if not number else 5), "Well."))
+    held.close()
+    line = f"{LONGTALK[0]} {' '.join(command)} --store {path} | head -c 10"
+    done = subprocess.run(["sh", "-c", line], env=environment, capture_output=True, timeout=60)
+    assert len(done.stdout) == 10
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["list", "--json"],
+        ["show"],
+        ["show", "--json"],
+        ["search", "red"],
+        ["search", "red", "--json"],
+        ["stats"],
+        ["export", "x"],
+        ["export", "--all", "-f", "jsonl"],
+        ["delete", HOSTILE.replace("\0", ""), "--yes"],
+    ],
+    ids=" ".join,
+)
+def test_stored_texts_can_do_nothing_to_a_terminal(
+    arguments: list[str], store: str, environment: dict[str, str]
+) -> None:
+    held = store_at(store)
+    talk(held, HOSTILE.replace("\0", ""), (HOSTILE, HOSTILE)).describe({"title": HOSTILE, "x": HOSTILE})
+    talk(held, "x", (HOSTILE, HOSTILE)).note(HOSTILE, source=HOSTILE)
+    held.close()
+    person = Terminal([*arguments, "--store", store], environment | {"TERM": "xterm", "NO_COLOR": "1"})
+    screen = person.rest()
+    assert person.exit_code() == 0
+    person.close()
+    assert not set(screen) & set("\x1b\x07\x9b\x00\x7f\u202e"), screen
+    if arguments != ["stats"]:
+        assert "\\u001b]0;owned\\u0007" in screen
+
+
+def test_words_that_were_found_are_marked_on_a_terminal(filled: str, environment: dict[str, str]) -> None:
+    person = Terminal(["search", "BOW", "--store", filled], environment | {"TERM": "xterm"})
+    assert "hold the \x1b[1mbow\x1b[0m?" in person.rest()
+    person.exit_code()
+    person.close()
+
+
+def test_on_a_terminal_columns_are_aligned_and_cut(filled: str, environment: dict[str, str]) -> None:
+    person = Terminal(["list", "--store", filled], environment | {"COLUMNS": "60"})
+    rows = person.rest().splitlines()
+    person.exit_code()
+    person.close()
+    assert [len(row) <= 60 for row in rows] == [True] * 3
+    assert rows[0].startswith("long    20")
+    assert rows[0].endswith("…")
+
+
+def test_an_id_with_anything_in_it_stays_in_its_line(store: str) -> None:
+    held = store_at(store)
+    name = "a\tb\nc\u2028" + "x" * 300
+    talk(held, name, ("a\tb\nc", "Well.\n2026-01-01 00:00:00  user  spoof-0"))
+    held.close()
+    ((shown, *_),) = lines("list", "--store", store)
+    assert shown == escaped(name, keep="")
+    assert objects("list", "--store", store)[0]["id"] == name
+    heads = [line for line in run("show", name, "--store", store).stdout.splitlines() if line[:1].isdigit()]
+    assert len(heads) == 2

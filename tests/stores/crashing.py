@@ -1,0 +1,548 @@
+"""A turn in a process of its own that is killed at a step, and what must be true of what it leaves.
+
+A step is: a write of the store, before and after, and inside it each time that bytes go to the file (half of them are
+there); a model call, before and after; each streamed piece; each event that the caller gets; each start and end of a
+tool. Whoever looks afterwards is another process, and goes on at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+import traceback
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import apsw
+
+from longtalk import AsyncConversation, Conversation, Done, ToolResult, tool
+from longtalk.draft import UNKNOWN
+from longtalk.policies import KeepAll, Policy
+from longtalk.stores.base import Commit, Head, Store
+from longtalk.stores.jsonl import JSONL
+from longtalk.stores.sqlite import SQLite
+from longtalk.testing import AsyncScripted, Scripted, Step, says, validate
+from longtalk.transcript import Entry, Turn
+from longtalk.wires import WIRES
+
+ASKED, NEXT, KEY = "Pay Ann and Ben.", "And now?", "request-1"
+PAID = {"c1": "ann", "c2": "ben"}
+
+
+class Case(NamedTuple):
+    store: str
+    way: str
+    then: str
+    """What the next process does: `key` asks the same again, `message` something else, `note` tells something first."""
+    idempotent: bool = False
+    inside: bool = True
+    """Whether there are steps inside the writes."""
+    wire: str = "openai-chat"
+    policy: Policy = KeepAll()
+    history: int = 1
+    """How many turns there were before."""
+
+    @property
+    def name(self) -> str:
+        policy = "" if self.policy == KeepAll() else type(self.policy).__name__
+        kind = "idempotent" if self.idempotent else "once"
+        parts = (self.store, self.way, self.then, kind, "inside" if self.inside else "", self.wire, policy)
+        return "-".join(filter(None, (*parts, str(self.history))))
+
+    def open(self, folder: Path) -> Store:
+        if self.store == "sqlite":
+            return SQLite(folder / "talks.db")
+        return JSONL(folder / "talks", fsync=True)
+
+
+class Steps:
+    """Kills this process at the n-th step, in whatever thread; never for 0."""
+
+    def __init__(self, at: int = 0) -> None:
+        self._at = at
+        self._count = count(1)
+
+    def __call__(self) -> None:
+        if next(self._count) == self._at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Stepped:
+    """A store with a step before and after each write."""
+
+    def __init__(self, store: Store, step: Steps) -> None:
+        self._store = store
+        self._step = step
+        self.results = 0
+        """How many results of tools were written."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> Head:
+        self._step()
+        head = self._store.write(owner, conversation, commit)
+        self._step()
+        self.results += sum(entry.role == "tool" for entry in commit.entries)
+        return head
+
+
+def tear(case: Case, step: Steps) -> None:
+    """From now on, bytes go to the files of this process in parts, with steps between them."""
+    if case.store == "sqlite":
+        _tear_sqlite(step)
+        return
+    write, fsync = os.write, os.fsync
+
+    def torn(file: int, data: Any) -> int:
+        step()
+        size = len(data)
+        # Halves, and at last all but the end of the line.
+        return write(file, data[: size // 2 if size > 300 else max(1, size - 1)])
+
+    def synced(file: int) -> None:
+        step()
+        fsync(file)
+        step()
+
+    os.write, os.fsync = torn, synced  # type: ignore[assignment]
+
+
+def _tear_sqlite(step: Steps) -> None:
+    class File(apsw.VFSFile):
+        def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
+            half = len(data) // 2
+            super().xWrite(data[:half], offset)
+            step()
+            super().xWrite(data[half:], offset + half)
+
+    class System(apsw.VFS):
+        def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+            return File("unix", name, flags)
+
+    apsw.torn = System("torn", "unix", makedefault=True)  # type: ignore[attr-defined]
+
+
+# The turn
+
+
+def answer(body: bytes, wire: str) -> Step:
+    """What the model says, which depends on nothing but what it is sent."""
+    last = json.dumps(json.loads(body)["messages"][-1])
+    if NEXT in last:
+        return says("Nothing else.", wire=wire)
+    if "tool_call_id" in last or "tool_result" in last:
+        return says("Both are paid.", wire=wire)
+    if ASKED in last:
+        calls = [(call, "pay", {"to": to}) for call, to in PAID.items()]
+        return says("Let me see.", calls=calls, wire=wire)
+    return says("Hello!", wire=wire)
+
+
+class Model(Scripted):
+    def __init__(self, wire: str, step: Steps) -> None:
+        super().__init__(wire=WIRES[wire])
+        self._step = step
+
+    def send(self, body: bytes) -> bytes:
+        self._step()
+        self.add(answer(body, self.wire.name))
+        said = super().send(body)
+        self._step()
+        return said
+
+    def stream(self, body: bytes) -> Generator[bytes, None, None]:
+        self._step()
+        self.add(answer(body, self.wire.name))
+        for piece in super().stream(body):
+            self._step()
+            yield piece
+
+
+class AsyncModel(AsyncScripted):
+    def __init__(self, wire: str, step: Steps) -> None:
+        super().__init__(wire=WIRES[wire])
+        self._step = step
+
+    async def send(self, body: bytes) -> bytes:
+        self._step()
+        self.add(answer(body, self.wire.name))
+        said = await super().send(body)
+        self._step()
+        return said
+
+    async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
+        self._step()
+        self.add(answer(body, self.wire.name))
+        async for piece in super().stream(body):
+            self._step()
+            yield piece
+
+
+class Payer:
+    """The tool, and what it has done, on disk."""
+
+    def __init__(self, case: Case, folder: Path, store: Stepped, step: Steps, *, together: bool) -> None:
+        self._log = folder / "log"
+        self._step = step
+        self._store = store
+        self._together = together and case.way.startswith("async")
+        self._both = threading.Event()
+        self._until = time.monotonic() + 20
+        function = self._pay_async if case.way == "async stream" else self._pay
+        self.tool = tool(function, name="pay", idempotent=case.idempotent)
+
+    def _pay(self, to: str) -> str:
+        """Pays."""
+        self._begin(to)
+        while not self._may_end(to):
+            time.sleep(0.0005)
+        return self._end(to)
+
+    async def _pay_async(self, to: str) -> str:
+        """Pays."""
+        self._begin(to)
+        while not self._may_end(to):  # noqa: ASYNC110
+            await anyio.sleep(0.0005)
+        return self._end(to)
+
+    def _may_end(self, to: str) -> bool:
+        """Parallel calls: Ann is paid once both have begun, and Ben once Ann's result is in the store."""
+        if not self._together or time.monotonic() > self._until:
+            return True
+        return self._both.is_set() if to == "ann" else self._store.results > 0
+
+    def _begin(self, to: str) -> None:
+        self._step()
+        note(self._log, to)
+        if to == "ben":
+            self._both.set()
+        self._step()
+
+    def _end(self, to: str) -> str:
+        self._step()
+        return f"paid {to}"
+
+
+def note(file: Path, line: str) -> None:
+    with file.open("a") as log:
+        log.write(f"{line}\n")
+
+
+def noted(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def hold(
+    case: Case,
+    folder: Path,
+    store: Store,
+    message: str,
+    *,
+    key: str | None = None,
+    step: Steps | None = None,
+    together: bool = False,
+    heard: Callable[[str], None] = lambda _: None,
+) -> tuple[str, list[bytes]]:
+    """One turn, in the way of the case. `heard` gets what the caller is told."""
+    step = step or Steps()
+    stepped = Stepped(store, step)
+    tools = [Payer(case, folder, stepped, step, together=together).tool]
+    settings: dict[str, Any] = {"store": stepped, "tools": tools, "policy": case.policy}
+    asked: dict[str, Any] = {"key": key, "on_busy": "reject"}
+
+    def hear(event: Any) -> str | None:
+        if isinstance(event, ToolResult):
+            heard(event.id)
+        if isinstance(event, Done):
+            heard("done")
+        step()
+        return event.reply.text if isinstance(event, Done) else None
+
+    def sync() -> tuple[str, list[bytes]]:
+        model = Model(case.wire, step)
+        talk = Conversation("c", model=model, **settings)
+        if case.way == "stream":
+            return [hear(event) for event in talk.stream(message, **asked)][-1] or "", model.requests
+        return hear(Done(talk.send(message, **asked))) or "", model.requests
+
+    async def other() -> tuple[str, list[bytes]]:
+        model = AsyncModel(case.wire, step)
+        talk = AsyncConversation("c", model=model, **settings)
+        if case.way == "async stream":
+            return [hear(event) async for event in talk.stream(message, **asked)][-1] or "", model.requests
+        return hear(Done(await talk.send(message, **asked))) or "", model.requests
+
+    return anyio.run(other) if case.way.startswith("async") else sync()
+
+
+# Before, and what is left
+
+
+class Before(NamedTuple):
+    """What was there when the process began, and the turn as it would be."""
+
+    folder: Path
+    said: list[Entry]
+    turns: list[Turn]
+    whole: list[Entry]
+
+
+def look(store: Store, branch: str = "main") -> tuple[list[Entry], list[Turn]]:
+    pack = store.read("", "c", branch, 0, 10_000)
+    return [pack.entry(i) for i in range(len(pack))], [turn for _, turn in store.turns("", "c", branch, 0, 10_000)]
+
+
+def prepare(case: Case, folder: Path) -> Before:
+    """The earlier turns, and what the next one will be if nobody dies."""
+    first, whole = folder / "before", folder / "whole"
+    first.mkdir(parents=True)
+    with closing(case.open(first)) as store:
+        for i in range(case.history):
+            hold(case, first, store, f"Hello {i}")
+        said, turns = look(store)
+    shutil.copytree(first, whole)
+    with closing(case.open(whole)) as store:
+        assert hold(case, whole, store, ASKED, key=KEY)[0] == "Both are paid."
+        return Before(first, said, turns, look(store)[0][len(said) :])
+
+
+def crash(case: Case, source: Path, folder: Path, at: int, *, again: bool = False) -> bool:
+    """Hold the turn on a copy of a folder, in a process that is killed at a step. Whether it was.
+
+    It is not always asked after before others go on, and stays as a zombie: they must not wait for it either.
+    """
+    shutil.copytree(source, folder)
+    pid = os.fork()
+    if not pid:
+        try:
+            step = Steps(at)
+            if case.inside:
+                tear(case, step)
+            store = case.open(folder)
+            hold(
+                case,
+                folder,
+                store,
+                ASKED,
+                key=KEY,
+                step=step,
+                together=not again,
+                heard=lambda what: note(folder / "heard", what),
+            )
+            step()
+            os._exit(0)
+        except BaseException:
+            (folder / "error").write_text(traceback.format_exc())
+        finally:
+            os._exit(1)
+    if at % 2:
+        status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert status is not None
+        killed = status.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
+        ZOMBIES.append(pid)
+    else:
+        killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    assert not (folder / "error").exists(), (folder / "error").read_text()
+    return killed
+
+
+ZOMBIES: list[int] = []
+
+
+def bury() -> None:
+    while ZOMBIES:
+        os.waitpid(ZOMBIES.pop(), 0)
+
+
+def results(wire: str, entries: list[Entry]) -> dict[str, str]:
+    """The results among these entries: by call, what it gave."""
+    views = [WIRES[wire].view(entry.native) for entry in entries]
+    found = [(view.call_id, view.text) for view in views if view.call_id]
+    assert len(found) == len(dict(found))
+    return {call: text for call, text in found if call}
+
+
+def check(case: Case, before: Before, folder: Path) -> tuple[str, ...]:
+    """Look at what is left, and go on. Returns the roles of what the cut off turn has left."""
+    with closing(case.open(folder)) as store:
+        left = _check_left(case, before, folder, store)
+        _go_on(case, before, folder, store, left)
+        now_there = {head.branch: look(store, head.branch) for head in store.branches("", "c")}
+    # All of it is in the files, for whoever comes next.
+    with closing(case.open(folder)) as store:
+        assert {head.branch: look(store, head.branch) for head in store.branches("", "c")} == now_there
+    return tuple(entry.role for entry in left)
+
+
+def _check_left(case: Case, before: Before, folder: Path, store: Store) -> list[Entry]:
+    said, turns = look(store)
+    # What was acknowledged before is there, byte for byte.
+    assert said[: len(before.said)] == before.said
+    assert turns[: len(before.turns)] == before.turns
+    left, ours, whole = said[len(before.said) :], turns[len(before.turns) :], before.whole
+    assert len(ours) == bool(left)
+    assert {entry.turn for entry in left} == {turn.id for turn in ours}
+    # It is the beginning of the turn, with the results in any order.
+    assert [entry.role for entry in left] == [entry.role for entry in whole][: len(left)]
+    for is_one, will_be in zip(left, whole, strict=False):
+        assert is_one.role == "tool" or is_one.native == will_be.native
+    for call, text in results(case.wire, left).items():
+        assert text in (f"paid {PAID[call]}", UNKNOWN)
+        assert text != UNKNOWN or not case.idempotent
+    # It is complete if and only if all of it is there, and what the caller was told is.
+    for turn in ours:
+        assert turn.status == ("complete" if len(left) == len(whole) else "running")
+    heard = noted(folder / "heard")
+    assert set(heard) - {"done"} <= set(results(case.wire, left))
+    assert "done" not in heard or len(left) == len(whole)
+    verify(case, store)
+    return left
+
+
+def verify(case: Case, store: Store) -> None:
+    model = Scripted(wire=WIRES[case.wire])
+    for head in store.branches("", "c"):
+        Conversation("c", model=model, store=store, branch=head.branch).verify()
+        entries, _ = look(store, head.branch)
+        # A turn is never interleaved with another one.
+        firsts = [entry.turn for i, entry in enumerate(entries) if not i or entries[i - 1].turn != entry.turn]
+        assert len(firsts) == len(set(firsts))
+        assert len({entry.id for entry in entries}) == len(entries)
+
+
+def _go_on(case: Case, before: Before, folder: Path, store: Store, left: list[Entry]) -> None:
+    log = folder / "log"
+    kept, ran = results(case.wire, left), noted(log)
+    # The calls are in the store before a tool runs.
+    called, complete = len(left) > 1, len(left) == len(before.whole)
+    assert called or not ran
+    sent: list[bytes] = []
+
+    def turn(message: str, key: str | None = None) -> str:
+        text, requests = hold(case, folder, store, message, key=key)
+        for request in requests:
+            validate(request, wire=case.wire)
+        sent.extend(requests)
+        return text
+
+    if case.then == "note":
+        told = Conversation("c", model=Scripted(wire=WIRES[case.wire]), store=store, tools=[], policy=case.policy)
+        told.note("The power is back.")
+    if case.then == "key":
+        assert turn(ASKED, KEY) == "Both are paid."
+        assert len(sent) == (0 if complete else 1 if called else 2)
+    else:
+        assert turn(NEXT) == "Nothing else."
+        assert len(sent) == 1
+    now_ran, said = noted(log), look(store)[0]
+    assert said[: len(before.said) + len(left)] == [*before.said, *left]
+    for call, to in PAID.items():
+        runs, was = now_ran.count(to), ran.count(to)
+        if call in kept or complete:
+            assert runs == was, "a call that has a result was made again"
+        elif called:
+            # A note closes what is open, as no tools are run for it.
+            again = case.idempotent and case.then != "note"
+            assert runs == was + again
+            found = results(case.wire, said[len(before.said) :])[call]
+            assert found == (f"paid {to}" if again else UNKNOWN)
+        else:
+            assert runs == was + (case.then == "key")
+        assert case.idempotent or runs <= 1
+        if sent and call in kept and case.then != "key":
+            assert kept[call] in sent[0].decode()
+
+    # Later the same is asked again, as a client does that never heard an answer: still one turn.
+    assert turn(ASKED, KEY) == "Both are paid."
+    many = len(sent)
+    assert turn(ASKED, KEY) == "Both are paid."
+    assert turn(NEXT) == "Nothing else."
+    assert len(sent) == many + 1
+    _check_end(case, before, store, left)
+    assert case.idempotent or max(map(noted(log).count, PAID.values())) <= 1
+    if case.policy != KeepAll():
+        assert all(b"Hello 0" not in request for request in sent)
+
+
+def _check_end(case: Case, before: Before, store: Store, left: list[Entry]) -> None:
+    asked = store.asked("", "c", KEY)
+    assert asked is not None
+    assert asked.turn.status == "complete"
+    verify(case, store)
+    cut_off = case.then != "key" and 0 < len(left) < len(before.whole)
+    first = [ASKED] if left or case.then == "key" else []
+    then = [NEXT] if case.then == "key" else [NEXT, NEXT] if first else [NEXT, ASKED, NEXT]
+    heads = store.branches("", "c")
+    # A turn that others went on behind is made up for beside them.
+    assert [head.branch for head in heads] == ["main", *([f"main~{asked.turn.id}"] if cut_off else [])]
+    for head in heads:
+        assert head.lease is None
+        said, turns = look(store, head.branch)
+        assert said[: len(before.said)] == before.said
+        users = [entry for entry in said[len(before.said) :] if entry.role == "user"]
+        assert [_text(case, entry) for entry in users] == ([*first, *then] if head.branch == "main" else [ASKED])
+        assert {entry.turn for entry in users if _text(case, entry) == ASKED} == {asked.turn.id}
+        assert {turn.status for turn in turns} == {"complete"}
+        for turn in turns[len(before.turns) :]:
+            roles = [entry.role for entry in said if entry.turn == turn.id]
+            cut = turn.id == asked.turn.id and cut_off and head.branch == "main"
+            assert len(roles) == (1 if len(left) < 2 else 4) if cut else len(roles) in (2, len(before.whole))
+
+
+def _text(case: Case, entry: Entry) -> str:
+    return WIRES[case.wire].view(entry.native).text
+
+
+def run(case: Case, folder: Path) -> tuple[int, set[tuple[str, ...]]]:
+    """Kill it at every step. How many there are, and what was found."""
+    before = prepare(case, folder)
+    return _kills(case, before, before.folder, folder)
+
+
+def run_again(case: Case, folder: Path) -> int:
+    """Kill it where calls were made and some have no result, and then whoever goes on with it, at every step."""
+    before = prepare(case, folder)
+    found: dict[int, Path] = {}
+    for at in count(1):
+        copy, looked = folder / f"first-{at}", folder / "looked"
+        killed = crash(case, before.folder, copy, at)
+        bury()
+        if not killed:
+            break
+        shutil.copytree(copy, looked)
+        with closing(case.open(looked)) as store:
+            size = len(look(store)[0]) - len(before.said)
+        shutil.rmtree(looked)
+        # The last one of its kind: the next commit is torn.
+        if size in (2, 3):
+            found[size] = copy
+    assert found.keys() == {2, 3}
+    kills = at - 1
+    for size, source in found.items():
+        folder.joinpath(f"from-{size}").mkdir()
+        kills += _kills(case, before, source, folder / f"from-{size}", again=True)[0]
+    return kills
+
+
+def _kills(
+    case: Case, before: Before, source: Path, folder: Path, *, again: bool = False
+) -> tuple[int, set[tuple[str, ...]]]:
+    seen: set[tuple[str, ...]] = set()
+    for at in count(1):
+        copy = folder / f"at-{at}"
+        killed = crash(case, source, copy, at, again=again)
+        seen.add(check(case, before, copy))
+        bury()
+        shutil.rmtree(copy)
+        if not killed:
+            return at - 1, seen
+    raise AssertionError

@@ -1,0 +1,443 @@
+"""Many processes and threads that hold turns in one store: nobody is refused, nothing is lost, doubled or mixed up.
+
+This file is also the program of such a process: it says that it is ready, waits for the others, and tells what it did.
+The model answers with how many messages of users it was sent, so that an answer shows what its turn was built upon.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from longtalk import AsyncConversation, Checkpoint, Conversation
+from longtalk._sync.stored import Stored
+from longtalk.errors import Busy
+from longtalk.stores.base import Head, Store
+from longtalk.stores.jsonl import JSONL
+from longtalk.stores.memory import Memory
+from longtalk.stores.sqlite import SQLite
+from longtalk.testing import AsyncScripted, Scripted, Step, says, validate
+from longtalk.wires import WIRES
+
+# The turns
+
+
+def answer(body: bytes) -> Step:
+    validate(body)
+    messages = json.loads(body)["messages"]
+    users = [message["content"] for message in messages if message["role"] == "user"]
+    if "tool" in users[-1] and messages[-1]["role"] == "user":
+        return says("Hm.", calls=[(f"{users[-1]} {i}", "lookup", {"q": users[-1]}) for i in range(2)])
+    return says(f"{users[-1]}: {len(users)}")
+
+
+class Model(Scripted):
+    """Holds its first turn until somebody was refused, where a file for that is named."""
+
+    def __init__(self, wait_for: Path | None = None) -> None:
+        super().__init__()
+        self._wait_for = wait_for
+
+    def send(self, body: bytes) -> bytes:
+        self.add(answer(body))
+        end = time.monotonic() + 60
+        while self._wait_for is not None and not self._wait_for.exists() and time.monotonic() < end:
+            time.sleep(0.001)
+        return super().send(body)
+
+
+class AsyncModel(AsyncScripted):
+    async def send(self, body: bytes) -> bytes:
+        self.add(answer(body))
+        await anyio.lowlevel.checkpoint()
+        return await super().send(body)
+
+
+def lookup(q: str) -> str:
+    """Looks something up."""
+    return f"about {q}"
+
+
+def text_of(who: str, turn: int) -> str:
+    return f"{who} {'tool' if turn % 2 else 'talk'} {turn}"
+
+
+def opened(kind: str, place: Path) -> Store:
+    return {"memory": lambda _: Memory(), "sqlite": SQLite, "jsonl": JSONL}[kind](place)
+
+
+# A process
+
+
+class Job(NamedTuple):
+    """What each thread of a process does."""
+
+    store: str
+    place: str
+    process: str
+    threads: int
+    turns: int
+    on_busy: str
+    shared: list[str]
+    """Conversations that everybody writes to."""
+    own: int = 0
+    """How many nobody else writes to."""
+    one: bool = False
+    """Whether the threads share their objects."""
+
+
+def work(job: Job) -> dict[str, Any]:
+    """Hold the turns; what was said and answered, and how often somebody was in the way."""
+    told: list[tuple[str, str, str, list[str]]] = []
+    problems: list[str] = []
+    busy: list[str] = []
+    refused = Path(f"{job.place}-refused") if job.on_busy == "reject" else None
+    with closing(opened(job.store, Path(job.place))) as store:
+
+        def make(name: str) -> Conversation:
+            return Conversation(name, model=Model(refused), store=store, tools=[lookup])
+
+        talks = {name: make(name) for name in job.shared}
+
+        def thread(number: int) -> None:
+            who = f"{job.process}.{number}"
+            names = [*(f"own-{who}-{i}" for i in range(job.own)), *job.shared]
+            mine = {name: talks[name] if job.one and name in talks else make(name) for name in names}
+            try:
+                for turn in range(job.turns):
+                    for name in names:
+                        text = text_of(who, turn)
+                        told.append((name, text, *hold(mine[name], text)))
+            except BaseException as problem:
+                problems.append(f"{type(problem).__name__}: {problem}")
+
+        def hold(talk: Conversation, text: str) -> tuple[str, list[str]]:
+            while True:
+                try:
+                    reply = talk.send(text, key=f"key of {text}", on_busy=job.on_busy)  # type: ignore[arg-type]
+                    return reply.text, [notice.kind for notice in reply.notices]
+                except Busy as problem:
+                    busy.append(str(problem))
+                    if refused is not None:
+                        refused.touch()
+                    time.sleep(0.001)
+
+        threads = [threading.Thread(target=thread, args=(number,)) for number in range(job.threads)]
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    return {"told": told, "problems": problems, "busy": len(busy)}
+
+
+class Told(NamedTuple):
+    conversation: str
+    text: str
+    answer: str
+    notices: list[str]
+
+
+def together(jobs: Sequence[Job]) -> tuple[list[Told], int]:
+    """Let processes of their own do it at once. All that was answered, and how often somebody was refused."""
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, __file__, json.dumps(job)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                )
+            )
+            for job in jobs
+        ]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+        said = [process.communicate() for process in processes]
+    assert [(process.returncode, error.decode()) for process, (_, error) in zip(processes, said, strict=True)] == [
+        (0, "") for _ in jobs
+    ]
+    did = [json.loads(out) for out, _ in said]
+    assert [problem for each in did for problem in each["problems"]] == []
+    return [Told(*each) for one in did for each in one["told"]], sum(each["busy"] for each in did)
+
+
+# What is there afterwards
+
+
+def path(store: Store, conversation: str, branch: str) -> dict[str, list[str]]:
+    """The turns of a branch in their order: what was said in each. Fails when one is not in one piece."""
+    wire = WIRES["openai-chat"]
+    pack = store.read("", conversation, branch, 0, 100_000)
+    turns: dict[str, list[str]] = {}
+    last = ""
+    for i in range(len(pack)):
+        entry = pack.entry(i)
+        assert entry.turn == last or entry.turn not in turns, "two turns are mixed up"
+        last = entry.turn
+        turns.setdefault(last, []).append(f"{entry.role}: {wire.view(entry.native).text}")
+    found = [turn for _, turn in store.turns("", conversation, branch, 0, 100_000)]
+    assert [turn.id for turn in found] == list(turns)
+    assert {turn.status for turn in found} <= {"complete"}
+    Conversation(conversation, model=Scripted(), store=store, branch=branch).verify()
+    return turns
+
+
+def turn_of(text: str, number: int) -> list[str]:
+    """A turn with this text, when it is the n-th of its branch."""
+    calls = ["assistant: Hm.", *[f"tool: about {text}"] * 2] if "tool" in text else []
+    return [f"user: {text}", *calls, f"assistant: {text}: {number}"]
+
+
+def check_path(turns: dict[str, list[str]]) -> list[str]:
+    """Whether each turn is whole and was built upon all those before it. What the users said."""
+    texts = [said[0].removeprefix("user: ") for said in turns.values()]
+    assert list(turns.values()) == [turn_of(text, number) for number, text in enumerate(texts, 1)]
+    return texts
+
+
+def check_all_on_main(store: Store, told: Sequence[Told]) -> None:
+    """Each turn is there once, all of them one behind the other."""
+    for name in {each.conversation for each in told}:
+        here = [each for each in told if each.conversation == name]
+        assert [head.branch for head in store.branches("", name)] == ["main"]
+        assert all(head.lease is None for head in store.branches("", name))
+        texts = check_path(path(store, name, "main"))
+        assert Counter(texts) == Counter(each.text for each in here)
+        assert Counter(texts).most_common(1)[0][1] == 1
+        numbers = {text: number for number, text in enumerate(texts, 1)}
+        assert {each.text: each.answer for each in here} == {t: f"{t}: {n}" for t, n in numbers.items()}
+        assert all(each.notices == [] for each in here)
+
+
+def check_on_branches(store: Store, told: Sequence[Told]) -> None:
+    """Each answer is on a branch, and of each message there is one turn."""
+    turns: dict[str, list[str]] = {}
+    for head in store.branches("", "c"):
+        assert head.lease is None
+        here = path(store, "c", head.branch)
+        check_path(here)
+        for turn, said in here.items():
+            assert turns.setdefault(turn, said) == said
+    there = {said[0].removeprefix("user: "): said[-1].removeprefix("assistant: ") for said in turns.values()}
+    assert len(there) == len(turns) == len(told)
+    assert there == {each.text: each.answer for each in told}
+
+
+def jobs(kind: str, place: Path, processes: int, **settings: Any) -> list[Job]:
+    return [Job(store=kind, place=str(place), process=f"p{i}", **settings) for i in range(processes)]
+
+
+# Many conversations
+
+
+def many_conversations(folder: Path, *, processes: int, own: int, shared: int, turns: int) -> None:
+    place, names = folder / "talks.db", [f"shared-{i}" for i in range(shared)]
+    told, _ = together(jobs("sqlite", place, processes, threads=1, turns=turns, on_busy="wait", shared=names, own=own))
+    assert len(told) == processes * turns * (own + shared)
+    with closing(SQLite(place)) as store:
+        assert len({each.conversation for each in told}) == processes * own + shared
+        check_all_on_main(store, told)
+
+
+def test_processes_with_conversations_of_their_own_and_some_in_common(tmp_path: Path) -> None:
+    many_conversations(tmp_path, processes=2, own=4, shared=2, turns=2)
+
+
+@pytest.mark.slow
+def test_eight_processes_with_fifty_conversations_each(tmp_path: Path) -> None:
+    many_conversations(tmp_path, processes=8, own=50, shared=10, turns=3)
+
+
+# One conversation
+
+
+def one_conversation(kind: str, folder: Path, *, processes: int, **settings: Any) -> None:
+    place = folder / "talks.db"
+    told, refused = together(jobs(kind, place, processes, shared=["c"], **settings))
+    assert len(told) == processes * settings["threads"] * settings["turns"]
+    assert (refused > 0) == (settings["on_busy"] == "reject")
+    with closing(opened(kind, place)) as store:
+        (check_on_branches if settings["on_busy"] == "fork" else check_all_on_main)(store, told)
+
+
+@pytest.mark.parametrize("on_busy", ["wait", "reject", "fork"])
+def test_writers_on_one_conversation(tmp_path: Path, on_busy: str) -> None:
+    one_conversation("sqlite", tmp_path, processes=2, threads=2, turns=2, on_busy=on_busy)
+
+
+def test_writers_on_one_file_of_lines(tmp_path: Path) -> None:
+    one_conversation("jsonl", tmp_path, processes=2, threads=2, turns=2, on_busy="wait")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on_busy", ["wait", "reject", "fork"])
+@pytest.mark.parametrize("one", [False, True], ids=["own objects", "shared objects"])
+def test_thirty_two_writers_on_one_conversation(tmp_path: Path, on_busy: str, one: bool) -> None:
+    one_conversation("sqlite", tmp_path, processes=8, threads=4, turns=4, on_busy=on_busy, one=one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on_busy", ["wait", "reject", "fork"])
+def test_eight_writers_on_one_file_of_lines(tmp_path: Path, on_busy: str) -> None:
+    one_conversation("jsonl", tmp_path, processes=4, threads=2, turns=6, on_busy=on_busy)
+
+
+# Threads of one process, who can't be told apart by their process
+
+
+class Interrupted:
+    """A store where something else happens once, just after a method has done its work."""
+
+    def __init__(self, store: Store, method: str, then: Callable[[], object]) -> None:
+        self._store = store
+        self._method = method
+        self._then: Callable[[], object] | None = then
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if name != self._method or self._then is None:
+            return method
+
+        def interrupted(*args: Any) -> Any:
+            done = method(*args)
+            then, self._then = self._then, None
+            if then is not None:
+                then()
+            return done
+
+        return interrupted
+
+
+def test_a_turn_is_held_from_the_moment_that_it_is_in_the_store() -> None:
+    store, refused = Memory(), list[str]()
+
+    def other() -> None:
+        with pytest.raises(Busy) as caught:
+            Conversation("c", model=Model(), store=store).send("other")
+        refused.append(str(caught.value))
+
+    reply = Conversation("c", model=Model(), store=Interrupted(store, "write", other)).send("first")
+    assert (reply.notices, len(refused)) == ((), 1)
+    assert check_path(path(store, "c", "main")) == ["first"]
+
+
+def test_so_is_one_that_goes_on_on_a_branch_of_its_own() -> None:
+    store, refused = Memory(), list[str]()
+    calls = says("Hm.", calls=[("c1", "lookup", {"q": "a"})])
+    stream = Conversation("c", model=Scripted(calls, says("late")), store=store, tools=[lookup]).stream("first")
+    turn = ""
+    for event in stream:
+        if isinstance(event, Checkpoint) and not turn:
+            head = store.head("", "c")
+            assert head is not None
+            assert head.turn is not None
+            turn = head.turn.id
+            # As if the lease had ended, and another one had begun.
+            store.renew("", "c", "main", head.token, 1)
+            Conversation("c", model=Model(), store=store).send("second")
+            write = store.write
+
+            def other(*args: Any, write: Any = write) -> Head:
+                made: Head = write(*args)
+                store.write = write  # type: ignore[method-assign]
+                with pytest.raises(Busy) as caught:
+                    Conversation("c", model=Model(), store=store, branch=made.branch).send("third")
+                refused.append(made.branch)
+                assert caught.value.until
+                return made
+
+            store.write = other  # type: ignore[method-assign]
+    assert refused == [f"main~{turn}"]
+    assert [notice.kind for notice in stream.reply.notices] == ["fenced_out"]
+    assert store.branches("", "c")[1].lease is None
+
+
+def test_a_fork_beside_a_turn_that_just_ends_has_all_of_it_or_nothing() -> None:
+    store = Memory()
+    running = Conversation("c", model=Scripted(says("first: 1")), store=store).stream("first")
+    next(running)
+    late = Interrupted(store, "head", lambda: list(running))
+    branch = Conversation("c", model=Model(), store=late).fork()
+    assert check_path(path(store, "c", branch.branch)) == ["first"]
+
+
+def test_an_object_can_be_used_by_threads_that_forget_what_it_has_read() -> None:
+    store = Memory()
+    talk = Conversation("c", model=Model(), store=store)
+
+    def forget(frame: FrameType, event: str, arg: Any) -> Any:
+        """What another thread does at any line when it finds that somebody was faster."""
+        if frame.f_code is not Stored.load.__code__:
+            return None
+        frame.f_locals["self"].forget()
+        return forget
+
+    before = sys.gettrace()
+    sys.settrace(forget)
+    try:
+        talk.send("first")
+    finally:
+        sys.settrace(before)
+    assert check_path(path(store, "c", "main")) == ["first"]
+
+
+# Tasks
+
+
+async def tasks(kind: str, folder: Path, *, turns: int, one: bool) -> None:
+    told: list[Told] = []
+    with closing(opened(kind, folder / "talks.db")) as store:
+        first = AsyncConversation("c", model=AsyncModel(), store=store, tools=[lookup])
+
+        async def task(number: int) -> None:
+            talk = first if one else AsyncConversation("c", model=AsyncModel(), store=store, tools=[lookup])
+            for turn in range(turns):
+                text = text_of(f"t{number}", number + turn)
+                reply = await talk.send(text, key=f"key of {text}", on_busy="wait")
+                told.append(Told("c", text, reply.text, [notice.kind for notice in reply.notices]))
+
+        async with anyio.create_task_group() as group:
+            for number in range(32):
+                group.start_soon(task, number)
+        assert len(told) == 32 * turns
+        check_all_on_main(store, told)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])
+async def test_thirty_two_tasks_on_one_conversation(tmp_path: Path, kind: str) -> None:
+    await tasks(kind, tmp_path, turns=1, one=False)
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])
+async def test_thirty_two_tasks_that_share_one_object(tmp_path: Path, kind: str) -> None:
+    await tasks(kind, tmp_path, turns=4, one=True)
+
+
+if __name__ == "__main__":
+    # Threads take turns after a few instructions, so that they meet where they seldom do.
+    sys.setswitchinterval(1e-6)
+    print(json.dumps(work(Job(*json.loads(sys.argv[1])))))

@@ -1,0 +1,327 @@
+"""The archive of an owner: finding, reading, handing out and taking in. The sync twin of this file is generated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longtalk import AsyncArchive, AsyncConversation
+from longtalk.errors import Deleted, InputError
+from longtalk.policies import KeepLast
+from longtalk.stores.base import Store
+from longtalk.stores.jsonl import JSONL
+from longtalk.stores.memory import Memory
+from longtalk.stores.sqlite import SQLite
+from longtalk.testing import AsyncScripted, says, validate
+from longtalk.wires import WIRES
+
+pytestmark = pytest.mark.anyio
+
+CALL = says("Let me see.", calls=[("c1", "lookup", {"q": "a secret"})])
+
+
+def opened(kind: str, folder: Path) -> Store:
+    if kind == "memory":
+        return Memory()
+    return JSONL(folder / "talks") if kind == "jsonl" else SQLite(folder / "talks.db")
+
+
+@pytest.fixture(params=["memory", "jsonl", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    made = opened(request.param, tmp_path)
+    yield made
+    made.close()
+
+
+def on_disk(folder: Path) -> str:
+    """All that is in the files of a folder."""
+    return "".join(path.read_bytes().decode("latin-1") for path in folder.rglob("*") if path.is_file())
+
+
+def damage(folder: Path) -> None:
+    """Change a letter in a file."""
+    path = next(folder.rglob("c.jsonl"))
+    path.write_bytes(path.read_bytes().replace(b"hello", b"jello"))
+
+
+def lookup(q: str) -> str:
+    """Look something up."""
+    return f"about {q}"
+
+
+def talk(store: Store, *steps: Any, id: str = "c", owner: str = "", **settings: Any) -> AsyncConversation:  # noqa: A002
+    model = AsyncScripted(
+        *(steps or [says("a")] * 20), **({"wire": settings.pop("wire")} if "wire" in settings else {})
+    )
+    return AsyncConversation(id, model=model, store=store, owner=owner, **{"tools": [lookup], **settings})
+
+
+async def test_conversations_are_listed_page_by_page(store: Store) -> None:
+    for i in range(7):
+        await talk(store, id=f"c{i}").send("x")
+    archive, found, last = AsyncArchive(store), [], None
+    while page := await archive.conversations(limit=3, after=last):
+        found += page
+        last = page[-1]
+    assert sorted(each.id for each in found) == [f"c{i}" for i in range(7)]
+    assert [each.updated for each in found] == sorted((each.updated for each in found), reverse=True)
+
+
+async def test_conversations_are_found_by_the_apps_own_data(store: Store) -> None:
+    for i in range(4):
+        one = talk(store, id=f"c{i}")
+        await one.send("x")
+        await one.describe({"lesson": i % 2})
+    assert {each.id for each in await AsyncArchive(store).conversations(meta={"lesson": 1})} == {"c1", "c3"}
+
+
+async def test_words_and_phrases_are_found(store: Store) -> None:
+    await talk(store, id="one").send("the blue bow of a violin")
+    await talk(store, id="two").send("a blue sky")
+    await talk(store, id="three").send("the bow is of a blue sort")
+    archive = AsyncArchive(store)
+    assert {hit.conversation for hit in await archive.search("blue")} == {"one", "two", "three"}
+    assert [hit.conversation for hit in await archive.search('"blue bow"')] == ["one"]
+    assert [hit.conversation for hit in await archive.search("blue", conversation="two")] == ["two"]
+    assert await archive.search("") == [] == await archive.search("nothing")
+
+
+async def test_nothing_of_somebody_else_is_there(store: Store) -> None:
+    await talk(store, owner="ada").send("secret")
+    archive = AsyncArchive(store, owner="bob")
+    assert (await archive.conversations(), await archive.search("secret")) == ([], [])
+    assert (await archive.stats()).conversations == 0
+    entry = (await AsyncArchive(store, owner="ada").history("c"))[0].id
+    for work in (
+        lambda: archive.history("c"),
+        lambda: archive.branches("c"),
+        lambda: archive.stats("c"),
+        lambda: archive.export("c"),
+        lambda: archive.meta("c"),
+        lambda: archive.verify("c"),
+        lambda: archive.talk("c"),
+        lambda: archive.delete("c"),
+        lambda: archive.redact("c", entry),
+        lambda: archive.describe("c", {}),
+    ):
+        with pytest.raises(InputError, match="There is no"):
+            await work()
+    assert await archive.manifest("c", entry.partition("-")[0]) == ()
+
+
+async def test_a_conversation_in_numbers(store: Store) -> None:
+    one = talk(store, CALL, says("a", usage={"prompt_tokens": 5, "completion_tokens": 2}), says("b"))
+    await one.send("x")
+    branch, _ = await one.regenerate()
+    stats = await AsyncArchive(store).stats("c")
+    assert (stats.conversations, stats.branches, stats.entries) == (1, 2, 5)
+    assert stats.turns == {"complete": 2}
+    assert sum(stats.models.values()) == 2
+    assert stats.usage.output >= 2
+    assert stats.bytes == sum(len(said.native) for said in await one.history()) + len(
+        (await branch.history())[-1].native
+    )
+    total = await AsyncArchive(store).stats()
+    assert total == stats
+
+
+async def test_what_was_exported_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
+    one = talk(store, CALL, *[says("a")] * 20, policy=KeepLast(4))
+    first = await one.send("x", meta={"lesson": 1})
+    for i in range(6):
+        await one.send(f"{i}")
+    await one.note("tuned", source="app")
+    await one.pin(first.id)
+    await one.describe({"title": "Bows"})
+    await one.fork((await one.history())[5].id, name="fork")
+    other, _ = await one.edit((await one.history())[6].id, "said otherwise")
+    await other.send("more")
+    archive = AsyncArchive(store)
+    wanted = await archive.talk("c")
+    for number, form in enumerate(("json", "jsonl")):
+        text = await archive.export("c", form)
+        for kind in ("memory", "jsonl", "sqlite"):
+            there = opened(kind, tmp_path / f"{number}")
+            taken = AsyncArchive(there, owner="ada")
+            assert await taken.load(text.encode()) == ["c"]
+            assert await taken.talk("c") == wanted
+            assert await taken.export("c", form) == text
+            await taken.verify("c")
+            again = talk(there, policy=KeepLast(4), owner="ada")
+            assert await again.pins() == [first.entries[0].id]
+            await again.send("go on")
+            validate(again._chat.provider.requests[-1])  # type: ignore[attr-defined]
+            there.close()
+
+
+async def test_markdown_is_of_one_branch(store: Store) -> None:
+    one = talk(store, says("the first answer"), says("the second answer"))
+    await one.send("hello")
+    branch, _ = await one.regenerate()
+    assert "the first answer" in await one.export()
+    assert "the second answer" in await branch.export("md")
+    assert "the first answer" not in await branch.export("md")
+    with pytest.raises(InputError, match="'md', 'json' or 'jsonl', not 'pdf'"):
+        await one.export("pdf")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no branch 'nowhere'"):
+        await AsyncArchive(store).export("c", branch="nowhere")
+
+
+async def test_what_is_there_already_is_not_taken_in(store: Store) -> None:
+    one = talk(store)
+    await one.send("x")
+    archive = AsyncArchive(store)
+    text = (await archive.export("c", "jsonl")).encode()
+    before = await archive.talk("c")
+    with pytest.raises(InputError, match="There is a conversation 'c' already"):
+        await archive.load(text)
+    with pytest.raises(InputError, match="There is a conversation 'c' already"):
+        await archive.load(text.replace(b'"id":"c"', b'"id":"d"', 1) + text)
+    assert await archive.talk("c") == before
+    assert await archive.load(text, id="d") == ["d"]
+    assert [said.text for said in await archive.history("d")] == ["x", "a"]
+
+
+async def test_what_was_cut_off_while_it_was_taken_in_begins_anew(store: Store) -> None:
+    one = talk(store)
+    for i in range(3):
+        await one.send(f"{i}")
+    archive = AsyncArchive(store)
+    text = (await archive.export("c", "json")).encode()
+
+    class Dies:
+        def __init__(self, left: int) -> None:
+            self.left = left
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def write(self, *arguments: Any) -> Any:
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+            return store.write(*arguments)
+
+        def delete(self, *arguments: Any) -> Any:
+            # A process that is killed tidies nothing up.
+            return None if self.left <= 0 else store.delete(*arguments)
+
+    with pytest.raises(KeyboardInterrupt):
+        await AsyncArchive(Dies(4), owner="ada").load(text)  # type: ignore[arg-type]
+    taken = AsyncArchive(store, owner="ada")
+    assert len(await taken.history("c")) == 4
+    await taken.load(text)
+    assert (await taken.history("c"), await taken.meta("c")) == (await archive.history("c"), {})
+
+
+async def test_a_failed_try_leaves_nothing(store: Store) -> None:
+    one = talk(store)
+    await one.send("x")
+    text = (await AsyncArchive(store).export("c", "json")).encode()
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def describe(self, *_: Any, **__: Any) -> Any:
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        await AsyncArchive(Full(), owner="ada").load(text)  # type: ignore[arg-type]
+    assert await AsyncArchive(store, owner="ada").conversations() == []
+
+
+async def test_messages_in_openais_form_are_taken_in_and_go_on(store: Store) -> None:
+    messages = [{"role": "user", "content": "I'm Ada."}, {"role": "assistant", "content": "Hello Ada."}]
+    assert await AsyncArchive(store).load(json.dumps(messages).encode(), id="c") == ["c"]
+    one = talk(store)
+    await one.send("Who am I?")
+    body = json.loads(one._chat.provider.requests[-1])  # type: ignore[attr-defined]
+    assert body["messages"][:2] == messages
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic"])
+async def test_what_is_redacted_is_gone_and_the_talk_goes_on(store: Store, tmp_path: Path, wire: str) -> None:
+    call = says("Let me see.", calls=[("c1", "lookup", {"q": "a secret"})], wire=wire)
+    answers = [says(text, wire=wire) for text in ("secret said", "b", "c")]
+    one = talk(store, call, *answers, wire=WIRES[wire])
+    await one.send("my secret", meta={"secret": 1})
+    await one.note("secret noted")
+    await one.send("more")
+    archive = AsyncArchive(store)
+    assert await archive.search("secret")
+    for said in await one.history():
+        await archive.redact("c", said.id)
+    assert await archive.search("secret") == []
+    assert "secret" not in await archive.export("c", "json")
+    assert {said.text for said in await one.history()} == {"[redacted]"}
+    await archive.verify("c")
+    await one.send("go on")
+    body = one._chat.provider.requests[-1]  # type: ignore[attr-defined]
+    validate(body)
+    assert b"secret" not in body
+    store.close()
+    assert "secret" not in on_disk(tmp_path)
+
+
+async def test_what_is_not_there_is_not_redacted(store: Store) -> None:
+    await talk(store).send("x")
+    with pytest.raises(InputError, match="no entry 'x-0'"):
+        await AsyncArchive(store).redact("c", "x-0")
+
+
+async def test_deleting_gives_a_receipt(store: Store) -> None:
+    one = talk(store)
+    await one.send("x")
+    receipt = await AsyncArchive(store).delete("c")
+    assert (receipt.conversation, receipt.entries, receipt.turns, receipt.branches) == ("c", 2, 1, 1)
+    with pytest.raises(InputError, match="There is no conversation 'c' here"):
+        await AsyncArchive(store).delete("c")
+    assert await one.history() == []
+
+
+async def test_damage_is_named(tmp_path: Path) -> None:
+    store = JSONL(tmp_path)
+    one = talk(store)
+    await one.send("hello")
+    await talk(store, id="other").send("x")
+    damage(tmp_path)
+    with pytest.raises(InputError, match="damaged"):
+        await AsyncArchive(JSONL(tmp_path)).verify("c")
+
+
+async def test_what_is_damaged_does_not_hide_the_rest(tmp_path: Path) -> None:
+    await talk(JSONL(tmp_path)).send("hello")
+    damage(tmp_path)
+    await talk(JSONL(tmp_path), id="other").send("x")
+    store = JSONL(tmp_path)
+    archive = AsyncArchive(store)
+    assert [each.id for each in await archive.conversations()] == ["other"]
+    assert [hit.conversation for hit in await archive.search("hello x")] == ["other"]
+    assert [problem.path.name for problem in store.damaged()] == ["c.jsonl"]
+
+
+async def test_a_conversation_that_is_deleted_while_it_is_answered_stays_deleted(store: Store) -> None:
+    class Deletes(AsyncScripted):
+        async def send(self, body: bytes) -> bytes:
+            await AsyncArchive(store).delete("c")
+            return await super().send(body)
+
+    one = AsyncConversation("c", model=Deletes(says("too late")), store=store)
+    with pytest.raises(Deleted, match="'c' was deleted while its turn ran") as caught:
+        await one.send("x")
+    assert caught.value.partial is not None
+    assert caught.value.partial.text == "too late"
+    assert await AsyncArchive(store).conversations() == []
+    await talk(store).send("anew")
+
+
+async def test_a_conversation_of_another_wire_is_not_mixed(store: Store) -> None:
+    await talk(store, says("a", wire="anthropic"), wire=WIRES["anthropic"]).send("x")
+    with pytest.raises(InputError, match="held over anthropic"):
+        await talk(store).send("y")
+    assert [said.text for said in await talk(store).history()] == ["x", "a"]
