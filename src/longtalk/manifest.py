@@ -7,6 +7,7 @@ kept of each turn would grow with the conversation.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -27,10 +28,10 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long the request was, by what the provider had reported."""
     epoch: int = 0
     """Where its epoch began …"""
-    runs: tuple[tuple[int, int, Verdict, str, int, int], ...] = ()
+    runs: tuple[tuple[Any, ...], ...] = ()
     """… and what is to be said of the entries from there on; of all of them, if the first one is among these.
 
-    Each is a `Run`, field by field: what is kept with every turn is short.
+    First, last and tokens of each `Run`, and the rest unless they were just sent: what is kept with every turn is short.
     """
 
 
@@ -41,15 +42,24 @@ def kept(context: Context, transcript: Transcript) -> bytes:
     if epoch is not None and epoch.start == context.epoch:
         since = tuple(run for run in runs if run.last >= epoch.start)
         runs = since if _behind(epoch, since) == runs else runs
-    return _json.encode(Kept(context.tokens, context.epoch, tuple(map(msgspec.structs.astuple, runs))))
+    return _json.encode(Kept(context.tokens, context.epoch, tuple(map(_fields, runs))))
 
 
 def whole(data: bytes, epochs: Iterable[Epoch]) -> tuple[Run, ...]:
     """All runs of a manifest, given the epochs of its branch."""
     held = msgspec.json.decode(data, type=Kept)
-    runs = tuple(Run(*fields) for fields in held.runs)
+    runs = tuple(_run(*fields) for fields in held.runs)
     begun = [epoch for epoch in epochs if epoch.start == held.epoch]
     return _behind(begun[-1], runs) if begun else runs
+
+
+def _fields(run: Run) -> tuple[Any, ...]:
+    more = (run.verdict, run.reason, run.keep)
+    return (run.first, run.last, run.tokens, *(() if more == ("sent", "kept", 0) else more))
+
+
+def _run(first: int, last: int, tokens: int, verdict: Verdict = "sent", reason: str = "kept", keep: int = 0) -> Run:
+    return Run(first, last, verdict, reason, tokens, keep)
 
 
 def _behind(epoch: Epoch, runs: tuple[Run, ...]) -> tuple[Run, ...]:
