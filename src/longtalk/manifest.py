@@ -31,7 +31,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     runs: tuple[tuple[Any, ...], ...] = ()
     """… and what is to be said of the entries from there on; of all of them, if the first one is among these.
 
-    First, last and tokens of each `Run`, and the rest unless they were just sent: what is kept with every turn is short.
+    First, last and tokens of each `Run`, and the rest unless they were just sent: what each turn keeps is short.
     """
 
 
