@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from longtalk import AsyncConversation
-from longtalk.errors import InputError, PinRefused
+from longtalk import AsyncArchive, AsyncConversation
+from longtalk.errors import Busy, InputError, PinRefused
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
 from longtalk.stores.base import Store
 from longtalk.stores.jsonl import JSONL
@@ -222,3 +222,94 @@ async def test_an_instruction_that_had_to_stay_is_not_read_again_in_the_next_epo
     assert head is not None
     assert 0 < sum(placed.record.kind == "aside" for placed in head.records) <= 4
     store.close()
+
+
+# What somebody does by mistake
+
+
+@pytest.mark.parametrize("meta", [None, "x", [1], 5, {1: 2}, {"x": object()}, {"x": float("nan")}])
+async def test_data_that_is_none_is_refused(store: Store, meta: Any) -> None:
+    one = talk(store)
+    reply = await one.send("x")
+    with pytest.raises(InputError, match="app's own data"):
+        await one.describe(meta)
+    with pytest.raises(InputError, match="app's own data"):
+        await one.describe(meta, entry=reply.entries[0].id)
+    if meta is not None:
+        with pytest.raises(InputError, match="app's own data"):
+            await one.send("y", meta=meta)
+        with pytest.raises(InputError, match="app's own data"):
+            await one.note("z", meta=meta)
+    assert (await one.meta(), len(await one.history())) == ({}, 2)
+    await one.send("y")
+
+
+async def test_a_branch_that_is_not_there_is_no_new_one(store: Store) -> None:
+    await talk(store).send("x")
+    other = talk(store, branch="zz")
+    for work in (
+        lambda: other.send("y"),
+        lambda: other.note("y"),
+        lambda: other.history(),
+        lambda: other.describe({}),
+    ):
+        with pytest.raises(InputError, match="has no branch 'zz', but 'main'"):
+            await work()
+    assert await talk(store).branches() == ["main"]
+
+
+async def test_a_tool_that_waits_for_its_own_turn_is_told(store: Store) -> None:
+    told: list[str] = []
+
+    async def jot(q: str) -> str:
+        """Jot something down."""
+        for work in (lambda: one.note(q), lambda: one.rewind(first), lambda: one.send(q, on_busy="wait")):
+            with pytest.raises(Busy, match="from inside one of the turn's own tools") as caught:
+                await work()
+            told.append(str(caught.value))
+        return "done"
+
+    call = says(None, calls=[("c1", "jot", {"q": "bows"})])
+    one = talk(store, says("a"), call, says("b"), tools=[jot])
+    first = (await one.send("w")).entries[0].id
+    reply = await one.send("x")
+    assert (reply.text, len(told)) == ("b", 3)
+    await one.note("afterwards")
+    assert [said.text for said in await one.history()][-2:] == ["b", "afterwards"]
+
+
+async def test_a_redaction_beside_a_turn_does_not_end_it(store: Store) -> None:
+    async def forget(q: str) -> str:
+        """Forget something."""
+        await AsyncArchive(store).redact("c", q)
+        return "done"
+
+    one = talk(store, says("a"), tools=[forget])
+    first = (await one.send("my secret")).entries[0].id
+    call = says(None, calls=[("c1", "forget", {"q": first})])
+    one = talk(store, call, says("b"), says("c"), tools=[forget])
+    reply = await one.send("x")
+    assert (reply.text, reply.notices) == ("b", ())
+    assert await one.branches() == ["main"]
+    await one.send("y")
+    assert "secret" not in sent(one)
+    assert {said.status for said in await one.history()} == {"complete"}
+
+
+async def test_pinning_twice_is_pinning_once(store: Store) -> None:
+    one = talk(store)
+    reply = await one.send("x")
+    await one.pin(reply.id)
+    await one.pin(reply.id)
+    assert await one.pins() == [reply.entries[0].id]
+
+
+async def test_what_is_no_store_is_refused() -> None:
+    with pytest.raises(InputError, match="store such as SQLite"):
+        AsyncConversation("c", model=AsyncScripted(), store="talks.db")  # type: ignore[arg-type]
+
+
+async def test_a_conversation_says_what_it_is(store: Store) -> None:
+    assert repr(talk(store, owner="ada")).endswith("Conversation 'c' of 'ada' on 'main', with scripted:model>")
+    assert "Archive of 'ada' in " in repr(AsyncArchive(store, owner="ada"))
+    assert repr(store).startswith(type(store).__name__)

@@ -22,7 +22,7 @@ from longtalk.errors import InputError
 from longtalk.manifest import whole
 from longtalk.pack import Entry
 from longtalk.policies.view import Run
-from longtalk.said import Said, check_pairs, is_name, read
+from longtalk.said import Said, check_pairs, is_meta, is_name, read
 from longtalk.stores.base import BRIEF, MAIN, Commit, Head, Hit, Placed, Receipt, Store, Summary, linked
 from longtalk.transcript import Turn, now
 from longtalk.wires import redacted, reported
@@ -72,6 +72,9 @@ class AsyncArchive:
         self.store = store_or_default(store)
         self.owner = owner
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.owner!r} in {self.store!r}>"
+
     # Finding
 
     async def conversations(
@@ -99,8 +102,10 @@ class AsyncArchive:
     ) -> list[Said]:
         """All that was said on a branch; with `meta`, the entries that have these values among the app's own data."""
         entries = await self._entries(conversation, branch)
+        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, len(entries))
         metas = await self._call(self.store.metas, conversation, branch, 0, len(entries))
-        return [each for each in read(entries, metas) if has(each.meta, meta or {})]
+        said = read(entries, [turn for _, turn in turns], metas)
+        return [each for each in said if has(each.meta, meta or {})]
 
     async def meta(self, conversation: str) -> dict[str, Any]:
         """The app's own data on a conversation."""
@@ -169,13 +174,16 @@ class AsyncArchive:
 
         return (to_json if format == "json" else to_jsonl)([talk]).decode()
 
-    async def load(self, data: bytes, *, id: str | None = None) -> list[str]:  # noqa: A002
+    async def load(self, data: bytes | str, *, id: str | None = None) -> list[str]:  # noqa: A002
         """Take in what a file holds: exports of ours, states, OpenAI chat messages, session logs. Returns the ids.
 
         One that is here already is refused, and then nothing is taken in.
         """
         from longtalk.portable_read import read as read_file
 
+        if not isinstance(data, str | bytes | bytearray | memoryview):
+            raise InputError(f"What is taken in is the content of a file, not {type(data).__name__}.")
+        data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
         talks = read_file(data) if id is None else read_file(data, name=id)
         if id is not None and len(talks) == 1:
             talks = [msgspec.structs.replace(talks[0], id=id)]
@@ -194,6 +202,7 @@ class AsyncArchive:
 
     async def describe(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the app's own data on a conversation, or on one of its entries. It is never sent to a model."""
+        is_meta(meta)
         found = await in_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
         if not found:
             raise _missing(conversation, entry)
@@ -261,6 +270,8 @@ class AsyncArchive:
 def store_or_default(store: Store | None) -> Store:
     from longtalk.stores import default
 
+    if store is not None and not hasattr(store, "candidates"):
+        raise InputError(f"`store` is a store such as SQLite('talks.db'), not {store!r}.")
     return default() if store is None else store
 
 

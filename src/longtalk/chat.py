@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -241,6 +242,7 @@ class AsyncChat:
         encode: Callable[[Transcript], bytes],
         shed: Shed | None = None,
         save: Callable[[Draft], Awaitable[tuple[Notice, ...]]] | None = None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> AsyncLoop:
         """A turn on a transcript: for whoever holds one."""
         for name, text in (("system", system), ("instruction", instruction)):
@@ -284,6 +286,7 @@ class AsyncChat:
             encode=encode,
             shed=shed,
             save=save,
+            around=around,
         )
 
     def _shedder(self, seal: Seal | BoundSeal | None) -> Shed:

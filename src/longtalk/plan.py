@@ -349,7 +349,10 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
         raise InputError(
             f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.id`.{shed}"
         )
-    pins = (*pins_of(transcript), Pin(transcript.place(found), transcript[found].id, transcript[found].turn))
+    pin = Pin(transcript.place(found), transcript[found].id, transcript[found].turn)
+    if pin in pins_of(transcript):
+        return transcript
+    pins = (*pins_of(transcript), pin)
     glance = _Glance(transcript, Epoch(""), terms)
     nothing = Epoch("", raw=transcript.size, current=transcript.size)
     view = _view(transcript, nothing, glance, terms, tuple(sorted(pin.place for pin in pins)))

@@ -11,6 +11,7 @@ from longtalk import state as states
 from longtalk.errors import InputError
 from longtalk.pack import Entry
 from longtalk.seal import BoundSeal, Seal
+from longtalk.transcript import Turn
 from longtalk.wires import NAMES, WIRES, said
 
 
@@ -31,17 +32,22 @@ class Said(msgspec.Struct, frozen=True):
     """The app's own data on it."""
     wire: str = ""
     """Whose JSON it is."""
+    status: str = ""
+    """What became of its turn."""
 
 
 def history(state: bytes, *, seal: Seal | BoundSeal | None = None, max_state: int = states.MAX_BYTES) -> list[Said]:
     """All that was said in the conversation that a state holds."""
     transcript = states.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=max_state)
-    return read(transcript)
+    return read(transcript, transcript.turns)
 
 
-def read(entries: Iterable[Entry], metas: Mapping[int, Mapping[str, Any]] | None = None) -> list[Said]:
-    """Entries for reading, with the app's own data on some of them by their number."""
+def read(
+    entries: Iterable[Entry], turns: Iterable[Turn] = (), metas: Mapping[int, Mapping[str, Any]] | None = None
+) -> list[Said]:
+    """Entries for reading, with what became of their turns, and the app's own data on some of them by their number."""
     known = metas or {}
+    statuses = {turn.id: turn.status for turn in turns}
     return [
         Said(
             id=entry.id,
@@ -53,6 +59,7 @@ def read(entries: Iterable[Entry], metas: Mapping[int, Mapping[str, Any]] | None
             mark=entry.mark,
             meta=known.get(i, {}),
             wire=entry.wire,
+            status=statuses.get(entry.turn, ""),
         )
         for i, entry in enumerate(entries)
     ]
@@ -73,6 +80,12 @@ def check_pairs(entries: Iterable[Entry]) -> None:
         elif waiting:
             raise ValueError(f"{entry.id!r} comes before the result of {waiting[0]!r}")
         waiting += [call.id for call in seen.calls]
+
+
+def is_meta(value: object) -> None:
+    """Raise `InputError` unless this can be an app's own data."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InputError(f"An app's own data is a mapping with names, such as {{'title': 'Bows'}}, not {value!r}.")
 
 
 def is_name(value: object, what: str, *, empty: bool = False) -> None:

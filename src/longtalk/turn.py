@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -59,9 +60,12 @@ class AsyncLoop:
         encode: Callable[[Transcript], bytes],
         shed: Shed | None = None,
         save: Callable[[Draft], Awaitable[tuple[Notice, ...]]] | None = None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.draft = draft
         self._saver = save
+        self._around = around
+        """What holds while a tool runs."""
         self._provider = provider
         self._tools = tools
         self._preamble = preamble
@@ -400,7 +404,8 @@ class AsyncLoop:
         except ArgumentError as problem:
             return str(problem), True
         try:
-            return render(await call_tool(bound, is_async=tool.is_async)), False
+            with self._around():
+                return render(await call_tool(bound, is_async=tool.is_async)), False
         except Exception as problem:
             return tool_failure(problem), True
 

@@ -42,10 +42,15 @@ def on_disk(folder: Path) -> str:
     return "".join(path.read_bytes().decode("latin-1") for path in folder.rglob("*") if path.is_file())
 
 
+def change_letter(path: Path) -> None:
+    data = path.read_bytes()
+    assert b"hello" in data
+    path.write_bytes(data.replace(b"hello", b"jello"))
+
+
 def damage(folder: Path) -> None:
     """Change a letter in a file."""
-    path = next(folder.rglob("c.jsonl"))
-    path.write_bytes(path.read_bytes().replace(b"hello", b"jello"))
+    change_letter(next(folder.rglob("c.jsonl")))
 
 
 def lookup(q: str) -> str:
@@ -292,6 +297,23 @@ def test_damage_is_named(tmp_path: Path) -> None:
     damage(tmp_path)
     with pytest.raises(InputError, match="damaged"):
         Archive(JSONL(tmp_path)).verify("c")
+
+
+def test_a_changed_letter_is_noticed_in_a_database_too(tmp_path: Path) -> None:
+    store = SQLite(tmp_path / "talks.db")
+    talk(store).send("hello")
+    store.close()
+    change_letter(tmp_path / "talks.db")
+    with pytest.raises(InputError, match="the entry at place 0: its checksum does not hold"):
+        Archive(SQLite(tmp_path / "talks.db")).verify("c")
+
+
+def test_what_is_taken_in_may_be_text(store: Store) -> None:
+    talk(store).send("x")
+    archive = Archive(store)
+    assert archive.load(archive.export("c", "json"), id="d") == ["d"]
+    with pytest.raises(InputError, match="content of a file, not int"):
+        archive.load(7)  # type: ignore[arg-type]
 
 
 def test_what_is_damaged_does_not_hide_the_rest(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from longtalk import Conversation
-from longtalk.errors import InputError, PinRefused
+from longtalk import Archive, Conversation
+from longtalk.errors import Busy, InputError, PinRefused
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
 from longtalk.stores.base import Store
 from longtalk.stores.jsonl import JSONL
@@ -222,3 +222,94 @@ def test_an_instruction_that_had_to_stay_is_not_read_again_in_the_next_epoch(tmp
     assert head is not None
     assert 0 < sum(placed.record.kind == "aside" for placed in head.records) <= 4
     store.close()
+
+
+# What somebody does by mistake
+
+
+@pytest.mark.parametrize("meta", [None, "x", [1], 5, {1: 2}, {"x": object()}, {"x": float("nan")}])
+def test_data_that_is_none_is_refused(store: Store, meta: Any) -> None:
+    one = talk(store)
+    reply = one.send("x")
+    with pytest.raises(InputError, match="app's own data"):
+        one.describe(meta)
+    with pytest.raises(InputError, match="app's own data"):
+        one.describe(meta, entry=reply.entries[0].id)
+    if meta is not None:
+        with pytest.raises(InputError, match="app's own data"):
+            one.send("y", meta=meta)
+        with pytest.raises(InputError, match="app's own data"):
+            one.note("z", meta=meta)
+    assert (one.meta(), len(one.history())) == ({}, 2)
+    one.send("y")
+
+
+def test_a_branch_that_is_not_there_is_no_new_one(store: Store) -> None:
+    talk(store).send("x")
+    other = talk(store, branch="zz")
+    for work in (
+        lambda: other.send("y"),
+        lambda: other.note("y"),
+        lambda: other.history(),
+        lambda: other.describe({}),
+    ):
+        with pytest.raises(InputError, match="has no branch 'zz', but 'main'"):
+            work()
+    assert talk(store).branches() == ["main"]
+
+
+def test_a_tool_that_waits_for_its_own_turn_is_told(store: Store) -> None:
+    told: list[str] = []
+
+    def jot(q: str) -> str:
+        """Jot something down."""
+        for work in (lambda: one.note(q), lambda: one.rewind(first), lambda: one.send(q, on_busy="wait")):
+            with pytest.raises(Busy, match="from inside one of the turn's own tools") as caught:
+                work()
+            told.append(str(caught.value))
+        return "done"
+
+    call = says(None, calls=[("c1", "jot", {"q": "bows"})])
+    one = talk(store, says("a"), call, says("b"), tools=[jot])
+    first = (one.send("w")).entries[0].id
+    reply = one.send("x")
+    assert (reply.text, len(told)) == ("b", 3)
+    one.note("afterwards")
+    assert [said.text for said in one.history()][-2:] == ["b", "afterwards"]
+
+
+def test_a_redaction_beside_a_turn_does_not_end_it(store: Store) -> None:
+    def forget(q: str) -> str:
+        """Forget something."""
+        Archive(store).redact("c", q)
+        return "done"
+
+    one = talk(store, says("a"), tools=[forget])
+    first = (one.send("my secret")).entries[0].id
+    call = says(None, calls=[("c1", "forget", {"q": first})])
+    one = talk(store, call, says("b"), says("c"), tools=[forget])
+    reply = one.send("x")
+    assert (reply.text, reply.notices) == ("b", ())
+    assert one.branches() == ["main"]
+    one.send("y")
+    assert "secret" not in sent(one)
+    assert {said.status for said in one.history()} == {"complete"}
+
+
+def test_pinning_twice_is_pinning_once(store: Store) -> None:
+    one = talk(store)
+    reply = one.send("x")
+    one.pin(reply.id)
+    one.pin(reply.id)
+    assert one.pins() == [reply.entries[0].id]
+
+
+def test_what_is_no_store_is_refused() -> None:
+    with pytest.raises(InputError, match="store such as SQLite"):
+        Conversation("c", model=Scripted(), store="talks.db")  # type: ignore[arg-type]
+
+
+def test_a_conversation_says_what_it_is(store: Store) -> None:
+    assert repr(talk(store, owner="ada")).endswith("Conversation 'c' of 'ada' on 'main', with scripted:model>")
+    assert "Archive of 'ada' in " in repr(Archive(store, owner="ada"))
+    assert repr(store).startswith(type(store).__name__)

@@ -23,7 +23,7 @@ from longtalk.errors import InputError
 from longtalk.manifest import whole
 from longtalk.pack import Entry
 from longtalk.policies.view import Run
-from longtalk.said import Said, check_pairs, is_name, read
+from longtalk.said import Said, check_pairs, is_meta, is_name, read
 from longtalk.stores.base import BRIEF, MAIN, Commit, Head, Hit, Placed, Receipt, Store, Summary, linked
 from longtalk.transcript import Turn, now
 from longtalk.wires import redacted, reported
@@ -73,6 +73,9 @@ class Archive:
         self.store = store_or_default(store)
         self.owner = owner
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.owner!r} in {self.store!r}>"
+
     # Finding
 
     def conversations(
@@ -100,8 +103,10 @@ class Archive:
     ) -> list[Said]:
         """All that was said on a branch; with `meta`, the entries that have these values among the app's own data."""
         entries = self._entries(conversation, branch)
+        turns: list[tuple[int, Turn]] = self._call(self.store.turns, conversation, branch, 0, len(entries))
         metas = self._call(self.store.metas, conversation, branch, 0, len(entries))
-        return [each for each in read(entries, metas) if has(each.meta, meta or {})]
+        said = read(entries, [turn for _, turn in turns], metas)
+        return [each for each in said if has(each.meta, meta or {})]
 
     def meta(self, conversation: str) -> dict[str, Any]:
         """The app's own data on a conversation."""
@@ -170,13 +175,16 @@ class Archive:
 
         return (to_json if format == "json" else to_jsonl)([talk]).decode()
 
-    def load(self, data: bytes, *, id: str | None = None) -> list[str]:  # noqa: A002
+    def load(self, data: bytes | str, *, id: str | None = None) -> list[str]:  # noqa: A002
         """Take in what a file holds: exports of ours, states, OpenAI chat messages, session logs. Returns the ids.
 
         One that is here already is refused, and then nothing is taken in.
         """
         from longtalk.portable_read import read as read_file
 
+        if not isinstance(data, str | bytes | bytearray | memoryview):
+            raise InputError(f"What is taken in is the content of a file, not {type(data).__name__}.")
+        data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
         talks = read_file(data) if id is None else read_file(data, name=id)
         if id is not None and len(talks) == 1:
             talks = [msgspec.structs.replace(talks[0], id=id)]
@@ -195,6 +203,7 @@ class Archive:
 
     def describe(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the app's own data on a conversation, or on one of its entries. It is never sent to a model."""
+        is_meta(meta)
         found = in_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
         if not found:
             raise _missing(conversation, entry)
@@ -262,6 +271,8 @@ class Archive:
 def store_or_default(store: Store | None) -> Store:
     from longtalk.stores import default
 
+    if store is not None and not hasattr(store, "candidates"):
+        raise InputError(f"`store` is a store such as SQLite('talks.db'), not {store!r}.")
     return default() if store is None else store
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -242,6 +243,7 @@ class Chat:
         encode: Callable[[Transcript], bytes],
         shed: Shed | None = None,
         save: Callable[[Draft], tuple[Notice, ...]] | None = None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Loop:
         """A turn on a transcript: for whoever holds one."""
         for name, text in (("system", system), ("instruction", instruction)):
@@ -285,6 +287,7 @@ class Chat:
             encode=encode,
             shed=shed,
             save=save,
+            around=around,
         )
 
     def _shedder(self, seal: Seal | BoundSeal | None) -> Shed:

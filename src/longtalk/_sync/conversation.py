@@ -29,7 +29,7 @@ from longtalk.plan import pins_of, unpin
 from longtalk.policies import KeepAll, Policy, Run
 from longtalk.providers.base import Provider
 from longtalk.reply import Reply
-from longtalk.said import Said, is_name
+from longtalk.said import Said, is_meta, is_name
 from longtalk._sync.stored import Stored, Writer
 from longtalk.stores.base import MAIN, Asked, Commit, Head, Moved, Placed, Store
 from longtalk.tokens import Counter
@@ -83,6 +83,10 @@ class Conversation:
             client=client,
         )
         self._stored = Stored(self._archive.store, owner, id, branch, policy)
+
+    def __repr__(self) -> str:
+        whose = f" of {self.owner!r}" if self.owner else ""
+        return f"<{type(self).__name__} {self.id!r}{whose} on {self.branch!r}, with {self._chat.provider.label}>"
 
     @property
     def id(self) -> str:
@@ -142,6 +146,8 @@ class Conversation:
 
     def note(self, text: str, *, source: str = "app", meta: Mapping[str, Any] | None = None) -> str:
         """Add an event, without a model call; returns its id. While a turn runs, it waits for the turn's end."""
+        if meta is not None:
+            is_meta(meta)
         for what, value in (("event", text), ("source", source)):
             if not isinstance(value, str) or not value.strip():
                 raise InputError(f"The {what} of a note is text that says something, not {value!r}.")
@@ -168,10 +174,12 @@ class Conversation:
             if asked is not None and (head is None or _turn(head.entry) != asked.turn.id):
                 return self._begin_on(self._branch_of(asked), given)
             self._chat.check_wire(transcript)
+            if head is None:
+                self._check_new()
             if not self._stored.is_free(head):
                 self._stored.forget()
                 if given.on_busy == "wait":
-                    sleep(WAIT)
+                    self._wait()
                     continue
                 if given.on_busy == "fork" and asked is None:
                     return self._begin_on(self.fork(), given)
@@ -193,6 +201,21 @@ class Conversation:
                 max_rounds=given.max_rounds,
                 encode=no_state,
                 save=writer.save,
+                around=writer.around,
+            )
+
+    def _wait(self) -> None:
+        """Give who runs a turn a moment. Raises `Busy` if that is who waits here."""
+        if self._stored.is_inside():
+            raise Busy(f"This waits for a turn on {self.id!r} from inside one of the turn's own tools.", until=0)
+        sleep(WAIT)
+
+    def _check_new(self) -> None:
+        """Raise `InputError` if this is a branch of a conversation that has others and not this one."""
+        others = self.branches()
+        if others and self.branch not in others:
+            raise InputError(
+                f"{self.id!r} has no branch {self.branch!r}, but {', '.join(map(repr, others))}. `fork` makes one."
             )
 
     def _begin_on(self, other: Conversation, given: Arguments) -> Loop | Reply:
@@ -256,7 +279,7 @@ class Conversation:
             head, _ = self._stored.load()
             _, size = _find(self._entries(), to)
             if head is None or not self._stored.is_free(head):
-                sleep(WAIT)
+                self._wait()
                 continue
             kept = self._branch_at(None, head.size, head.entry)
             commit = Commit(branch=self.branch, expect=head.revision, cut=size, at=now())
@@ -278,6 +301,7 @@ class Conversation:
     def history(self, *, meta: Mapping[str, Any] | None = None) -> list[Said]:
         """All that was said on this branch; with `meta`, the entries that have these values among the app's data."""
         if self._head() is None:
+            self._check_new()
             return []
         return self._archive.history(self.id, branch=self.branch, meta=meta)
 
@@ -295,8 +319,10 @@ class Conversation:
 
     def describe(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the app's own data on this conversation, or on one of its entries. It is never sent to a model."""
+        is_meta(meta)
         if entry is None and self._head() is None:
             # Nothing was said yet: it begins with this.
+            self._check_new()
             begun = Commit(branch=self.branch, expect=0, at=now(), meta=meta)
             with contextlib.suppress(Moved):
                 in_store(self._stored.store, partial(self._stored.write, begun))
@@ -399,9 +425,11 @@ class Conversation:
         """Change the branch without a turn, once nobody else runs one. `meta` is for the last entry."""
         while True:
             head, before = self._stored.load(whole=whole)
+            if head is None:
+                self._check_new()
             if not self._stored.is_free(head):
                 self._stored.forget()
-                sleep(WAIT)
+                self._wait()
                 continue
             after = change(before)
             new = after.fresh[len(before.fresh) :]

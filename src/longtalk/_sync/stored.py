@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
@@ -24,8 +25,8 @@ from longtalk.pack import EMPTY, Pack, woven
 from longtalk.plan import all_there, pinned
 from longtalk.policies import Policy
 from longtalk.ranges import Ranges
-from longtalk.stores.base import Commit, Head, KeyTaken, Moved, Placed, Request, Store
-from longtalk.stores.leases import Held, drop, hold, is_free, lease, trying
+from longtalk.stores.base import BARE, Commit, Head, KeyTaken, Moved, Placed, Request, Store
+from longtalk.stores.leases import Held, drop, hold, inside, is_free, is_inside, lease, me, trying
 from longtalk.transcript import Entry, Transcript, Turn, Turns, new_id, now
 
 FRESH = 16
@@ -66,6 +67,10 @@ class Stored:
 
     def is_free(self, head: Head | None) -> bool:
         return head is None or is_free(head, self.held(0))
+
+    def is_inside(self) -> bool:
+        """Whether this is called from a tool of a turn on this branch."""
+        return is_inside(self.held(0))
 
     def held(self, token: int) -> Held:
         return Held(self.store, self.owner, self.conversation, self.branch, token)
@@ -150,6 +155,8 @@ class Writer:
         self._request = request
         self._meta = meta
         self._saved = 0
+        self._is_old = False
+        """Whether what was read is not what the store has."""
 
     def __del__(self) -> None:
         self._let_go()
@@ -234,12 +241,20 @@ class Writer:
             at=now(),
             entry_meta={0: self._meta} if own and entries and self._meta else {},
         )
-        try:
-            head = self._put(commit)
-        except Moved:
-            if not self._began:
-                raise
-            draft, head = self._write_aside(draft, commit)
+        head: Head | None = None
+        while head is None:
+            try:
+                head = self._put(commit)
+            except Moved as moved:
+                if not self._began:
+                    raise
+                if moved.head is None or not self._is_held_on(moved.head):
+                    draft, head = self._write_aside(draft, commit)
+                    break
+                # Nobody has taken over: something was redacted. What this turn has derived may quote it.
+                bare = tuple(placed for placed in commit.records if placed.record.kind in BARE)
+                commit = msgspec.structs.replace(commit, expect=moved.head.revision, records=bare)
+                self._is_old = True
         self._began = True
         self._expect = head.revision
         self._saved += len(entries)
@@ -250,9 +265,19 @@ class Writer:
             self._meta = None if entries else self._meta
         elif turn is not None:
             self._before = turn
-        if not lasts:
+        if not lasts and self._is_old:
+            self._stored.forget()
+        elif not lasts:
             self._stored.remember(head, draft.transcript)
         return draft
+
+    def _is_held_on(self, head: Head) -> bool:
+        """Whether this turn is still the one that runs on a branch."""
+        return head.lease is not None and (head.lease.token, head.lease.holder) == (self._held.token, me())
+
+    def around(self) -> AbstractContextManager[None]:
+        """What holds while a tool of this turn runs."""
+        return inside(self._held)
 
     def _put(self, commit: Commit) -> Head:
         """Write it, and hold its lease: nobody in this process takes it for one that was dropped in between."""

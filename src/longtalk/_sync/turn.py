@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Generator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -60,9 +61,12 @@ class Loop:
         encode: Callable[[Transcript], bytes],
         shed: Shed | None = None,
         save: Callable[[Draft], tuple[Notice, ...]] | None = None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.draft = draft
         self._saver = save
+        self._around = around
+        """What holds while a tool runs."""
         self._provider = provider
         self._tools = tools
         self._preamble = preamble
@@ -401,7 +405,8 @@ class Loop:
         except ArgumentError as problem:
             return str(problem), True
         try:
-            return render(call_tool(bound, is_async=tool.is_async)), False
+            with self._around():
+                return render(call_tool(bound, is_async=tool.is_async)), False
         except Exception as problem:
             return tool_failure(problem), True
 

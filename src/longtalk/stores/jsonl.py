@@ -196,6 +196,9 @@ class JSONL(Ledgers):
         self._problems: list[Problem] = []
         self._damaged: dict[Path, Damaged] = {}
 
+    def __repr__(self) -> str:
+        return f"JSONL({str(self._folder)!r})"
+
     def problems(self) -> list[Problem]:
         """What this object has set aside: commits that were torn by a crash."""
         return list(self._problems)

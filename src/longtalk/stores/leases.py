@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -94,6 +95,14 @@ def _started(pid: int) -> int:
     return 0
 
 
+_INSIDE: ContextVar[tuple[tuple[str, str, str], ...]] = ContextVar("inside", default=())
+"""Owner, conversation and branch of the turns whose tools run here."""
+
+
+def is_inside(held: Held) -> bool:
+    return held[1:4] in _INSIDE.get()
+
+
 class Keeper:
     """Renews the leases of this process, from a thread that ends with it."""
 
@@ -134,6 +143,15 @@ class Keeper:
             with self._lock:
                 self._tried.remove(held)
 
+    @contextmanager
+    def inside(self, held: Held) -> Iterator[None]:
+        """While a tool of a turn runs: whoever waits there for the turn's end would wait for ever."""
+        token = _INSIDE.set((*_INSIDE.get(), held[1:4]))
+        try:
+            yield
+        finally:
+            _INSIDE.reset(token)
+
     def renew(self) -> None:
         """Renew them all, once."""
         with self._lock:
@@ -161,7 +179,7 @@ class Keeper:
 
 
 _KEEPER = Keeper()
-hold, drop, trying = _KEEPER.hold, _KEEPER.drop, _KEEPER.trying
+hold, drop, trying, inside = _KEEPER.hold, _KEEPER.drop, _KEEPER.trying, _KEEPER.inside
 if hasattr(os, "register_at_fork"):
     # The turns of a process are not those of its copy.
     os.register_at_fork(after_in_child=_KEEPER.__init__)  # type: ignore[misc]

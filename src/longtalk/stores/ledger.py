@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from longtalk.errors import InputError
 from longtalk.pack import EMPTY, Entry, Pack
 from longtalk.stores.base import (
     BARE,
@@ -445,6 +446,8 @@ def plain(meta: Mapping[str, Any]) -> bytes:
         return json.dumps(meta, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         return json.dumps(meta, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InputError(f"An app's own data must be JSON: {problem}.") from None
 
 
 def words(text: str) -> str:

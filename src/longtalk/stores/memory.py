@@ -113,6 +113,9 @@ class Memory(Ledgers):
         self._lock = threading.RLock()
         self._owners: dict[str, dict[str, Ledger]] = {}
 
+    def __repr__(self) -> str:
+        return "Memory()"
+
     @contextmanager
     def _reading(self, owner: str, conversation: str) -> Iterator[Ledger | None]:
         with self._lock:

@@ -201,9 +201,12 @@ def problems(db: Database, conversation: int) -> list[str]:
             except (Damaged, ValueError, LookupError) as problem:
                 found.append(f"the pack that begins at place {at & (1 << PLACES) - 1}: {problem}")
                 end = None
-        for (at,) in db.execute("SELECT key FROM entries WHERE key >= ? AND key < ? ORDER BY key", bounds):
+        rows = db.execute("SELECT key, native, crc FROM entries WHERE key >= ? AND key < ? ORDER BY key", bounds)
+        for at, native, crc in rows:
             found += _gap(end, at)
             end = at + 1
+            if crc not in (None, checksum(native)):
+                found.append(f"the entry at place {at & (1 << PLACES) - 1}: its checksum does not hold")
         if end is not None and end < key(segment, stop):
             found += _gap(end, key(segment, stop))
     return found

@@ -113,7 +113,7 @@ def _replace(db: Database, scope: str, at: int, native: bytes) -> None:
     indexed = place < db.execute("SELECT indexed FROM segments WHERE id = ?", (segment,)).get
     if indexed:
         drop(db, scope, span)
-    db.execute("UPDATE entries SET native = ? WHERE key = ?", (native, at))
+    db.execute("UPDATE entries SET native = ?, crc = ? WHERE key = ?", (native, checksum(native), at))
     if not db.changes():
         _replace_sealed(db, at, native)
     if indexed:

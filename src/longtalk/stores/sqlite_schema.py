@@ -144,6 +144,7 @@ INSERT INTO words (words, rank) VALUES ('rank', 'bm25(0.0, 1.0)');
 
 _SECOND = """
 ALTER TABLE turns ADD COLUMN manifest BLOB;
+ALTER TABLE entries ADD COLUMN crc INTEGER;    -- of its JSON
 DROP INDEX conversations_newest;
 CREATE INDEX conversations_newest ON conversations (owner, updated DESC, name);
 """

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from longtalk.pack import MAX_COUNT, Entry
+from longtalk.pack import MAX_COUNT, Entry, checksum
 from longtalk.stores.base import BRIEF, REPLACED, Commit, Head, KeyTaken, Moved, Placed, checked, linked
 from longtalk.stores.sqlite_branches import (
     Branch,
@@ -29,8 +29,8 @@ from longtalk.transcript import Turn
 _encode = msgspec.msgpack.Encoder().encode
 
 _ENTRY = """
-INSERT INTO entries (key, turn, number, parent, kind, role, wire, at, mark, bound, tokens, native)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO entries (key, turn, number, parent, kind, role, wire, at, mark, bound, tokens, native, crc)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _TURN = """
 INSERT INTO turns (conversation, name, data, manifest) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
@@ -197,7 +197,7 @@ def _append(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, str, int]
         rows.append(
             (
                 *(key(tip.segment, place), entry.turn, number, entry.parent, entry.kind, entry.role, entry.wire),
-                *(entry.at, entry.mark, entry.bound, entry.tokens, entry.native),
+                *(entry.at, entry.mark, entry.bound, entry.tokens, entry.native, checksum(entry.native)),
             )
         )
     db.executemany(_ENTRY, rows)
