@@ -321,8 +321,10 @@ def disk(folder: str, file: Path | None) -> list[Figure]:
     print(f"{'':28}{'plain':>12}{'compressed':>12}")
     sizes: dict[str, list[float]] = {}
     for number, (name, held) in enumerate(talks.items()):
-        paths = [os.path.join(folder, f"disk {number} {compress}.db") for compress in (False, True)]
-        sizes[name] = [on_disk(path, held, compress=bool(i)) for i, path in enumerate(paths)]
+        sizes[name] = [
+            on_disk(os.path.join(folder, f"disk {number} {compress}.db"), held, compress=compress)
+            for compress in (False, True)
+        ]
         print(f"{name:28}" + "".join(f"{share:12.2f}" for share in sizes[name]))
     if file is None:
         print("\nWithout a file of conversations: what is short is not sealed, and so not compressed.")

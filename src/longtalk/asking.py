@@ -15,7 +15,7 @@ from longtalk.chat import AsyncStream
 from longtalk.errors import InputError
 from longtalk.events import Done, Event, Text
 from longtalk.reply import Reply
-from longtalk.said import is_meta
+from longtalk.said import check_meta
 from longtalk.stores.base import KeyTaken, Moved, Request
 from longtalk.transcript import Transcript
 from longtalk.turn import AsyncLoop
@@ -42,7 +42,7 @@ class Arguments(msgspec.Struct, frozen=True):
         if self.key is not None and not (isinstance(self.key, str) and self.key):
             raise InputError(f"`key` is text of your own, not {self.key!r}.")
         if self.meta is not None:
-            is_meta(self.meta)
+            check_meta(self.meta)
 
     def request(self) -> Request | None:
         """The key, with a digest of what was said."""

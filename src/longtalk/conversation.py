@@ -28,7 +28,7 @@ from longtalk.plan import pins_of, unpin
 from longtalk.policies import KeepAll, Policy, Run
 from longtalk.providers.base import AsyncProvider
 from longtalk.reply import Reply
-from longtalk.said import Said, is_meta, is_name
+from longtalk.said import Said, check_meta, check_name
 from longtalk.stored import AsyncStored, AsyncWriter
 from longtalk.stores.base import MAIN, Asked, Commit, Head, Moved, Placed, Store
 from longtalk.tokens import Counter
@@ -67,8 +67,8 @@ class AsyncConversation:
         api_key: str | None = None,
         client: httpx2.AsyncClient | None = None,
     ) -> None:
-        is_name(id, "id")
-        is_name(branch, "branch")
+        check_name(id, "id")
+        check_name(branch, "branch")
         self._archive = AsyncArchive(store, owner=owner)
         self._chat = AsyncChat(
             model,
@@ -146,7 +146,7 @@ class AsyncConversation:
     async def note(self, text: str, *, source: str = "app", meta: Mapping[str, Any] | None = None) -> str:
         """Add an event, without a model call; returns its id. While a turn runs, it waits for the turn's end."""
         if meta is not None:
-            is_meta(meta)
+            check_meta(meta)
         for what, value in (("event", text), ("source", source)):
             if not isinstance(value, str) or not value.strip():
                 raise InputError(f"The {what} of a note is text that says something, not {value!r}.")
@@ -242,8 +242,7 @@ class AsyncConversation:
     async def _of_turn(self, branch: str, asked: Asked) -> list[Entry]:
         """The entries of a turn, as a branch has them."""
         pack: Pack = await self._stored.call(self._stored.store.read, branch, asked.place, asked.place + 10_000)
-        entries = [pack.entry(i) for i in range(len(pack))]
-        return list(takewhile(lambda entry: entry.turn == asked.turn.id, entries))
+        return list(takewhile(lambda entry: entry.turn == asked.turn.id, pack.entries()))
 
     # Branches
 
@@ -318,7 +317,7 @@ class AsyncConversation:
 
     async def describe(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the app's own data on this conversation, or on one of its entries. It is never sent to a model."""
-        is_meta(meta)
+        check_meta(meta)
         if entry is None and await self._head() is None:
             # Nothing was said yet: it begins with this.
             await self._check_new()
@@ -411,8 +410,8 @@ class AsyncConversation:
         head = await self._head()
         if head is None:
             return []
-        pack = await self._stored.call(self._stored.store.read, self.branch, 0, head.size)
-        return [pack.entry(i) for i in range(len(pack))]
+        pack: Pack = await self._stored.call(self._stored.store.read, self.branch, 0, head.size)
+        return pack.entries()
 
     async def _change(
         self,

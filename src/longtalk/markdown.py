@@ -8,7 +8,6 @@ is ours, and what it names of others' (a tool, a source, a title) is one line wi
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Iterator, Sequence
 
@@ -16,6 +15,7 @@ from longtalk import _json
 from longtalk.pack import OWN, Entry
 from longtalk.portable import Limb, Talk, whole
 from longtalk.stores.base import MAIN
+from longtalk.stores.lines import utc
 from longtalk.transcript import Transcript, Turn
 from longtalk.wires import WIRES, reported
 from longtalk.wires.base import Usage, View
@@ -149,8 +149,4 @@ def _inline(text: str) -> str:
 
 def _time(at: int) -> str:
     """A time for reading; nothing when it is not known."""
-    try:
-        when = dt.datetime.fromtimestamp(at / 1000, dt.UTC) if at > 0 else None
-    except (ValueError, OverflowError, OSError):
-        return ""
-    return when.isoformat(timespec="seconds").replace("+00:00", "Z") if when else ""
+    return utc(at, "seconds") if at > 0 else ""

@@ -205,6 +205,9 @@ class Pack:
             for table, numbers in zip(tables, self._numbers, strict=True)
         ]
 
+    def entries(self) -> list[Entry]:
+        return [self.entry(i) for i in range(len(self))]
+
     def entry(self, i: int) -> Entry:
         native = bytes(self._natives(i, i + 1))
         index = self.index

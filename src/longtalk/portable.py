@@ -17,21 +17,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
-from msgspec import Raw
 
 from longtalk import _json
 from longtalk.errors import InputError
 from longtalk.pack import MAX_COUNT, OWN, Entry
-from longtalk.stores.base import MAIN, Placed, linked
+from longtalk.stores.base import MAIN, Placed, linked, numbered
 from longtalk.stores.ledger import plain
 from longtalk.stores.lines import (
-    NONE,
     EntryLine,
     Line,
     RecordLine,
     TurnLine,
     entry_line,
     entry_of,
+    in_base64,
     line_of,
     meta_of,
     read_line,
@@ -48,7 +47,6 @@ FORMAT = 1
 # A parser gives up somewhere below a thousand levels, and some are taken by the file around an entry.
 _DEEP = 200
 _LEVELS = re.compile(rb'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]', re.DOTALL)
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _PARTS = ("entries", "turns", "records")
 
 
@@ -183,8 +181,7 @@ def _before(limb: Limb, known: dict[str, Limb]) -> str | None:
 
 
 def _check_entry(entry: Entry) -> None:
-    if not entry.id.startswith(f"{entry.turn}-") or not _NUMBER.fullmatch(entry.id, len(entry.turn) + 1):
-        _refuse(f"{entry.id!r} is not the id of an entry of the turn {entry.turn!r}")
+    numbered(entry)
     # As in a state: whoever makes a date of a time can rely on it.
     if not 0 <= entry.at < 2**47 or not 0 <= entry.tokens <= MAX_COUNT:
         _refuse(f"the time or the tokens of {entry.id!r} are out of range")
@@ -260,7 +257,7 @@ def _lines(limb: Limb) -> tuple[list[bytes], list[bytes], list[bytes]]:
 
 def _line(value: Line) -> bytes:
     line = line_of(value)
-    return line if _depth(line) <= _DEEP else line_of(_flat(value))
+    return line if _depth(line) <= _DEEP else line_of(in_base64(value))
 
 
 def _depth(line: bytes) -> int:
@@ -273,18 +270,6 @@ def _depth(line: bytes) -> int:
             level += 1 if token[1] else -1
             deepest = max(deepest, level)
     return deepest
-
-
-def _flat(value: Line) -> Line:
-    """A line with all JSON that it carries in base64."""
-    changes: dict[str, Any] = {}
-    for name in value.__struct_fields__:
-        held = getattr(value, name)
-        if isinstance(held, Raw):
-            changes |= {name: NONE, f"{name}_base64": bytes(held)}
-        elif name == "usage":
-            changes |= {name: (), f"{name}_base64": tuple(map(bytes, held))}
-    return msgspec.structs.replace(value, **changes)
 
 
 # Reading

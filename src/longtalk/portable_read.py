@@ -26,16 +26,7 @@ from longtalk.state import SEALED, decode
 from longtalk.stores.base import MAIN, KeyTaken, Moved, Placed
 from longtalk.stores.folder import Damaged, groups
 from longtalk.stores.ledger import Ledger
-from longtalk.stores.lines import (
-    FORMAT,
-    CommitLine,
-    ConversationLine,
-    MetaLine,
-    RedactLine,
-    commit_of,
-    meta_of,
-    read_line,
-)
+from longtalk.stores.lines import FORMAT, ConversationLine, apply, read_line
 from longtalk.tokens import Estimator
 from longtalk.transcript import Entry, Turn, chain, new_id
 from longtalk.wires import NAMES
@@ -149,30 +140,22 @@ def _stored(data: bytes, name: str) -> Talk:
         raise ValueError(f"its format is {header.format}, and {FORMAT} is the last one known here: upgrade longtalk")
     ledger = Ledger()
     for group in whole:
-        lines = [read_line(line) for line in group.lines]
-        close = lines[-1]
         try:
-            if isinstance(close, CommitLine):
-                ledger.apply(commit_of(lines, close))
-            elif isinstance(close, MetaLine):
-                ledger.describe(meta_of(close) or {}, close.entry)
-            elif isinstance(close, RedactLine):
-                ledger.touch(close.entry)
+            apply(ledger, [read_line(line) for line in group.lines])
         except (Moved, KeyTaken) as problem:
             raise ValueError(f"line {group.first} does not follow from those before it ({problem})") from None
     # Those that are long first: what another one shares with them is theirs.
     heads = sorted(ledger.branches(), key=lambda head: (head.branch != MAIN, -head.size, head.branch))
     paths = [_path(ledger, head.branch, head.size) for head in heads]
-    meta = msgspec.convert(ledger.summary(header.id).meta, dict[str, Any])
-    updated = max((head.updated for head in heads), default=0)
-    return Talk(id=header.id, created=ledger.created, updated=updated, meta=meta, limbs=limbs(paths))
+    known = ledger.summary(header.id)
+    meta = msgspec.convert(known.meta, dict[str, Any])
+    return Talk(id=header.id, created=known.created, updated=known.updated, meta=meta, limbs=limbs(paths))
 
 
 def _path(ledger: Ledger, branch: str, size: int) -> Limb:
-    pack = ledger.read(branch, 0, size)
     return Limb(
         name=branch,
-        entries=tuple(pack.entry(i) for i in range(len(pack))),
+        entries=tuple(ledger.read(branch, 0, size).entries()),
         turns=tuple(turn for _, turn in ledger.turns(branch, 0, size)),
         records=tuple(ledger.records(branch, None)),
         metas=msgspec.convert(ledger.metas(branch, 0, size), dict[int, dict[str, Any]]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -65,6 +66,11 @@ def read(
     ]
 
 
+def terms_of(text: str) -> list[str]:
+    """What to search for: words, and what stands in double quotes as one phrase."""
+    return ["".join(pair) for pair in re.findall(r'"([^"]+)"|([^\s"]+)', text)]
+
+
 def check_pairs(entries: Iterable[Entry]) -> None:
     """Raise `ValueError` unless entries can be read, each call has its result and each result its call."""
     waiting: list[str] = []
@@ -82,13 +88,13 @@ def check_pairs(entries: Iterable[Entry]) -> None:
         waiting += [call.id for call in seen.calls]
 
 
-def is_meta(value: object) -> None:
+def check_meta(value: object) -> None:
     """Raise `InputError` unless this can be an app's own data."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InputError(f"An app's own data is a mapping with names, such as {{'title': 'Bows'}}, not {value!r}.")
 
 
-def is_name(value: object, what: str, *, empty: bool = False) -> None:
+def check_name(value: object, what: str, *, empty: bool = False) -> None:
     """Raise `InputError` unless this can name something."""
     if not isinstance(value, str) or not (value or empty):
         raise InputError(f"The {what} of a conversation is text, not {value!r}.")

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from longtalk.errors import InputError
 from longtalk.stores.base import MAIN, Commit, Placed, Request
 from longtalk.stores.ledger import Ledger, words
 from longtalk.stores.memory import Memory
@@ -101,11 +102,11 @@ def test_what_hangs_on_nothing_is_refused(fields: dict[str, Any], what: str):
 def test_data_that_is_not_json_is_refused_and_nothing_is_kept():
     store, entries = Memory(), chain(None, "t", 0, [message("x")])
     for fields in ({"meta": {"a": object()}}, {"entries": entries, "entry_meta": {0: {"a": object()}}}):
-        with pytest.raises(TypeError):
+        with pytest.raises(InputError):
             store.write("ann", "talk", Commit(expect=0, at=0, **fields))  # type: ignore[arg-type]
         assert store.head("ann", "talk") is None
     store.write("ann", "talk", Commit(expect=0, at=0, entries=entries, entry_meta={0: {"a": 1}}))
-    with pytest.raises(TypeError):
+    with pytest.raises(InputError):
         store.describe("ann", "talk", {"a": object()}, entry="t-0")
     assert store.metas("ann", "talk", MAIN, 0, 9) == {0: {"a": 1}}
 

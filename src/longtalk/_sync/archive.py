@@ -8,69 +8,39 @@ for each in archive.conversations():
 
 from __future__ import annotations
 
-import json
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from longtalk._sync._io import in_store
+from longtalk._sync._io import in_store, in_thread
 from longtalk.epochs import Epoch
 from longtalk.errors import InputError
 from longtalk.manifest import whole
 from longtalk.pack import Entry
 from longtalk.policies.view import Run
-from longtalk.said import Said, check_pairs, is_meta, is_name, read
-from longtalk.stores.base import BRIEF, MAIN, Commit, Head, Hit, Placed, Receipt, Store, Summary, linked
-from longtalk.transcript import Turn, now
-from longtalk.wires import redacted, reported
-from longtalk.wires.base import Usage
+from longtalk.said import Said, check_meta, check_name, check_pairs, read, terms_of
+from longtalk.stores import default
+from longtalk.stores.base import BRIEF, MAIN, Head, Hit, Placed, Receipt, Store, Summary, has, linked
+from longtalk.transcript import Turn
+from longtalk.wires import redacted
 
 if TYPE_CHECKING:
     from longtalk.portable import Limb, Talk
+    from longtalk.stats import Stats
 
 Format: TypeAlias = Literal["md", "json", "jsonl"]
-REDACTED = "[redacted]"
-_IMPORTING = "longtalk importing"
-"""Among the app's own data on a conversation while it is taken in: one that was cut off is no conversation yet."""
-
-
-class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is, in numbers. Entries and turns that branches share count once."""
-
-    conversations: int = 0
-    branches: int = 0
-    entries: int = 0
-    bytes: int = 0
-    """Of the JSON of all entries."""
-    turns: Mapping[str, int] = {}
-    """By status."""
-    models: Mapping[str, int] = {}
-    """Turns by who answered."""
-    usage: Usage = Usage()
-    """Tokens of all model calls, as reported."""
-
-    def __add__(self, other: Stats) -> Stats:
-        return Stats(
-            conversations=self.conversations + other.conversations,
-            branches=self.branches + other.branches,
-            entries=self.entries + other.entries,
-            bytes=self.bytes + other.bytes,
-            turns=_added(self.turns, other.turns),
-            models=_added(self.models, other.models),
-            usage=self.usage + other.usage,
-        )
+_REDACTED = "[redacted]"
 
 
 class Archive:
     """The conversations of `owner` in `store`; without one, in the SQLite file in the user's data folder."""
 
     def __init__(self, store: Store | None = None, *, owner: str = "") -> None:
-        is_name(owner, "owner", empty=True)
-        self.store = store_or_default(store)
+        check_name(owner, "owner", empty=True)
+        if store is not None and not hasattr(store, "candidates"):
+            raise InputError(f"`store` is a store such as SQLite('talks.db'), not {store!r}.")
+        self.store = default() if store is None else store
         self.owner = owner
 
     def __repr__(self) -> str:
@@ -90,7 +60,7 @@ class Archive:
 
     def search(self, text: str, *, limit: int = 20, conversation: str | None = None) -> list[Hit]:
         """Entries that hold some of the words, the best first. What stands in double quotes is one phrase."""
-        terms = ["".join(pair) for pair in re.findall(r'"([^"]+)"|([^\s"]+)', text)]
+        terms = terms_of(text)
         found: list[Hit] = in_store(
             self.store, lambda: self.store.candidates(self.owner, terms, limit, conversation=conversation)
         )
@@ -119,17 +89,21 @@ class Archive:
     def manifest(self, conversation: str, turn: str, *, branch: str = MAIN) -> tuple[Run, ...]:
         """What a turn has sent last: what became of each entry, and why. Nothing if that was not kept."""
         data = self._call(self.store.manifest, conversation, turn)
-        epochs = self._call(self.store.records, conversation, branch, "epoch") if data else []
-        return whole(data, [msgspec.json.decode(each.record.data, type=Epoch) for each in epochs]) if data else ()
+        if not data:
+            return ()
+        epochs = self._call(self.store.records, conversation, branch, "epoch")
+        return whole(data, [msgspec.json.decode(each.record.data, type=Epoch) for each in epochs])
 
     def stats(self, conversation: str | None = None) -> Stats:
         """A conversation, or all of them, in numbers."""
+        from longtalk.stats import Stats, counted
+
         if conversation is not None:
-            return _counted(self.talk(conversation))
+            return counted(self.talk(conversation))
         total, last = Stats(), None
         while page := self.conversations(after=last):
             for each in page:
-                total += _counted(self.talk(each.id))
+                total += counted(self.talk(each.id))
             last = page[-1]
         return total
 
@@ -180,6 +154,7 @@ class Archive:
 
         One that is here already is refused, and then nothing is taken in.
         """
+        from longtalk.intake import take_in
         from longtalk.portable_read import read as read_file
 
         if not isinstance(data, str | bytes | bytearray | memoryview):
@@ -188,22 +163,15 @@ class Archive:
         talks = read_file(data) if id is None else read_file(data, name=id)
         if id is not None and len(talks) == 1:
             talks = [msgspec.structs.replace(talks[0], id=id)]
-        names = [talk.id for talk in talks]
-        for name in names:
-            is_name(name, "id")
-            if names.count(name) > 1:
-                raise InputError(f"The file holds two conversations {name!r}.")
-            there: Summary | None = self._call(self.store.summary, name)
-            if there is not None and _IMPORTING not in there.meta:
-                raise InputError(f"There is a conversation {name!r} already. Name another id, or delete it first.")
-        in_store(self.store, lambda: _write(self.store, self.owner, talks))
+        # Turns do not wait for all of it.
+        names: list[str] = in_thread(lambda: take_in(self.store, self.owner, talks))
         return names
 
     # Changing
 
     def describe(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the app's own data on a conversation, or on one of its entries. It is never sent to a model."""
-        is_meta(meta)
+        check_meta(meta)
         found = in_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
         if not found:
             raise _missing(conversation, entry)
@@ -214,7 +182,7 @@ class Archive:
             for held in self._entries(conversation, head.branch):
                 if held.id == entry:
                     try:
-                        native = redacted(held, REDACTED)
+                        native = redacted(held, _REDACTED)
                     except (LookupError, ValueError):
                         # Nobody here can read it, so nobody here sends it either.
                         native = b"{}"
@@ -226,7 +194,7 @@ class Archive:
         """Remove a conversation and all that stems from it. The receipt says what that was."""
         receipt: Receipt | None = self._call(self.store.delete, conversation)
         if receipt is None:
-            raise _missing(conversation, None)
+            raise _missing(conversation)
         return receipt
 
     def _call(self, method: Callable[..., Any], conversation: str, *args: Any) -> Any:
@@ -235,13 +203,13 @@ class Archive:
     def _heads(self, conversation: str) -> list[Head]:
         heads: list[Head] = self._call(self.store.branches, conversation)
         if not heads:
-            raise _missing(conversation, None)
+            raise _missing(conversation)
         return heads
 
     def _summary(self, conversation: str) -> Summary:
         found: Summary | None = self._call(self.store.summary, conversation)
         if found is None:
-            raise _missing(conversation, None)
+            raise _missing(conversation)
         return found
 
     def _entries(self, conversation: str, branch: str) -> list[Entry]:
@@ -249,7 +217,8 @@ class Archive:
         if head is None:
             raise InputError(f"There is no branch {branch!r} of a conversation {conversation!r} here.")
         pack = self._call(self.store.read, conversation, branch, 0, head.size)
-        return [pack.entry(i) for i in range(len(pack))]
+        entries: list[Entry] = pack.entries()
+        return entries
 
     def _path(self, conversation: str, head: Head) -> Limb:
         """A branch with all that is on its path."""
@@ -261,92 +230,13 @@ class Archive:
         records: list[Placed] = self._call(self.store.records, conversation, branch)
         return Limb(
             name=branch,
-            entries=tuple(pack.entry(i) for i in range(len(pack))),
+            entries=tuple(pack.entries()),
             turns=tuple(turn for _, turn in turns),
             records=tuple(each for each in records if each.place < size and each.record.kind not in BRIEF),
             metas=self._call(self.store.metas, conversation, branch, 0, size),
         )
 
 
-def store_or_default(store: Store | None) -> Store:
-    from longtalk.stores import default
-
-    if store is not None and not hasattr(store, "candidates"):
-        raise InputError(f"`store` is a store such as SQLite('talks.db'), not {store!r}.")
-    return default() if store is None else store
-
-
-def _missing(conversation: str, entry: str | None) -> InputError:
-    what = f"There is no conversation {conversation!r} here."
-    return InputError(
-        what if entry is None else f"There is no entry {entry!r} in a conversation {conversation!r} here."
-    )
-
-
-def _counted(talk: Talk) -> Stats:
-    entries = [entry for limb in talk.limbs for entry in limb.entries]
-    turns = {turn.id: turn for limb in talk.limbs for turn in limb.turns}
-    wires = {entry.turn: entry.wire for entry in entries if entry.role == "assistant"}
-    reports = [(raw, wires.get(turn.id, "")) for turn in turns.values() for raw in turn.usage]
-    return Stats(
-        conversations=1,
-        branches=len(talk.limbs),
-        entries=len(entries),
-        bytes=sum(len(entry.native) for entry in entries),
-        turns=_tally(turn.status for turn in turns.values()),
-        models=_tally(turn.model for turn in turns.values()),
-        usage=sum((reported(raw, wire) for raw, wire in reports), Usage()),
-    )
-
-
-def _tally(names: Iterable[str]) -> dict[str, int]:
-    return dict(sorted(Counter(names).items()))
-
-
-def _added(some: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    return _tally((Counter(some) + Counter(more)).elements())
-
-
-def has(meta: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether an app's own data has all of these values."""
-    return all(key in meta and json.dumps(meta[key]) == json.dumps(value) for key, value in wanted.items())
-
-
-def _write(store: Store, owner: str, talks: Sequence[Talk]) -> None:
-    """Take in conversations, all or none of them."""
-    begun: list[str] = []
-    try:
-        for talk in talks:
-            begun.append(talk.id)
-            _write_one(store, owner, talk)
-    except BaseException:
-        for name in begun:
-            store.delete(owner, name)
-        raise
-
-
-def _write_one(store: Store, owner: str, talk: Talk) -> None:
-    """Take in a conversation, turn by turn. Until it is whole it is marked, and a later try begins anew."""
-    store.delete(owner, talk.id)
-    for limb in talk.limbs:
-        turns = {turn.id: turn for turn in limb.turns}
-        place = limb.start
-        begun = Commit(
-            branch=limb.name, expect=0, source=limb.source, at=talk.created or now(), meta={_IMPORTING: True}
-        )
-        revision = store.write(owner, talk.id, begun).revision
-        for turn, part in groupby(limb.entries, key=lambda entry: entry.turn):
-            entries = tuple(part)
-            last = place + len(entries) == limb.stop
-            commit = Commit(
-                branch=limb.name,
-                expect=revision,
-                entries=entries,
-                turn=turns.get(turn),
-                records=limb.records if last else (),
-                at=(talk.updated if last else entries[-1].at) or now(),
-                entry_meta={i: limb.metas[place + i] for i in range(len(entries)) if place + i in limb.metas},
-            )
-            revision = store.write(owner, talk.id, commit).revision
-            place += len(entries)
-    store.describe(owner, talk.id, talk.meta)
+def _missing(conversation: str, entry: str | None = None) -> InputError:
+    what = f"conversation {conversation!r}" if entry is None else f"entry {entry!r} in a conversation {conversation!r}"
+    return InputError(f"There is no {what} here.")

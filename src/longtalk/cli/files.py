@@ -6,8 +6,12 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from longtalk.errors import InputError
+from longtalk.errors import BadState, InputError
+
+if TYPE_CHECKING:
+    from longtalk.transcript import Transcript
 
 
 def read(name: str) -> bytes:
@@ -25,6 +29,17 @@ def shown(name: str) -> str:
     import click
 
     return "(standard input)" if name == "-" else click.format_filename(name)
+
+
+def transcript(name: str, state: bytes) -> Transcript:
+    """What a state holds, however long it is: the file is the user's own."""
+    from longtalk.state import decode
+    from longtalk.wires import NAMES
+
+    try:
+        return decode(state, wires=NAMES, max_bytes=2**40)
+    except BadState as problem:
+        raise InputError(f"{name}: {problem}") from None
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:

@@ -48,8 +48,7 @@ def title(archive: Archive, summary: Summary) -> str:
     if not summary.branches:
         return ""
     pack = archive.store.read(archive.owner, summary.id, branch_of(summary, None), 0, _FEW)
-    entries = (pack.entry(i) for i in range(len(pack)))
-    return words(next((said(entry) for entry in entries if entry.role == "user"), ""), 80)
+    return words(next((said(entry) for entry in pack.entries() if entry.role == "user"), ""), 80)
 
 
 def every(archive: Archive, meta: dict[str, Any] | None = None, limit: int = 0) -> Iterator[Summary]:

@@ -11,7 +11,8 @@ from longtalk.cli.files import read, shown
 from longtalk.cli.out import number, one_line, put
 from longtalk.cli.store import known, opened
 from longtalk.errors import InputError
-from longtalk.portable import Talk, to_jsonl
+from longtalk.intake import take_in
+from longtalk.portable import Talk
 from longtalk.portable_read import read as read_talks
 
 
@@ -19,8 +20,10 @@ def run(*, store: str | None, owner: str, files: Sequence[str], id: str | None) 
     """Take in conversations, and print their ids."""
     # All files are read first: one that can't be read leaves everything as it was.
     talks = [talk for name in files for talk in _talks(name, id)]
+    if not talks:
+        raise InputError("There is no conversation to take in.")
     with opened(store, owner, make=True) as archive:
-        for name in archive.load(to_jsonl(talks)):
+        for name in take_in(archive.store, archive.owner, talks):
             put(f"{one_line(name)}\t{number(known(archive, name).entries, 'entry', 'entries')}")
 
 

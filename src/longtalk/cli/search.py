@@ -11,6 +11,7 @@ import msgspec
 
 from longtalk.cli.out import one_line, put, put_json, put_table, say, when
 from longtalk.cli.store import known, opened
+from longtalk.said import terms_of
 from longtalk.stores.base import Hit
 
 BEFORE, AFTER = 40, 100
@@ -57,7 +58,7 @@ def around(text: str, pattern: re.Pattern[str] | None) -> str:
 
 def _pattern(words: Sequence[str]) -> re.Pattern[str] | None:
     """Any of the words or phrases, whatever their case. Stores know more (accents): those are found and not marked."""
-    terms = ["".join(pair) for pair in re.findall(r'"([^"]+)"|([^\s"]+)', " ".join(words))]
+    terms = terms_of(" ".join(words))
     parts = [r"\W+".join(map(re.escape, found)) for term in terms if (found := re.findall(r"\w+", term))]
     return re.compile("|".join(sorted(parts, key=len, reverse=True)), re.IGNORECASE) if parts else None
 

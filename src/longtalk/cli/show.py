@@ -7,13 +7,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from longtalk.cli import files
 from longtalk.cli.out import put, put_json, when
-from longtalk.cli.store import known_or_newest, opened, said_on
-from longtalk.said import Said
+from longtalk.cli.store import branch_of, known_or_newest, opened
+from longtalk.said import Said, read
 from longtalk.wires import WIRES
-
-UNLIMITED = 2**40
-"""Bytes of a state: the file is the user's own."""
 
 
 def run(
@@ -27,10 +25,11 @@ def run(
 ) -> None:
     """Print a conversation."""
     if state is not None:
-        said = _of_state(state)
+        said = read(files.transcript(files.shown(state), files.read(state)))
     else:
         with opened(store, owner) as archive:
-            said = said_on(archive, known_or_newest(archive, id), branch)
+            summary = known_or_newest(archive, id)
+            said = archive.history(summary.id, branch=branch_of(summary, branch))
     if as_json:
         for each in said:
             members = {
@@ -71,14 +70,3 @@ def _beside(said: Said) -> list[str]:
         return []
     calls = [f"→ {call.name}({call.arguments.decode('utf-8', 'replace')})" for call in view.calls]
     return [view.refusal, *calls]
-
-
-def _of_state(path: str) -> list[Said]:
-    from longtalk.cli.files import read, shown
-    from longtalk.errors import BadState, InputError
-    from longtalk.said import history
-
-    try:
-        return history(read(path), max_state=UNLIMITED)
-    except BadState as problem:
-        raise InputError(f"{shown(path)}: {problem}") from None

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from longtalk._sync.archive import Stats
 from longtalk.cli.out import put, put_json
 from longtalk.cli.store import known, opened
+from longtalk.stats import Stats
 
 
 def run(*, store: str | None, owner: str, id: str | None, as_json: bool) -> None:  # noqa: A002

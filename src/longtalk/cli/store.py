@@ -9,15 +9,13 @@ from contextlib import contextmanager
 from longtalk._sync.archive import Archive
 from longtalk.cli.out import say
 from longtalk.errors import InputError
-from longtalk.said import Said
+from longtalk.stores import default, default_path
 from longtalk.stores.base import MAIN, Store, Summary
 
 
 @contextmanager
 def opened(path: str | None, owner: str, *, make: bool = False) -> Iterator[Archive]:
     """What an owner has in a store: a SQLite file, or a folder of JSONL files. One that is not there may be made."""
-    from longtalk.stores import default
-
     store = default() if path is None else _named(path, make=make)
     try:
         yield Archive(store, owner=owner)
@@ -56,14 +54,8 @@ def branch_of(summary: Summary, branch: str | None) -> str:
     return branch
 
 
-def said_on(archive: Archive, summary: Summary, branch: str | None = None) -> list[Said]:
-    return archive.history(summary.id, branch=branch_of(summary, branch))
-
-
 def place(path: str | None) -> str:
     """What a store is called when somebody asks."""
-    from longtalk.stores import default_path
-
     return default_path() if path is None else path
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from longtalk import _json
-from longtalk.cli.files import read, shown
-from longtalk.errors import BadState, InputError
+from longtalk.cli.files import read, shown, transcript
+from longtalk.errors import InputError
 from longtalk.token_families import MODELS
 from longtalk.tokens import Counter, Estimator, Exact, counter_for, of_message, of_preamble
 
@@ -57,7 +57,8 @@ def count(name: str, data: bytes, counter: Counter) -> tuple[int, Rows]:
     whole = _parsed(data)
     rows = _preamble(name, whole, counter) if isinstance(whole, dict) else {}
     roles: dict[str, list[int]] = {}
-    for role, native in _entries(name, data) if data.startswith(_STATE) else _messages(whole):
+    held = transcript(name, data) if data.startswith(_STATE) else ()
+    for role, native in [(entry.role, entry.native) for entry in held] or _messages(whole):
         roles.setdefault(role, []).append(of_message(native, counter))
     for role, costs in roles.items():
         rows[f"{role}, {len(costs):,} {'message' if len(costs) == 1 else 'messages'}"] = sum(costs)
@@ -120,14 +121,3 @@ def _preamble(name: str, request: dict[str, Any], counter: Counter) -> Rows:
             raise InputError(f"The tools in {name} are no list of objects: they can't be counted.")
         rows[f"tools, {len(tools):,}"] = of_preamble(None, tools, counter)
     return rows
-
-
-def _entries(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
-    from longtalk.state import decode
-    from longtalk.wires import NAMES
-
-    try:
-        transcript = decode(data, wires=NAMES, max_bytes=2**40)
-    except BadState as problem:
-        raise InputError(f"{name}: {problem}") from None
-    yield from ((entry.role, entry.native) for entry in transcript)

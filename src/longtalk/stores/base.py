@@ -14,6 +14,8 @@ does not exist. The JSON of an entry is bytes in, bytes out.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -29,6 +31,8 @@ BRIEF = ("anchor",)
 """Kinds of records of which a store need not keep those that were replaced."""
 BARE = ("anchor", "pins", "window")
 """Kinds of records that hold nothing that an entry says."""
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class Moved(Exception):
@@ -180,7 +184,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(Protocol):
-    """Keeps conversations. Its methods may be called from any thread. Each one is one transaction."""
+    """Keeps conversations. Its methods may be called from any thread. Each one is one transaction.
+
+    One that takes one caller at a time anyhow says so with `serial = True`: who is async then calls it from one thread.
+    """
 
     # Reading
 
@@ -291,6 +298,21 @@ def checked(head: Head | None, commit: Commit, source: Head | None = None) -> No
         raise ValueError("there is no entry to keep data on")
     if commit.turn is None and (commit.request is not None or commit.manifest):
         raise ValueError("a request and a manifest need their turn")
+
+
+def numbered(entry: Entry) -> None:
+    """Raise `ValueError` unless an entry's id is its turn's and a number."""
+    if not entry.id.startswith(f"{entry.turn}-") or not _NUMBER.fullmatch(entry.id, len(entry.turn) + 1):
+        raise ValueError(f"{entry.id!r} is not the id of an entry of the turn {entry.turn!r}")
+
+
+def has(meta: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether an app's own data has all of these values, as JSON: true is not 1."""
+
+    def text(value: Any) -> str:
+        return json.dumps(value, sort_keys=True)
+
+    return all(key in meta and text(meta[key]) == text(value) for key, value in wanted.items())
 
 
 def linked(parent: str | None, entries: Sequence[Entry]) -> None:

@@ -46,11 +46,9 @@ from longtalk.stores.lines import (
     MetaLine,
     RecordLine,
     RedactLine,
-    commit_of,
-    encode,
+    apply,
     line_of,
     lines_of,
-    meta_of,
     raw,
     read_line,
 )
@@ -116,7 +114,7 @@ class _Talk:
         try:
             for number, line in enumerate(group.lines, group.first):  # noqa: B007
                 lines.append(read_line(line))
-            _apply(self.ledger, lines)
+            apply(self.ledger, lines)
         except (Moved, KeyTaken, ValueError) as problem:
             raise Damaged(self.log.path, number, f"it does not follow from the lines before it ({problem})") from None
         self._line = group.first + len(group.lines)
@@ -150,7 +148,7 @@ class _Talk:
                     if number - 1 in quoting:
                         continue
                 if isinstance(line, ConversationLine):
-                    data = _json.build(_json.fields(data) | {"file": encode(new_id())})
+                    data = _json.build(_json.fields(data) | {"file": _json.encode(new_id())})
                 elif isinstance(line, EntryLine) and line.id == entry:
                     data = _with_native(data, native)
                 lines.append(data)
@@ -164,21 +162,6 @@ def _with_native(line: bytes, native: bytes) -> bytes:
     members = {key: member for key, member in _json.fields(line).items() if key not in known}
     made = _json.fields(line_of(EntryLine(id="", turn="", role="", at=0, wire="", native=Raw(native))))
     return _json.build(members | {key: made[key] for key in ("native", "native_base64") if key in made})
-
-
-def _apply(ledger: Ledger, lines: Sequence[Line | None]) -> None:
-    close = lines[-1]
-    if isinstance(close, CommitLine):
-        ledger.apply(commit_of(lines, close))
-        head = ledger.head(close.branch, records=False)
-        if head is None or (head.entry, head.size) != (close.head, close.size):
-            raise ValueError("the head is another one")
-    elif isinstance(close, LeaseLine):
-        ledger.renew(close.branch, close.token, close.until)
-    elif isinstance(close, MetaLine):
-        ledger.describe(meta_of(close) or {}, close.entry)
-    elif isinstance(close, RedactLine):
-        ledger.touch(close.entry)
 
 
 class JSONL(Ledgers):
@@ -261,11 +244,7 @@ class JSONL(Ledgers):
         with self._writing(owner, conversation) as talk:
             talk.ledger.check(commit)
             talk.append(*lines_of(commit, talk.ledger), fsync=self._fsync)
-            talk.ledger.apply(commit)
-            head = talk.ledger.head(commit.branch)
-            if head is None:
-                raise Moved(None)
-            return head
+            return talk.ledger.write(commit)
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
         if not self._talk(owner, conversation).log.path.exists():

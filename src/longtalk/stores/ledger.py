@@ -33,6 +33,7 @@ from longtalk.stores.base import (
     Summary,
     checked,
     linked,
+    numbered,
 )
 from longtalk.transcript import Record, Turn, now
 from longtalk.wires import said
@@ -40,7 +41,6 @@ from longtalk.wires import said
 # Chinese, Japanese and Korean are written without spaces: each character is a word.
 _NO_SPACES = r"[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
 _WORD = re.compile(rf"(?=\w){_NO_SPACES}|(?:(?!{_NO_SPACES})\w)+")
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class Segment:
@@ -104,7 +104,7 @@ class Key(NamedTuple):
 
 
 class Ledger:
-    """A conversation. `apply` changes it; the rest looks."""
+    """A conversation."""
 
     def __init__(self) -> None:
         self.created = 0
@@ -136,8 +136,7 @@ class Ledger:
             raise Moved(self.head(commit.source[0]))
         linked(_last(path), commit.entries)
         for entry in commit.entries:
-            if not entry.id.startswith(f"{entry.turn}-") or not _NUMBER.fullmatch(entry.id, len(entry.turn) + 1):
-                raise ValueError(f"{entry.id!r} is not the id of an entry of the turn {entry.turn!r}")
+            numbered(entry)
         turn = commit.turn
         if turn is not None and turn.id not in self._turns:
             own = any(entry.turn == turn.id for entry in commit.entries)
@@ -155,7 +154,7 @@ class Ledger:
         """Do what a commit says, whole or not at all."""
         self.check(commit)
         meta = None if commit.meta is None else plain(commit.meta)
-        entry_meta = {size: plain(each) for size, each in commit.entry_meta.items()}
+        entry_meta = {i: plain(each) for i, each in commit.entry_meta.items()}
         if not self._branches:
             self.created = commit.at
         segment, size = self._from(commit)
@@ -183,6 +182,11 @@ class Ledger:
         if meta is not None:
             self.meta = meta
         segment.metas.update({size + i: each for i, each in entry_meta.items()})
+
+    def write(self, commit: Commit) -> Head:
+        """`apply` it, and where the branch stands then."""
+        self.apply(commit)
+        return self._head(self._branches[commit.branch])
 
     def _from(self, commit: Commit) -> tuple[Segment | None, int]:
         """Where what a commit adds begins: the end of which segment, and behind how many entries of its path."""
@@ -272,23 +276,24 @@ class Ledger:
 
     def head(self, branch: str, *, records: bool = True) -> Head | None:
         found = self._branches.get(branch)
-        if found is None:
-            return None
-        path = _path(found.segment, found.segment.stop)
+        return self._head(found, records=records) if found else None
+
+    def _head(self, branch: Branch, *, records: bool = True) -> Head:
+        path = _path(branch.segment, branch.segment.stop)
         return Head(
-            branch=branch,
-            revision=found.revision,
-            size=found.segment.stop,
+            branch=branch.name,
+            revision=branch.revision,
+            size=branch.segment.stop,
             entry=_last(path),
-            token=found.token,
-            lease=found.lease,
+            token=branch.token,
+            lease=branch.lease,
             turn=next((turn for _, turn in self._turns_back(path)), None),
-            records=self._on(path) if records else (),
+            records=self._shown(path) if records else (),
             created=self.created,
-            updated=found.updated,
+            updated=branch.updated,
         )
 
-    def _on(self, path: list[Span]) -> tuple[Placed, ...]:
+    def _shown(self, path: list[Span]) -> tuple[Placed, ...]:
         stops = {id(span.segment): span.stop for span in path}
         found: list[Placed] = []
         replaced: set[str] = set()
@@ -363,7 +368,7 @@ class Ledger:
         return Asked(found.request, found.branch, self._turns[found.turn], found.place)
 
     def branches(self) -> list[Head]:
-        return [head for name in sorted(self._branches) if (head := self.head(name, records=False))]
+        return [self._head(branch, records=False) for _, branch in sorted(self._branches.items())]
 
     def summary(self, id: str) -> Summary:  # noqa: A002
         return Summary(

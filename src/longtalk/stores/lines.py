@@ -133,17 +133,17 @@ Line: TypeAlias = ConversationLine | EntryLine | TurnLine | RecordLine | CommitL
 _TYPES = (ConversationLine, EntryLine, TurnLine, RecordLine, CommitLine, LeaseLine, MetaLine, RedactLine)
 _KNOWN = {kind.__struct_config__.tag for kind in _TYPES}
 _decode: Callable[[bytes], Line] = msgspec.json.Decoder(Line).decode
-encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 _ENTRY = ("id", "turn", "role", "at", "wire", "parent", "kind", "mark", "bound", "tokens")
 _TURN = ("id", "status", "model", "started", "ended", "finish", "preamble", "error")
 
 
 def line_of(value: Line) -> bytes:
     """A line, without its end."""
-    odd = _in_base64(value)
+    odd = in_base64(value)
     for each in (value, odd):
         try:
-            line = encode(each)
+            line = _encode(each)
             line.decode()
             if not _CONTROL.search(line) and _decode(line) == each:
                 return line
@@ -153,7 +153,8 @@ def line_of(value: Line) -> bytes:
     return json.dumps(msgspec.to_builtins(odd), separators=(",", ":")).encode()
 
 
-def _in_base64(value: Line) -> Line:
+def in_base64(value: Line) -> Line:
+    """A line with all JSON that it carries in base64."""
     changes: dict[str, Any] = {}
     for name in value.__struct_fields__:
         held = getattr(value, name)
@@ -222,12 +223,13 @@ def meta_of(line: EntryLine | CommitLine | MetaLine) -> dict[str, Any] | None:
     return json.loads(data) if data else None
 
 
-def _time(at: int) -> str:
+def utc(at: int, timespec: str = "milliseconds") -> str:
+    """A time for who reads the file; nothing when no date can be made of it."""
     try:
         when = dt.datetime.fromtimestamp(at / 1000, dt.UTC)
     except (ValueError, OverflowError, OSError):
         return ""
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return when.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def lines_of(commit: Commit, ledger: Ledger) -> tuple[list[bytes], bytes]:
@@ -248,7 +250,7 @@ def lines_of(commit: Commit, ledger: Ledger) -> tuple[list[bytes], bytes]:
         cut=commit.cut,
         lease=commit.lease,
         at=commit.at,
-        time=_time(commit.at),
+        time=utc(commit.at),
         meta=raw(commit.meta),
     )
     return list(map(line_of, lines)), line_of(close)
@@ -273,3 +275,19 @@ def commit_of(lines: Sequence[Line | None], close: CommitLine) -> Commit:
         meta=meta_of(close),
         entry_meta={i: meta for i, line in enumerate(entries) if (meta := meta_of(line)) is not None},
     )
+
+
+def apply(ledger: Ledger, lines: Sequence[Line | None]) -> None:
+    """Do to a conversation what a group of lines says."""
+    close = lines[-1]
+    if isinstance(close, CommitLine):
+        ledger.apply(commit_of(lines, close))
+        head = ledger.head(close.branch, records=False)
+        if head is None or (head.entry, head.size) != (close.head, close.size):
+            raise ValueError("the head is another one")
+    elif isinstance(close, LeaseLine):
+        ledger.renew(close.branch, close.token, close.until)
+    elif isinstance(close, MetaLine):
+        ledger.describe(meta_of(close) or {}, close.entry)
+    elif isinstance(close, RedactLine):
+        ledger.touch(close.entry)

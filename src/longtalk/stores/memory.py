@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,7 +14,7 @@ from math import log
 from typing import Any
 
 from longtalk.pack import EMPTY, Pack
-from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Moved, Placed, Receipt, Summary
+from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Placed, Receipt, Summary, has
 from longtalk.stores.ledger import Ledger, words
 from longtalk.transcript import Turn
 
@@ -82,13 +81,8 @@ class Ledgers(ABC):
         after: tuple[int, str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> list[Summary]:
-        wanted = {key: _canonical(value) for key, value in (meta or {}).items()}
-        found: list[Summary] = []
-        for name, ledger in self._each(owner):
-            summary = ledger.summary(name)
-            has = summary.meta
-            if all(key in has and _canonical(has[key]) == value for key, value in wanted.items()):
-                found.append(summary)
+        found = [ledger.summary(name) for name, ledger in self._each(owner)]
+        found = [each for each in found if has(each.meta, meta or {})]
         if after is not None:
             found = [each for each in found if (-each.updated, each.id) > (-after[0], after[1])]
         return heapq.nsmallest(max(0, limit), found, key=lambda summary: (-summary.updated, summary.id))
@@ -128,11 +122,8 @@ class Memory(Ledgers):
     def write(self, owner: str, conversation: str, commit: Commit) -> Head:
         with self._reading(owner, conversation) as known:
             ledger = known or Ledger()
-            ledger.apply(commit)
+            head = ledger.write(commit)
             self._owners.setdefault(owner, {})[conversation] = ledger
-            head = ledger.head(commit.branch)
-            if head is None:
-                raise Moved(None)
             return head
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
@@ -187,8 +178,3 @@ def best(texts: Iterable[tuple[Hit, str]], terms: Collection[str], limit: int) -
         return -score, -hit.at, hit.conversation, hit.place
 
     return [hit for hit, _, _ in heapq.nsmallest(max(0, limit), found, key=rank)]
-
-
-def _canonical(value: Any) -> str:
-    """A value of the app's own data, such that equal JSON is equal text."""
-    return json.dumps(value, sort_keys=True)

@@ -17,16 +17,17 @@ import msgspec
 
 from longtalk.errors import InputError
 from longtalk.pack import EMPTY, Pack
-from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Lease, Placed, Receipt, Request, Summary
+from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Placed, Receipt, Request, Summary, has
 from longtalk.stores.sqlite_branches import (
+    all_records,
     begins,
     branch_at,
-    canonical,
     head_of,
+    lease_of,
     meta_in,
     meta_out,
     metas_between,
-    records_of_kind,
+    number_of,
     turn_of,
     turns_between,
     unreadable,
@@ -40,7 +41,6 @@ from longtalk.transcript import Turn
 
 __all__ = ["SQLite", "StoreError"]
 
-_lease = msgspec.msgpack.Decoder(Lease)
 _encode = msgspec.msgpack.Encoder().encode
 _LATEST = 2**62
 _SUMMARY = "SELECT id, name, created, updated, entries, meta FROM conversations"
@@ -111,7 +111,7 @@ class SQLite:
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[Placed]:
         def work(db: Database) -> list[Placed]:
             _, found = branch_at(db, owner, conversation, branch)
-            return records_of_kind(db, spans(db, found.segment, found.size), kind) if found else []
+            return all_records(db, spans(db, found.segment, found.size), kind) if found else []
 
         return self._file.read(work)
 
@@ -172,7 +172,7 @@ class SQLite:
         after: tuple[int, str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> list[Summary]:
-        wanted = canonical(meta_out(meta_in(meta or {})))
+        wanted = meta_out(meta_in(meta or {}))
 
         def work(db: Database) -> list[Summary]:
             found: list[Summary] = []
@@ -184,7 +184,7 @@ class SQLite:
             for row in rows:
                 if len(found) >= limit:
                     break
-                if not wanted or wanted.items() <= canonical(meta_out(row[-1])).items():
+                if not wanted or has(meta_out(row[-1]), wanted):
                     found.append(_summary(db, *row))
             return found
 
@@ -208,7 +208,7 @@ class SQLite:
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
         def work(db: Database) -> bool:
             _, found = branch_at(db, owner, conversation, branch)
-            lease = found and found.lease and _lease.decode(found.lease)
+            lease = found and found.lease and lease_of(found.lease)
             if not found or not lease or lease.token != token:
                 return False
             held = _encode(msgspec.structs.replace(lease, until=until))
@@ -221,7 +221,7 @@ class SQLite:
         data = meta_in(meta)
 
         def work(db: Database) -> bool:
-            number = db.execute("SELECT id FROM conversations WHERE owner = ? AND name = ?", (owner, conversation)).get
+            number = number_of(db, owner, conversation)
             if entry is None:
                 db.execute("UPDATE conversations SET meta = ? WHERE id = ?", (data, number))
                 return number is not None
@@ -246,7 +246,7 @@ class SQLite:
 
     def verify(self, owner: str, conversation: str) -> list[str]:
         def work(db: Database) -> list[str]:
-            number = db.execute("SELECT id FROM conversations WHERE owner = ? AND name = ?", (owner, conversation)).get
+            number = number_of(db, owner, conversation)
             return [*problems(db, number), *unreadable(db, number)] if number is not None else []
 
         return self._file.read(work)

@@ -11,13 +11,13 @@ import msgspec
 from longtalk.errors import InputError
 from longtalk.stores.base import REPLACED, Head, Lease, Placed
 from longtalk.stores.sqlite_file import Database
-from longtalk.stores.sqlite_paths import Span, key, pack, spans
+from longtalk.stores.sqlite_paths import Span, key, pack, place_of, spans
 from longtalk.stores.sqlite_schema import PLACES
 from longtalk.transcript import Record, Turn
 
-_lease = msgspec.msgpack.Decoder(Lease)
-_record = msgspec.msgpack.Decoder(Record)
-_turn = msgspec.msgpack.Decoder(Turn)
+lease_of = msgspec.msgpack.Decoder(Lease).decode
+turn_of = msgspec.msgpack.Decoder(Turn).decode
+_record_of = msgspec.msgpack.Decoder(Record).decode
 
 _BRANCH = """
 SELECT c.id, c.created, b.id, b.revision, b.segment, b.base, b.size, b.entry, b.turn, b.records, b.token, b.lease,
@@ -52,6 +52,13 @@ class Branch(msgspec.Struct, frozen=True):
     turned: bytes | None
 
 
+def number_of(db: Database, owner: str, conversation: str) -> int | None:
+    """The number of a conversation."""
+    sql = "SELECT id FROM conversations WHERE owner = ? AND name = ?"
+    number: int | None = db.execute(sql, (owner, conversation)).get
+    return number
+
+
 def branch_at(db: Database, owner: str, conversation: str, name: str) -> tuple[int | None, Branch | None]:
     """The number of a conversation, and one of its branches."""
     row = db.execute(_BRANCH, (name, owner, conversation)).fetchone()
@@ -67,7 +74,7 @@ def head_of(db: Database, branch: Branch, *, records: bool = True) -> Head:
         size=branch.size,
         entry=branch.entry,
         token=branch.token,
-        lease=_lease.decode(branch.lease) if branch.lease else None,
+        lease=lease_of(branch.lease) if branch.lease else None,
         turn=turn_of(branch.turned) if branch.turned else None,
         records=records_of(db, branch.records) if records else (),
         created=branch.created,
@@ -75,15 +82,11 @@ def head_of(db: Database, branch: Branch, *, records: bool = True) -> Head:
     )
 
 
-def turn_of(data: bytes) -> Turn:
-    return _turn.decode(data)
-
-
 def records_of(db: Database, ids: str) -> tuple[Placed, ...]:
     """The records that a branch's row names."""
     if ids == "[]":
         return ()
-    return tuple([Placed(_record.decode(data), place) for place, data in db.execute(_RECORDS, (ids,))])
+    return tuple([Placed(_record_of(data), place) for place, data in db.execute(_RECORDS, (ids,))])
 
 
 def records_on(db: Database, path: Sequence[Span]) -> str:
@@ -100,13 +103,13 @@ def records_on(db: Database, path: Sequence[Span]) -> str:
     return json.dumps(sorted([*found, *newest.values()]))
 
 
-def records_of_kind(db: Database, path: Sequence[Span], kind: str | None) -> list[Placed]:
+def all_records(db: Database, path: Sequence[Span], kind: str | None) -> list[Placed]:
     """All records on a path, or those of a kind, oldest first."""
     found: list[tuple[int, int, bytes]] = []
     for segment, _, stop in path:
         sql = "SELECT id, place, data FROM records WHERE segment = ?1 AND place < ?2 AND (?3 IS NULL OR kind = ?3)"
         found += db.execute(sql, (segment, stop, kind)).fetchall()
-    return [Placed(_record.decode(data), place) for _, place, data in sorted(found)]
+    return [Placed(_record_of(data), place) for _, place, data in sorted(found)]
 
 
 def unreadable(db: Database, conversation: int) -> list[str]:
@@ -114,11 +117,11 @@ def unreadable(db: Database, conversation: int) -> list[str]:
     found: list[str] = []
     for what, sql, read in (
         ("turn", "SELECT name, data FROM turns WHERE conversation = ? AND data IS NOT NULL", turn_of),
-        ("branch", "SELECT name, lease FROM branches WHERE conversation = ? AND lease IS NOT NULL", _lease.decode),
+        ("branch", "SELECT name, lease FROM branches WHERE conversation = ? AND lease IS NOT NULL", lease_of),
         (
             "record",
             "SELECT r.id, r.data FROM segments s JOIN records r ON r.segment = s.id WHERE s.conversation = ?",
-            _record.decode,
+            _record_of,
         ),
     ):
         for name, data in db.execute(sql, (conversation,)):
@@ -135,7 +138,7 @@ def metas_between(db: Database, path: Sequence[Span], start: int, stop: int) -> 
     for segment, first, end in path:
         bounds = key(segment, max(start, first)), key(segment, min(stop, end))
         for at, data in db.execute("SELECT key, meta FROM entry_meta WHERE key >= ? AND key < ? ORDER BY key", bounds):
-            found[at & (1 << PLACES) - 1] = meta_out(data)
+            found[place_of(at)] = meta_out(data)
     return found
 
 
@@ -158,7 +161,7 @@ def begins(db: Database, turn: int, path: Sequence[Span]) -> int | None:
     found = [
         place
         for (at,) in db.execute("SELECT key FROM runs WHERE turn = ?", (turn,))
-        if (place := at & (1 << PLACES) - 1) < ends.get(at >> PLACES, 0)
+        if (place := place_of(at)) < ends.get(at >> PLACES, 0)
     ]
     return min(found, default=None)
 
@@ -177,7 +180,7 @@ def turns_between(db: Database, path: Sequence[Span], start: int, stop: int) -> 
             (key(segment, first), key(segment, end)),
         ).fetchall()
         for at, turn, data, runs in rows:
-            place = at & (1 << PLACES) - 1
+            place = place_of(at)
             if runs == 1 or begins(db, turn, path) == place:
                 found.append((place, turn_of(data)))
     return found
@@ -199,8 +202,3 @@ def meta_in(meta: Mapping[str, Any]) -> bytes:
 def meta_out(data: bytes) -> dict[str, Any]:
     held: dict[str, Any] = json.loads(data)
     return held
-
-
-def canonical(meta: Mapping[str, Any]) -> dict[str, str]:
-    """An app's own data to compare: true is not 1."""
-    return {key: json.dumps(value, sort_keys=True) for key, value in meta.items()}

@@ -62,6 +62,10 @@ def key(segment: int, place: int) -> int:
     return segment << PLACES | place
 
 
+def place_of(key: int) -> int:
+    return key & LONGEST - 1
+
+
 def spans(db: Database, segment: int, size: int, start: int = -1) -> list[Span]:
     """The path of so many entries that ends in this segment, from the root on or from the one that holds `start`."""
     rows = db.execute(_WALK, {"segment": segment, "size": size, "start": start})
@@ -82,7 +86,7 @@ def pack(db: Database, path: Sequence[Span], start: int, stop: int) -> Pack:
 def _slices(db: Database, segment: int, start: int, stop: int) -> list[tuple[Pack, int, int]]:
     """Packs, and which of their entries together are start … stop of a segment."""
     found: list[tuple[Pack, int, int]] = []
-    zero = segment << PLACES
+    zero = key(segment, 0)
     at = zero + start
     for first, form, crc, columns, data in db.execute(_PACKS, {"start": at, "stop": zero + stop, "zero": zero}):
         sealed = unsealed(form, crc, columns, data)
@@ -132,18 +136,18 @@ def from_rows(rows: Sequence[tuple[Any, ...]]) -> Pack:
 
 def seal(db: Database, segment: int, sealed: int, size: int, *, compress: bool) -> tuple[int, int]:
     """Make packs of the oldest rows of a segment: the place up to which it is sealed now, and the bytes behind."""
-    zero = segment << PLACES
+    zero = key(segment, 0)
     rows = db.execute(
         "SELECT turn, length(native) FROM entries WHERE key >= ? AND key < ? ORDER BY key", (zero + sealed, zero + size)
     ).fetchall()
     loose = sum(length for _, length in rows)
     # Who wants it small wants it soon: rows are not compressed.
-    size, limit = (SEAL // 2, SEAL_AT // 2) if compress else (SEAL, SEAL_AT)
+    enough, limit = (SEAL // 2, SEAL_AT // 2) if compress else (SEAL, SEAL_AT)
     i = 0
     while loose > limit:
         first, held = i, 0
         # A turn is not torn, unless it would make a pack of more than twice the length.
-        while i < len(rows) and (held < size or (rows[i][0] == rows[i - 1][0] and held < limit)):
+        while i < len(rows) and (held < enough or (rows[i][0] == rows[i - 1][0] and held < limit)):
             held += rows[i][1]
             i += 1
         _seal(db, zero + sealed + first, zero + sealed + i, compress=compress)
@@ -199,7 +203,7 @@ def problems(db: Database, conversation: int) -> list[str]:
                 _prove(unsealed(*held), count)
                 end = at + count
             except (Damaged, ValueError, LookupError) as problem:
-                found.append(f"the pack that begins at place {at & (1 << PLACES) - 1}: {problem}")
+                found.append(f"the pack that begins at place {place_of(at)}: {problem}")
                 end = None
         rows = db.execute("SELECT key, native, crc FROM entries WHERE key >= ? AND key < ? ORDER BY key", bounds)
         for at, native, crc in rows:
@@ -213,7 +217,7 @@ def problems(db: Database, conversation: int) -> list[str]:
 
 
 def _gap(end: int | None, at: int) -> list[str]:
-    return [] if end in (None, at) else [f"entries are missing before place {at & (1 << PLACES) - 1}"]
+    return [] if end in (None, at) else [f"entries are missing before place {place_of(at)}"]
 
 
 def _prove(sealed: Pack, count: int) -> None:

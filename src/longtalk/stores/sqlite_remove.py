@@ -11,8 +11,9 @@ import msgspec
 
 from longtalk.pack import Index, checksum, column, packed
 from longtalk.stores.base import BARE, Receipt
+from longtalk.stores.sqlite_branches import number_of
 from longtalk.stores.sqlite_file import Database
-from longtalk.stores.sqlite_paths import Span, key, squeezed, unsealed
+from longtalk.stores.sqlite_paths import Span, key, place_of, squeezed, unsealed
 from longtalk.stores.sqlite_schema import PLACES
 from longtalk.stores.sqlite_search import READING, anew, drop, put, reading, scope
 from longtalk.stores.sqlite_write import refresh
@@ -59,15 +60,15 @@ def delete(db: Database, owner: str, name: str) -> Receipt | None:
 
 def redact(db: Database, owner: str, name: str, entry: str, native: bytes) -> bool:
     """See `Store.redact`. An id that two branches gave to entries of their own means both."""
-    number = db.execute("SELECT id FROM conversations WHERE owner = ? AND name = ?", (owner, name)).get
+    number = number_of(db, owner, name)
     found = keys_of(db, number, entry)
-    if not found:
+    if number is None or not found:
         return False
     if reading(db) != READING:
         anew(db)
     for at in found:
         _replace(db, scope(owner, number), at, native)
-        segment, place = at >> PLACES, at & (1 << PLACES) - 1
+        segment, place = at >> PLACES, place_of(at)
         db.execute("DELETE FROM entry_meta WHERE key = ?", (at,))
         where = {"conversation": number, "segment": segment, "place": place, "bare": json.dumps(BARE)}
         db.execute(f"DELETE FROM records WHERE segment = :segment AND place >= :place AND {_QUOTES}", where)  # noqa: S608
@@ -108,7 +109,7 @@ def _sealed(db: Database, at: int) -> tuple[int, int, int, int, bytes, bytes] | 
 
 
 def _replace(db: Database, scope: str, at: int, native: bytes) -> None:
-    segment, place = at >> PLACES, at & (1 << PLACES) - 1
+    segment, place = at >> PLACES, place_of(at)
     span = Span(segment, place, place + 1)
     indexed = place < db.execute("SELECT indexed FROM segments WHERE id = ?", (segment,)).get
     if indexed:

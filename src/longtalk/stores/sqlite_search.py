@@ -16,8 +16,9 @@ import unicodedata
 from collections.abc import Collection, Iterator
 
 from longtalk.stores.base import MAIN, Hit
+from longtalk.stores.sqlite_branches import number_of
 from longtalk.stores.sqlite_file import Database
-from longtalk.stores.sqlite_paths import Span, key, pack, spans
+from longtalk.stores.sqlite_paths import Span, key, pack, place_of, spans
 from longtalk.stores.sqlite_schema import PLACES
 from longtalk.wires import said
 
@@ -88,9 +89,9 @@ def drop(db: Database, scope: str, span: Span) -> None:
 def _rows(db: Database, scope: str, span: Span) -> Iterator[tuple[int, str, str]]:
     for start in range(span.start, span.stop, BATCH):
         found = pack(db, [span], start, min(span.stop, start + BATCH))
-        for i in range(len(found)):
-            if text := spaced(said(found.entry(i))):
-                yield key(span.segment, start + i), scope, text
+        for place, entry in enumerate(found.entries(), start):
+            if text := spaced(said(entry)):
+                yield key(span.segment, place), scope, text
 
 
 def scope(owner: str, conversation: int) -> str:
@@ -111,7 +112,7 @@ def candidates(db: Database, owner: str, terms: Collection[str], limit: int, con
     """See `Store.candidates`."""
     within = f"scope : {_owned(owner)}"
     if conversation is not None:
-        number = db.execute("SELECT id FROM conversations WHERE owner = ? AND name = ?", (owner, conversation)).get
+        number = number_of(db, owner, conversation)
         within += f" AND scope : c{number}"
     phrases = ['"' + spaced(term).replace('"', " ") + '"' for term in dict.fromkeys(terms)]
     if not phrases or limit <= 0:
@@ -124,7 +125,7 @@ def candidates(db: Database, owner: str, terms: Collection[str], limit: int, con
     for (at,) in rows:
         if len(found) >= limit:
             break
-        segment, place = at >> PLACES, at & (1 << PLACES) - 1
+        segment, place = at >> PLACES, place_of(at)
         owned = db.execute(
             "SELECT c.id, c.name FROM segments s JOIN conversations c ON c.id = s.conversation"
             " WHERE s.id = ? AND c.owner = ?",

@@ -101,7 +101,7 @@ class Talk:
     def entries(self, branch: str = MAIN, start: int = 0, stop: int | None = None) -> list[Entry]:
         pack = self.store.read(self.owner, self.id, branch, start, self.head(branch).size if stop is None else stop)
         same(checksum(pack.array), pack.crc, "the checksum of a pack is not that of its array")
-        return [pack.entry(i) for i in range(len(pack))]
+        return pack.entries()
 
     def texts(self, branch: str = MAIN) -> list[str]:
         return [_json.value(entry.native)["content"] for entry in self.entries(branch)]

@@ -262,7 +262,7 @@ def a_tree_of_many_commits_is_as_it_was_made(desk: Desk) -> None:
     draw = random.Random(7)
     talk = desk.talk()
     paths: dict[str, list[str]] = {}
-    kept: dict[str, list[tuple[str, str, str]]] = {}
+    kept: list[tuple[str, str, str]] = []
     data: dict[str, dict[str, Any]] = {}
     for number in range(120):
         name = draw.choice([MAIN, "b", "c", "d"])
@@ -283,10 +283,10 @@ def a_tree_of_many_commits_is_as_it_was_made(desk: Desk) -> None:
         if paths[name] and draw.random() < 0.4:
             place, kind = draw.randrange(len(paths[name])), draw.choice(["brief", "epoch"])
             talk.write(name, records=(talk.note(kind, str(number), place, branch=name),))
-            kept[str(number)] = [(kind, str(number), paths[name][place])]
+            kept.append((kind, str(number), paths[name][place]))
         for branch, expected in paths.items():
             same(talk.texts(branch), expected, f"after {number} commits the branch {branch!r} differs")
-            visible = [record for some in kept.values() for record in some if record[2] in expected]
+            visible = [record for record in kept if record[2] in expected]
             newest = [record for record in visible if record[0] in REPLACED][-1:]
             wanted = [record for record in visible if record[0] not in REPLACED or record in newest]
             same(
