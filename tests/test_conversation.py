@@ -12,15 +12,16 @@ import msgspec
 import pytest
 
 from longtalk import AsyncChat, AsyncConversation, Checkpoint, Done, Text, ToolResult, tool
+from longtalk.epochs import fingerprint
 from longtalk.errors import Busy, InputError, KeyReused, Overloaded, RequestRefused, StreamCut, TooManyRounds
-from longtalk.policies import KeepLast, TokenBudget
-from longtalk.stores.base import Commit, Head, Holder, Store
+from longtalk.policies import KeepAll, KeepLast, TokenBudget
+from longtalk.stores.base import Commit, Head, Holder, Placed, Store
 from longtalk.stores.jsonl import JSONL
 from longtalk.stores.leases import me
 from longtalk.stores.memory import Memory
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import AsyncScripted, Step, says, validate
-from longtalk.transcript import Turn, now
+from longtalk.transcript import Record, Turn, now
 from longtalk.wires import WIRES
 
 pytestmark = pytest.mark.anyio
@@ -1111,3 +1112,54 @@ async def test_a_conversation_over_the_wire_of_anthropic(store: Store) -> None:
     assert statuses(store) == ["complete"] * 3
     await conversation.verify()
     assert (await conversation.send("y", key="k")).text == "after all"
+
+
+@pytest.mark.parametrize("at", [1, 2])
+async def test_a_note_behind_a_call_that_a_rewind_left_open_closes_it(store: Store, at: int) -> None:
+    calls = [("c1", "lookup", {"q": "x"}), ("c2", "lookup", {"q": "y"})]
+    provider = AsyncScripted(says("a", calls=calls), says("b"), says("c"))
+    conversation = talk(store, provider, tools=[lookup])
+    await conversation.send("x")
+    await conversation.rewind((await conversation.history())[at].id)
+    await conversation.note("the phone rang")
+    await conversation.send("y")
+    validate(provider.requests[-1])
+    await conversation.verify()
+
+
+@pytest.mark.parametrize(
+    "epoch",
+    [
+        {"raw": 0, "current": 4, "pinned": [[0, 4], [0, 4]]},
+        {"raw": 4, "current": 4, "pinned": [[-4, 2]]},
+        {"raw": 4, "current": 4, "pinned": [[0, 10**12]]},
+        {"raw": 2, "current": 4, "pinned": []},
+        {"raw": 4, "current": 4, "pinned": [[2, 4]]},
+        {"raw": 500, "current": 500, "pinned": []},
+        {"raw": 8, "current": 8, "pinned": []},
+    ],
+)
+async def test_an_epoch_that_is_not_true_takes_nothing_apart(store: Store, epoch: dict[str, Any]) -> None:
+    steps = [step for i in range(2) for step in (says("a", calls=[(f"c{i}", "lookup", {"q": "x"})]), says("b"))]
+    provider = AsyncScripted(*steps, says("c"))
+    conversation = talk(store, provider, tools=[lookup])
+    await conversation.send("x")
+    await conversation.send("y")
+    runs = [{"first": 0, "last": 7, "verdict": "sent", "reason": "kept"}]
+    data = json.dumps({"policy": fingerprint(KeepAll()), "start": 8, "runs": runs, **epoch}).encode()
+    last = head(store)
+    record = Placed(Record("epoch", last.entry or "", 1, data), 7)
+    store.write("", "c", Commit(expect=last.revision, records=(record,), at=1))
+    await talk(store, provider, tools=[lookup]).send("z")
+    validate(provider.requests[-1])
+    assert len(texts(store)) == 10
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+async def test_the_same_key_gives_the_whole_reply_also_after_a_rewind_into_its_turn(store: Store, at: int) -> None:
+    provider = AsyncScripted(says("a", calls=[("c1", "lookup", {"q": "x"})]), says("b"))
+    conversation = talk(store, provider, tools=[lookup])
+    first = await conversation.send("x", key="k")
+    await conversation.rewind((await conversation.history())[at].id)
+    again = await conversation.send("x", key="k")
+    assert (again.id, again.text) == (first.id, "b")

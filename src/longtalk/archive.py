@@ -71,10 +71,8 @@ class AsyncArchive:
         self, conversation: str, *, branch: str = MAIN, meta: Mapping[str, Any] | None = None
     ) -> list[Said]:
         """All that was said on a branch; with `meta`, the entries that have these values among the app's own data."""
-        entries = await self._entries(conversation, branch)
-        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, len(entries))
-        metas = await self._call(self.store.metas, conversation, branch, 0, len(entries))
-        said = read(entries, [turn for _, turn in turns], metas)
+        limb = await self._path(conversation, await self._head(conversation, branch))
+        said = read(limb.entries, limb.turns, limb.metas)
         return [each for each in said if has(each.meta, meta or {})]
 
     async def meta(self, conversation: str) -> dict[str, Any]:
@@ -211,13 +209,16 @@ class AsyncArchive:
             raise _missing(conversation)
         return found
 
-    async def _entries(self, conversation: str, branch: str) -> list[Entry]:
+    async def _head(self, conversation: str, branch: str) -> Head:
         head: Head | None = await self._call(self.store.head, conversation, branch)
         if head is None:
             raise InputError(f"There is no branch {branch!r} of a conversation {conversation!r} here.")
+        return head
+
+    async def _entries(self, conversation: str, branch: str) -> list[Entry]:
+        head = await self._head(conversation, branch)
         pack = await self._call(self.store.read, conversation, branch, 0, head.size)
-        entries: list[Entry] = pack.entries()
-        return entries
+        return list(pack.entries())
 
     async def _path(self, conversation: str, head: Head) -> Limb:
         """A branch with all that is on its path."""
@@ -227,12 +228,17 @@ class AsyncArchive:
         pack = await self._call(self.store.read, conversation, branch, 0, size)
         turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, size)
         records: list[Placed] = await self._call(self.store.records, conversation, branch)
+        metas = await self._call(self.store.metas, conversation, branch, 0, size)
+        now = await self._head(conversation, branch)
+        if now.revision != head.revision:
+            # What was read is not of one moment: a turn could look complete without its answer.
+            return await self._path(conversation, now)
         return Limb(
             name=branch,
             entries=tuple(pack.entries()),
             turns=tuple(turn for _, turn in turns),
             records=tuple(each for each in records if each.place < size and each.record.kind not in BRIEF),
-            metas=await self._call(self.store.metas, conversation, branch, 0, size),
+            metas=metas,
         )
 
 

@@ -237,10 +237,12 @@ def interrupted(transcript: Transcript) -> Transcript:
 
 
 def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) -> Transcript:
-    """A transcript with an event at its end. A turn that was cut off before it is closed first."""
+    """A transcript with an event at its end. What was cut off before it, also by a rewind, is closed first."""
+    if calls := open_calls(transcript, wire):
+        closings = [closing(wire, call.id, UNKNOWN, at=now()) for call in calls]
+        transcript = transcript.append(transcript[-1].turn, measured(closings, counter))
     if transcript.turns and transcript.turns[-1].status == "running":
-        closings = [closing(wire, call.id, UNKNOWN, at=now()) for call in open_calls(transcript, wire)]
-        transcript = interrupted(transcript.append(transcript.turns[-1].id, measured(closings, counter)))
+        transcript = interrupted(transcript)
     return transcript.append(new_id(), measured([event], counter)).revise()
 
 

@@ -7,10 +7,13 @@ from itertools import groupby
 from typing import Any
 
 from longtalk.errors import InputError
-from longtalk.portable import Talk
+from longtalk.pack import Entry
+from longtalk.portable import Limb, Talk
 from longtalk.said import check_name
 from longtalk.stores.base import Commit, Moved, Store
 from longtalk.transcript import new_id, now
+from longtalk.wires import NAMES, WIRES
+from longtalk.wires.base import View
 
 _IMPORTING = "longtalk importing"
 """Among the app's own data on a conversation while it is taken in."""
@@ -19,12 +22,13 @@ _IMPORTING = "longtalk importing"
 def take_in(store: Store, owner: str, talks: Sequence[Talk]) -> list[str]:
     """Take in conversations, and return their ids. Raises `InputError` if one is there already."""
     names = [talk.id for talk in talks]
+    for talk in talks:
+        _check(talk)
     for name in names:
         check_name(name, "id")
         if names.count(name) > 1:
             raise InputError(f"The file holds two conversations {name!r}.")
-        there = store.summary(owner, name)
-        if there is not None and _IMPORTING not in there.meta:
+        if store.summary(owner, name) is not None and not _is_left(store, owner, name):
             raise InputError(f"There is a conversation {name!r} already. Name another id, or delete it first.")
     # Nobody else has the same: what is removed again is what was made here.
     mark = {_IMPORTING: new_id()}
@@ -34,26 +38,32 @@ def take_in(store: Store, owner: str, talks: Sequence[Talk]) -> list[str]:
             _write(store, owner, talk, mark)
             done.append(talk)
         for talk in done:
-            store.describe(owner, talk.id, talk.meta)
+            # The mark is ours alone to make.
+            meta = {key: value for key, value in talk.meta.items() if key != _IMPORTING}
+            store.describe(owner, talk.id, meta)
     except BaseException as problem:
         for name in names:
-            _remove(store, owner, name, mark)
+            if _is_left(store, owner, name, mark):
+                store.delete(owner, name)
         if isinstance(problem, Moved):
             raise InputError("Somebody else makes a conversation of the same id: nothing was taken in.") from None
         raise
     return names
 
 
-def _remove(store: Store, owner: str, name: str, mark: Mapping[str, Any] | None = None) -> None:
-    """Remove what an earlier try has left, or this one."""
+def _is_left(store: Store, owner: str, name: str, mark: Mapping[str, Any] | None = None) -> bool:
+    """Whether this is what an earlier try has left, or the one of this mark, and nobody has gone on with it."""
     there = store.summary(owner, name)
-    if there is not None and (_IMPORTING in there.meta if mark is None else there.meta == mark):
-        store.delete(owner, name)
+    if there is None or (_IMPORTING not in there.meta if mark is None else there.meta != mark):
+        return False
+    # Whoever runs a turn takes a lease.
+    return all(head.token == 0 for head in store.branches(owner, name))
 
 
 def _write(store: Store, owner: str, talk: Talk, mark: Mapping[str, Any]) -> None:
     """Turn by turn. Until all is there it is marked, and a later try begins anew."""
-    _remove(store, owner, talk.id)
+    if _is_left(store, owner, talk.id):
+        store.delete(owner, talk.id)
     for limb in talk.limbs:
         turns = {turn.id: turn for turn in limb.turns}
         place = limb.start
@@ -73,3 +83,40 @@ def _write(store: Store, owner: str, talk: Talk, mark: Mapping[str, Any]) -> Non
             )
             revision = store.write(owner, talk.id, commit).revision
             place += len(entries)
+
+
+def _check(talk: Talk) -> None:
+    """Raise `InputError` for what no provider takes: another role than the entry's, a call or a result on its own."""
+    known: dict[str, Limb] = {}
+    waits: dict[str, list[tuple[str, ...]]] = {}
+    for limb in talk.limbs:
+        before, size = limb, limb.start
+        while size and size <= before.start and before.source:
+            before = known[before.source[0]]
+        waiting = waits[before.name][size - before.start - 1] if size else ()
+        known[limb.name], waits[limb.name] = limb, []
+        for entry in limb.entries:
+            try:
+                waiting = _waiting(entry, waiting)
+            except (ValueError, TypeError, AttributeError) as problem:
+                raise InputError(f"{talk.id!r} can't go on as a conversation: {entry.id!r} {problem}.") from None
+            waits[limb.name].append(waiting)
+
+
+def _waiting(entry: Entry, waiting: tuple[str, ...]) -> tuple[str, ...]:
+    """The calls that wait for a result behind an entry, given those before it."""
+    wire = WIRES.get(entry.wire)
+    if wire is None and entry.wire not in NAMES:
+        # Nobody here sends it.
+        return waiting
+    seen = View(entry.role) if wire is None else wire.view(entry.native)
+    if wire is not None and (seen.role != entry.role or (seen.role == "tool") != bool(seen.call_id)):
+        raise ValueError(f"has another role than {entry.role!r}")
+    if seen.call_id and seen.call_id not in waiting:
+        raise ValueError("is the result of a call that nobody made")
+    if waiting and not seen.call_id:
+        raise ValueError(f"comes before the result of {waiting[0]!r}")
+    left = list(waiting)
+    if seen.call_id:
+        left.remove(seen.call_id)
+    return (*left, *[call.id for call in seen.calls])

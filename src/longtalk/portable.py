@@ -20,7 +20,7 @@ import msgspec
 
 from longtalk import _json
 from longtalk.errors import InputError
-from longtalk.pack import MAX_COUNT, OWN, Entry
+from longtalk.pack import MAX_COUNT, MAX_SHAPES, OWN, Entry
 from longtalk.stores.base import MAIN, Placed, linked, numbered
 from longtalk.stores.ledger import plain
 from longtalk.stores.lines import (
@@ -146,7 +146,14 @@ def _shared(some: Limb, other: Limb) -> int:
 def check(talk: Talk) -> None:
     """Raise `ValueError` unless this is a conversation that a store could hold, and that can be written and read."""
     plain(talk.meta)
-    _fits(talk.created, talk.updated)
+    if not all(0 <= at < 2**47 for at in (talk.created, talk.updated)):
+        _refuse("a time is out of range")
+    said = [entry for limb in talk.limbs for entry in limb.entries]
+    # More could be written, and never read again.
+    if len({(entry.kind, entry.role, entry.wire) for entry in said}) > MAX_SHAPES:
+        _refuse("its entries have too many different roles")
+    if sum(entry.tokens for entry in said) > MAX_COUNT:
+        _refuse("its tokens can't be true")
     known: dict[str, Limb] = {}
     for limb in talk.limbs:
         if limb.name in known:

@@ -8,16 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from longtalk import Archive, Conversation
+from longtalk import Archive, Conversation, Conversation
 from longtalk.errors import Deleted, InputError
 from longtalk.policies import KeepLast
-from longtalk.stores.base import Store
+from longtalk.portable import to_jsonl
+from longtalk.portable_read import read
+from longtalk.stores.base import Commit, Store
 from longtalk.stores.jsonl import JSONL
 from longtalk.stores.memory import Memory
 from longtalk.stores.sqlite import SQLite
-from longtalk.testing import Scripted, says, validate
+from longtalk.testing import Scripted, Scripted, says, validate
 from longtalk.wires import WIRES
 
 
@@ -347,3 +350,86 @@ def test_a_conversation_of_another_wire_is_not_mixed(store: Store) -> None:
     with pytest.raises(InputError, match="held over anthropic"):
         talk(store).send("y")
     assert [said.text for said in talk(store).history()] == ["x", "a"]
+
+
+class Beside:
+    """A store in which something happens before a write."""
+
+    def __init__(self, store: Store, happens: Any) -> None:
+        self._store, self._happens = store, happens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def write(self, owner: str, conversation: str, commit: Any) -> Any:
+        happens, self._happens = self._happens, lambda _: None
+        happens(conversation)
+        return self._store.write(owner, conversation, commit)
+
+
+def test_what_is_begun_during_an_import_is_not_replaced(store: Store) -> None:
+    model = Scripted(says("a"), says("b"))
+
+    def begin(_: str) -> None:
+        Conversation("two", model=model, store=store).send("an acknowledged message")
+
+    data = b"\n".join(b'{"messages": [{"role": "user", "content": "%d"}]}' % i for i in range(2))
+    talks = [msgspec.structs.replace(talk, id=name) for talk, name in zip(read(data), ("one", "two"), strict=True)]
+    with pytest.raises(InputError, match="of the same id"):
+        Archive(Beside(store, begin)).load(to_jsonl(talks))
+    assert [each.id for each in Archive(store).conversations()] == ["two"]
+    assert (Archive(store).history("two"))[0].text == "an acknowledged message"
+
+
+def test_who_goes_on_with_an_import_that_was_cut_off_keeps_it(store: Store) -> None:
+    commit = Commit(expect=0, at=1, meta={"longtalk importing": True})
+    store.write("", "c", commit)
+    talk(store).send("an acknowledged message")
+    with pytest.raises(InputError, match="already"):
+        Archive(store).load(b'[{"role": "user", "content": "x"}]', id="c")
+    assert (Archive(store).history("c"))[0].text == "an acknowledged message"
+
+
+def test_a_file_can_not_bring_the_mark_of_an_import(store: Store) -> None:
+    archive = Archive(store)
+    (one,) = read(b'[{"role": "user", "content": "x"}]')
+    archive.load(to_jsonl([msgspec.structs.replace(one, id="c", meta={"longtalk importing": True, "a": 1})]))
+    assert archive.meta("c") == {"a": 1}
+    with pytest.raises(InputError, match="already"):
+        archive.load(to_jsonl([msgspec.structs.replace(one, id="c")]))
+
+
+class Between:
+    """A store in which something happens before a method is called for the first time."""
+
+    def __init__(self, store: Store, method: str, happens: Any) -> None:
+        self._store, self._method, self._happens = store, method, happens
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._method and self._happens:
+            happens, self._happens = self._happens, None
+            happens()
+        return getattr(self._store, name)
+
+
+def test_a_turn_that_ends_during_an_export_is_whole_in_it(store: Store) -> None:
+    running = iter(Conversation("c", model=Scripted(says("a")), store=store).stream("x"))
+    next(running)
+    data = Archive(Between(store, "turns", lambda: list(running))).export("c", "jsonl")
+    lines = [json.loads(line) for line in data.splitlines()]
+    assert [line["role"] for line in lines if line["type"] == "entry"] == ["user", "assistant"]
+    assert [line["status"] for line in lines if line["type"] == "turn"] == ["complete"]
+
+
+def test_data_is_never_on_another_entry_than_its_own(store: Store) -> None:
+    one = Conversation("c", model=Scripted(*[says("a")] * 3), store=store)
+    one.send("x")
+    first = one.history()[1].id
+    one.send("y")
+
+    def happens() -> None:
+        one.rewind(first)
+        one.send("z", meta={"of": "z"})
+
+    said = Archive(Between(store, "metas", happens)).history("c")
+    assert [(each.text, each.meta) for each in said if each.meta] == [("z", {"of": "z"})]

@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -704,3 +705,41 @@ def test_a_redaction_that_fails_changes_nothing(talk: Talk, path: Path, monkeypa
             talk.store.redact("ann", "talk", talk.entries()[0].id, b"{}")
     assert path.read_bytes() == before
     assert talk.texts() == ["one", "two"]
+
+
+def test_a_write_that_is_cut_off_behind_the_file_leaves_it_readable(
+    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    talk.say("one")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("longtalk.stores.ledger.Ledger.apply", stop)
+        with pytest.raises(KeyboardInterrupt):
+            talk.say("two")
+    talk.say("three")
+    assert JSONL(tmp_path).verify("ann", "talk") == []
+    assert talk.texts() == Talk(JSONL(tmp_path), "ann", "talk").texts() == ["one", "two", "three"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_copy_of_the_process_does_not_keep_the_lock(talk: Talk):
+    talk.say("one")
+    store = talk.store
+    assert isinstance(store, JSONL)
+    with store._writing("ann", "talk"):
+        child = os.fork()
+        if not child:
+            time.sleep(30)
+            os._exit(0)
+    try:
+        done = threading.Thread(target=talk.say, args=("two",), daemon=True)
+        done.start()
+        done.join(5)
+        assert not done.is_alive()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

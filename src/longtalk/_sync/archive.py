@@ -72,10 +72,8 @@ class Archive:
         self, conversation: str, *, branch: str = MAIN, meta: Mapping[str, Any] | None = None
     ) -> list[Said]:
         """All that was said on a branch; with `meta`, the entries that have these values among the app's own data."""
-        entries = self._entries(conversation, branch)
-        turns: list[tuple[int, Turn]] = self._call(self.store.turns, conversation, branch, 0, len(entries))
-        metas = self._call(self.store.metas, conversation, branch, 0, len(entries))
-        said = read(entries, [turn for _, turn in turns], metas)
+        limb = self._path(conversation, self._head(conversation, branch))
+        said = read(limb.entries, limb.turns, limb.metas)
         return [each for each in said if has(each.meta, meta or {})]
 
     def meta(self, conversation: str) -> dict[str, Any]:
@@ -212,13 +210,16 @@ class Archive:
             raise _missing(conversation)
         return found
 
-    def _entries(self, conversation: str, branch: str) -> list[Entry]:
+    def _head(self, conversation: str, branch: str) -> Head:
         head: Head | None = self._call(self.store.head, conversation, branch)
         if head is None:
             raise InputError(f"There is no branch {branch!r} of a conversation {conversation!r} here.")
+        return head
+
+    def _entries(self, conversation: str, branch: str) -> list[Entry]:
+        head = self._head(conversation, branch)
         pack = self._call(self.store.read, conversation, branch, 0, head.size)
-        entries: list[Entry] = pack.entries()
-        return entries
+        return list(pack.entries())
 
     def _path(self, conversation: str, head: Head) -> Limb:
         """A branch with all that is on its path."""
@@ -228,12 +229,17 @@ class Archive:
         pack = self._call(self.store.read, conversation, branch, 0, size)
         turns: list[tuple[int, Turn]] = self._call(self.store.turns, conversation, branch, 0, size)
         records: list[Placed] = self._call(self.store.records, conversation, branch)
+        metas = self._call(self.store.metas, conversation, branch, 0, size)
+        now = self._head(conversation, branch)
+        if now.revision != head.revision:
+            # What was read is not of one moment: a turn could look complete without its answer.
+            return self._path(conversation, now)
         return Limb(
             name=branch,
             entries=tuple(pack.entries()),
             turns=tuple(turn for _, turn in turns),
             records=tuple(each for each in records if each.place < size and each.record.kind not in BRIEF),
-            metas=self._call(self.store.metas, conversation, branch, 0, size),
+            metas=metas,
         )
 
 

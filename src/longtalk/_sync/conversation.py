@@ -228,12 +228,11 @@ class Conversation:
 
     def _replay(self, asked: Asked) -> Reply:
         """The reply of a turn that is complete."""
-        # One that was cut off may have gone on elsewhere.
+        # One that was cut off may have gone on elsewhere, and a rewind leaves its end on another branch.
         entries: list[Entry] = []
         for name in self.branches():
-            if name == asked.branch or name.startswith(f"{asked.branch}~{asked.turn.id}"):
-                found = self._of_turn(name, asked)
-                entries = found if len(found) > len(entries) else entries
+            found = self._of_turn(name, asked)
+            entries = found if len(found) > len(entries) else entries
         wire = self._chat.provider.wire
         said = [entry.native for entry in entries if entry.role == "assistant"]
         answer = Answer(said[-1], wire.view(said[-1]), asked.turn.finish) if said else None

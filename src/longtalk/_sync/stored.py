@@ -17,7 +17,7 @@ import msgspec
 
 from longtalk._sync._io import in_store
 from longtalk.draft import Draft
-from longtalk.epochs import Epoch, fingerprint, latest
+from longtalk.epochs import Epoch, current, fingerprint, latest
 from longtalk.errors import Deleted
 from longtalk.events import Notice
 from longtalk.manifest import kept
@@ -92,6 +92,10 @@ class Stored:
         epoch = latest(transcript, "epoch", Epoch)
         if epoch is None or epoch.policy != fingerprint(self._policy) or not all_there(epoch, pinned(transcript)):
             return [(0, size)]
+        places = [0, *[place for span in epoch.pinned for place in span], epoch.raw]
+        if places != sorted(places) or epoch.raw >= size:
+            # It came from elsewhere, and is not true.
+            return [(0, size)]
         return [span for span in (*epoch.pinned, (epoch.raw, size)) if span[0] < span[1]]
 
     def _read(self, head: Head, *, whole: bool) -> Transcript:
@@ -99,7 +103,7 @@ class Stored:
         bare = Transcript(records=records)
         spans = [(0, head.size)] if whole else self._needed(bare, head.size)
         packs = [self.call(self.store.read, self.branch, *span) for span in spans]
-        return msgspec.structs.replace(
+        read = msgspec.structs.replace(
             bare,
             pack=woven([(pack, 0, len(pack)) for pack in packs]) if packs else EMPTY,
             turns=Turns(fresh=(head.turn,)) if head.turn else Turns(),
@@ -108,6 +112,11 @@ class Stored:
             updated=head.updated,
             shed=_without(spans),
         )
+        epoch = latest(bare, "epoch", Epoch)
+        if read.shed.entries and epoch != current(read, fingerprint(self._policy)):
+            # Nobody sends by an epoch that takes a result from its call: all of it is needed.
+            return self._read(head, whole=True)
+        return read
 
 
 def _without(spans: Sequence[tuple[int, int]]) -> Ranges:

@@ -287,6 +287,9 @@ def checked(head: Head | None, commit: Commit, source: Head | None = None) -> No
         raise Moved(head)
     size = head.size if head else 0
     if head is None and commit.source is not None:
+        if source is not None and commit.behind is not None and commit.source[1] > source.size:
+            # It was cut meanwhile.
+            raise Moved(source)
         if source is None or not 0 <= commit.source[1] <= source.size:
             raise ValueError("a branch can't begin where there is nothing")
         size = commit.source[1]

@@ -208,6 +208,8 @@ class Log:
                             self._folder.rmdir()
                 return
             finally:
+                # A copy that this process forked meanwhile has the file open too, and would keep the lock.
+                _let_go(held)
                 os.close(held)
 
     def _is_lock(self, file: int) -> bool:
@@ -309,8 +311,15 @@ if sys.platform == "win32":
             with suppress(OSError):
                 msvcrt.locking(file, msvcrt.LK_LOCK, 1)
                 return
+
+    def _let_go(file: int) -> None:
+        with suppress(OSError):
+            msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
 else:
     import fcntl
 
     def _wait_for(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
+
+    def _let_go(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_UN)

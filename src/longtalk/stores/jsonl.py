@@ -119,6 +119,15 @@ class _Talk:
             raise Damaged(self.log.path, number, f"it does not follow from the lines before it ({problem})") from None
         self._line = group.first + len(group.lines)
 
+    @contextmanager
+    def both(self) -> Iterator[None]:
+        """A change of the file and of what is known of it. One that is cut off (Ctrl-C) is read again from the file."""
+        try:
+            yield
+        except BaseException:
+            self.forget()
+            raise
+
     def append(self, lines: Sequence[bytes], close: bytes, *, fsync: bool) -> None:
         """Write a group. What it says is the caller's to apply."""
         if not self.offset:
@@ -243,13 +252,14 @@ class JSONL(Ledgers):
             raise Moved(None)
         with self._writing(owner, conversation) as talk:
             talk.ledger.check(commit)
-            talk.append(*lines_of(commit, talk.ledger), fsync=self._fsync)
-            return talk.ledger.write(commit)
+            with talk.both():
+                talk.append(*lines_of(commit, talk.ledger), fsync=self._fsync)
+                return talk.ledger.write(commit)
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
         if not self._talk(owner, conversation).log.path.exists():
             return False
-        with self._writing(owner, conversation) as talk:
+        with self._writing(owner, conversation) as talk, talk.both():
             if not talk.ledger.renew(branch, token, until):
                 return False
             talk.append([], line_of(LeaseLine(branch=branch, token=token, until=until)), fsync=self._fsync)
@@ -262,8 +272,9 @@ class JSONL(Ledgers):
         with self._writing(owner, conversation) as talk:
             if not talk.ledger or (entry is not None and not talk.ledger.holds(entry)):
                 return False
-            talk.append([], line, fsync=self._fsync)
-            return talk.ledger.describe(meta, entry)
+            with talk.both():
+                talk.append([], line, fsync=self._fsync)
+                return talk.ledger.describe(meta, entry)
 
     def delete(self, owner: str, conversation: str) -> Receipt | None:
         talk = self._talk(owner, conversation)

@@ -128,8 +128,8 @@ class Ledger:
         head = self.head(commit.branch, records=False)
         try:
             checked(head, commit, self.head(commit.source[0], records=False) if commit.source else None)
-        except Moved:
-            raise Moved(self.head(commit.branch)) from None
+        except Moved as moved:
+            raise Moved(moved.head and self.head(moved.head.branch)) from None
         segment, size = self._from(commit)
         path = _path(segment, size)
         if commit.source and commit.behind not in (None, _last(_path(segment, commit.source[1]))):

@@ -222,6 +222,7 @@ def a_branch_begins_behind_the_entry_that_was_meant(desk: Desk) -> None:
     )
     holds(isinstance(moved, Moved) and moved.head == talk.head(), "`Moved.head` is not that of the source")
     raises(Moved, lambda: talk.write("late", source=(MAIN, 0), behind=meant), "there is no entry")
+    raises(Moved, lambda: talk.write("late", source=(MAIN, 99), behind=meant), "the source was cut meanwhile")
     same(talk.all("k"), before, "a commit that was refused has changed something")
     talk.write("any", source=(MAIN, 3))
     same(talk.texts("any"), ["a", "b", "other"], "nothing was said of what it is")
