@@ -269,3 +269,20 @@ def test_what_branches_share_is_there_once() -> None:
 def test_a_branch_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(InputError, match=r"no branch 'x'.*'main'"):
         whole(talk(HELLO), "x")
+
+
+def test_many_branches_of_a_long_one_are_told_apart_in_one_walk() -> None:
+    compared = 0
+
+    class Counted(bytes):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return bytes.__eq__(self, other)
+
+        __hash__ = bytes.__hash__
+
+    path = said(*[Counted(HELLO)] * 20)
+    made = limbs(Limb(name=f"b{i}", entries=path) for i in range(50))
+    assert [limb.source for limb in made] == [None, *[("b0", 20)] * 49]
+    assert compared <= 2 * 20 * 50

@@ -57,6 +57,18 @@ class AsyncArchive:
         )
         return found
 
+    async def every(self, *, meta: Mapping[str, Any] | None = None) -> list[Summary]:
+        """All of them, also those that move to the front while they are read page by page."""
+        found: dict[str, Summary] = {}
+        more = True
+        while more:
+            more, last = False, None
+            while page := await self.conversations(limit=500, after=last, meta=meta):
+                more = more or any(each.id not in found for each in page)
+                found |= {each.id: each for each in page if each.id not in found}
+                last = page[-1]
+        return list(found.values())
+
     async def search(self, text: str, *, limit: int = 20, conversation: str | None = None) -> list[Hit]:
         """Entries that hold some of the words, the best first. What stands in double quotes is one phrase."""
         terms = terms_of(text)
@@ -97,11 +109,9 @@ class AsyncArchive:
 
         if conversation is not None:
             return counted(await self.talk(conversation))
-        total, last = Stats(), None
-        while page := await self.conversations(after=last):
-            for each in page:
-                total += counted(await self.talk(each.id))
-            last = page[-1]
+        total = Stats()
+        for each in await self.every():
+            total += counted(await self.talk(each.id))
         return total
 
     async def verify(self, conversation: str) -> None:

@@ -116,31 +116,35 @@ def whole(talk: Talk, branch: str = MAIN) -> Limb:
     )
 
 
-def limbs(paths: Sequence[Limb]) -> tuple[Limb, ...]:
+def limbs(paths: Iterable[Limb]) -> tuple[Limb, ...]:
     """Whole branches as what each added to the one before it that it shares most with."""
     made: list[Limb] = []
-    for i, path in enumerate(paths):
-        shared = [(_shared(other, path), other.name) for other in paths[:i]]
-        size, source = max(shared, key=lambda each: each[0], default=(0, ""))
+    # Entries behind each other as numbers, and the first branch that has them: who shares what is told in one walk.
+    steps: dict[tuple[int, Entry, str], int] = {}
+    owners = [""]
+    for path in paths:
+        here, size, source = 0, 0, ""
+        for place, entry in enumerate(path.entries):
+            meta = path.metas.get(place)
+            step = (here, entry, "" if meta is None else json.dumps(meta, sort_keys=True))
+            if step in steps:
+                size, source = place + 1, owners[steps[step]]
+            else:
+                steps[step] = len(owners)
+                owners.append(path.name)
+            here = steps[step]
         entries = path.entries[size:]
-        here = {entry.turn for entry in entries}
+        turns = {entry.turn for entry in entries}
         limb = Limb(
             name=path.name,
             source=(source, size) if size else None,
             entries=entries,
-            turns=tuple(turn for turn in path.turns if turn.id in here),
+            turns=tuple(turn for turn in path.turns if turn.id in turns),
             records=tuple(placed for placed in path.records if placed.place >= (size or -1)),
             metas={place: meta for place, meta in path.metas.items() if place >= size},
         )
         made.append(limb)
     return tuple(made)
-
-
-def _shared(some: Limb, other: Limb) -> int:
-    """With how many entries both begin, the app's own data on them included."""
-    pairs = enumerate(zip(some.entries, other.entries, strict=False))
-    end = min(len(some.entries), len(other.entries))
-    return next((i for i, (a, b) in pairs if a != b or some.metas.get(i) != other.metas.get(i)), end)
 
 
 def check(talk: Talk) -> None:

@@ -29,6 +29,7 @@ from longtalk.stores import sqlite_file, sqlite_paths, sqlite_remove, sqlite_sea
 from longtalk.stores.base import BARE, MAIN, Commit, Head, Holder, Lease, Moved, Placed, Request, Store
 from longtalk.stores.sqlite import SQLite, StoreError
 from longtalk.stores.sqlite_schema import APPLICATION, MIGRATIONS
+from longtalk.testing.store_cases import Talk
 from longtalk.testing.stores import CASES, Case
 from longtalk.transcript import Record, Turn, chain, new_id
 
@@ -1233,3 +1234,32 @@ def test_somebody_who_reads_for_long_does_not_keep_a_deletion_from_happening(sto
 def test_the_package_does_not_import_the_driver() -> None:
     script = "import sys, longtalk, longtalk.stores.base; sys.exit('apsw' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_what_one_removed_while_another_read_leaves_the_log_with_the_next_write_of_anybody(tmp_path: Path):
+    path = tmp_path / "talks.db"
+    one, other = SQLite(path), SQLite(path, synchronous="full")
+    talk = Talk(one, "ann", "talk")
+    talk.say("hunter2zebra")
+    db = one._file.db
+    assert db is not None
+    db.execute("BEGIN")
+    db.execute("SELECT count(*) FROM entries").fetchall()
+    assert other.delete("ann", "talk")
+    other.close()
+    db.execute("COMMIT")
+    log = tmp_path / "talks.db-wal"
+    assert b"hunter2zebra" in log.read_bytes()
+    Talk(one, "ann", "next").say("hello")
+    assert b"hunter2zebra" not in log.read_bytes()
+    one.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a file that is open can't be removed there")
+def test_nothing_is_acknowledged_into_a_file_that_was_removed(tmp_path: Path):
+    store = SQLite(tmp_path / "talks.db")
+    store.write("ann", "talk", Commit(expect=0, at=1))
+    (tmp_path / "talks.db").unlink()
+    with pytest.raises(StoreError, match="moved or removed"):
+        store.write("ann", "talk", Commit(expect=1, at=2))
+    store.close()

@@ -58,6 +58,18 @@ class Archive:
         )
         return found
 
+    def every(self, *, meta: Mapping[str, Any] | None = None) -> list[Summary]:
+        """All of them, also those that move to the front while they are read page by page."""
+        found: dict[str, Summary] = {}
+        more = True
+        while more:
+            more, last = False, None
+            while page := self.conversations(limit=500, after=last, meta=meta):
+                more = more or any(each.id not in found for each in page)
+                found |= {each.id: each for each in page if each.id not in found}
+                last = page[-1]
+        return list(found.values())
+
     def search(self, text: str, *, limit: int = 20, conversation: str | None = None) -> list[Hit]:
         """Entries that hold some of the words, the best first. What stands in double quotes is one phrase."""
         terms = terms_of(text)
@@ -98,11 +110,9 @@ class Archive:
 
         if conversation is not None:
             return counted(self.talk(conversation))
-        total, last = Stats(), None
-        while page := self.conversations(after=last):
-            for each in page:
-                total += counted(self.talk(each.id))
-            last = page[-1]
+        total = Stats()
+        for each in self.every():
+            total += counted(self.talk(each.id))
         return total
 
     def verify(self, conversation: str) -> None:

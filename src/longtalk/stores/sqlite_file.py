@@ -29,6 +29,8 @@ PATIENCE = 300.0
 BUSY = 10_000
 """Milliseconds that SQLite waits by itself."""
 
+_OWES = "SELECT value FROM settings WHERE name = 'owes'"
+
 Synchronous = Literal["normal", "full"]
 T = TypeVar("T")
 
@@ -64,7 +66,7 @@ class File:
         self.users = 0
         self.lock = threading.Lock()
         self.db: Database | None = None
-        self._owes = False
+        self._opened: tuple[int, int] | None = None
 
     def read(self, work: Callable[[Database], T]) -> T:
         """What the work returns, all of it from one moment."""
@@ -72,8 +74,8 @@ class File:
 
     def write(self, work: Callable[[Database], T]) -> T:
         """Do the work whole, or not at all if it raises."""
-        result = self._transaction("BEGIN IMMEDIATE", work)
-        if self._owes:
+        result, owes = self._transaction("BEGIN IMMEDIATE", lambda db: (work(db), db.execute(_OWES).get))
+        if owes:
             self.forget(wait=0)
         return result
 
@@ -81,6 +83,9 @@ class File:
         with self.lock:
             try:
                 db = self.db or self._open()
+                if begin != "BEGIN" and self.path != MEMORY and self._place() != self._opened:
+                    # What is written to a file without a name is gone when it is closed.
+                    raise StoreError(f"{self.path} was moved or removed: nothing of this change was saved.")
                 return self._patiently(lambda: _whole(db, begin, work))
             except UnicodeEncodeError as problem:
                 raise InputError(f"{problem.object[:60]!r} can't be stored: it is not Unicode.") from None
@@ -92,15 +97,21 @@ class File:
                 raise self._error(problem) from problem
 
     def forget(self, *, wait: int = 1000) -> None:
-        """Take what was removed out of the write-ahead log too: after the next write, if somebody reads from it now."""
+        """Take what was removed out of the write-ahead log too: if somebody reads from it now, after a later write.
+
+        The file says that this is owed (`owe`), so that whoever writes next does it, in any process.
+        """
         with self.lock:
             if self.db is None or self.path == MEMORY:
                 return
             try:
                 self.db.set_busy_timeout(wait)
-                self._owes = bool(self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+                owes = self.db.execute(_OWES).get
+                if not self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                    # Unless somebody has removed something since.
+                    self.db.execute("DELETE FROM settings WHERE name = 'owes' AND value = ?", (owes,))
             except apsw.BusyError:
-                self._owes = True
+                pass
             except apsw.Error as problem:
                 raise self._error(problem) from problem
             finally:
@@ -144,7 +155,16 @@ class File:
             db.close()
             raise
         self.db = db
+        self._opened = self._place()
         return db
+
+    def _place(self) -> tuple[int, int] | None:
+        """Which file has the name now."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _version(self, db: Database) -> int:
         """How many migrations the file has seen."""
@@ -194,6 +214,11 @@ class File:
         if isinstance(problem, (apsw.BusyError, apsw.LockedError)):
             return StoreError(f"{path} is kept locked by another process: nothing of this change was saved.")
         return StoreError(f"{path}: {problem}.")
+
+
+def owe(db: Database) -> None:
+    """Note that what was removed is still in the write-ahead log."""
+    db.execute("INSERT INTO settings VALUES ('owes', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
 
 
 def _whole(db: Database, begin: str, work: Callable[[Database], T]) -> T:

@@ -12,7 +12,7 @@ import msgspec
 from longtalk.pack import Index, checksum, column, packed
 from longtalk.stores.base import BARE, Receipt
 from longtalk.stores.sqlite_branches import number_of
-from longtalk.stores.sqlite_file import Database
+from longtalk.stores.sqlite_file import Database, owe
 from longtalk.stores.sqlite_paths import Span, key, place_of, squeezed, unsealed
 from longtalk.stores.sqlite_schema import PLACES
 from longtalk.stores.sqlite_search import READING, anew, drop, put, reading, scope
@@ -55,6 +55,7 @@ def delete(db: Database, owner: str, name: str) -> Receipt | None:
     for table in ("turns", "requests", "branches", "segments"):
         db.execute(f"DELETE FROM {table} WHERE conversation = ?", (number,))  # noqa: S608
     db.execute("DELETE FROM conversations WHERE id = ?", (number,))
+    owe(db)
     return Receipt(conversation=name, entries=entries, turns=turns, records=records, branches=branches, at=now())
 
 
@@ -75,6 +76,7 @@ def redact(db: Database, owner: str, name: str, entry: str, native: bytes) -> bo
         db.execute(f"{_BEHIND} DELETE FROM records WHERE segment IN behind AND {_QUOTES}", where)  # noqa: S608
     db.execute("UPDATE branches SET revision = revision + 1 WHERE conversation = ?", (number,))
     refresh(db, number)
+    owe(db)
     return True
 
 
