@@ -60,7 +60,7 @@ def test_a_conversation_is_readable() -> None:
         [
             "# My violin",
             "",
-            "Began 2026-01-02T03:04:05Z · branch main",
+            "Began 2026-01-02T03:04:05Z · branch main · id lesson-7",
             "",
             "## 1 · 2026-01-02T03:04:05Z",
             "",
@@ -106,7 +106,7 @@ def test_what_is_special_is_said() -> None:
 
 def test_events_name_their_source_and_system_messages_are_told() -> None:
     shown = to_markdown(talk(event("A string broke\n# now", source="tuner\n# app", at=AT), system("Be kind.", at=AT)))
-    assert "> **Event** from tuner \\# app · 2026-01-02T03:04:05Z\n>\n> A string broke\n> # now\n" in shown
+    assert "> **Event** from tuner \\# app · 2026-01-02T03:04:05Z\n>\n> A string broke\n> \\# now\n" in shown
     assert "### System · 2026-01-02T03:04:05Z\n\n> Be kind.\n" in shown
 
 
@@ -116,7 +116,7 @@ def test_images_are_named_and_not_shown() -> None:
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
     ]
     shown = to_markdown(talk(message("user", parts)))
-    assert "> Look:\n\n*[image\\_url]*\n" in shown
+    assert "> Look:\n\n*[image]*\n" in shown
     assert "AAAA" not in shown
 
 
@@ -173,6 +173,50 @@ def test_a_conversation_without_anything_has_a_title() -> None:
     assert to_markdown(Talk(id="empty *talk*", meta={"title": " "})) == "# empty \\*talk\\*\n\nbranch main\n"
     with pytest.raises(InputError, match="no branch"):
         to_markdown(Talk(id="empty"), "other")
+
+
+def test_of_an_imported_turn_nothing_is_said_that_is_not_known() -> None:
+    shown = to_markdown(talk(message("user", "x"), message("assistant", "y"), turn=Turn("t", "complete", "unknown", 0)))
+    assert "unknown" not in shown
+    assert shown.endswith("> y\n")
+    cut_off = to_markdown(talk(message("user", "x"), turn=Turn("t", "interrupted", "unknown", 0)))
+    assert cut_off.endswith("> x\n\n*interrupted*\n")
+
+
+def quoted(text: str) -> str:
+    """A text as it is in its quote."""
+    lines = to_markdown(talk(message("user", text))).splitlines()
+    return "\n".join(line[2:] for line in lines if line.startswith(">"))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("# Big\n   ## less\n#hashtag\n#", "\\# Big\n   \\## less\n#hashtag\n\\#"),
+        ("> # x\n- ## y\n1. # z", "> \\# x\n- \\## y\n1. \\# z"),
+        ("Big\n===\nless\n---", "Big\n\\===\nless\n\\---"),
+        ("a\n\n---\n\n| a |\n|---|", "a\n\n---\n\n| a |\n|---|"),
+        ("<b>x</b> <!-- y 1 < 2 <3", "\\<b>x\\</b> \\<!-- y 1 < 2 <3"),
+        (r"\<b> \\<b>", r"\<b> \\\<b>"),
+        ("use `<b>` or ``a ` <i>``, not <b>", "use `<b>` or ``a ` <i>``, not \\<b>"),
+        # What is no code for sure is escaped: one that goes over lines, two cells of a table, one that is escaped.
+        ("a ` b\nc ` <b> ` d", "a ` b\nc ` \\<b> ` d"),
+        ("| ` | <b> | ` |", "| ` | \\<b> | ` |"),
+        (r"\` <b> `", r"\` \<b> `"),
+        ("```html\n# x\n<b>\n===\n    ```\n```\n# x", "```html\n# x\n<b>\n===\n    ```\n```\n\\# x"),
+        ("~~~~\n~~~\n<b>\n~~~~~\n<b>", "~~~~\n~~~\n<b>\n~~~~~\n\\<b>"),
+        ("```\nnever closed\n\n# x <b>", "```\nnever closed\n\n# x <b>"),
+        ("1. do\n   ```sh\n   # x\n\n   <b>\n   ```\n# y", "1. do\n   ```sh\n   # x\n\n   <b>\n   ```\n\\# y"),
+        # A fence in a list ends with the list, another one does not.
+        ("- a\n  ```\nb <b>", "- a\n  ```\nb \\<b>"),
+        ("- ```\n  a\n  ```\n<b>", "- ```\n  a\n  ```\n\\<b>"),
+        ("  ```\n```\n<b>", "  ```\n```\n\\<b>"),
+        ("    ```\n<b>", "    ```\n\\<b>"),
+        ("``` a ` b\n<b>", "``` a ` b\n\\<b>"),
+    ],
+)
+def test_headings_and_html_in_a_quote_are_text_and_code_stays_as_it_is(text: str, shown: str) -> None:
+    assert quoted(text) == shown
 
 
 def test_a_time_that_no_calendar_has_is_left_out() -> None:

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtalk import Chat, Conversation, KeepLast, Seal
+from longtalk import Archive, Chat, Conversation, KeepLast, Seal
 from longtalk.errors import InputError
 from longtalk.portable import Limb, Talk, check, to_json, whole
 from longtalk.portable_read import read
 from longtalk.state import encode
 from longtalk.stores.folder import closed, name_of, unclosed
 from longtalk.stores.jsonl import JSONL
+from longtalk.stores.memory import Memory
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript import Entry, Transcript, Turns
 from longtalk.wires import WIRES
@@ -77,7 +78,7 @@ def refused(data: bytes, **more: Any) -> str:
         read(data, **more)
     message = str(caught.value)
     message.encode()
-    assert "Expected is" in message
+    assert "b'" not in message
     assert len(message) < 800
     return message
 
@@ -146,7 +147,7 @@ def test_results_may_come_in_any_order_and_ids_twice() -> None:
     [
         ([USER, result("x")], "message 2 is the result of a call that nobody made .'x'"),
         ([USER, calls("a"), result("a"), result("a")], "message 4 is the result"),
-        ([USER, calls("a", "b"), result("a"), USER], "message 4 .user. comes before the result of the call 'b'"),
+        ([USER, calls("a", "b"), result("a"), USER], "message 4 .user. comes before the result of 'b'"),
         ([USER, calls("")], "message 2 has a call without an id"),
         ([USER, b'{"role":"user","content":"x","tool_calls":[{"id":"a"}]}'], "message 2 .user. calls tools"),
         ([USER, b'{"role":"function","name":"f","content":"x"}'], "message 2 has the role 'function'"),
@@ -156,13 +157,64 @@ def test_results_may_come_in_any_order_and_ids_twice() -> None:
         ([USER, calls("a"), b'{"role":"tool","tool_call_id":"a"}'], "message 3 .tool. has no content"),
         ([calls("a").replace(b"null", b"[]"), result("a")], "message 1 .assistant. has no content"),
         ([USER, b'{"role":"assistant","tool_calls":[5]}'], "message 2 is no chat message"),
-        ([USER, b"5"], "message 2 is not an object but b'5'"),
+        ([USER, b"5"], "message 2 is not an object but '5'"),
+        ([b'{"role":"user"}'], "message 1 .user. has no content"),
+        ([USER, b'{"role":"assistant"}'], "message 2 .assistant. has no content"),
+        ([USER, b'{"role":"user","content":"caf\xe9"}'], "message 2 is not UTF-8"),
+        ([USER, b'{"role":"user","content":"x","name":"caf\xe9"}'], "message 2 is not UTF-8"),
         ([], "holds no message"),
     ],
 )
 def test_what_no_server_takes_is_refused_by_number(natives: list[bytes], what: str) -> None:
     with pytest.raises(InputError, match=what):
         read(array(*natives))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "tool_use", "id": "c", "name": "f", "input": {}},
+        {"type": "tool_result", "tool_use_id": "c", "content": "x"},
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "redacted_thinking", "data": "x"},
+        {"type": "server_tool_use", "id": "c", "name": "f", "input": {}},
+        {"type": "web_search_tool_result", "tool_use_id": "c", "content": []},
+        {"type": "image", "source": {"type": "base64", "data": "AAAA"}},
+        {"type": "document", "source": {"type": "url", "url": "http://x"}},
+    ],
+    ids=lambda part: part["type"],
+)
+def test_messages_in_anthropics_form_are_not_taken_for_openais(part: dict[str, Any]) -> None:
+    for role in ("user", "assistant"):
+        message = json.dumps({"role": role, "content": [{"type": "text", "text": "x"}, part]}).encode()
+        said = refused(array(USER, message))
+        assert f"message 2 is in Anthropic's form (a part is '{part['type']}')" in said
+        assert "Expected" not in said
+
+
+def test_parts_of_other_servers_in_openais_form_are_read() -> None:
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "x"}]
+    assert texts(only(array(USER, json.dumps({"role": "assistant", "content": parts}).encode())))[1][1] == "x"
+    assert only(array(USER, calls("a").replace(b'"content": null, ', b""), result("a"), ANSWER)).entries
+
+
+def test_a_data_export_of_chatgpt_is_named() -> None:
+    talk = {"title": "Bows", "mapping": {"a": {"message": None}}}
+    for data in (json.dumps([talk, talk]).encode(), json.dumps(talk).encode()):
+        assert "a data export of ChatGPT" in refused(data)
+
+
+def test_what_is_expected_is_said_where_nothing_was_recognised() -> None:
+    for unknown in (b"", b"# Notes", b"\x1f\x8b\x08\0rest", b"[1]", b'{"hello":"world"}', b"5"):
+        assert "Expected is a Longtalk export" in refused(unknown)
+    for known in (b"[]", array(USER, result("x")), b'{"messages":5}', b'{"longtalk":99,"conversations":[]}', b"[{"):
+        assert "Expected is" not in refused(known)
+
+
+def test_what_was_found_is_shown_as_safe_text() -> None:
+    assert "it begins with '# \u00dcbung  no\ufffd'" in refused("# \u00dcbung\n\tno\x1b".encode())
+    assert "it begins with what is no text" in refused(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    assert "role '{}'".format("x" * 40) in refused(array(b'{"role":"%s","content":"x"}' % (b"x" * 5000)))
 
 
 def test_a_conversation_among_several_is_named() -> None:
@@ -464,7 +516,7 @@ def test_a_log_of_another_tool_is_not_read_by_half() -> None:
         (b"", "it is empty"),
         (b" \r\n\t", "it is empty"),
         (b"\xef\xbb\xbf", "it is empty"),
-        (b"# Notes\n\nhello", r"it begins with b'# Notes"),
+        (b"# Notes\n\nhello", r"it begins with '# Notes"),
         (b"\xff\xfe[\0]\0", "it begins with"),
         (b"\0\0\0\0", "it begins with"),
         (b"\x1f\x8b\x08\0rest", "it begins with"),
@@ -477,11 +529,11 @@ def test_a_log_of_another_tool_is_not_read_by_half() -> None:
         (b'{"a":' * 100_000, "nested too deeply"),
         (b'{"messages":' * 100_000, "nested too deeply"),
         (b'{"type":"claude","result":' * 3000 + b"1" + b"}" * 3000, "nested too deeply"),
-        (b"[1,2]", "message 1 is not an object"),
-        (b'["a"]', "message 1 is not an object"),
-        (b"[null]", "message 1 is not an object"),
-        (b"{}", "it begins with b'{}'"),
-        (b'{"hello":"world"}', "it begins with b'{\"hello"),
+        (b"[1,2]", "first element is not an object but '1'"),
+        (b'["a"]', "first element is not an object"),
+        (b"[null]", "first element is not an object"),
+        (b"{}", "it begins with '{}'"),
+        (b'{"hello":"world"}', "it begins with '{\"hello"),
         (b'{"type":"conversation"}', "number of its format"),
         (b'{"type":5}', "1 'without a type'"),
         (b'{"messages":5}', "Expected `array`"),
@@ -492,7 +544,7 @@ def test_a_log_of_another_tool_is_not_read_by_half() -> None:
 )
 def test_anything_else_is_refused_and_shown(data: bytes, what: str) -> None:
     with pytest.raises(InputError, match=what):
-        read(data)
+        Archive(Memory()).load(data)
     assert "'my file'" in refused(data, name="my file")
 
 
@@ -529,3 +581,41 @@ def test_any_lines_are_read_or_refused(found: list[bytes], between: bytes, cut: 
             assert isinstance(talk, Talk)
             check(talk)
             assert all(isinstance(entry, Entry) for limb in talk.limbs for entry in limb.entries)
+
+
+def forged(*entries: dict[str, Any], updated: int = 6) -> bytes:
+    """An export with these entries, each behind the one before it."""
+    lines: list[dict[str, Any]] = [
+        {"type": "conversation", "longtalk": 1, "id": "c", "created": 5, "updated": updated, "meta": {}},
+        {"type": "branch", "name": "main"},
+    ]
+    for i, entry in enumerate(entries):
+        parent = {"parent": f"t-{i - 1}"} if i else {}
+        fixed = {"type": "entry", "id": f"t-{i}", "turn": "t", "at": 5, "wire": "openai-chat"}
+        lines.append({**fixed, **parent, "role": entry.get("native", {}).get("role", "user"), **entry})
+    return b"\n".join(json.dumps(line).encode() for line in lines)
+
+
+CALLS = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "f", "arguments": "{}"}}]}
+SAID = {"role": "user", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (forged({"native": {"role": "tool", "tool_call_id": "c1", "content": "x"}}), "nobody made"),
+        (forged({"native": CALLS}, {"native": SAID}), "before the result"),
+        (
+            forged({"native": CALLS}, {"native": {"source": "a", "text": "b"}, "wire": "longtalk", "kind": "event"}),
+            "before the result",
+        ),
+        (forged({"native": {}}), "another role"),
+        (forged({"native": {"role": "system", "content": "x"}, "role": "user"}), "another role"),
+        (forged(*[{"native": SAID, "role": f"r{i}"} for i in range(300)]), "roles"),
+        (forged(*[{"native": SAID, "tokens": 2**53 - 1}] * 3), "tokens"),
+        (forged({"native": SAID}, updated=2**62 + 1), "time"),
+    ],
+)
+def test_an_export_that_no_store_could_go_on_with_is_refused(data: bytes, what: str):
+    with pytest.raises(InputError, match=what):
+        Archive(Memory()).load(data)

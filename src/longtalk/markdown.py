@@ -2,8 +2,9 @@
 
 Texts may hold Markdown of their own: headings, fences that are never closed, pieces of HTML. So that nobody's words can
 pass for a heading of ours, or swallow what comes behind them, all that was said is in a block quote, in which whatever
-is opened ends with it; what tools got and gave is in a fence that is longer than any inside. A line that is in neither
-is ours, and what it names of others' (a tool, a source, a title) is one line with its Markdown escaped.
+is opened ends with it, headings and HTML in it are escaped unless they are code for sure; what tools got and gave is in
+a fence that is longer than any inside. A line that is in neither is ours, and what it names of others' (a tool, a
+source, a title) is one line with its Markdown escaped.
 """
 
 from __future__ import annotations
@@ -20,6 +21,14 @@ from longtalk.transcript import Transcript, Turn
 from longtalk.wires import WIRES, reported
 from longtalk.wires.base import Usage, View
 
+# In a text, as CommonMark has it. A code span that has a bar in it may be two cells of a table.
+_FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})")
+_LIKE_FENCE = re.compile(r"[\s>*+\-\d.)]*(?:`{3}|~{3})")
+_SPAN = re.compile(r"\\.|(?<!`)(`+)(?!`)[^|]{1,999}?(?<!`)\1(?!`)")
+_TAG = re.compile(r"\\.|<(?=[a-zA-Z/!?])")
+_SPAN_OR_TAG = re.compile(f"{_SPAN.pattern}|{_TAG.pattern}")
+_HEADING = re.compile(r"(?: {0,3}(?:>|[-+*] |\d{1,9}[.)] ))* {0,3}(?=#{1,6}(?:\s|$))")
+_UNDERLINE = re.compile(r"[ >]*(?=(?:=+|-+)\s*$)")
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~!&$]")
 _MARKS = {
     "interrupted": "interrupted",
@@ -37,20 +46,22 @@ def to_markdown(talk: Talk, branch: str = MAIN) -> str:
     """A branch from its root to its head. Another one than `main` has to be there."""
     path = whole(talk, branch) if talk.limbs or branch != MAIN else Limb(name=MAIN)
     title = talk.meta.get("title")
-    lines = [f"# {_inline(title if isinstance(title, str) and title.strip() else talk.id)}", ""]
+    titled = title.strip() if isinstance(title, str) else ""
+    lines = [f"# {_inline(titled or talk.id)}", ""]
     began = talk.created or (path.entries[0].at if path.entries else 0)
-    lines += [" · ".join(filter(None, (_time(began) and f"Began {_time(began)}", f"branch {_inline(branch)}"))), ""]
+    about = (_time(began) and f"Began {_time(began)}", f"branch {_inline(branch)}", titled and f"id {_inline(talk.id)}")
+    lines += [" · ".join(filter(None, about)), ""]
     turns = {turn.id: turn for turn in path.turns}
     for number, (first, stop) in enumerate(Transcript(fresh=path.entries).exchanges(), 1):
         entries = path.entries[first:stop]
         lines += [" · ".join(filter(None, (f"## {number}", _time(entries[0].at)))), ""]
         lines += _exchange(entries)
         made = dict.fromkeys(entry.turn for entry in entries)
-        for turn in (turns[name] for name in made if name in turns):
-            lines += [f"*{_inline(_made(turn, entries))}*", ""]
-    others = [limb.name for limb in talk.limbs if limb.name != branch]
-    if others:
-        lines += ["---", "", f"Other branches: {', '.join(map(_inline, others))}", ""]
+        told = [_made(turns[name], entries) for name in made if name in turns]
+        lines += [line for each in told if each for line in (f"*{_inline(each)}*", "")]
+    branches = [limb.name for limb in talk.limbs if limb.name != branch]
+    if branches:
+        lines += ["---", "", f"Other branches: {', '.join(map(_inline, branches))}", ""]
     return "\n".join(lines)
 
 
@@ -80,7 +91,7 @@ def _own(entry: Entry) -> Iterator[str]:
 
 
 def _message(entry: Entry, seen: View, called: dict[str, str]) -> Iterator[str]:
-    parts = _others(entry.native)
+    parts = others(entry.native)
     if entry.role == "tool":
         yield from _heading(f"Result of {called.get(seen.call_id) or 'a call'}", entry)
         yield from _fence("", seen.text)
@@ -97,19 +108,20 @@ def _message(entry: Entry, seen: View, called: dict[str, str]) -> Iterator[str]:
         yield from _fence("json", call.arguments.decode("utf-8", "replace"))
 
 
-def _others(native: bytes) -> list[str]:
-    """The types of parts that are not shown: images, sounds, what a model thought."""
+def others(native: bytes) -> list[str]:
+    """What parts are that are not shown: images, sounds, what a model thought."""
     content = _json.value(native).get("content")
     parts = content if isinstance(content, list) else []
     types = [part.get("type") for part in parts if isinstance(part, dict)]
-    return [kind for kind in types if isinstance(kind, str) and kind not in _SHOWN]
+    named = [kind for kind in types if isinstance(kind, str) and kind not in _SHOWN]
+    return [kind.removeprefix("input_").removesuffix("_url") for kind in named]
 
 
 def _made(turn: Turn, entries: Sequence[Entry]) -> str:
     """How a turn was made, in one line."""
     wire = next((entry.wire for entry in entries if entry.turn == turn.id and entry.role == "assistant"), "")
     usage = sum((reported(raw, wire) for raw in turn.usage), Usage())
-    told = [turn.model]
+    told = ["" if turn.model == "unknown" else turn.model]
     if usage != Usage():
         cached = f" ({usage.cached:,} from the cache)" if usage.cached else ""
         told.append(f"{usage.input:,} tokens in{cached}, {usage.output:,} out")
@@ -130,9 +142,49 @@ def _heading(who: str, entry: Entry, *more: str) -> Iterator[str]:
 
 
 def _quote(text: str) -> Iterator[str]:
-    for line in text.splitlines() or [""]:
+    for line in _inert(text.splitlines() or [""]):
         yield f"> {line}" if line else ">"
     yield ""
+
+
+def _inert(lines: Sequence[str]) -> Iterator[str]:
+    """Lines whose headings and HTML are text, but for those in a fence, where they are text anyway.
+
+    A fence that may belong to a list, or to a quote inside, may end with a line that does not: where that can't be told
+    here, all that follows is escaped, also what is code.
+    """
+    indent, fence, sure = "", "", True
+    block: list[str] = []
+    for line in lines:
+        if fence and sure:
+            closes = re.fullmatch(rf"( *){fence[0]}{{{len(fence)},}}[ \t]*", line)
+            # One that is not indented is in no list.
+            ends = closes is not None and (closes[1] == indent or (not indent and len(closes[1]) < 4))
+            sure = ends or not indent or not line.strip() or (closes is None and line.startswith(indent))
+            if sure:
+                fence = "" if ends else fence
+                yield line
+                continue
+        opens = _FENCE.match(line) if sure else None
+        if line.strip() and not opens:
+            sure = sure and not _LIKE_FENCE.match(line)
+            block.append(line)
+            continue
+        yield from _escaped(block)
+        block = []
+        if opens:
+            indent, fence = opens[1], opens[2]
+        yield line
+    yield from _escaped(block)
+
+
+def _escaped(block: Sequence[str]) -> Iterator[str]:
+    """Lines without an empty one in between. Code in a line stays as it is, if no line leaves one open for the next."""
+    whole = all("`" not in _SPAN.sub("", line) for line in block)
+    for number, line in enumerate(block):
+        line = (_SPAN_OR_TAG if whole else _TAG).sub(lambda found: r"\<" if found[0] == "<" else found[0], line)
+        heading = _HEADING.match(line) or (_UNDERLINE.match(line) if number else None)
+        yield f"{heading[0]}\\{line[heading.end() :]}" if heading else line
 
 
 def _fence(language: str, text: str) -> Iterator[str]:

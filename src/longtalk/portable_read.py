@@ -34,10 +34,15 @@ from longtalk.wires.base import View, closing, event
 from longtalk.wires.openai_chat import WIRE, finished
 
 EXPECTED = (
-    "a Longtalk export or state, a file of the JSONL store, OpenAI chat messages as JSON or JSONL, or a KSI session log"
+    "a Longtalk export or state, a file of the JSONL store, OpenAI chat messages as JSON or JSONL, or a session log of "
+    "the KSI daemon"
 )
 _MARK = b"\xef\xbb\xbf"
 _ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class _Unknown(ValueError):
+    """Nothing that is known here has this form."""
 
 
 def read(data: bytes, *, name: str = "import") -> list[Talk]:
@@ -48,7 +53,8 @@ def read(data: bytes, *, name: str = "import") -> list[Talk]:
             check(talk)
     except (ValueError, OverflowError, RecursionError, BadState, Damaged) as problem:
         what = str(problem).rstrip(".") or type(problem).__name__
-        raise InputError(f"{name!r} can't be read as a conversation: {what}. Expected is {EXPECTED}.") from None
+        hint = f" Expected is {EXPECTED}." if isinstance(problem, _Unknown) else ""
+        raise InputError(f"{name!r} can't be read as a conversation: {what}.{hint}") from None
     return talks
 
 
@@ -59,12 +65,16 @@ def _read(data: bytes, name: str) -> list[Talk]:
         return [_state(data, name)]
     text = data.removeprefix(_MARK).strip()
     if not text:
-        raise ValueError("it is empty")
+        raise _Unknown("it is empty")
     if text[:1] == b"[":
         items = _json.items(text)
-        return _bodies(items, name) if items and "messages" in _object(items[0], 1) else [_messages(items, id=name)]
+        if items and items[0][:1] != b"{":
+            raise _Unknown(f"its first element is not an object but {_shown(items[0])}")
+        first = _object(items[0], 1) if items else {}
+        _refuse_chatgpt(first)
+        return _bodies(items, name) if "messages" in first else [_messages(items, id=name)]
     if text[:1] != b"{":
-        raise ValueError(f"it begins with {data[:40]!r}")
+        raise _Unknown(f"it begins with {_shown(data)}")
     lines = list(_lines(text))
     try:
         first = _json.fields(lines[0][1])
@@ -72,6 +82,7 @@ def _read(data: bytes, name: str) -> list[Talk]:
         # No line of its own, so it is the beginning of a document.
         first, lines = _json.fields(text), [(1, text)]
     kind = _json.text(first.get("type", b"null"))
+    _refuse_chatgpt(first)
     if "conversations" in first and "longtalk" in first:
         return of_json(text)
     if kind == "conversation" and "format" in first:
@@ -93,9 +104,23 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
+def _shown(found: bytes | str) -> str:
+    """The beginning of what was found, for reading."""
+    text = found[:160].decode("utf-8", "replace") if isinstance(found, bytes) else found
+    plain = "".join(char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in text[:40])
+    if plain.count("\ufffd") * 4 > len(plain):
+        return "what is no text"
+    return f"'{plain}'"
+
+
+def _refuse_chatgpt(first: dict[str, bytes]) -> None:
+    if "mapping" in first and "messages" not in first:
+        raise ValueError("it is a data export of ChatGPT, whose form is not read here: make messages in OpenAI's of it")
+
+
 def _object(data: bytes, number: int) -> dict[str, bytes]:
     if data[:1] != b"{":
-        raise ValueError(f"message {number} is not an object but {data[:40]!r}")
+        raise ValueError(f"message {number} is not an object but {_shown(data)}")
     try:
         return _json.fields(data)
     except ValueError as problem:
@@ -193,10 +218,10 @@ def _messages(natives: Sequence[bytes], *, id: str, model: str = "") -> Talk:  #
         entry, seen = _message(native, number)
         if entry.role == "tool":
             if seen.call_id not in waiting:
-                raise ValueError(f"message {number} is the result of a call that nobody made ({seen.call_id!r})")
+                raise ValueError(f"message {number} is the result of a call that nobody made ({_shown(seen.call_id)})")
             waiting.remove(seen.call_id)
         elif waiting:
-            raise ValueError(f"message {number} ({entry.role}) comes before the result of the call {waiting[0]!r}")
+            raise ValueError(f"message {number} ({entry.role}) comes before the result of {_shown(waiting[0])}")
         if not exchanges or (entry.role not in ANSWERS and exchanges[-1][-1].role in ANSWERS):
             exchanges.append([])
         exchanges[-1].append(entry)
@@ -217,12 +242,16 @@ def _message(native: bytes, number: int) -> tuple[Entry, View]:
     members = _object(native, number)
     where = f"message {number}"
     try:
+        native.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{where} is not UTF-8") from None
+    try:
         seen = WIRE.view(native)
         empty = finished(native, None, None).empty if seen.role == "assistant" else False
     except (ValueError, TypeError, AttributeError) as problem:
         raise ValueError(f"{where} is no chat message ({problem})") from None
     if seen.role not in _ROLES:
-        raise ValueError(f"{where} has the role {seen.role!r}, and not one of {', '.join(_ROLES)}")
+        raise ValueError(f"{where} has the role {_shown(seen.role)}, and not one of {', '.join(_ROLES)}")
     if seen.calls and seen.role != "assistant":
         raise ValueError(f"{where} ({seen.role}) calls tools, which only an assistant can")
     if not all(call.id and "\ufffd" not in call.id for call in seen.calls):
@@ -232,11 +261,27 @@ def _message(native: bytes, number: int) -> tuple[Entry, View]:
     typed = all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts)
     if content[:1] not in (b'"', b"[", b"n") or not typed:
         raise ValueError(f"the content of {where} is neither a text nor a list of parts")
+    foreign = next((part["type"] for part in parts if _is_anthropic(part)), None)
+    if foreign is not None:
+        raise ValueError(
+            f"{where} is in Anthropic's form (a part is {_shown(foreign)}), and only OpenAI's is read here"
+        )
     if not parts and content[:1] != b'"':
-        if seen.role == "tool" or (seen.calls and content != b"null"):
+        silent = "content" not in members and (empty or seen.role != "assistant")
+        if silent or seen.role == "tool" or (seen.calls and content != b"null"):
             raise ValueError(f"{where} ({seen.role}) has no content")
         empty = empty or seen.role != "assistant"
     return Entry(role=seen.role, wire=WIRE.name, native=native, at=0, mark="empty" if empty else ""), seen
+
+
+def _is_anthropic(part: dict[str, Any]) -> bool:
+    """Whether a part is a block of Anthropic's messages. Mistral has parts in which a model thinks too, as lists."""
+    kind: str = part["type"]
+    if kind in ("image", "document"):
+        return "source" in part
+    if kind == "thinking":
+        return not isinstance(part.get("thinking"), list)
+    return kind == "redacted_thinking" or kind.endswith(("tool_use", "tool_result"))
 
 
 # KSI's session logs
@@ -335,8 +380,8 @@ def _ksi(lines: Sequence[tuple[int, bytes]], name: str) -> Talk:
         else:
             skipped[logged.kind[:40] or "without a type"] += 1
     if not pairs and (skipped or not asked):
-        found = ", ".join(f"{count} {kind!r}" for kind, count in skipped.most_common(5))
-        raise ValueError(f"it begins with {lines[0][1][:40]!r}, and its lines are {found}")
+        found = ", ".join(f"{count} {_shown(kind)}" for kind, count in skipped.most_common(5))
+        raise _Unknown(f"it begins with {_shown(lines[0][1])}, and its lines are {found}")
     if asked:
         pairs.append((asked, None))
     exchanges = [_exchange(*pair) for pair in pairs]

@@ -15,12 +15,13 @@ import pytest
 
 from longtalk import Archive, Chat, Conversation
 from longtalk.cli.chat import Room
-from longtalk.stores.sqlite import SQLite
 from longtalk.testing import Scripted, says
+from longtalk.wires import WIRES
 from tests.cli.helpers import LONGTALK, Terminal, cut_off, longtalk, marks, store_at, streamed
 from tests.loopback import Answer, Loopback
 
 WHOLE = [("user", ""), ("assistant", "")]
+SHOW = ["show", "--store"]
 
 
 def at(loopback: Loopback, *more: str) -> list[str]:
@@ -88,23 +89,41 @@ def test_a_conversation_can_be_named(loopback: Loopback, environment: dict[str, 
         in longtalk(*at(loopback, "lesson-7", "--store", store), said="b\n", environment=environment).stderr
     )
     assert sent(loopback) == ["a", "One.", "b"]
-    # It was begun here, so it is also the one to go on with.
+    # It was changed last, so it is also the one to go on with.
     assert (
         "Going on with the conversation lesson-7"
         in longtalk(*at(loopback, "--store", store), said="c\n", environment=environment).stderr
     )
 
 
-def test_a_conversation_of_an_app_is_not_gone_on_with_unasked(
-    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+def test_without_an_id_it_goes_on_with_what_was_changed_last_whoever_began_it(
+    loopback: Loopback, environment: dict[str, str], store: str
 ) -> None:
-    store = SQLite(tmp_path / "x.db")
-    Conversation("app", model=Scripted(says("Hi.")), store=store).send("Hello!")
-    store.close()
+    loopback.say(streamed("One."), streamed("Two."))
+    longtalk(*at(loopback, "--store", store), said="a\n", environment=environment)
+    held = store_at(store)
+    made = Conversation("app", model=Scripted(says("Hi.")), store=held)
+    made.send("Hello!")
+    made.describe({"title": "Mine"})
+    held.close()
+    done = longtalk(*at(loopback, "--store", store), said="b\n", environment=environment)
+    assert "Going on with the conversation app" in done.stderr
+    assert sent(loopback) == ["Hello!", "Hi.", "b"]
+
+
+def test_one_that_was_held_over_another_wire_is_refused_with_a_way_out(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    held = store_at(store)
+    model = Scripted(says("Hi.", wire="anthropic"), wire=WIRES["anthropic"])
+    Conversation("app", model=model, store=held).send("Hello!")
+    held.close()
     loopback.say(streamed("One."))
-    done = longtalk(*at(loopback, "--store", f"{tmp_path}/x.db"), said="a\n", environment=environment)
-    assert "Beginning the conversation chat-" in done.stderr
-    assert sent(loopback) == ["a"]
+    done = longtalk(*at(loopback, "--store", store), said="a\n", environment=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "held over anthropic" in done.stderr
+    assert "--new" in done.stderr
+    assert longtalk(*at(loopback, "--new", "--store", store), said="a\n", environment=environment).stdout == "One.\n"
 
 
 def test_owners_have_conversations_of_their_own(
@@ -127,7 +146,10 @@ def test_the_environment_can_name_the_store(loopback: Loopback, environment: dic
     ("arguments", "said"),
     [
         (["-m", "nobody:m"], "no provider 'nobody'"),
-        (["-m", "openai-chat:m"], "OPENAI_API_KEY"),
+        (["-m", "openai-chat:m"], "needs a key: set OPENAI_API_KEY."),
+        (["-m", "compatible:m"], "needs --base-url, the address"),
+        (["-m", "nobody:m"], "with --base-url."),
+        (["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "the address (--base-url) right?"),
         (["-m", "openai-chat"], "Which model"),
         (["-m", "local:/nowhere.gguf"], "/nowhere.gguf"),
         (["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "Can't reach"),
@@ -148,6 +170,8 @@ def test_what_is_wrong_is_said_without_a_traceback(
         "chat", *[loopback.url if a == "URL" else a for a in arguments], said="Hello!\n", environment=environment
     )
     assert said in done.stderr
+    assert "_url" not in done.stderr
+    assert "api_key" not in done.stderr
     assert done.returncode in (1, 2)
 
 
@@ -177,6 +201,68 @@ def test_a_failed_turn_is_said_and_the_next_one_works(
     assert "longer than compatible:m takes" in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.startswith("longtalk: ")]) == 2
     assert marks(store) == [("user", ""), ("user", ""), ("assistant", "interrupted"), *WHOLE]
+
+
+def test_a_piped_line_that_is_no_command_is_a_message(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    said = ["/usr/bin/env fails, why?", " /quit", "/new one", "/dance", "/quit", "never"]
+    loopback.say(*[streamed(f"{number}.") for number in range(4)])
+    done = longtalk(*at(loopback, "--store", store), said="\n".join(said), environment=environment)
+    assert (done.returncode, done.stdout) == (0, "0.\n1.\n2.\n3.\n")
+    assert sent(loopback)[::2] == ["/usr/bin/env fails, why?", "/quit", "/new one", "/dance"]
+
+
+def test_at_a_terminal_a_space_makes_a_message_of_a_slash(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+) -> None:
+    loopback.say(streamed("One."))
+    person = Terminal(at(loopback, "--store", f"{tmp_path}/x.db"), environment)
+    person.wait_for("> ")
+    person.type(" /help\n")
+    person.wait_for("One.")
+    person.wait_for("> ")
+    person.type("/quit\n")
+    assert person.exit_code() == 0
+    person.close()
+    assert sent(loopback) == ["/help"]
+
+
+HINT = "(The last message has no whole answer: /again asks for it.)"
+
+
+def test_an_answer_that_failed_can_be_asked_for_again(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    arguments = at(loopback, "--store", store)
+    refusal = Answer(b'{"error":{"message":"not today"}}', status=400)
+    loopback.say(refusal, refusal, streamed("One."))
+    first = longtalk(*arguments, said="/again\na\n", environment=environment)
+    assert first.returncode == 1
+    assert "Nothing was said yet." in first.stderr
+    assert first.stderr.count(HINT) == 1
+    assert re.search(r"user  \S+  \(failed\)\n    a\n", longtalk(*SHOW, store, environment=environment).stdout)
+    second = longtalk(*arguments, said="/again\n/again\n/again\n", environment=environment)
+    assert (second.returncode, second.stdout) == (0, "One.\n")
+    assert second.stderr.count(HINT) == 2
+    assert "The last message has its answer" in second.stderr
+    assert sent(loopback) == ["a"]
+    assert HINT not in longtalk(*arguments, said="/quit\n", environment=environment).stderr
+
+
+def test_half_an_answer_can_be_asked_for_again_and_stays_on_a_branch(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    arguments = at(loopback, "--store", store)
+    loopback.say(cut_off("Once upon a time", reset=True), streamed("Good."))
+    done = longtalk(*arguments, said="a\n/again\n", environment=environment)
+    assert (done.returncode, done.stdout) == (0, "Once upo\nGood.\n")
+    assert sent(loopback) == ["a"]
+    assert marks(store) == WHOLE
+    kept = re.search(r"is on the branch (\S+)\.\)", done.stderr)
+    assert kept is not None
+    shown = longtalk(*SHOW, store, "--branch", kept[1], environment=environment)
+    assert re.search(r"assistant  \S+  \(interrupted, failed\)\n    Once upo\n", shown.stdout)
 
 
 def test_a_piped_message_that_fails_is_a_failure(environment: dict[str, str]) -> None:
@@ -225,7 +311,10 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_not_the_program(
     person.type("/help\n")
     person.wait_for("Ctrl-C    stop the answer")
     person.type("/dance\n")
-    person.wait_for("There is no /dance")
+    person.wait_for(r"There is no command /dance\. A space before the slash sends the line as a message\.")
+    person.wait_for("/again    ask again")
+    person.type("/new one\n")
+    person.wait_for("/new takes nothing behind it")
     person.type("Tell me a story.\n")
     person.wait_for("Once upo")
     person.type("\x03")
@@ -267,7 +356,7 @@ def test_a_new_conversation_leaves_the_old_one(loopback: Loopback, environment: 
     held = store_at(store)
     found = Archive(held).conversations()
     held.close()
-    assert [(each.entries, each.meta) for each in found] == [(2, {"begun_by": "longtalk chat"})] * 3
+    assert [(each.entries, each.meta) for each in found] == [(2, {})] * 3
 
 
 def test_nothing_is_kept_of_a_conversation_in_which_nothing_was_said(
@@ -398,7 +487,8 @@ def test_a_polite_kill_in_mid_answer_keeps_what_was_said(
 def test_killed_in_mid_answer_the_conversation_goes_on_at_once(
     loopback: Loopback, environment: dict[str, str], store: str, release: threading.Event
 ) -> None:
-    loopback.say(streamed("One."), cut_off("Once upon a time", then=lambda: release.wait(60)), streamed("Three."))
+    loopback.say(streamed("One."), cut_off("Once upon a time", then=lambda: release.wait(60)))
+    loopback.say(streamed("Three."), streamed("Four."))
     arguments = at(loopback, "--store", store)
     person = Terminal(arguments, environment)
     person.type("a\n")
@@ -410,11 +500,13 @@ def test_killed_in_mid_answer_the_conversation_goes_on_at_once(
     person.exit_code()
     person.close()
     assert marks(store) == [*WHOLE, ("user", "")]
+    assert "(no whole answer yet)\n    b\n" in longtalk(*SHOW, store, environment=environment).stdout
     began = time.monotonic()
-    done = longtalk(*arguments, said="c\n", environment=environment)
-    assert (done.returncode, done.stdout) == (0, "Three.\n")
+    done = longtalk(*arguments, said="/again\nc\n", environment=environment)
+    assert (done.returncode, done.stdout) == (0, "Three.\nFour.\n")
+    assert done.stderr.count(HINT) == 1
     assert time.monotonic() - began < 20
-    assert sent(loopback) == ["a", "One.", "b", "c"]
+    assert sent(loopback) == ["a", "One.", "b", "Three.", "c"]
     assert longtalk("show", "--store", store, environment=environment).stdout.count("Three.") == 1
 
 
@@ -488,5 +580,11 @@ def test_the_version_and_the_help_are_shown(environment: dict[str, str]) -> None
     from longtalk import __version__
 
     assert longtalk("--version", environment=environment).stdout == f"longtalk {__version__}\n"
-    shown = longtalk("chat", "-h", environment=environment).stdout
+    shown = " ".join(longtalk("chat", "-h", environment=environment).stdout.split())
     assert "longtalk chat lesson-7 -m ollama:llama3.2" in shown
+    assert "changed last" in shown
+    assert "[env var: LONGTALK_STORE]" in shown
+    assert "[env var: LONGTALK_OWNER]" in shown
+    assert ".local/share/longtalk/conversations.db" in shown
+    told = longtalk("--help", environment=environment).stdout
+    assert "..." not in told.replace("[ARGS]...", "")

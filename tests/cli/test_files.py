@@ -143,7 +143,9 @@ def test_all_as_markdown_are_files_with_safe_names(filled: str, tmp_path: Path) 
     [
         (["--all"], "-o FOLDER"),
         ([], "--all"),
-        (["lesson-7", "--all"], "--all"),
+        (["lesson-7", "--all"], "give one of both"),
+        (["lesson-7", "--branch", "main", "-f", "json"], "json has all branches"),
+        (["lesson-7", "--branch", "main", "-o", "x.jsonl"], "jsonl has all branches"),
         (["--all", "--branch", "main"], "--branch"),
         (["lesson-7", "--branch", "none"], "no branch 'none'"),
         (["lesson-7", "-f", "pdf"], "pdf"),
@@ -154,6 +156,13 @@ def test_all_as_markdown_are_files_with_safe_names(filled: str, tmp_path: Path) 
 )
 def test_an_export_that_makes_no_sense_is_refused(filled: str, arguments: list[str], said: str) -> None:
     assert said in refused("export", *arguments, "--store", filled)
+
+
+@pytest.mark.parametrize("name", ["all.json", "all.jsonl", "pages"])
+def test_an_export_of_nothing_is_refused_and_makes_no_file(filled: str, tmp_path: Path, name: str) -> None:
+    said = refused("export", "--all", "--owner", "x", "-o", tmp_path / name, "--store", filled)
+    assert said == "There are no conversations of the owner 'x' here to export."
+    assert not (tmp_path / name).exists()
 
 
 # import
@@ -190,8 +199,15 @@ def test_what_is_there_already_is_refused_and_nothing_is_taken_in(filled: str, t
     (tmp_path / "new.json").write_text(json.dumps(MESSAGES))
     (tmp_path / "lesson-7.json").write_text(json.dumps(MESSAGES))
     before = ids(filled)
-    for given in (["new.json", "lesson-7.json"], ["new.json", "new.json"], ["new.json", "nowhere.json"]):
-        assert refused("import", *[tmp_path / name for name in given], "--store", filled)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "new.json").write_text(json.dumps(MESSAGES))
+    for given, said in (
+        (["new.json", "lesson-7.json"], "already"),
+        (["new.json", "other/new.json"], "other/new.json both hold a conversation 'new'"),
+        (["new.json", "new.json"], "both hold"),
+        (["new.json", "nowhere.json"], "No such file"),
+    ):
+        assert said in refused("import", *[tmp_path / name for name in given], "--store", filled)
         assert ids(filled) == before
 
 
@@ -270,13 +286,13 @@ def test_where_nobody_can_be_asked_nothing_is_removed(
 
 
 def test_a_person_is_asked_first(filled: str, environment: dict[str, str]) -> None:
-    for answer, status in (("n", 130), ("y", 0)):
+    for answer, status, told in (("n", 1, "Nothing was removed."), ("\x03", 130, ""), ("y", 0, "deleted lesson-7")):
         person = Terminal(["delete", "lesson-7", "--store", filled], environment)
         person.wait_for(r"lesson-7: 6 entries, 'How do I hold the bow\?'")
         person.wait_for(r"Delete for good\? \[y/N\]")
         assert "lesson-7" in ids(filled)
         person.type(f"{answer}\n")
-        person.rest()
+        assert told in person.rest()
         assert person.exit_code() == status
         person.close()
     assert "lesson-7" not in ids(filled)

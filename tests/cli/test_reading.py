@@ -102,7 +102,9 @@ def test_those_with_some_data_can_be_listed(filled: str, pairs: list[str], names
 
 def test_as_json_a_line_has_all_of_it(filled: str) -> None:
     (found,) = objects("list", "--store", filled, "--meta", "n=7")
-    assert set(found) == {"id", "created", "updated", "entries", "branches", "meta"}
+    assert set(found) == {"id", "created", "updated", "entries", "branches", "meta", "title"}
+    assert found["title"] == "Strings, and more"
+    assert objects("list", "--store", filled)[2]["title"] == "How do I hold the bow?"
     assert found["meta"] == {"title": "Strings, and more", "topic": "strings", "n": 7}
 
 
@@ -125,6 +127,44 @@ def test_all_pages_are_listed(store: str, limit: int, monkeypatch: pytest.Monkey
 def test_an_empty_store_is_said_to_be(environment: dict[str, str]) -> None:
     done = longtalk("list", environment=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "There are no conversations here yet.\n")
+
+
+@pytest.mark.parametrize("command", [["list"], ["list", "--json"], ["stats"], ["export", "--all", "-f", "json"]])
+def test_a_damaged_file_is_told_and_does_not_hide_the_others(
+    command: list[str], tmp_path: Path, environment: dict[str, str]
+) -> None:
+    store = f"{tmp_path}/talks/"
+    held = store_at(store)
+    talk(held, "x", ("Hello!", "Hi."))
+    held.close()
+    (path,) = Path(store).glob("*/*.jsonl")
+    path.write_bytes(path.read_bytes().replace(b"Hello!", b"Hallo!"))
+    alone = longtalk(*command, "--store", store, environment=environment)
+    assert alone.returncode == 1
+    assert "is damaged" in alone.stderr
+    assert "yet" not in alone.stderr
+    held = store_at(store)
+    talk(held, "other", ("Hello!", "Hi."))
+    held.close()
+    both = longtalk(*command, "--store", store, environment=environment)
+    assert both.returncode == 1
+    assert both.stderr.count("is damaged") == 1
+    assert "other" in both.stdout or command == ["stats"]
+
+
+def test_where_nothing_can_be_read_nobody_says_that_nothing_is_there(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    store = f"{tmp_path}/talks/"
+    held = store_at(store)
+    talk(held, "x", ("Hello!", "Hi."))
+    held.close()
+    (path,) = Path(store).glob("*/*.jsonl")
+    path.write_bytes(path.read_bytes().replace(b"Hello!", b"Hallo!"))
+    done = longtalk("show", "--store", store, environment=environment)
+    assert done.returncode == 1
+    assert "is damaged" in done.stderr
+    assert "There is no conversation here that can be read." in done.stderr
 
 
 def test_what_has_no_time_has_none() -> None:
@@ -150,7 +190,7 @@ def test_what_was_said_is_shown_with_roles_and_times(store: str) -> None:
         "TIME  event of tuner app  E0\n    The violin\n    was tuned.\n"
         "\nTIME  user  E0\n    Plan it!\n\n    Soon.\n"
         '\nTIME  assistant  E1\n    First a plan.\n    → plan({"days": 3})\n'
-        "\nTIME  tool  E2\n    Slowly.\n"
+        "\nTIME  result of plan  E2\n    Slowly.\n"
         "\nTIME  assistant  E3\n    Well.\n"
     )
 
@@ -162,7 +202,17 @@ def test_calls_over_the_other_wire_are_shown_too(store: str) -> None:
     held.close()
     shown = run("show", "--store", store).stdout
     assert re.search(r'→ plan\(\{"days": ?3\}\)', shown)
-    assert "Slowly." in shown
+    assert re.search(r"result of plan  \S+\n    Slowly\.\n", shown)
+
+
+def test_parts_that_are_no_text_are_named(store: str) -> None:
+    held = store_at(store)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    Conversation("x", model=Scripted(says("A bow.")), store=held).send(["What is it?", image])
+    held.close()
+    shown = run("show", "--store", store).stdout
+    assert "    What is it?\n    [image]\n" in shown
+    assert "AAAA" not in shown
 
 
 def test_without_an_id_it_is_the_one_changed_last(filled: str) -> None:
@@ -176,7 +226,23 @@ def test_a_branch_can_be_shown(store: str) -> None:
     branch, _ = made.edit(made.history()[0].id, "b")
     held.close()
     assert "Two." in run("show", "x", "--branch", branch.branch, "--store", store).stdout
-    assert "Two." not in run("show", "x", "--store", store).stdout
+    main = run("show", "x", "--store", store)
+    assert "Two." not in main.stdout
+    assert main.stderr == f"(There are other branches: {branch.branch}. --branch NAME shows one.)\n"
+    assert "branches: main." in run("show", "x", "--branch", branch.branch, "--store", store).stderr
+
+
+def test_a_find_on_another_branch_names_it(store: str, environment: dict[str, str]) -> None:
+    held = store_at(store)
+    made = talk(held, "x", ("bow", "One."))
+    branch, _ = Conversation("x", model=Scripted(says("Two.")), store=held).edit(made.history()[0].id, "bow and string")
+    held.close()
+    found = {row[4]: row[5:] for row in lines("search", "bow", "--store", store)}
+    assert found == {"bow": [], "bow and string": [f"branch {branch.branch}"]}
+    person = Terminal(["search", "string", "--store", store], environment)
+    assert f"  branch {branch.branch}\r\n" in person.rest()
+    person.exit_code()
+    person.close()
 
 
 def test_as_json_a_line_has_the_exact_message(store: str) -> None:
@@ -238,6 +304,7 @@ def test_the_search_can_be_bounded(filled: str) -> None:
     talk(held, "more", ("bow", "bow"), ("bow", "bow"))
     held.close()
     assert len(lines("search", "--store", filled, "bow", "--limit", "2")) == 2
+    assert len(lines("search", "--store", filled, "bow", "--limit", "0")) == 5
     assert [row[0] for row in lines("search", "--store", filled, "bow", "-c", "bows")] == ["bows"]
     assert [row[0] for row in lines("search", "--store", filled, "--owner", "ada", "ada")] == ["theirs"]
 
@@ -278,7 +345,7 @@ def test_the_numbers_are_shown(filled: str) -> None:
         (["show", "bows", "--branch", "b"], "no branch 'b'. There are: 'main'"),
         (["show", "theirs"], "no conversation 'theirs'"),
         (["show", "", "--owner", "bob"], "no conversation '' of the owner 'bob'"),
-        (["show", "--owner", "bob"], "no conversation here yet"),
+        (["show", "--owner", "bob"], "no conversation of the owner 'bob' here yet"),
         (["show", "a\nb\x1b[31m"], r"no conversation 'a\nb\x1b[31m'"),
         (["show", "../../etc/passwd"], "no conversation '../../etc/passwd'"),
         (["show", "--state", "/nowhere"], "Can't read /nowhere"),

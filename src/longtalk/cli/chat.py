@@ -26,17 +26,20 @@ from longtalk.events import Notice, Text
 from longtalk.providers.base import Provider
 from longtalk.reply import Reply
 from longtalk.stores.base import Commit, Moved
+from longtalk.stores.leases import Held, is_free
 from longtalk.transcript import now
-
-BEGUN = {"begun_by": "longtalk chat"}
-"""Among the data on a conversation: how the one to go on with is found."""
 
 HELP = """\
 /help     this
 /history  what was said
+/again    ask again for an answer that failed or was cut off
 /new      begin a new conversation; the old one is kept
 /quit     leave (so does Ctrl-D); the conversation goes on next time
 Ctrl-C    stop the answer; what was said is kept"""
+
+COMMANDS = ("/help", "/history", "/again", "/new", "/quit", "/exit")
+
+AGAIN = "(The last message has no whole answer: /again asks for it.)"
 
 LOCAL = (
     "Talking to SmolLM2-135M on this machine: it needs no key, but it is very small. "
@@ -58,7 +61,7 @@ def run(
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     _check(model)
-    failed = False
+    terminal, failed = sys.stdin.isatty(), False
     provider = connect(model or "local", base_url=base_url)
     with _endings(), contextlib.closing(provider), opened(store, owner, make=True) as archive:
         if model is None:
@@ -68,11 +71,17 @@ def run(
         room = Room(archive, provider, id, new=new)
         begun = "Beginning" if room.is_new else "Going on with"
         say(f"{begun} the conversation {one_line(room.id)} in {place(store)}. /help helps, /quit leaves.")
+        if room.is_unanswered():
+            say(AGAIN)
         for line in _lines():
             try:
-                if not line.startswith("/"):
+                if line == "/again":
                     failed = True
-                    _turn(room.begun(), line, system)
+                    _again(room, system)
+                    failed = False
+                elif not (line.startswith("/") if terminal else line in COMMANDS):
+                    failed = True
+                    _turn(room.begun(), line.lstrip(), system)
                     failed = False
                 elif _command(line, room):
                     break
@@ -83,7 +92,10 @@ def run(
                 raise
             except (LongtalkError, OSError) as problem:
                 tell(problem)
-    if failed and not sys.stdin.isatty():
+                with contextlib.suppress(LongtalkError, OSError):
+                    if room.is_unanswered():
+                        say(AGAIN)
+    if failed and not terminal:
         raise SystemExit(1)
 
 
@@ -98,7 +110,7 @@ class Room:
             self._enter(id)
             self.is_new = archive.store.summary(archive.owner, id) is None
             return
-        found = [] if new else archive.conversations(limit=1, meta=BEGUN)
+        found = [] if new else archive.conversations(limit=1)
         self._enter(found[0].id if found else self._free())
         self.is_new = not found
 
@@ -125,7 +137,7 @@ class Room:
         """The conversation, in the store."""
         while self.is_new:
             try:
-                commit = Commit(branch=self.talk.branch, expect=0, at=now(), meta=BEGUN)
+                commit = Commit(branch=self.talk.branch, expect=0, at=now())
                 self._archive.store.write(self._archive.owner, self.id, commit)
             except Moved:
                 # Somebody else has begun one of this name meanwhile.
@@ -136,8 +148,29 @@ class Room:
             self.is_new = False
         return self.talk
 
+    def is_unanswered(self) -> bool:
+        """Whether the last turn has failed or was cut off, and nobody works on it any more."""
+        store, owner, branch = self._archive.store, self._archive.owner, self.talk.branch
+        head = store.head(owner, self.id, branch)
+        if head is None or head.turn is None or head.turn.status == "complete":
+            return False
+        return is_free(head, Held(store, owner, self.id, branch, 0))
 
-def _turn(talk: Conversation, line: str, system: str | None) -> None:
+
+def _again(room: Room, system: str | None) -> None:
+    """Ask once more for the answer to the last message."""
+    if not room.is_unanswered():
+        say("Nothing was said yet." if room.is_new else "The last message has its answer, or is being answered.")
+        return
+    said = room.talk.history()
+    asked = next((each for each in reversed(said) if each.role != "assistant"), None)
+    if asked is not None and said[-1].role == "assistant" and said[-1].status != "running":
+        kept = room.talk.rewind(asked.id)
+        say(f"(The half of an answer that there was is on the branch {one_line(kept)}.)")
+    _turn(room.talk, None, system)
+
+
+def _turn(talk: Conversation, line: str | None, system: str | None) -> None:
     """Show an answer. Whatever ends it, the store keeps what was said."""
     try:
         reply = _show(talk.stream(line, system=system))
@@ -215,7 +248,7 @@ def _counts(reply: Reply) -> str:
 
 
 def _lines() -> Iterator[str]:
-    """What the user says, until the end of the input."""
+    """What the user says, until the end of the input. A space at the beginning stays: behind it no slash commands."""
     terminal = sys.stdin.isatty()
     if terminal:
         with contextlib.suppress(ImportError):
@@ -232,23 +265,28 @@ def _lines() -> Iterator[str]:
         if not terminal and not line:
             return
         if line.strip():
-            yield line.strip()
+            yield line.rstrip()
 
 
 def _command(line: str, room: Room) -> bool:
     """Do what a line that begins with a slash says; whether to leave."""
-    if line in ("/quit", "/exit"):
+    word, _, more = line.partition(" ")
+    if word in COMMANDS and more:
+        say(f"{word} takes nothing behind it. A space before the slash sends the line as a message.")
+    elif word in ("/quit", "/exit"):
         return True
-    if line == "/new":
+    elif word == "/new":
         if room.is_new:
             say("This is a new conversation.")
         else:
             before = room.id
             room.renew()
             say(f"A new conversation, {room.id}. `longtalk chat {one_line(before)}` goes on with the old one.")
-    elif line == "/history":
+    elif word == "/history":
         put_said(room.talk.history())
         sys.stdout.flush()
+    elif word == "/help":
+        say(HELP)
     else:
-        say(HELP if line == "/help" else f"There is no {line.split()[0]}.\n{HELP}")
+        say(f"There is no command {word}. A space before the slash sends the line as a message.\n{HELP}")
     return False

@@ -18,11 +18,18 @@ def _stored(command: Callable[..., Any]) -> Callable[..., Any]:
     where = click.option(
         "--store",
         envvar="LONGTALK_STORE",
+        show_envvar=True,
         metavar="PATH",
-        help="A SQLite file, or a folder of JSONL files (a path that ends in /). Default: a file in your data folder.",
+        help="A SQLite file, or a folder of JSONL files (a path that ends in /). "
+        "Default: a file in your data folder, such as ~/.local/share/longtalk/conversations.db.",
     )
     whose = click.option(
-        "--owner", envvar="LONGTALK_OWNER", default="", metavar="NAME", help="Whose conversations. Default: nobody's."
+        "--owner",
+        envvar="LONGTALK_OWNER",
+        show_envvar=True,
+        default="",
+        metavar="NAME",
+        help="Whose conversations; default: those without an owner.",
     )
     return where(whose(command))
 
@@ -49,7 +56,7 @@ def commands() -> None:
 def chat(new: bool, **options: Any) -> None:
     """Talk with a model; the conversation is kept and goes on next time.
 
-    Without an ID it is the last one that was begun here.
+    Without an ID it is the conversation of this owner that was changed last, whoever began it; --new begins another.
 
     \b
     longtalk chat
@@ -108,15 +115,16 @@ def show(state: str | None, **options: Any) -> None:
 
 @commands.command()
 @click.argument("words", nargs=-1, required=True, metavar="WORDS…")
-@_limit(20)
+@_limit(20, "; 0 for all")
 @click.option("-c", "--conversation", metavar="ID", help="Search in this one alone.")
 @_AS_JSON
 @_stored
 def search(**options: Any) -> None:
     """Find what was said, the best first.
 
-    A line has the id, the entry, its role and time, and the text around the first word that was found. What stands
-    in double quotes is one phrase. Without a find the status is 1.
+    A line has the id, the entry, its role and time, and the text around the first word that was found; behind it
+    the branch, where that is not the main one. What stands in double quotes is one phrase. Without a find the status
+    is 1.
 
     \b
     longtalk search rosin
@@ -168,7 +176,9 @@ def export(everything: bool, **options: Any) -> None:
     """
     from longtalk.cli.export import run
 
-    if everything == (options["id"] is not None):
+    if everything and options["id"] is not None:
+        raise click.UsageError("An ID exports that conversation, --all exports all of them: give one of both.")
+    if not everything and options["id"] is None:
         raise click.UsageError("Name the conversation, or say --all.")
     if everything and options["branch"] is not None:
         raise click.UsageError("--branch is for one conversation.")
@@ -235,17 +245,20 @@ def redact(**options: Any) -> None:
 )
 @click.option("--exact", is_flag=True, help="Count with the real tokenizer: needs the extra [tokens].")
 def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
-    """Count the tokens of texts, of chat messages as JSON or JSONL, and of states; - is standard input.
+    """Count the tokens of texts, messages and states.
+
+    Messages are in a chat's form, as JSON or JSONL; - is standard input.
 
     \b
     longtalk tokens notes.md lesson.talk
     longtalk tokens -m anthropic:claude-sonnet-5 messages.json
     git diff | longtalk tokens --exact -
     """
+    from longtalk.cli.out import worded
     from longtalk.cli.tokens import run
     from longtalk.errors import InputError
 
     try:
         run(files=files, model=model, exact=exact)
     except InputError as problem:
-        raise click.UsageError(str(problem)) from None
+        raise click.UsageError(worded(problem)) from None

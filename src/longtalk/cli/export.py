@@ -6,13 +6,15 @@ import os
 import sys
 from pathlib import Path
 
+import click
+
 from longtalk._sync.archive import Archive
 from longtalk.archive import Format
 from longtalk.cli.files import refuse_existing, write
-from longtalk.cli.list import every
 from longtalk.cli.out import put, say
-from longtalk.cli.store import branch_of, known, opened
+from longtalk.cli.store import branch_of, known, opened, whose
 from longtalk.errors import InputError
+from longtalk.stores.base import Summary
 
 
 def run(
@@ -27,10 +29,12 @@ def run(
 ) -> None:
     """Write a conversation, or all of them if there is no id."""
     chosen = format or _by_name(output)
+    if branch is not None and chosen != "md":
+        raise click.UsageError(f"--branch is for Markdown: {chosen} has all branches.")
     path = None if output is None or output == "-" else Path(output)
     if path is not None and not (id is None and chosen == "md"):
         refuse_existing(path, force=force)
-    with opened(store, owner) as archive:
+    with opened(store, owner, whole=id is None) as archive:
         if id is not None:
             summary = known(archive, id)
             _deliver(archive.export(id, chosen, branch=branch_of(summary, branch)).encode("utf-8", "replace"), path)
@@ -51,14 +55,21 @@ def _by_name(output: str | None) -> Format:
 def _document(archive: Archive, format: Format) -> bytes:  # noqa: A002
     from longtalk.portable import to_json, to_jsonl
 
-    talks = [archive.talk(each.id) for each in every(archive)]
+    talks = [archive.talk(each.id) for each in _all(archive)]
     return to_json(talks) if format == "json" else to_jsonl(talks)
+
+
+def _all(archive: Archive) -> list[Summary]:
+    found = archive.every()
+    if not found:
+        raise InputError(f"There are no conversations{whose(archive)} here to export.")
+    return found
 
 
 def _folder(archive: Archive, folder: Path, *, force: bool) -> None:
     from longtalk.stores.folder import name_of
 
-    found = list(every(archive))
+    found = _all(archive)
     paths = [folder / f"{name_of(each.id)}.md" for each in found]
     for path in paths:
         refuse_existing(path, force=force)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -23,14 +23,16 @@ _FEW = 20
 def run(*, store: str | None, owner: str, limit: int, meta: Sequence[str], as_json: bool) -> None:
     """Print a line for each conversation."""
     wanted = dict(map(_pair, meta))
-    with opened(store, owner) as archive:
+    with opened(store, owner, whole=True) as archive:
         more = False
         rows = []
-        for count, each in enumerate(every(archive, wanted, limit + 1 if limit else 0), 1):
+        for count, each in enumerate(
+            archive.conversations(limit=limit + 1, meta=wanted) if limit else archive.every(meta=wanted), 1
+        ):
             if limit and count > limit:
                 more = True
             elif as_json:
-                put_json(msgspec.to_builtins(each))
+                put_json({**msgspec.to_builtins(each), "title": title(archive, each)})
             else:
                 rows.append((each.id, when(each.updated), str(each.entries), title(archive, each)))
         put_table(rows)
@@ -49,16 +51,6 @@ def title(archive: Archive, summary: Summary) -> str:
         return ""
     pack = archive.store.read(archive.owner, summary.id, branch_of(summary, None), 0, _FEW)
     return words(next((said(entry) for entry in pack.entries() if entry.role == "user"), ""), 80)
-
-
-def every(archive: Archive, meta: dict[str, Any] | None = None, limit: int = 0) -> Iterator[Summary]:
-    """So many conversations, page by page; 0 for all of them."""
-    last, left = None, limit
-    while page := archive.conversations(limit=min(left, PAGE) if limit else PAGE, after=last, meta=meta):
-        yield from page
-        last, left = page[-1], left - len(page)
-        if limit and not left:
-            return
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -19,7 +19,18 @@ from longtalk.portable_read import read as read_talks
 def run(*, store: str | None, owner: str, files: Sequence[str], id: str | None) -> None:  # noqa: A002
     """Take in conversations, and print their ids."""
     # All files are read first: one that can't be read leaves everything as it was.
-    talks = [talk for name in files for talk in _talks(name, id)]
+    talks: list[Talk] = []
+    found: dict[str, str] = {}
+    for name in files:
+        held = _talks(name, id)
+        twice = next((talk.id for talk in held if talk.id in found), None)
+        if twice is not None:
+            raise InputError(
+                f"{shown(found[twice])} and {shown(name)} both hold a conversation {twice!r}: "
+                "take them in one by one, and name one with --id."
+            )
+        found |= {talk.id: name for talk in held}
+        talks += held
     if not talks:
         raise InputError("There is no conversation to take in.")
     with opened(store, owner, make=True) as archive:

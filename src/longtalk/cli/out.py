@@ -16,6 +16,15 @@ from typing import Any, TextIO
 _LATEST = 250_000_000_000_000
 """A time in milliseconds that no date is made of any more."""
 _LINES = "\n\t"
+_WORDS = {
+    "pass api_key=, or set ": "set ",
+    "(api_key= or its environment variable)": "(its environment variable)",
+    "base_url=": "--base-url",
+    "`base_url`": "--base-url",
+    "model of the same wire.": "model of the same wire, or begin another conversation: --new, and in a chat /new.",
+    "Name another id, or": "Name another one with --id, or",
+}
+"""What the library's errors name, and what that is on the command line."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -26,7 +35,15 @@ def say(text: str) -> None:
 
 def tell(problem: Exception) -> None:
     """What went wrong, in one line."""
-    say(f"longtalk: {' '.join(str(problem).split())}")
+    say(f"longtalk: {' '.join(worded(problem).split())}")
+
+
+def worded(problem: Exception) -> str:
+    """What an error says to somebody who gives options, and no arguments."""
+    text = str(problem)
+    for ours, theirs in _WORDS.items():
+        text = text.replace(ours, theirs)
+    return text
 
 
 def put(text: str, *, end: str = "\n") -> None:

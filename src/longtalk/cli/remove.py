@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from longtalk._sync.archive import Archive
 from longtalk.cli.list import title
-from longtalk.cli.out import escaped, number, one_line, put, words
+from longtalk.cli.out import escaped, number, one_line, put, say, words
 from longtalk.cli.store import known, opened
 from longtalk.errors import InputError
 from longtalk.stores.base import Receipt
@@ -66,4 +66,6 @@ def _confirm(question: str, *, yes: bool) -> None:
         raise InputError("Nobody can be asked here: --yes removes it without a question.")
     import click
 
-    click.confirm(escaped(question), abort=True, err=True)
+    if not click.confirm(escaped(question), err=True):
+        say("Nothing was removed.")
+        raise SystemExit(1)

@@ -12,7 +12,7 @@ import msgspec
 from longtalk.cli.out import one_line, put, put_json, put_table, say, when
 from longtalk.cli.store import known, opened
 from longtalk.said import terms_of
-from longtalk.stores.base import Hit
+from longtalk.stores.base import MAIN, Hit
 
 BEFORE, AFTER = 40, 100
 """How many characters are shown around a word that was found."""
@@ -25,7 +25,7 @@ def run(
     with opened(store, owner) as archive:
         if conversation is not None:
             known(archive, conversation)
-        found = archive.search(" ".join(words), limit=limit, conversation=conversation)
+        found = archive.search(" ".join(words), limit=limit or sys.maxsize, conversation=conversation)
     if as_json:
         for hit in found:
             put_json(msgspec.to_builtins(hit))
@@ -37,12 +37,14 @@ def run(
 
 
 def _put(found: Sequence[Hit], pattern: re.Pattern[str] | None) -> None:
-    rows = [(hit.conversation, hit.entry, hit.role, when(hit.at), around(hit.text, pattern)) for hit in found]
+    heads = [(hit.conversation, hit.entry, hit.role, when(hit.at)) for hit in found]
+    texts = [around(hit.text, pattern) for hit in found]
+    aside = [() if hit.branch == MAIN else (f"branch {hit.branch}",) for hit in found]
     if not sys.stdout.isatty():
-        put_table(rows)
+        put_table((*head, text, *other) for head, text, other in zip(heads, texts, aside, strict=True))
         return
-    for *where, text in rows:
-        put("  ".join(map(one_line, where)))
+    for head, text, other in zip(heads, texts, aside, strict=True):
+        put("  ".join(map(one_line, (*head, *other))))
         # Marked behind the escaping: the marks are ours.
         print(f"    {_marked(one_line(text), pattern)}")
 

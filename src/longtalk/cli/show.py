@@ -8,10 +8,17 @@ from collections.abc import Sequence
 import msgspec
 
 from longtalk.cli import files
-from longtalk.cli.out import put, put_json, when
+from longtalk.cli.out import one_line, put, put_json, say, when
 from longtalk.cli.store import branch_of, known_or_newest, opened
+from longtalk.markdown import others
 from longtalk.said import Said, read
+from longtalk.stores.base import Summary
 from longtalk.wires import WIRES
+from longtalk.wires.base import View
+
+_FEW = 10
+_ENDED = {"interrupted": "interrupted", "failed": "failed", "running": "no whole answer yet"}
+"""What is said of a turn that is not complete. One that is running may have been killed."""
 
 
 def run(
@@ -25,11 +32,14 @@ def run(
 ) -> None:
     """Print a conversation."""
     if state is not None:
-        said = read(files.transcript(files.shown(state), files.read(state)))
+        transcript = files.transcript(files.shown(state), files.read(state))
+        said = read(transcript, transcript.turns)
     else:
         with opened(store, owner) as archive:
             summary = known_or_newest(archive, id)
-            said = archive.history(summary.id, branch=branch_of(summary, branch))
+            branch = branch_of(summary, branch)
+            said = archive.history(summary.id, branch=branch)
+            _tell_of_others(summary, branch)
     if as_json:
         for each in said:
             members = {
@@ -42,16 +52,31 @@ def run(
 
 def put_said(said: Sequence[Said]) -> None:
     """Entries for reading. Texts are indented: none can look like the head of another entry."""
+    called: dict[str, str] = {}
     for number, each in enumerate(said):
+        view = _view(each)
+        called |= {call.id: call.name for call in view.calls}
         put("\n" if number else "", end="")
-        odd = f"  ({each.mark})" if each.mark else ""
-        put(f"{when(each.at, seconds=True)}  {_who(each)}  {each.id}{odd}")
-        for part in (each.text, *_beside(each)):
+        ends = number + 1 == len(said) or said[number + 1].turn != each.turn
+        odd = dict.fromkeys(filter(None, (each.mark, _ENDED.get(each.status, "") if ends else "")))
+        who = _who(each, called.get(view.call_id, ""))
+        head = (when(each.at, seconds=True), who, each.id, *([f"({', '.join(odd)})"] if odd else []))
+        put("  ".join(map(one_line, head)))
+        for part in (each.text, *_beside(each, view)):
             if part.strip():
                 put("\n".join(f"    {line}".rstrip(" ") for line in part.strip("\r\n").split("\n")))
 
 
-def _who(said: Said) -> str:
+def _tell_of_others(summary: Summary, branch: str) -> None:
+    others = [one_line(name) for name in summary.branches if name != branch]
+    more = f" and {len(others) - _FEW:,} more" if len(others) > _FEW else ""
+    if others:
+        say(f"(There are other branches: {', '.join(others[:_FEW])}{more}. --branch NAME shows one.)")
+
+
+def _who(said: Said, tool: str) -> str:
+    if tool:
+        return f"result of {one_line(tool)}"
     if said.role != "event":
         return said.role
     try:
@@ -60,13 +85,16 @@ def _who(said: Said) -> str:
         return said.role
 
 
-def _beside(said: Said) -> list[str]:
-    """What a model did beside its text: what it refused, what it called."""
-    if said.wire not in WIRES:
-        return []
+def _view(said: Said) -> View:
+    """A message for reading; an empty one where it can't be read."""
     try:
-        view = WIRES[said.wire].view(said.native)
+        return WIRES[said.wire].view(said.native)
     except (ValueError, LookupError, TypeError):
-        return []
+        return View(role=said.role)
+
+
+def _beside(said: Said, view: View) -> list[str]:
+    """What there is beside a text: images and the like, what a model refused, what it called."""
+    parts = others(said.native) if said.wire in WIRES else []
     calls = [f"→ {call.name}({call.arguments.decode('utf-8', 'replace')})" for call in view.calls]
-    return [view.refusal, *calls]
+    return [f"[{', '.join(parts)}]" if parts else "", view.refusal, *calls]

@@ -6,22 +6,22 @@ from collections.abc import Mapping
 
 import msgspec
 
-from longtalk.cli.out import put, put_json
+from longtalk.cli.out import one_line, put, put_json
 from longtalk.cli.store import known, opened
 from longtalk.stats import Stats
 
 
 def run(*, store: str | None, owner: str, id: str | None, as_json: bool) -> None:  # noqa: A002
     """Print the numbers."""
-    with opened(store, owner) as archive:
+    with opened(store, owner, whole=id is None) as archive:
         if id is not None:
             known(archive, id)
         stats = archive.stats(id)
-    if as_json:
-        put_json(msgspec.to_builtins(stats))
-        return
-    for name, value in _rows(stats):
-        put(f"{name:15}  {value}")
+        if as_json:
+            put_json(msgspec.to_builtins(stats))
+            return
+        for name, value in _rows(stats):
+            put(f"{name:15}  {one_line(value)}")
 
 
 def _rows(stats: Stats) -> list[tuple[str, str]]:

@@ -11,26 +11,44 @@ from longtalk.cli.out import say
 from longtalk.errors import InputError
 from longtalk.stores import default, default_path
 from longtalk.stores.base import MAIN, Store, Summary
+from longtalk.stores.folder import Damaged
 
 
 @contextmanager
-def opened(path: str | None, owner: str, *, make: bool = False) -> Iterator[Archive]:
-    """What an owner has in a store: a SQLite file, or a folder of JSONL files. One that is not there may be made."""
+def opened(path: str | None, owner: str, *, make: bool = False, whole: bool = False) -> Iterator[Archive]:
+    """What an owner has in a store: a SQLite file, or a folder of JSONL files. One that is not there may be made.
+
+    Files that can't be read are told. Where all had to be looked through (`whole`), the status is 1 then.
+    """
     store = default() if path is None else _named(path, make=make)
     try:
-        yield Archive(store, owner=owner)
-        for problem in getattr(store, "damaged", list)():
-            say(f"longtalk: {problem}")
+        archive = Archive(store, owner=owner)
+        try:
+            yield archive
+        finally:
+            for problem in left_out(archive):
+                say(f"longtalk: {problem}")
+        if whole and left_out(archive):
+            raise SystemExit(1)
     finally:
         store.close()
+
+
+def left_out(archive: Archive) -> list[Damaged]:
+    """The files that lists and searches have left out, since they can't be read."""
+    found: list[Damaged] = getattr(archive.store, "damaged", list)()
+    return found
+
+
+def whose(archive: Archive) -> str:
+    return f" of the owner {archive.owner!r}" if archive.owner else ""
 
 
 def known(archive: Archive, id: str) -> Summary:  # noqa: A002
     """A conversation that has to be there."""
     found = archive.store.summary(archive.owner, id)
     if found is None:
-        whose = f" of the owner {archive.owner!r}" if archive.owner else ""
-        raise InputError(f"There is no conversation {id!r}{whose} here. `longtalk list` shows what there is.")
+        raise InputError(f"There is no conversation {id!r}{whose(archive)} here. `longtalk list` shows what there is.")
     return found
 
 
@@ -40,7 +58,8 @@ def known_or_newest(archive: Archive, id: str | None) -> Summary:  # noqa: A002
         return known(archive, id)
     found = archive.conversations(limit=1)
     if not found:
-        raise InputError("There is no conversation here yet.")
+        what = "that can be read" if left_out(archive) else "yet"
+        raise InputError(f"There is no conversation{whose(archive)} here {what}.")
     return found[0]
 
 

@@ -15,6 +15,7 @@ import click
 
 from longtalk import _json
 from longtalk.cli.files import read, shown, transcript
+from longtalk.cli.out import one_line, put
 from longtalk.errors import InputError
 from longtalk.token_families import MODELS
 from longtalk.tokens import Counter, Estimator, Exact, counter_for, of_message, of_preamble
@@ -40,9 +41,9 @@ def run(*, files: Sequence[str], model: str, exact: bool) -> None:
             _tell(str(problem))
             continue
         total, counted, parts = total + tokens, counted + 1, parts + len(rows)
-        print(f"{tokens:>10,}  {shown(name)}")
+        put(f"{tokens:>10,}  {one_line(shown(name))}")
         for label, part in sorted(rows.items(), key=lambda item: -item[1]):
-            print(f"{part:>10,}    {label}")
+            put(f"{part:>10,}    {one_line(label)}")
     if counted and len(files) > 1:
         print(f"{total:>10,}  together{'' if counted == len(files) else f', {counted} of {len(files)} files'}")
     if counted:
