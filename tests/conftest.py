@@ -18,6 +18,10 @@ for name in list(os.environ):
     if name.endswith(("_API_KEY", "_BASE_URL")) or name.lower().endswith("_proxy"):
         del os.environ[name]
 
+# Nor is what they have written about models.
+os.environ.pop("LONGTALK_MODELS", None)
+os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-such-folder")
+
 
 @pytest.fixture
 def anyio_backend() -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,9 @@ from longtalk.events import Notice
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
 from longtalk.wires.base import Answer, Call, Wire, closing, system
+
+if TYPE_CHECKING:
+    from longtalk.prices import Prices
 
 UNKNOWN = "Outcome unknown: the call was started and no result was kept. It may or may not have taken effect."
 _MARKED = ("length", "filtered", "interrupted")
@@ -62,6 +65,8 @@ class Draft(msgspec.Struct, frozen=True):
     """Measures what is added."""
     context: Context | None = None
     """What was sent last."""
+    prices: Prices | None = None
+    """What each model call costs, if that is known."""
 
     @property
     def running(self) -> bool:
@@ -200,6 +205,7 @@ def begin(
     preamble: str,
     instruction: str | None = None,
     counter: Counter = Estimator(),  # noqa: B008
+    prices: Prices | None = None,
 ) -> Draft:
     """A turn on this transcript. Without a message a turn that was cut off goes on; else it counts as interrupted."""
     last = transcript.turns[-1] if transcript.turns else None
@@ -209,7 +215,11 @@ def begin(
         if not message:
             turn = msgspec.structs.replace(last, model=model, preamble=preamble)
             transcript = transcript.add(turn=turn)
-            return Draft(wire=wire, transcript=transcript, turn=turn, instruction=instruction, counter=counter)
+            # What another model has reported is not to be paid for at this one's prices.
+            prices = None if last.usage and last.model != model else prices
+            return Draft(
+                wire=wire, transcript=transcript, turn=turn, instruction=instruction, counter=counter, prices=prices
+            )
         transcript = interrupted(transcript)
     turn = Turn(id=new_id(), status="running", model=model, started=now(), preamble=preamble)
     return Draft(
@@ -219,6 +229,7 @@ def begin(
         message=tuple(message),
         instruction=instruction,
         counter=counter,
+        prices=prices,
     )
 
 

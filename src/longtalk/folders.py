@@ -15,6 +15,15 @@ def data() -> str:
     return _longtalk(os.environ.get("XDG_DATA_HOME", ""), "~", ".local", "share")
 
 
+def config() -> str:
+    """For what the user has set up."""
+    if sys.platform == "win32":
+        return _longtalk(os.environ.get("APPDATA", ""), "~", "AppData", "Roaming")
+    if sys.platform == "darwin":
+        return _longtalk("", "~", "Library", "Application Support")
+    return _longtalk(os.environ.get("XDG_CONFIG_HOME", ""), "~", ".config")
+
+
 def cache() -> str:
     """For what can be fetched again."""
     if sys.platform == "win32":

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from longtalk.context import Context
     from longtalk.draft import Draft
     from longtalk.events import Notice
+    from longtalk.prices import Cost
 
 
 Shed: TypeAlias = Callable[[Transcript], tuple[Transcript, bytes | None]]
@@ -99,6 +100,23 @@ class Reply:
     def raw_usage(self) -> tuple[bytes, ...]:
         """What the provider reported for each model call, as it came."""
         return self._draft.turn.usage
+
+    @cached_property
+    def cost(self) -> Cost | None:
+        """US dollars for the tokens of all model calls of this turn; None when that is not known.
+
+        It is not when the model's prices are not, or when a call was not reported.
+        """
+        from longtalk import prices
+
+        known = self._draft.prices
+        if known is not None and known.free:
+            return prices.Cost()
+        calls = [self._draft.wire.usage(raw) for raw in self.raw_usage]
+        answers = sum(entry.role == "assistant" for entry in self.entries)
+        if not calls or len(calls) < answers or not all(call.input for call in calls):
+            return None
+        return prices.total(prices.cost(call, known) for call in calls)
 
     @property
     def worked(self) -> bool:

@@ -15,7 +15,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """Of a user who has nothing yet."""
     ours = ("_API_KEY", "_BASE_URL", "LONGTALK_STORE", "LONGTALK_OWNER")
     keep = {name: value for name, value in os.environ.items() if not name.endswith(ours)}
-    return {**keep, "XDG_DATA_HOME": str(tmp_path / "data"), "TERM": "dumb"}
+    ours_too = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    return {**keep, **ours_too, "TERM": "dumb"}
 
 
 @pytest.fixture(params=["talks.db", "talks/"])

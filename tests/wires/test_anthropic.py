@@ -718,6 +718,11 @@ def test_a_request_does_not_change_the_messages_it_is_made_of() -> None:
         (b'{"input_tokens":10,"output_tokens":5,"iterations":null}', Usage(10, 5)),
         (b'{"input_tokens":10,"output_tokens":null,"cache_read_input_tokens":null}', Usage(10)),
         (b'{"input_tokens":10.0,"output_tokens":"5","cache_creation":{"ephemeral_5m_input_tokens":1}}', Usage(10, 5)),
+        (
+            b'{"input_tokens":1,"cache_creation_input_tokens":7,"cache_creation":{"ephemeral_1h_input_tokens":5}}',
+            Usage(8, 0, 0, 7, 5),
+        ),
+        (b'{"input_tokens":10,"cache_creation":null}', Usage(10)),
         (b"{}", Usage()),
         (b"[]", Usage()),
         (b"", Usage()),

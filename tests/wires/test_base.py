@@ -86,7 +86,7 @@ def test_a_result_that_nobody_gave_answers_its_call_and_is_marked(wire) -> None:
 
 
 def test_usage_adds_up() -> None:
-    assert Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40) == Usage(11, 22, 33, 44)
+    assert Usage(1, 2, 3, 4, 5) + Usage(10, 20, 30, 40, 50) == Usage(11, 22, 33, 44, 55)
 
 
 @tool

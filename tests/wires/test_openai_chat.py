@@ -172,6 +172,16 @@ def test_why_an_answer_ended_is_told_by_its_calls_and_its_reason(reason: str, me
         (b'{"prompt_tokens":10,"completion_tokens":5,"prompt_tokens_details":null}', Usage(10, 5)),
         (b'{"prompt_tokens":10,"completion_tokens":null,"prompt_tokens_details":{"cached_tokens":null}}', Usage(10)),
         (b'{"prompt_tokens":10.0,"completion_tokens":"5"}', Usage(10, 5)),
+        (
+            b'{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15,'
+            b'"completion_tokens_details":{"reasoning_tokens":3}}',
+            Usage(10, 5),
+        ),
+        (
+            b'{"prompt_tokens":10,"completion_tokens":5,"total_tokens":18,'
+            b'"completion_tokens_details":{"reasoning_tokens":3}}',
+            Usage(10, 8),
+        ),
         (b"{}", Usage()),
         (b"[]", Usage()),
         (b'{"prompt_tokens":"many"}', Usage()),

@@ -36,6 +36,8 @@ from longtalk.wires.base import LONGTALK, Preamble, event
 if TYPE_CHECKING:
     import httpx2
 
+    from longtalk.prices import Prices
+
 
 class Chat:
     """A model to talk with, and how: policy, tools, options.
@@ -88,6 +90,8 @@ class Chat:
         self._carry = carry
         self.counter = Checked(counter) if counter is not None else counter_for(self.provider.label)
         self._window = window or self.provider.capabilities.window
+        self._strange = not self.provider.capabilities.described
+        """Whether the caller has yet to be told that nobody knows this model."""
         self._tools = Toolbox.of(tools, allow_async=ASYNC)
         self._options = self._checked(options)
         self._seal = seal
@@ -272,7 +276,11 @@ class Chat:
             preamble=digest,
             instruction=instruction,
             counter=self.counter,
+            prices=self.prices(options),
         )
+        if self._strange:
+            self._strange = False
+            notices.append(_unknown(model, self._window))
         for notice in notices:
             draft = draft.notice(notice)
         return Loop(
@@ -281,7 +289,7 @@ class Chat:
             tools=toolbox,
             preamble=preamble,
             policy=self._policy,
-            options={**self.provider.defaults, **self._options, **self._checked(options)},
+            options=self._sent(options),
             max_rounds=max_rounds,
             window=self._window,
             encode=encode,
@@ -289,6 +297,18 @@ class Chat:
             save=save,
             around=around,
         )
+
+    def prices(self, options: Mapping[str, Any] | None = None) -> Prices | None:
+        """What a model call with these options costs, if that is known."""
+        known = self.provider.capabilities.prices
+        if known is None:
+            return None
+        from longtalk.prices import with_options
+
+        return with_options(known, self._sent(options))
+
+    def _sent(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {**self.provider.defaults, **self._options, **self._checked(options)}
 
     def _shedder(self, seal: Seal | BoundSeal | None) -> Shed:
         def shed(transcript: Transcript) -> tuple[Transcript, bytes | None]:
@@ -435,6 +455,13 @@ def _encoder(seal: Seal | BoundSeal | None) -> Callable[[Transcript], bytes]:
     if seal is None:
         return states.encode
     return lambda transcript: seal.close(states.encode(transcript))
+
+
+def _unknown(model: str, window: int | None) -> Notice:
+    what = "its price is not known" if window else "its window and its price are not known"
+    provider, _, name = model.partition(":")
+    how = f'longtalk.models.register({{"provider": "{provider}", "name": "{name}", "window": …, "prices": …}})'
+    return Notice("unknown_model", f"{model} is in no list of models: {what}. {how} says them.")
 
 
 def _one_of(name: str, value: object, *allowed: str) -> None:

@@ -167,7 +167,7 @@ class Conversation:
                 if asked.request != request:
                     raise KeyReused(f"The key {asked.request.key!r} was used before, for something else.")
                 if asked.turn.status == "complete":
-                    return self._replay(asked)
+                    return self._replay(asked, given)
                 # What was read before may be older than the turn.
                 self._stored.forget()
             head, transcript = self._stored.load()
@@ -226,18 +226,20 @@ class Conversation:
             begun.draft = begun.draft.notice(Notice("branched", text))
         return begun
 
-    def _replay(self, asked: Asked) -> Reply:
+    def _replay(self, asked: Asked, given: Arguments) -> Reply:
         """The reply of a turn that is complete."""
         # One that was cut off may have gone on elsewhere, and a rewind leaves its end on another branch.
         entries: list[Entry] = []
         for name in self.branches():
             found = self._of_turn(name, asked)
             entries = found if len(found) > len(entries) else entries
-        wire = self._chat.provider.wire
+        provider = self._chat.provider
+        wire = provider.wire
         said = [entry.native for entry in entries if entry.role == "assistant"]
         answer = Answer(said[-1], wire.view(said[-1]), asked.turn.finish) if said else None
         transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(asked.turn,)))
-        return Reply(Draft(wire=wire, transcript=transcript, turn=asked.turn, answer=answer), no_state)
+        prices = self._chat.prices(given.options) if provider.label == asked.turn.model else None
+        return Reply(Draft(wire=wire, transcript=transcript, turn=asked.turn, answer=answer, prices=prices), no_state)
 
     def _of_turn(self, branch: str, asked: Asked) -> list[Entry]:
         """The entries of a turn, as a branch has them."""

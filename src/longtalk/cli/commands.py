@@ -262,3 +262,24 @@ def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
         run(files=files, model=model, exact=exact)
     except InputError as problem:
         raise click.UsageError(worded(problem)) from None
+
+
+@commands.command()
+@click.argument("words", nargs=-1, metavar="[QUERY]")
+@click.option("--provider", metavar="NAME", help="Those of this provider alone.")
+@_AS_JSON
+def models(**options: Any) -> None:
+    """List the models that are known, or those whose names have all words of the query.
+
+    A line has the model, its window, how long an answer may be, how its provider caches, what a million tokens cost
+    (sent, received, read from the cache, written to it), and what they cost in long requests. What is not known is -.
+    Without a find the status is 1.
+
+    \b
+    longtalk models sonnet
+    longtalk models --provider groq
+    longtalk models gpt-5.6 --json | jq .prices
+    """
+    from longtalk.cli.models import run
+
+    run(**options)

@@ -7,11 +7,14 @@ both is its wire's. What goes wrong is a `ProviderError`; whether it may be trie
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from longtalk.wires.base import Wire
+
+if TYPE_CHECKING:
+    from longtalk.prices import Prices
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +28,14 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     structured_output: bool = False
     window: int | None = None
     """Tokens that fit into a request and its answer; None when nobody knows."""
+    output_limit: int | None = None
+    """Tokens that an answer may have; None when nobody knows."""
     cache: bool = False
     """It reports tokens that it read from a cache of prefixes."""
+    prices: Prices | None = None
+    """What it costs; None when nobody knows."""
+    described: bool = True
+    """Whether somebody has said what it is: False for a hosted model that `longtalk.models` does not know."""
 
 
 class AsyncProvider(Protocol):

@@ -62,6 +62,10 @@ PROVIDERS: Mapping[str, Address] = {
 }
 
 
+_SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
+"""What they serve costs nothing by the token, as long as they run here."""
+
+
 class Resolved(msgspec.Struct, frozen=True):
     """A model's name, taken apart and looked up."""
 
@@ -107,7 +111,48 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
     key = _key(api_key or _variable(address.key_variable))
     if key is None and address.key_variable and not given:
         raise InputError(f"{provider} needs a key: pass api_key=, or set {address.key_variable}.")
-    return Resolved(provider, model, WIRES[address.wire], url.rstrip("/"), key, address.capabilities)
+    url = url.rstrip("/")
+    hosted = address.key_variable is not None and url == address.base_url
+    capabilities = _described(provider, model, url, address.capabilities, hosted=hosted)
+    return Resolved(provider, model, WIRES[address.wire], url, key, capabilities)
+
+
+def _described(provider: str, model: str, url: str, usual: Capabilities, *, hosted: bool) -> Capabilities:
+    """What is known about this model, over what is usual at this provider.
+
+    Nobody knows what another server takes for it, unless it was said.
+    """
+    from longtalk.models import find, is_own
+    from longtalk.prices import FREE
+
+    prices = FREE if provider == "local" or (provider in _SERVERS and _is_here(url) and not _cloud(model)) else None
+    found = find(f"{provider}:{model}" if model else provider)
+    if found is None:
+        return msgspec.structs.replace(usual, prices=prices, described=not hosted)
+    if found.prices is not None and (hosted or is_own(found)):
+        prices = found.prices
+    limits = [limit for limit in (found.window, found.input_limit) if limit is not None]
+    known = {
+        "window": min(limits, default=None),
+        "output_limit": found.output_limit,
+        "tools": found.tools,
+        "streaming": found.streaming,
+        "structured_output": found.structured_output,
+        "cache": None if found.cache is None else found.cache != "none",
+        "keeps_state": found.keeps_state,
+        "prices": prices,
+    }
+    return msgspec.structs.replace(usual, **{name: value for name, value in known.items() if value is not None})
+
+
+def _is_here(url: str) -> bool:
+    """Whether a server is on this machine."""
+    return re.match(r"https?://(127(\.\d+){3}|localhost|\[::1\])(:\d+)?(/|$)", url) is not None
+
+
+def _cloud(model: str) -> bool:
+    """Whether Ollama passes a model on to a machine of its own, which is paid for."""
+    return model.rpartition(":")[2].endswith("cloud")
 
 
 def _key(key: object) -> str | None:

@@ -220,15 +220,21 @@ def finished(
     )
 
 
+class _Written(msgspec.Struct):
+    ephemeral_1h_input_tokens: int | None = 0
+
+
 class _Counts(msgspec.Struct):
     input_tokens: int | None = 0
     output_tokens: int | None = 0
     cache_read_input_tokens: int | None = 0
     cache_creation_input_tokens: int | None = 0
+    cache_creation: _Written | None = None
 
     def all(self) -> Usage:
         cached, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
-        return Usage((self.input_tokens or 0) + cached + written, self.output_tokens or 0, cached, written)
+        hour = self.cache_creation.ephemeral_1h_input_tokens or 0 if self.cache_creation else 0
+        return Usage((self.input_tokens or 0) + cached + written, self.output_tokens or 0, cached, written, hour)
 
 
 class _Usage(_Counts):

@@ -54,6 +54,8 @@ class Usage(msgspec.Struct, frozen=True):
     output: int = 0
     cached: int = 0
     written: int = 0
+    written_1h: int = 0
+    """Of what was written, what is kept for an hour."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -61,6 +63,7 @@ class Usage(msgspec.Struct, frozen=True):
             self.output + other.output,
             self.cached + other.cached,
             self.written + other.written,
+            self.written_1h + other.written_1h,
         )
 
 

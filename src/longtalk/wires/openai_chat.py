@@ -150,7 +150,11 @@ class OpenAIChat:
         except (ValueError, RecursionError):
             return Usage()
         details = said.prompt_tokens_details or _Details()
-        counts = (said.prompt_tokens, said.completion_tokens, details.cached_tokens, details.cache_write_tokens)
+        received, thought = said.completion_tokens or 0, (said.completion_tokens_details or _Thought()).reasoning_tokens
+        if thought and said.total_tokens == (said.prompt_tokens or 0) + received + thought:
+            # Most count what was thought with what was said; some (xAI, Gemini) count it beside that.
+            received += thought
+        counts = (said.prompt_tokens, received, details.cached_tokens, details.cache_write_tokens)
         return Usage(*(int(count) if count and math.isfinite(count) else 0 for count in counts))
 
     def objection(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
@@ -218,10 +222,16 @@ class _Details(msgspec.Struct):
     cache_write_tokens: float | None = 0
 
 
+class _Thought(msgspec.Struct):
+    reasoning_tokens: float | None = 0
+
+
 class _Usage(msgspec.Struct):
     prompt_tokens: float | None = 0
     completion_tokens: float | None = 0
+    total_tokens: float | None = None
     prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Thought | None = None
 
 
 def _system(text: str) -> bytes:

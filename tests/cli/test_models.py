@@ -1,0 +1,85 @@
+"""`longtalk models` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from longtalk import models
+from longtalk.cli.commands import commands
+from tests.cli.helpers import Terminal, longtalk
+
+FACTS = {
+    "window": 64_000,
+    "output_limit": 8_000,
+    "cache": "automatic",
+    "prices": {"input": 0.5, "output": 1.25, "tiers": [{"above": 32_000, "input": 1, "output": 2}]},
+}
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "models.json"
+    path.write_text(json.dumps({"ollama:talker-2": FACTS, "ollama:talker-1": {}}))
+    monkeypatch.setenv("LONGTALK_MODELS", str(path))
+    return path
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(commands, ["models", *arguments])
+
+
+def test_a_line_has_limits_and_prices_and_a_dash_where_nothing_is_known(own: Path) -> None:
+    done = invoke("talker")
+    assert done.stdout.splitlines() == [
+        "ollama:talker-1\t-\t-\t-\t-\t-\t-\t-\t-",
+        "ollama:talker-2\t64,000\t8,000\tautomatic\t0.5\t1.25\t-\t-\tabove 32,000: 1 in, 2 out",
+    ]
+    assert done.stderr == "2 models. Prices are US dollars for a million tokens.\n"
+
+
+def test_json_has_all_that_is_known(own: Path) -> None:
+    line = json.loads(invoke("talker-2", "--json").stdout)
+    assert line == {"label": "ollama:talker-2", "provider": "ollama", "name": "talker-2", **FACTS}
+
+
+def test_without_a_query_all_are_listed(own: Path) -> None:
+    listed = [line.split("\t")[0] for line in invoke().stdout.splitlines()]
+    assert listed == [model.label for model in models.models()]
+    assert len(listed) > 1_000
+
+
+def test_a_provider_has_its_own(own: Path) -> None:
+    lines = invoke("--provider", "ollama").stdout.splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["ollama:talker-1", "ollama:talker-2"]
+    assert {line.split(":")[0] for line in invoke("--provider", "groq").stdout.splitlines()} == {"groq"}
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_nothing_found_is_told_with_a_status(own: Path, more: tuple[str, ...]) -> None:
+    done = invoke("no", "such", "model", *more)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "`longtalk models` lists all" in done.stderr
+
+
+def test_a_wrong_provider_and_a_broken_file_are_one_line(environment: dict[str, str], tmp_path: Path) -> None:
+    done = longtalk("models", "--provider", "grok", environment=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Did you mean 'groq'?" in done.stderr
+    (tmp_path / "config" / "longtalk").mkdir(parents=True)
+    (tmp_path / "config" / "longtalk" / "models.json").write_text("{")
+    done = longtalk("models", environment=environment)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "config/longtalk/models.json" in done.stderr
+
+
+def test_columns_have_names_on_a_terminal(environment: dict[str, str], own: Path) -> None:
+    terminal = Terminal(["models", "talker-2"], {**environment, "LONGTALK_MODELS": str(own)})
+    head, line, *_ = terminal.rest().splitlines()
+    assert head.split() == ["model", "window", "answer", "cache", "in", "out", "cached", "written", "long", "requests"]
+    assert line.index("64,000") == head.index("window")
+    assert terminal.exit_code() == 0
+    terminal.close()

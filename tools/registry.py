@@ -1,0 +1,451 @@
+"""Builds the registry of models: `python tools/registry.py [WHEEL WHEEL] [--date 2026-11-15]`, or `--check` to try it.
+
+The facts (numbers, names, flags) come from two packages, `genai-prices` and `litellm`, both MIT: see NOTICE. Their
+wheels are read, never run; those that are not given are fetched with pip. The same wheels and the same date give the
+same bytes.
+
+Where the two disagree about a price, it is left out: what is not sure is not known. So are prices that change with the
+time of day.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import datetime as dt
+import gzip
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from longtalk import models  # noqa: E402
+from longtalk.prices import Prices  # noqa: E402
+from longtalk.providers.registry import PROVIDERS  # noqa: E402
+
+FILE = Path(models.FILE)
+MOST_BYTES = 150_000
+PACKAGES = {"genai-prices": "genai_prices/data.py", "litellm": "litellm/model_prices_and_context_window_backup.json"}
+LICENCE = "MIT"
+
+# Ours, theirs, and what theirs puts before a model's name.
+NAMES = {
+    "openai": ("openai", "openai", ""),
+    "anthropic": ("anthropic", "anthropic", ""),
+    "gemini": ("google", "gemini", "gemini/"),
+    "openrouter": ("openrouter", "openrouter", "openrouter/"),
+    "groq": ("groq", "groq", "groq/"),
+    "mistral": ("mistral", "mistral", "mistral/"),
+    "deepseek": ("deepseek", "deepseek", "deepseek/"),
+    "together": ("together", "together_ai", "together_ai/"),
+    "xai": ("x-ai", "xai", "xai/"),
+}
+# Providers that a chat will speak to.
+COMING: dict[str, dict[str, Any]] = {
+    "openai": {
+        "wire": "openai-responses",
+        "base_url": "https://api.openai.com/v1",
+        "base_url_variable": "OPENAI_BASE_URL",
+        "key_variable": "OPENAI_API_KEY",
+        "keeps_state": True,
+    },
+    "gemini": {
+        "wire": "gemini",
+        "base_url": "https://generativelanguage.googleapis.com",
+        "base_url_variable": "GOOGLE_GEMINI_BASE_URL",
+        "key_variable": "GEMINI_API_KEY",
+    },
+}
+MODELS_OF = {"openai-chat": "openai"}
+# Whose thinking comes as blocks that are bound to their place, and whose as text. Through OpenRouter it is either.
+BINDS = ("anthropic", "openai", "gemini")
+TEXT = ("openai-chat", "groq", "mistral", "deepseek", "together", "xai")
+# Also models that don't talk have prices by the token.
+_OTHER = re.compile(
+    r"embed|whisper|tts|transcri|image|audio|realtime|moderation|ocr|voice|live|orpheus|rerank|lyria|banana"
+    r"|davinci|babbage|curie|^text-|^ada$|instruct-?fim|translate|decider|guard|^clip|computer-use|robotics|streaming"
+)
+
+Row = dict[str, Any]
+Rates = dict[int | None, Row]
+"""Prices by the length of a request above which they hold; None is for all others."""
+
+
+# Reading
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    words.add_argument("wheels", nargs="*", type=Path)
+    words.add_argument("--date", type=dt.date.fromisoformat, default=dt.datetime.now(dt.UTC).date())
+    words.add_argument("--check", action="store_true", help="Only look at the file that is there.")
+    given = words.parse_args()
+    # What is in a file of one's own is none of its business.
+    setattr(models, "_overrides", dict)  # noqa: B010
+    if not given.check:
+        with tempfile.TemporaryDirectory() as folder:
+            wheels = {_package(path)[0]: path for path in [*given.wheels, *_fetched(given.wheels, Path(folder))]}
+            FILE.parent.mkdir(exist_ok=True)
+            FILE.write_bytes(packed(build(wheels, given.date)))
+    problems = check()
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if problems:
+        raise SystemExit(1)
+    count = sum(1 for _ in models.models())
+    print(f"{FILE.relative_to(ROOT)}: {FILE.stat().st_size:,} bytes, {count:,} models")
+
+
+def _package(wheel: Path) -> tuple[str, str]:
+    name, version = wheel.name.split("-")[:2]
+    return name.replace("_", "-"), version
+
+
+def _fetched(wheels: list[Path], folder: Path) -> list[Path]:
+    missing = sorted({*PACKAGES} - {_package(path)[0] for path in wheels})
+    if missing:
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        subprocess.run([*pip, "--dest", str(folder), *missing], check=True)
+    return sorted(folder.glob("*.whl"))
+
+
+def build(wheels: dict[str, Path], date: dt.date) -> Row:
+    """The whole file."""
+    read = {name: zipfile.ZipFile(wheels[name]).read(path) for name, path in PACKAGES.items()}
+    genai = {provider["id"]: provider["models"] for provider in _literals(read["genai-prices"])}
+    litellm = json.loads(read["litellm"], parse_float=Decimal)
+    providers: dict[str, Row] = {}
+    for name, address in PROVIDERS.items():
+        facts = {key: getattr(address, key) for key in ("wire", "base_url", "base_url_variable", "key_variable")}
+        providers[name] = {key: value for key, value in facts.items() if value is not None}
+    providers |= COMING
+    for name, same in MODELS_OF.items():
+        providers[name]["models_of"] = same
+    for name in TEXT:
+        providers[name]["binds_thinking"] = False
+    for name, (theirs, others, prefix) in NAMES.items():
+        chat = {
+            key.removeprefix(prefix): row
+            for key, row in litellm.items()
+            if row.get("litellm_provider") == others and key.startswith(prefix)
+        }
+        found, aliases = collected(name, genai[theirs], chat, date)
+        providers[name] = {**providers[name], "models": found, "aliases": aliases}
+    sources = [{"package": name, "version": _package(wheels[name])[1], "licence": LICENCE} for name in PACKAGES]
+    return {"format": 1, "built": date.isoformat(), "sources": sources, "providers": providers}
+
+
+def packed(file: Row) -> bytes:
+    """A file as bytes, which are the same each time."""
+    return gzip.compress(_written(file), 9, mtime=0)
+
+
+def _written(file: Row) -> bytes:
+    return json.dumps(file, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _literals(source: bytes) -> list[Row]:
+    """The one table in a Python file, without running it."""
+    table = next(node for node in ast.parse(source).body if isinstance(node, ast.AnnAssign))
+    value: list[Row] = _literal(table.value)
+    return value
+
+
+def _literal(node: ast.expr | None) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_literal(each) for each in node.elts]
+    if isinstance(node, ast.Dict):
+        return {_literal(key): _literal(value) for key, value in zip(node.keys, node.values, strict=True)}
+    if isinstance(node, ast.Call):
+        kind = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        values = [_literal(each) for each in node.args]
+        if kind == "Decimal":
+            return Decimal(values[0])
+        if kind == "date":
+            return dt.date(*values)
+        return {"kind": kind, **{word.arg: _literal(word.value) for word in node.keywords}}
+    return None
+
+
+# A provider's models
+
+
+def collected(provider: str, genai: list[Row], litellm: dict[str, Row], date: dt.date) -> tuple[Row, dict[str, str]]:
+    """The models of a provider, and other names of them."""
+    rows: dict[str, Row] = {}
+    group: dict[str, str] = {}
+    for model in genai:
+        names = [model["id"], *(name for name in _equals(model["match"]) if name != model["id"])]
+        names = [name for name in names if _talks(provider, name, litellm)]
+        described = next((litellm[name] for name in names if name in litellm), {})
+        same = _agree(_of_genai(model, date), _of_litellm(described))
+        for name in names:
+            row = _row(provider, name, model, litellm.get(name, described if same else {}), date)
+            if row and name not in rows:
+                rows[name], group[name] = row, names[0]
+    for name, said in litellm.items():
+        if name not in rows and _talks(provider, name, litellm) and "input_cost_per_token" in said:
+            row = _row(provider, name, {}, said, date)
+            if row:
+                rows[name] = row
+    aliases: dict[str, str] = {}
+    for name, row in rows.items():
+        bases = [base for base in models._undated(name)[1:] if rows.get(base) == row and base not in aliases]
+        main = group.get(name, name)
+        if bases:
+            # It is found without its date.
+            aliases[name] = ""
+        elif main != name and rows.get(main) == row and main not in aliases:
+            aliases[name] = main
+    found = {name: row for name, row in rows.items() if name not in aliases}
+    return found, {name: main for name, main in aliases.items() if main}
+
+
+def _equals(match: Row) -> Iterator[str]:
+    if match["kind"] == "ClauseEquals":
+        yield match["equals"]
+    elif match["kind"] == "ClauseOr":
+        for each in match["or_"]:
+            yield from _equals(each)
+
+
+def _talks(provider: str, name: str, litellm: dict[str, Row]) -> bool:
+    """Whether this is the name of a model for conversations, at this provider."""
+    said = litellm.get(name, {})
+    if said.get("mode", "chat") not in ("chat", "responses"):
+        return False
+    if "text" not in said.get("supported_output_modalities", ("text",)):
+        return False
+    if not re.fullmatch(r"[\w./:@+~-]*\w", name) or (provider == "openrouter") > ("/" in name):
+        return False
+    if provider == "gemini" and "claude" in name:
+        return False
+    if ":" in name and not name.startswith("ft:") and not (provider == "openrouter" and name.endswith(":free")):
+        return False
+    return not _OTHER.search(name.lower().rpartition("/")[2])
+
+
+def _row(provider: str, name: str, genai: Row, litellm: Row, date: dt.date) -> Row:
+    """What is known about a model; nothing if that is nothing."""
+    context = genai.get("context_window")
+    sent, answer = _count(litellm, "max_input_tokens"), _count(litellm, "max_output_tokens")
+    prices = _prices(provider, name, genai, litellm, date)
+    row: Row = {}
+    if context and sent and sent < context and sent + (answer or 0) == context:
+        row |= {"window": context, "input_limit": sent}
+    elif context or sent:
+        row["window"] = min(each for each in (context, sent) if each)
+    if answer and answer < row.get("window", 0):
+        row["output_limit"] = answer
+    if not row and not prices:
+        return {}
+    flags = {"tools": "function_calling", "streaming": "native_streaming", "structured_output": "response_schema"}
+    for ours, theirs in flags.items():
+        if isinstance(litellm.get(f"supports_{theirs}"), bool):
+            row[ours] = litellm[f"supports_{theirs}"]
+    if prices or litellm:
+        cached = bool(litellm.get("supports_prompt_caching")) or "cache_read" in prices
+        marks = provider == "anthropic" or name.split("/")[0] == "anthropic"
+        row["cache"] = "none" if not cached else "marks" if marks else "automatic"
+    if provider in BINDS and litellm.get("supports_reasoning"):
+        row["binds_thinking"] = True
+    if prices:
+        # The window may be smaller than it was.
+        tiers = [tier for tier in prices.pop("tiers", ()) if tier["above"] < row.get("window", tier["above"] + 1)]
+        row["prices"] = {**prices, **({"tiers": tiers} if tiers else {})}
+    return row
+
+
+def _count(row: Row, key: str) -> int | None:
+    value = row.get(key)
+    return int(value) if isinstance(value, int | Decimal) and value > 0 else None
+
+
+# Prices
+
+RATES = {
+    "input": ("input_mtok", "input_cost_per_token{}"),
+    "output": ("output_mtok", "output_cost_per_token{}"),
+    "cache_read": ("cache_read_mtok", "cache_read_input_token_cost{}"),
+    "cache_write": ("cache_write_mtok", "cache_creation_input_token_cost{}"),
+    "cache_write_1h": ("cache_write_1h_mtok", "cache_creation_input_token_cost_above_1hr{}"),
+}
+
+
+def _prices(provider: str, name: str, genai: Row, litellm: Row, date: dt.date) -> Row:
+    """What both say, or the one that says something."""
+    if provider == "openrouter" and name.endswith(":free"):
+        return dict.fromkeys(RATES, 0)
+    first, second = _of_genai(genai, date), _of_litellm(litellm)
+    if first is None or second is None:
+        return {}
+    # One says "above", the other one "from": the first knows it.
+    second = {above if above is None or above - 1 not in first else above - 1: each for above, each in second.items()}
+    if not first or not second:
+        return _plain(first or second)
+    if not _agree(first, second):
+        print(f"{provider}:{name}: its prices are left out, the sources disagree")
+        return {}
+    merged: Rates = {}
+    for above in {*first, *second}:
+        one, other = first.get(above, {}), second.get(above, {})
+        unsure = [key for key in RATES if key in one and key in other and not _near(one[key], other[key])]
+        merged[above] = {key: rate for key, rate in {**other, **one}.items() if key not in unsure}
+    return _plain(merged)
+
+
+def _agree(one: Rates | None, other: Rates | None) -> bool:
+    """Whether what is sent and received costs the same, as far as both say it."""
+    if not one or not other:
+        return True
+    both = [above for above in one if above in other]
+    return all(_near(one[above][key], other[above][key]) for above in both for key in ("input", "output"))
+
+
+def _near(one: Decimal, other: Decimal) -> bool:
+    return abs(one - other) <= max(one, other) * Decimal("0.02")
+
+
+def _of_genai(model: Row, date: dt.date) -> Rates | None:
+    """What the first one says; nothing if it knows none, None if they depend on the time of day."""
+    prices = model.get("prices", {})
+    if isinstance(prices, list):
+        held: Row = {}
+        for each in prices:
+            when = each.get("constraint") or {}
+            if when.get("kind") == "TimeOfDateConstraint":
+                return None
+            if not when or when["start_date"] <= date:
+                held = each["prices"]
+        prices = held
+    starts: set[int | None] = {None}
+    for value in prices.values():
+        if isinstance(value, dict):
+            starts |= {tier["start"] for tier in value["tiers"]}
+    found = {}
+    for start in starts:
+        rates = {}
+        for ours, (theirs, _) in RATES.items():
+            value = prices.get(theirs)
+            if isinstance(value, dict):
+                reached = [tier for tier in value["tiers"] if start is not None and tier["start"] <= start]
+                value = max(reached, key=lambda tier: tier["start"])["price"] if reached else value["base"]
+            if value is not None:
+                rates[ours] = value
+        found[start] = rates
+    return _known(found)
+
+
+def _of_litellm(row: Row) -> Rates | None:
+    """What the other one says."""
+    if "off_peak_pricing" in row:
+        return None
+    tiers = (re.fullmatch(r"input_cost_per_token_above_(\d+)k_tokens", key) for key in row)
+    starts = {int(tier[1]) * 1000 for tier in tiers if tier}
+    found = {}
+    for start in (None, *starts):
+        above = f"_above_{start // 1000}k_tokens" if start else ""
+        keys = {ours: theirs.format(above) for ours, (_, theirs) in RATES.items()}
+        found[start] = {ours: Decimal(row[key]) * 1_000_000 for ours, key in keys.items() if row.get(key) is not None}
+    return _known(found)
+
+
+def _known(rates: Rates) -> Rates:
+    """Prices, if they are some: zero is what is written where nobody knows."""
+    whole = all({"input", "output"} <= each.keys() for each in rates.values())
+    return rates if whole and any(rates[None].values()) else {}
+
+
+def _plain(rates: Rates) -> Row:
+    """Prices as the file has them."""
+    if not rates:
+        return {}
+    made = {above: {key: _number(rate) for key, rate in _whole(each).items()} for above, each in rates.items()}
+    tiers = [{"above": above, **each} for above, each in sorted((a, e) for a, e in made.items() if a is not None)]
+    return {**made[None], **({"tiers": tiers} if tiers else {})}
+
+
+def _whole(rates: Row) -> Row:
+    """Without what can't be a price: what is written was sent too, and what is read from a cache is no dearer."""
+    odd = {key for key in ("cache_write", "cache_write_1h") if rates.get(key, rates["input"]) < rates["input"]}
+    odd |= {"cache_read"} if rates.get("cache_read", 0) > rates["input"] else set()
+    return {key: rate for key, rate in rates.items() if key not in odd}
+
+
+def _number(value: Decimal) -> int | float:
+    whole = int(value)
+    return whole if whole == value else float(value)
+
+
+# Trying
+
+
+def check() -> list[str]:
+    """What is wrong with the file that is there."""
+    data = FILE.read_bytes()
+    problems = []
+    if len(data) > MOST_BYTES:
+        problems.append(f"The file has {len(data):,} bytes, and {MOST_BYTES:,} are allowed.")
+    plain = gzip.decompress(data)
+    # How well it is packed differs from one zlib to the next.
+    if _written(json.loads(plain)) != plain or any(data[4:8]):
+        problems.append("The file is not as this script writes it.")
+    said = models._file()
+    if [(each.package, each.licence) for each in said.sources] != [(name, LICENCE) for name in PACKAGES]:
+        problems.append("The file does not name its sources.")
+    notice = (ROOT / "NOTICE").read_text()
+    problems += [f"NOTICE does not name {each.package}." for each in said.sources if each.package not in notice]
+    dt.date.fromisoformat(said.built)
+    rows = models.providers()
+    for name, address in PROVIDERS.items():
+        for key in ("wire", "base_url", "base_url_variable", "key_variable"):
+            if name not in rows or getattr(rows[name], key) != getattr(address, key):
+                problems.append(f"{name}: the file and providers/registry.py have another {key}.")
+    problems += [f"{name}: there is no such provider." for name in rows if name not in {**PROVIDERS, **COMING}]
+    problems += [f"{name}: it has no models." for name in NAMES if next(models.models(provider=name), None) is None]
+    for model in models.models():
+        problems += [f"{model.label}: {problem}" for problem in _doubts(model)]
+    return problems
+
+
+def _doubts(model: models.Model) -> Iterator[str]:
+    if models.find(model.label) != model:
+        yield "it is not found by its own name"
+    for alias in model.aliases:
+        if models.find(f"{model.provider}:{alias}") != model:
+            yield f"it is not found as {alias}"
+    if model.window is None and model.prices is None:
+        yield "nothing is known about it"
+    if model.window is not None and not 1_000 <= model.window <= 20_000_000:
+        yield f"its window is {model.window:,}"
+    if model.input_limit is not None and model.input_limit >= (model.window or 0):
+        yield f"its requests may be {model.input_limit:,} long"
+    if model.output_limit is not None and model.output_limit >= (model.window or 0):
+        yield f"its answers may be {model.output_limit:,} long"
+    if model.prices is not None:
+        yield from _odd(model.prices)
+
+
+def _odd(prices: Prices) -> Iterator[str]:
+    for rates in (prices, *prices.tiers):
+        if max(rates.input, rates.output) > 1_000:
+            yield f"a million tokens cost {max(rates.input, rates.output)}"
+        if rates.cache_read is not None and rates.cache_read > rates.input:
+            yield f"what is cached costs {rates.cache_read}, and what is not {rates.input}"
+        if rates.cache_write is not None and not rates.input <= rates.cache_write <= 4 * rates.input:
+            yield f"what is written costs {rates.cache_write}, and what is not {rates.input}"
+
+
+if __name__ == "__main__":
+    main()
