@@ -269,7 +269,7 @@ def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
 @click.option("--provider", metavar="NAME", help="Those of this provider alone.")
 @_AS_JSON
 def models(**options: Any) -> None:
-    """List the models that are known, or those whose names have all words of the query.
+    """List the models that are known, or search them.
 
     A line has the model, its window, how long an answer may be, how its provider caches, what a million tokens cost
     (sent, received, read from the cache, written to it), and what they cost in long requests. What is not known is -.
