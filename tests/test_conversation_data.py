@@ -11,11 +11,12 @@ import pytest
 from longtalk import AsyncArchive, AsyncConversation
 from longtalk.errors import Busy, InputError, PinRefused
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
-from longtalk.stores.base import Store
+from longtalk.stores.base import Commit, Placed, Store
 from longtalk.stores.jsonl import JSONL
 from longtalk.stores.memory import Memory
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import AsyncScripted, says, validate
+from longtalk.transcript import Record
 
 pytestmark = pytest.mark.anyio
 
@@ -313,3 +314,24 @@ async def test_a_conversation_says_what_it_is(store: Store) -> None:
     assert repr(talk(store, owner="ada")).endswith("Conversation 'c' of 'ada' on 'main', with scripted:model>")
     assert "Archive of 'ada' in " in repr(AsyncArchive(store, owner="ada"))
     assert repr(store).startswith(type(store).__name__)
+
+
+async def test_a_turn_of_many_calls_is_replayed_whole(store: Store) -> None:
+    calls = [says(None, calls=[(f"c{i}", "lookup", {"q": f"{i}"})]) for i in range(40)]
+    one = talk(store, *calls, says("done"), says("later"))
+    first = await one.send("x", key="k", max_rounds=50)
+    await one.send("y")
+    again = await one.send("x", key="k")
+    assert (again.text, len(again.entries)) == ("done", 82)
+    assert [entry.native for entry in again.entries] == [entry.native for entry in first.entries]
+
+
+async def test_an_epoch_that_cannot_be_read_does_not_hide_a_manifest(store: Store) -> None:
+    one = talk(store, policy=KeepLast(2))
+    replies = [await one.send(f"{i}") for i in range(5)]
+    head = store.head("", "c")
+    assert head is not None
+    record = Placed(Record("epoch", head.entry or "", 1, b"[]"), head.size - 1)
+    store.write("", "c", Commit(expect=head.revision, records=(record,), at=1))
+    assert replies[-1].context is not None
+    assert await one.manifest(replies[-1].id) == replies[-1].context.manifest

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from longtalk import BadState, Chat, InputError, Seal, history
 from longtalk.said import check_pairs
 from longtalk.testing import Scripted, says
 from longtalk.transcript import Entry
+from longtalk.wires.base import event
 
 
 def test_a_state_can_be_read() -> None:
@@ -57,6 +59,16 @@ def test_calls_and_results_belong_together(natives: list[bytes], problem: str) -
         for i, native in enumerate(natives)
     ]
     with pytest.raises(ValueError, match=problem):
+        check_pairs(entries)
+
+
+def test_an_event_between_a_call_and_its_result_is_noticed() -> None:
+    call = b'{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":""}}]}'
+    entries = [
+        Entry(id="t-0", turn="t", role="assistant", wire="openai-chat", native=call, at=1),
+        msgspec.structs.replace(event("tuned", source="app", at=1), id="t-1", turn="t"),
+    ]
+    with pytest.raises(ValueError, match="'t-1' comes before the result of 'c'"):
         check_pairs(entries)
 
 

@@ -39,6 +39,8 @@ from longtalk.wires.base import Answer, event
 if TYPE_CHECKING:
     import httpx2
 
+STEP = 32
+"""Entries of a turn that are read at once."""
 WAIT = 0.05
 """Seconds between two looks at a branch that is busy."""
 
@@ -242,8 +244,15 @@ class AsyncConversation:
 
     async def _of_turn(self, branch: str, asked: Asked) -> list[Entry]:
         """The entries of a turn, as a branch has them."""
-        pack: Pack = await self._stored.call(self._stored.store.read, branch, asked.place, asked.place + 10_000)
-        return list(takewhile(lambda entry: entry.turn == asked.turn.id, pack.entries()))
+        entries: list[Entry] = []
+        while True:
+            # Mostly there are few, and the conversation behind them may be long.
+            place = asked.place + len(entries)
+            pack: Pack = await self._stored.call(self._stored.store.read, branch, place, place + STEP)
+            found = list(takewhile(lambda entry: entry.turn == asked.turn.id, pack.entries()))
+            entries += found
+            if len(found) < STEP:
+                return entries
 
     # Branches
 

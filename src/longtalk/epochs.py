@@ -164,9 +164,14 @@ def latest(transcript: Transcript, kind: str, of: type[T]) -> T | None:
     """The newest record of a kind, if it can be read."""
     for record in reversed(transcript.records):
         if record.kind == kind:
-            with contextlib.suppress(ValueError, RecursionError):
-                return msgspec.json.decode(record.data, type=of)
-            return None
+            return read_record(record, of)
+    return None
+
+
+def read_record(record: Record, of: type[T]) -> T | None:
+    """What a record says; None if it can't be read: it may have come from elsewhere."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return msgspec.json.decode(record.data, type=of)
     return None
 
 

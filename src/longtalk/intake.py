@@ -7,13 +7,11 @@ from itertools import groupby
 from typing import Any
 
 from longtalk.errors import InputError
-from longtalk.pack import Entry
 from longtalk.portable import Limb, Talk
-from longtalk.said import check_name
+from longtalk.said import check_name, waiting_behind
 from longtalk.stores.base import Commit, Moved, Store
 from longtalk.transcript import new_id, now
-from longtalk.wires import NAMES, WIRES
-from longtalk.wires.base import View
+from longtalk.wires import WIRES
 
 _IMPORTING = "longtalk importing"
 """Among the app's own data on a conversation while it is taken in."""
@@ -97,26 +95,10 @@ def _check(talk: Talk) -> None:
         known[limb.name], waits[limb.name] = limb, []
         for entry in limb.entries:
             try:
-                waiting = _waiting(entry, waiting)
+                seen = WIRES[entry.wire].view(entry.native) if entry.wire in WIRES else None
+                if seen and (seen.role != entry.role or (seen.role == "tool") != bool(seen.call_id)):
+                    raise ValueError(f"has another role than {entry.role!r}")
+                waiting = waiting_behind(entry, waiting)
             except (ValueError, TypeError, AttributeError) as problem:
                 raise InputError(f"{talk.id!r} can't go on as a conversation: {entry.id!r} {problem}.") from None
             waits[limb.name].append(waiting)
-
-
-def _waiting(entry: Entry, waiting: tuple[str, ...]) -> tuple[str, ...]:
-    """The calls that wait for a result behind an entry, given those before it."""
-    wire = WIRES.get(entry.wire)
-    if wire is None and entry.wire not in NAMES:
-        # Nobody here sends it.
-        return waiting
-    seen = View(entry.role) if wire is None else wire.view(entry.native)
-    if wire is not None and (seen.role != entry.role or (seen.role == "tool") != bool(seen.call_id)):
-        raise ValueError(f"has another role than {entry.role!r}")
-    if seen.call_id and seen.call_id not in waiting:
-        raise ValueError("is the result of a call that nobody made")
-    if waiting and not seen.call_id:
-        raise ValueError(f"comes before the result of {waiting[0]!r}")
-    left = list(waiting)
-    if seen.call_id:
-        left.remove(seen.call_id)
-    return (*left, *[call.id for call in seen.calls])

@@ -14,6 +14,7 @@ from longtalk.pack import Entry
 from longtalk.seal import BoundSeal, Seal
 from longtalk.transcript import Turn
 from longtalk.wires import NAMES, WIRES, said
+from longtalk.wires.base import View
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -73,19 +74,28 @@ def terms_of(text: str) -> list[str]:
 
 def check_pairs(entries: Iterable[Entry]) -> None:
     """Raise `ValueError` unless entries can be read, each call has its result and each result its call."""
-    waiting: list[str] = []
+    waiting: tuple[str, ...] = ()
     for entry in entries:
-        wire = WIRES.get(entry.wire)
-        if wire is None:
-            continue
-        seen = wire.view(entry.native)
-        if seen.call_id and seen.call_id not in waiting:
-            raise ValueError(f"{entry.id!r} is the result of a call that nobody made")
-        if seen.call_id:
-            waiting.remove(seen.call_id)
-        elif waiting:
-            raise ValueError(f"{entry.id!r} comes before the result of {waiting[0]!r}")
-        waiting += [call.id for call in seen.calls]
+        try:
+            waiting = waiting_behind(entry, waiting)
+        except ValueError as problem:
+            raise ValueError(f"{entry.id!r} {problem}") from None
+
+
+def waiting_behind(entry: Entry, waiting: tuple[str, ...]) -> tuple[str, ...]:
+    """The calls that wait for a result behind an entry, given those before it. Raises `ValueError`."""
+    if entry.wire not in NAMES:
+        # Nobody here sends it.
+        return waiting
+    seen = WIRES[entry.wire].view(entry.native) if entry.wire in WIRES else View(entry.role)
+    if seen.call_id and seen.call_id not in waiting:
+        raise ValueError("is the result of a call that nobody made")
+    if waiting and not seen.call_id:
+        raise ValueError(f"comes before the result of {waiting[0]!r}")
+    left = list(waiting)
+    if seen.call_id:
+        left.remove(seen.call_id)
+    return (*left, *[call.id for call in seen.calls])
 
 
 def check_meta(value: object) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from longtalk._sync._io import in_store, in_thread
-from longtalk.epochs import Epoch
+from longtalk.epochs import Epoch, read_record
 from longtalk.errors import InputError
 from longtalk.manifest import whole
 from longtalk.pack import Entry
@@ -101,8 +101,8 @@ class Archive:
         data = self._call(self.store.manifest, conversation, turn)
         if not data:
             return ()
-        epochs = self._call(self.store.records, conversation, branch, "epoch")
-        return whole(data, [msgspec.json.decode(each.record.data, type=Epoch) for each in epochs])
+        epochs: list[Placed] = self._call(self.store.records, conversation, branch, "epoch")
+        return whole(data, [epoch for each in epochs if (epoch := read_record(each.record, Epoch))])
 
     def stats(self, conversation: str | None = None) -> Stats:
         """A conversation, or all of them, in numbers."""
