@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import random
@@ -30,7 +31,7 @@ from longtalk.stores.base import BARE, MAIN, Commit, Head, Holder, Lease, Moved,
 from longtalk.stores.sqlite import SQLite, StoreError
 from longtalk.stores.sqlite_schema import APPLICATION, MIGRATIONS
 from longtalk.testing.store_cases import Talk
-from longtalk.testing.stores import CASES, Case
+from longtalk.testing.stores import CASES, Case, check_store
 from longtalk.transcript import Record, Turn, chain, new_id
 
 # What is forked here has threads that do nothing.
@@ -1263,3 +1264,89 @@ def test_nothing_is_acknowledged_into_a_file_that_was_removed(tmp_path: Path):
     with pytest.raises(StoreError, match="moved or removed"):
         store.write("ann", "talk", Commit(expect=1, at=2))
     store.close()
+
+
+# Commits that wait for the disk together
+
+
+def at_once(store: SQLite, works: list[Any], monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], int]:
+    """What becomes of writes that wait at the same time, and how many transactions were begun for them."""
+    begun: list[str] = []
+    whole = sqlite_file._whole
+    monkeypatch.setattr(sqlite_file, "_whole", lambda db, begin, work: begun.append(begin) or whole(db, begin, work))
+    outcomes: list[Any] = [None] * len(works)
+
+    def run(i: int) -> None:
+        try:
+            outcomes[i] = works[i]()
+        except BaseException as problem:
+            outcomes[i] = problem
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(works))]
+    with store._file.lock:
+        for i, thread in enumerate(threads):
+            thread.start()
+            while len(store._file._waiting) <= i:
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    return outcomes, begun.count("BEGIN IMMEDIATE")
+
+
+def first(store: SQLite, name: str, expect: int = 0) -> Any:
+    entry = chain(None, "t", 0, [message("x")])
+    return lambda: store.write(ME, name, Commit(expect=expect, entries=entry, at=1))
+
+
+@pytest.fixture
+def full(path: Path) -> Iterator[SQLite]:
+    made = SQLite(path, synchronous="full")
+    yield made
+    made.close()
+
+
+def test_full_commits_that_wait_together_are_one(full: SQLite, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes, commits = at_once(full, [first(full, f"talk {i}") for i in range(8)], monkeypatch)
+    assert [outcome.size for outcome in outcomes] == [1] * 8
+    assert commits == 1
+    assert len(full.conversations(ME)) == 8
+    assert not full.serial
+
+
+def test_one_that_fails_does_not_take_the_others_along(full: SQLite, monkeypatch: pytest.MonkeyPatch) -> None:
+    works = [first(full, "a"), first(full, "b", expect=7), first(full, "a"), first(full, "c")]
+    outcomes, _ = at_once(full, works, monkeypatch)
+    assert [type(outcome) for outcome in outcomes] == [Head, Moved, Moved, Head]
+    assert sorted(each.id for each in full.conversations(ME)) == ["a", "c"]
+
+
+def test_ctrl_c_ends_who_got_it_and_nobody_else(full: SQLite, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, struck = sqlite_file._whole, list[int]()
+
+    def strike(db: Any, begin: str, work: Any) -> Any:
+        if begin == "BEGIN IMMEDIATE" and not struck:
+            struck.append(1)
+            raise KeyboardInterrupt
+        return whole(db, begin, work)
+
+    monkeypatch.setattr(sqlite_file, "_whole", strike)
+    outcomes, _ = at_once(full, [first(full, f"talk {i}") for i in range(4)], monkeypatch)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Head", "Head", "Head", "KeyboardInterrupt"]
+    assert len(full.conversations(ME)) == 3
+
+
+def test_a_failing_single_write_is_tried_once(full: SQLite) -> None:
+    tries: list[int] = []
+
+    def fail(_: Any) -> Any:
+        tries.append(1)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        full._file.write(fail)
+    assert tries == [1]
+
+
+def test_a_store_that_waits_for_the_disk_keeps_the_contract(tmp_path: Path) -> None:
+    paths = (tmp_path / f"{number}.db" for number in itertools.count())
+    check_store(lambda: SQLite(next(paths), synchronous="full")).raise_for_failures()

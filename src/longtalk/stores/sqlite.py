@@ -49,12 +49,10 @@ _SUMMARY = "SELECT id, name, created, updated, entries, meta FROM conversations"
 class SQLite:
     """A store in the file `path`, or in memory for ":memory:".
 
-    A commit survives the end of the process; with `synchronous="full"` also a power cut, for some milliseconds each.
+    A commit survives the end of the process; with `synchronous="full"` also a power cut, for some milliseconds each;
+    those that are made at once share them.
     `compress` makes what is sealed from now on about a third as long, and slower to read.
     """
-
-    serial = True
-    """One caller at a time: who is async need not use more than one thread."""
 
     def __init__(
         self, path: str | os.PathLike[str], *, synchronous: Synchronous = "normal", compress: bool = False
@@ -62,6 +60,8 @@ class SQLite:
         if synchronous not in ("normal", "full"):
             raise InputError(f'synchronous is "normal" or "full", not {synchronous!r}.')
         self._compress = compress
+        self.serial = synchronous == "normal"
+        """One caller at a time: who is async need not use more than one thread. Those who wait for a disk share it."""
         self._taken: File | None = take(os.fspath(path), synchronous)
 
     def __repr__(self) -> str:

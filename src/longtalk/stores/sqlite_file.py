@@ -13,8 +13,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Protocol, TypeVar
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import apsw
 import msgspec
@@ -57,6 +59,16 @@ class StoreError(LongtalkError):
     """A store can't do what it should: its file is damaged, locked for good, or the disk is full."""
 
 
+class _Job:
+    """A write that may be committed together with others."""
+
+    def __init__(self, work: Callable[[Database], Any]) -> None:
+        self.work = work
+        self.done = False
+        self.result: Any = None
+        self.problem: Exception | None = None
+
+
 class File:
     """One database, for all stores of this process that use it."""
 
@@ -67,6 +79,7 @@ class File:
         self.lock = threading.Lock()
         self.db: Database | None = None
         self._opened: tuple[int, int] | None = None
+        self._waiting: deque[_Job] = deque()
 
     def read(self, work: Callable[[Database], T]) -> T:
         """What the work returns, all of it from one moment."""
@@ -74,27 +87,62 @@ class File:
 
     def write(self, work: Callable[[Database], T]) -> T:
         """Do the work whole, or not at all if it raises."""
-        result, owes = self._transaction("BEGIN IMMEDIATE", lambda db: (work(db), db.execute(_OWES).get))
+        change = self._together if self.synchronous == "full" else partial(self._transaction, "BEGIN IMMEDIATE")
+        result, owes = change(lambda db: (work(db), db.execute(_OWES).get))
         if owes:
             self.forget(wait=0)
-        return result
+        return cast("T", result)
+
+    def _together(self, work: Callable[[Database], Any]) -> Any:
+        """Write with all who wait at the same time: one commit, which waits once for the disk."""
+        job = _Job(work)
+        self._waiting.append(job)
+        with self.lock:
+            if not job.done:
+                self._do_waiting(job)
+        if job.problem is not None:
+            raise job.problem
+        return job.result
+
+    def _do_waiting(self, own: _Job) -> None:
+        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        try:
+            results = self._do("BEGIN IMMEDIATE", lambda db: [job.work(db) for job in batch])
+            for job, result in zip(batch, results, strict=True):
+                job.result, job.done = result, True
+        except Exception as failure:
+            # Nothing of it was saved. Each for itself: one that fails does not take the others along.
+            if len(batch) == 1:
+                own.problem, own.done = failure, True
+            for job in [] if own.done else batch:
+                try:
+                    job.result = self._do("BEGIN IMMEDIATE", job.work)
+                except Exception as problem:
+                    job.problem = problem
+                job.done = True
+        finally:
+            # Ctrl-C ends who got it, and nobody else.
+            self._waiting.extendleft(job for job in reversed(batch) if not job.done and job is not own)
 
     def _transaction(self, begin: str, work: Callable[[Database], T]) -> T:
         with self.lock:
-            try:
-                db = self.db or self._open()
-                if begin != "BEGIN" and self.path != MEMORY and self._place() != self._opened:
-                    # What is written to a file without a name is gone when it is closed.
-                    raise StoreError(f"{self.path} was moved or removed: nothing of this change was saved.")
-                return self._patiently(lambda: _whole(db, begin, work))
-            except UnicodeEncodeError as problem:
-                raise InputError(f"{problem.object[:60]!r} can't be stored: it is not Unicode.") from None
-            except (Damaged, msgspec.DecodeError) as problem:
-                raise StoreError(f"{self.path} is damaged: restore it from a backup ({problem}).") from None
-            except apsw.TooBigError:
-                raise InputError(f"{self.path}: this is more than the 1 GB that SQLite takes at once.") from None
-            except apsw.Error as problem:
-                raise self._error(problem) from problem
+            return self._do(begin, work)
+
+    def _do(self, begin: str, work: Callable[[Database], T]) -> T:
+        try:
+            db = self.db or self._open()
+            if begin != "BEGIN" and self.path != MEMORY and self._place() != self._opened:
+                # What is written to a file without a name is gone when it is closed.
+                raise StoreError(f"{self.path} was moved or removed: nothing of this change was saved.")
+            return self._patiently(lambda: _whole(db, begin, work))
+        except UnicodeEncodeError as problem:
+            raise InputError(f"{problem.object[:60]!r} can't be stored: it is not Unicode.") from None
+        except (Damaged, msgspec.DecodeError) as problem:
+            raise StoreError(f"{self.path} is damaged: restore it from a backup ({problem}).") from None
+        except apsw.TooBigError:
+            raise InputError(f"{self.path}: this is more than the 1 GB that SQLite takes at once.") from None
+        except apsw.Error as problem:
+            raise self._error(problem) from problem
 
     def forget(self, *, wait: int = 1000) -> None:
         """Take what was removed out of the write-ahead log too: if somebody reads from it now, after a later write.
@@ -288,5 +336,12 @@ def _after_fork() -> None:
     _guard.release()
 
 
+def _after_fork_in_child() -> None:
+    for file in (*_files.values(), *_private):
+        # Who waits there does so in the other process.
+        file._waiting.clear()
+    _after_fork()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
