@@ -52,18 +52,17 @@ class Model(Scripted):
         self._wait_for = wait_for
 
     def send(self, body: bytes) -> bytes:
-        self.add(answer(body))
         end = time.monotonic() + 60
         while self._wait_for is not None and not self._wait_for.exists() and time.monotonic() < end:
             time.sleep(0.001)
-        return super().send(body)
+        # Threads share a model: what is said to one is not for another.
+        return answer(body).body
 
 
 class AsyncModel(AsyncScripted):
     async def send(self, body: bytes) -> bytes:
-        self.add(answer(body))
         await anyio.lowlevel.checkpoint()
-        return await super().send(body)
+        return answer(body).body
 
 
 def lookup(q: str) -> str:
