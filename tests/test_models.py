@@ -98,6 +98,47 @@ def test_the_same_model_is_another_one_over_another_wire() -> None:
     assert (chat.binds_thinking, responses.binds_thinking) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("label", "seconds"),
+    [
+        ("anthropic:claude-sonnet-5", 300),
+        ("openai-chat:gpt-4o", 300),
+        ("openai-chat:gpt-5.5", 1_800),
+        ("openai-chat:gpt-5.6", 1_800),
+        ("openai:gpt-6-sol", 1_800),
+        ("groq:openai/gpt-oss-120b", 7_200),
+        ("deepseek:deepseek-chat", 7_200),
+        ("openrouter:anthropic/claude-sonnet-5", 300),
+        ("openrouter:openai/gpt-5.5", None),
+        ("xai:grok-3", None),
+    ],
+)
+def test_a_prefix_is_kept_as_long_as_the_model_or_else_its_provider_says(label: str, seconds: int | None) -> None:
+    found = known(label)
+    assert found.cache != "none"
+    assert found.cache_seconds == seconds
+
+
+def test_what_is_not_cached_is_kept_for_no_time() -> None:
+    uncached = [model for model in models.models() if model.cache == "none"]
+    assert {model.provider for model in uncached} >= {"anthropic", "openai", "groq", "deepseek"}
+    assert {model.cache_seconds for model in uncached} == {None}
+
+
+def test_the_time_of_a_cache_is_overridden_alone(own: Path) -> None:
+    label, named = "anthropic:claude-sonnet-5", {"provider": "anthropic", "name": "claude-sonnet-5"}
+    own.write_text("{}")
+    before = known(label)
+    own.write_text(json.dumps({label: {"cache_seconds": 3_600}}))
+    assert known(label) == msgspec.structs.replace(before, cache_seconds=3_600)
+    register({**named, "window": 5_000})
+    assert (known(label).window, known(label).cache_seconds) == (5_000, 3_600)
+    register({**named, "cache_seconds": None})
+    assert (known(label).window, known(label).cache_seconds) == (5_000, None)
+    with pytest.raises(InputError, match="cache_seconds"):
+        register({**named, "cache_seconds": 0})
+
+
 # Names
 
 

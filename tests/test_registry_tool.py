@@ -154,6 +154,25 @@ def test_the_file_names_its_sources_and_other_names_of_models(tool: Any, wheels:
     ]
     assert file["providers"]["anthropic"]["aliases"] == {"uno": "one"}
     assert file["providers"]["openai-chat"]["models_of"] == "openai"
+    assert file["providers"]["openai-chat"]["cache_seconds"] == 300
+
+
+@pytest.mark.parametrize(
+    ("provider", "name", "seconds"),
+    [
+        ("openai", "gpt-5.4", None),
+        ("openai", "gpt-5.5-pro", 1_800),
+        ("openai", "gpt-6.1-sol", 1_800),
+        ("openrouter", "anthropic/claude-sonnet-5", 300),
+        ("openrouter", "openai/gpt-5.5", None),
+        ("groq", "gpt-6", None),
+    ],
+)
+def test_a_model_is_cached_for_its_own_time_where_that_is_stated(
+    tool: Any, provider: str, name: str, seconds: int | None
+) -> None:
+    assert tool._timed(provider, name, {"cache": "automatic"}).get("cache_seconds") == seconds
+    assert tool._timed(provider, name, {"cache": "none"}) == {"cache": "none"}
 
 
 def test_the_same_sources_give_the_same_bytes(tool: Any, wheels: dict[str, Path]) -> None:

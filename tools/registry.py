@@ -69,6 +69,14 @@ MODELS_OF = {"openai-chat": "openai"}
 # Whose thinking comes as blocks that are bound to their place, and whose as text. Through OpenRouter it is either.
 BINDS = ("anthropic", "openai", "gemini")
 TEXT = ("openai-chat", "groq", "mistral", "deepseek", "together", "xai")
+# For how long the beginning of a request is kept after it was last used: the lower end of what they state.
+# Anthropic, "Prompt caching": 5 minutes, again with each use; an hour only where a request asks for it.
+# OpenAI, "Prompt caching": 5 to 10 minutes, longer for some models and accounts; from GPT-5.5 on about 30 for all.
+# Groq, "Prompt Caching": 2 hours. DeepSeek, "Context Caching": a few hours to a few days; a few are two at least.
+# OpenRouter, "Prompt Caching": 5 minutes for Anthropic's models; for others it is up to who serves them.
+# xAI, "Prompt Caching: Best Practices & FAQ": any time. For Gemini, Mistral and Together no time was found.
+CACHE_SECONDS = {"openai": 300, "openai-chat": 300, "anthropic": 300, "groq": 7_200, "deepseek": 7_200}
+CACHE_SECONDS_OF = {"openai": (r"gpt-(5\.[5-9]|[6-9])", 1_800), "openrouter": (r"anthropic/", 300)}
 # Also models that don't talk have prices by the token.
 _OTHER = re.compile(
     r"embed|whisper|tts|transcri|image|audio|realtime|moderation|ocr|voice|live|orpheus|rerank|lyria|banana"
@@ -132,6 +140,8 @@ def build(wheels: dict[str, Path], date: dt.date) -> Row:
         providers[name]["models_of"] = same
     for name in TEXT:
         providers[name]["binds_thinking"] = False
+    for name, seconds in CACHE_SECONDS.items():
+        providers[name] = {**providers[name], "cache_seconds": seconds}
     for name, (theirs, others, prefix) in NAMES.items():
         chat = {
             key.removeprefix(prefix): row
@@ -139,6 +149,7 @@ def build(wheels: dict[str, Path], date: dt.date) -> Row:
             if row.get("litellm_provider") == others and key.startswith(prefix)
         }
         found, aliases = collected(name, genai[theirs], chat, date)
+        found = {model: _timed(name, model, row) for model, row in found.items()}
         providers[name] = {**providers[name], "models": found, "aliases": aliases}
     sources = [{"package": name, "version": _package(wheels[name])[1], "licence": LICENCE} for name in PACKAGES]
     return {"format": 1, "built": date.isoformat(), "sources": sources, "providers": providers}
@@ -265,6 +276,13 @@ def _row(provider: str, name: str, genai: Row, litellm: Row, date: dt.date) -> R
         tiers = [tier for tier in prices.pop("tiers", ()) if tier["above"] < row.get("window", tier["above"] + 1)]
         row["prices"] = {**prices, **({"tiers": tiers} if tiers else {})}
     return row
+
+
+def _timed(provider: str, name: str, row: Row) -> Row:
+    """With the time for which this model is cached, if it has one of its own."""
+    pattern, seconds = CACHE_SECONDS_OF.get(provider, ("$^", 0))
+    kept = row.get("cache", "none") != "none" and re.match(pattern, name)
+    return {**row, "cache_seconds": seconds} if kept else row
 
 
 def _count(row: Row, key: str) -> int | None:
@@ -412,6 +430,9 @@ def check() -> list[str]:
         for key in ("wire", "base_url", "base_url_variable", "key_variable"):
             if name not in rows or getattr(rows[name], key) != getattr(address, key):
                 problems.append(f"{name}: the file and providers/registry.py have another {key}.")
+    for name, row in rows.items():
+        if row.cache_seconds != CACHE_SECONDS.get(name):
+            problems.append(f"{name}: the file and this script have another cache_seconds.")
     problems += [f"{name}: there is no such provider." for name in rows if name not in {**PROVIDERS, **COMING}]
     problems += [f"{name}: it has no models." for name in NAMES if next(models.models(provider=name), None) is None]
     for model in models.models():
@@ -433,6 +454,8 @@ def _doubts(model: models.Model) -> Iterator[str]:
         yield f"its requests may be {model.input_limit:,} long"
     if model.output_limit is not None and model.output_limit >= (model.window or 0):
         yield f"its answers may be {model.output_limit:,} long"
+    if model.cache_seconds is not None and (model.cache == "none" or not 60 <= model.cache_seconds <= 604_800):
+        yield f"it is cached for {model.cache_seconds:,} seconds, and its cache is {model.cache}"
     if model.prices is not None:
         yield from _odd(model.prices)
 

@@ -58,6 +58,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     streaming: bool | None = None
     structured_output: bool | None = None
     cache: Caching | None = None
+    cache_seconds: Count | None = None
+    """For how long the beginning of a request is kept after it was last used."""
     binds_thinking: bool | None = None
     """Its thinking comes as blocks that are valid only where they were made."""
     keeps_state: bool | None = None
@@ -80,6 +82,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keeps_state: bool = False
     binds_thinking: bool | None = None
     """False where thinking comes as text, whatever the model."""
+    cache_seconds: Count | None = None
+    """For how long it keeps the beginning of a request, for a model that has no time of its own."""
     models_of: str = ""
     """Who has the same models."""
 
@@ -212,6 +216,8 @@ def _look_up(provider: str, name: str, changed: Mapping[str, Model]) -> Model | 
     facts = {"keeps_state": shelf.keeps_state, **msgspec.json.decode(raw)}
     if shelf.binds_thinking is not None:
         facts["binds_thinking"] = shelf.binds_thinking
+    if facts.get("cache") != "none":
+        facts.setdefault("cache_seconds", shelf.cache_seconds)
     aliases = _aliases(provider).get(listed, ())
     return msgspec.convert({**facts, "provider": provider, "name": listed, "aliases": aliases}, Model)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from longtalk import models
 from longtalk.errors import InputError
 from longtalk.providers.registry import PROVIDERS, resolve
 from longtalk.wires import WIRES
@@ -41,6 +42,20 @@ def test_every_provider_speaks_a_wire_that_there_is() -> None:
 def test_a_provider_that_nobody_described_is_stateless_and_takes_the_history() -> None:
     found = resolve("compatible:m", base_url="http://x/v1").capabilities
     assert (found.keeps_state, found.accepts_history, found.streaming, found.window) == (False, True, True, None)
+
+
+def test_for_how_long_a_prefix_is_kept_is_known_of_the_providers_own_server() -> None:
+    assert resolve("anthropic:claude-sonnet-5", api_key="k").capabilities.cache_seconds == 300
+    assert resolve("anthropic:claude-sonnet-5", base_url="http://x").capabilities.cache_seconds is None
+    assert resolve("anthropic:nobody", api_key="k").capabilities.cache_seconds is None
+
+
+def test_for_how_long_a_prefix_is_kept_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "_registered", {})
+    models.register({"provider": "compatible", "name": "m", "cache_seconds": 3_600})
+    assert resolve("compatible:m", base_url="http://x/v1").capabilities.cache_seconds == 3_600
+    models.register({"provider": "compatible", "name": "m", "cache": "none"})
+    assert resolve("compatible:m", base_url="http://x/v1").capabilities.cache_seconds is None
 
 
 # Keys

@@ -32,6 +32,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that an answer may have; None when nobody knows."""
     cache: bool = False
     """It reports tokens that it read from a cache of prefixes."""
+    cache_seconds: int | None = None
+    """For how long a prefix stays there after it was last used; None when nobody knows."""
     prices: Prices | None = None
     """What it costs; None when nobody knows."""
     described: bool = True

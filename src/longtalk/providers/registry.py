@@ -120,7 +120,7 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
 def _described(provider: str, model: str, url: str, usual: Capabilities, *, hosted: bool) -> Capabilities:
     """What is known about this model, over what is usual at this provider.
 
-    Nobody knows what another server takes for it, unless it was said.
+    Nobody knows what another server takes for it, and for how long it keeps a prefix, unless it was said.
     """
     from longtalk.models import find, is_own
     from longtalk.prices import FREE
@@ -129,7 +129,8 @@ def _described(provider: str, model: str, url: str, usual: Capabilities, *, host
     found = find(f"{provider}:{model}" if model else provider)
     if found is None:
         return msgspec.structs.replace(usual, prices=prices, described=not hosted)
-    if found.prices is not None and (hosted or is_own(found)):
+    told = hosted or is_own(found)
+    if found.prices is not None and told:
         prices = found.prices
     limits = [limit for limit in (found.window, found.input_limit) if limit is not None]
     known = {
@@ -139,6 +140,7 @@ def _described(provider: str, model: str, url: str, usual: Capabilities, *, host
         "streaming": found.streaming,
         "structured_output": found.structured_output,
         "cache": None if found.cache is None else found.cache != "none",
+        "cache_seconds": found.cache_seconds if told and found.cache != "none" else None,
         "keeps_state": found.keeps_state,
         "prices": prices,
     }
