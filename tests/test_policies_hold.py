@@ -164,6 +164,8 @@ def test_inside_an_epoch_every_request_begins_with_the_one_before(
         requests = provider.requests[seen:]
         for request in requests:
             validate(request, wire=wire)
+        # Asking for a summary is no part of the conversation.
+        requests = [request for request in requests if b"<summary_request>" not in request]
         if reply is None or reply.context is None:
             continue
         state, context = reply.state, reply.context

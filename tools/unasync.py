@@ -17,6 +17,7 @@ MODULES = [
     "chat",
     "conversation",
     "stored",
+    "summarist",
     "turn",
     "providers.connect",
     "providers.http",

@@ -11,7 +11,17 @@ from longtalk.conversation import AsyncConversation
 from longtalk.draft import System
 from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
 from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
-from longtalk.policies import Combine, DigestTools, KeepAll, KeepLast, KeepMessages, TokenBudget, WindowShare
+from longtalk.policies import (
+    Combine,
+    DigestTools,
+    Economy,
+    KeepAll,
+    KeepLast,
+    KeepMessages,
+    Summarize,
+    TokenBudget,
+    WindowShare,
+)
 from longtalk.reply import Reply
 from longtalk.said import Said, history
 from longtalk.seal import Seal
@@ -33,6 +43,7 @@ __all__ = [
     "Conversation",
     "DigestTools",
     "Done",
+    "Economy",
     "InputError",
     "KeepAll",
     "KeepLast",
@@ -45,6 +56,7 @@ __all__ = [
     "Said",
     "Seal",
     "Stream",
+    "Summarize",
     "System",
     "Text",
     "TokenBudget",

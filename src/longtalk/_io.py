@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequ
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import anyio
     import httpx2
 
 ASYNC = True
@@ -70,6 +71,50 @@ async def completed(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> 
         if running:
             # They may have something to put in order.
             await asyncio.wait(running)
+
+
+async def within(seconds: float, function: Callable[[], Awaitable[Any]]) -> Any:
+    """Wait for something, but not for longer: then it is a `TimeoutError`."""
+    import anyio
+
+    with anyio.fail_after(seconds):
+        return await function()
+
+
+class Jobs:
+    """Work that goes on while nobody waits for it."""
+
+    def __init__(self) -> None:
+        self._running: dict[anyio.Event, object] = {}
+        """A task that nobody holds may be collected before its end."""
+
+    def start(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        import asyncio
+
+        import anyio
+
+        ended = anyio.Event()
+
+        async def run() -> None:
+            try:
+                await job()
+            finally:
+                ended.set()
+                self._running.pop(ended, None)
+
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            import trio
+
+            self._running[ended] = trio.lowlevel.spawn_system_task(run)
+        else:
+            self._running[ended] = loop.create_task(run())
+
+    async def wait(self) -> None:
+        """Until all of it is done."""
+        for ended in list(self._running):
+            await ended.wait()
 
 
 async def shielded(close: Callable[[], Awaitable[Any]]) -> None:

@@ -25,6 +25,7 @@ from longtalk.providers.connect import connect
 from longtalk.reply import Reply, Shed
 from longtalk.seal import BoundSeal, Seal
 from longtalk.shed import encode_part, split
+from longtalk.summarist import AsyncSummarist
 from longtalk.tokens import Checked, Counter, counter_for
 from longtalk.tools import Toolbox
 from longtalk.transcript import Transcript, now
@@ -215,6 +216,9 @@ class AsyncChat:
             transcript = Transcript()
             text = f"The conversation starts over. {problem} The original bytes are in this notice's `data`."
             notices.append(Notice("bad_state", text, problem.state))
+        strategies = [strategy for each in self._policy.compactors for strategy in each.strategies]
+        if any(getattr(strategy, "background", False) for strategy in strategies):
+            raise InputError("`background` needs a store that keeps the conversation meanwhile: use Conversation.")
         if len(transcript.pack.array) > 0.8 * self._max_state:
             text = f"The conversation fills most of the {self._max_state} bytes that are read back: raise `max_state`."
             notices.append(Notice("state_size", text))
@@ -247,6 +251,7 @@ class AsyncChat:
         shed: Shed | None = None,
         save: Callable[[Draft], Awaitable[tuple[Notice, ...]]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
+        later: Callable[[AsyncSummarist], None] | None = None,
     ) -> AsyncLoop:
         """A turn on a transcript: for whoever holds one."""
         for name, text in (("system", system), ("instruction", instruction)):
@@ -295,6 +300,7 @@ class AsyncChat:
             shed=shed,
             save=save,
             around=around,
+            later=later,
         )
 
     def prices(self, options: Mapping[str, Any] | None = None) -> Prices | None:

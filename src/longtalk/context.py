@@ -19,6 +19,8 @@ import msgspec
 
 from longtalk.epochs import Epoch, asides, joined
 from longtalk.policies.view import MIDDLE, Run, Verdict
+from longtalk.receipts import Meter
+from longtalk.summaries import TAG
 from longtalk.transcript import Entry, Transcript
 from longtalk.wires.base import Preamble, Quirks, Wire, shortened, so_far, tool_lines
 
@@ -40,6 +42,10 @@ class Context(msgspec.Struct, frozen=True):
     """How long the request is, by what the provider has reported so far; a count where it has not."""
     counted: int = 0
     """How long it is, as counted."""
+    summary: int = 0
+    """How long the summary at its head is, as counted."""
+    meter: Meter | None = None
+    """What carrying on has cost, with this request."""
 
     def bound(self) -> str:
         """Where opaque blocks of the answer to this will be valid."""
@@ -71,19 +77,26 @@ def compose(
     reader: str,
     instruction: str | None,
     tail: int,
+    until: int | None = None,
 ) -> Context:
     """Render what is sent to `reader`, an account and a model.
 
-    An instruction goes behind the first `tail` entries: after the user's message.
+    An instruction goes behind the first `tail` entries: after the user's message. With `until`, what would be sent of
+    the entries before that place.
     """
     sheet = _Sheet(transcript, wire, quirks, f"{wire.name} {reader} {preamble.digest()}")
-    end, since = len(transcript), transcript.here(epoch.start)
-    runs = list(epoch.runs)
+    size = transcript.size if until is None else until
+    end, since = transcript.here(size), transcript.here(epoch.start)
+    runs = [run for run in epoch.runs if run.first < size]
+    if runs and runs[-1].last >= size:
+        runs[-1] = msgspec.structs.replace(runs[-1], last=size - 1)
     if since < end:
-        runs.append(Run(epoch.start, transcript.size - 1, "sent", "kept", tokens=transcript.tokens(since, end)))
+        runs.append(Run(epoch.start, size - 1, "sent", "kept", tokens=transcript.tokens(since, end)))
     said = asides(transcript, epoch)
     if instruction:
         said[tail] = instruction
+    if epoch.summary:
+        sheet.pieces.append(wire.quote(TAG, epoch.summary.text))
     if epoch.lines:
         sheet.pieces.append(wire.quote("earlier_tool_calls", "\n".join(epoch.lines)))
     open_from = 0
@@ -148,7 +161,7 @@ class _Sheet:
         if run.keep:
             piece = wire.render(_cut(wire, transcript[first], run.keep), self._quirks)
             self.pieces += [] if piece is None else [piece]
-        elif run.verdict == "summarised":
+        elif run.verdict == "summarised" and not run.is_gone:
             lines = tool_lines(wire, [transcript[i].native for i in range(first, stop)])
             self.pieces.append(wire.quote("done_so_far", "\n".join(lines)))
         elif run.reason == MIDDLE:
@@ -174,7 +187,8 @@ class _Sheet:
 
     def context(self, runs: Sequence[Run], epoch: Epoch, mark: int) -> Context:
         manifest = tuple(joined(_overlaid(self._transcript, runs, self.odd)))
-        return Context(tuple(self.pieces), manifest, mark, self._place, epoch.start)
+        head = epoch.summary.tokens if epoch.summary else 0
+        return Context(tuple(self.pieces), manifest, mark, self._place, epoch.start, summary=head)
 
 
 def _cut(wire: Wire, entry: Entry, keep: int) -> Entry:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from longtalk._io import in_store, sleep
+from longtalk import attempts
+from longtalk._io import Jobs, in_store, sleep
 from longtalk.archive import AsyncArchive, Format
 from longtalk.asking import Arguments, AsyncStoredStream, OnBusy, no_state
 from longtalk.chat import AsyncChat, AsyncStream
 from longtalk.draft import Draft, Message, interrupted, noted
+from longtalk.epochs import summed_up
 from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.events import Notice
 from longtalk.pack import Pack
@@ -29,8 +31,9 @@ from longtalk.policies import KeepAll, Policy, Run
 from longtalk.providers.base import AsyncProvider
 from longtalk.reply import Reply
 from longtalk.said import Said, check_meta, check_name
-from longtalk.stored import AsyncStored, AsyncWriter
-from longtalk.stores.base import MAIN, Asked, Commit, Head, Moved, Placed, Store
+from longtalk.stored import AsyncStored, AsyncWriter, placed
+from longtalk.stores.base import MAIN, Asked, Commit, Head, Moved, Store
+from longtalk.summarist import AsyncSummarist
 from longtalk.tokens import Counter
 from longtalk.transcript import Entry, Transcript, Turn, Turns, new_id, now
 from longtalk.turn import AsyncLoop
@@ -84,6 +87,7 @@ class AsyncConversation:
             client=client,
         )
         self._stored = AsyncStored(self._archive.store, owner, id, branch, policy)
+        self._jobs = Jobs()
 
     def __repr__(self) -> str:
         whose = f" of {self.owner!r}" if self.owner else ""
@@ -203,7 +207,29 @@ class AsyncConversation:
                 encode=no_state,
                 save=writer.save,
                 around=writer.around,
+                later=partial(self._summarise_later, writer),
             )
+
+    def _summarise_later(self, writer: AsyncWriter, summarist: AsyncSummarist) -> None:
+        # Somebody may have taken over, and then the turn is on another branch.
+        self._jobs.start(partial(self._on(writer.branch)._summarise, summarist))
+
+    async def _summarise(self, summarist: AsyncSummarist) -> None:
+        """Make a summary while nobody waits, and keep it if the branch still has what it is of."""
+        made = await summarist.ask()
+
+        def change(transcript: Transcript) -> Transcript:
+            if not attempts.is_claimed(transcript):
+                raise _NotHere
+            is_here = made.summary is None or summarist.is_of(transcript)
+            problem = made.problem if is_here else "the conversation has changed meanwhile"
+            if made.summary is not None and is_here:
+                transcript = summed_up(transcript, made.summary, made.last)
+            return attempts.tried(transcript, problem, told=False, usage=made.usage)
+
+        # What was deleted or cut off meanwhile needs no summary.
+        with contextlib.suppress(_NotHere):
+            await self._change(change)
 
     async def _wait(self) -> None:
         """Give who runs a turn a moment. Raises `Busy` if that is who waits here."""
@@ -355,7 +381,8 @@ class AsyncConversation:
         await self._archive.verify(self.id)
 
     async def aclose(self) -> None:
-        """Let go of the connections to the provider. The store is its own."""
+        """Wait for a summary that is being made, and let go of the connections. The store is its own."""
+        await self._jobs.wait()
         await self._chat.aclose()
 
     async def __aenter__(self) -> AsyncConversation:
@@ -398,7 +425,8 @@ class AsyncConversation:
 
     def _on(self, branch: str) -> AsyncConversation:
         other = object.__new__(type(self))
-        other._chat, other._archive, other._stored = self._chat, self._archive, self._stored.on(branch)
+        other._chat, other._archive, other._jobs = self._chat, self._archive, self._jobs
+        other._stored = self._stored.on(branch)
         return other
 
     async def _head(self) -> Head | None:
@@ -442,7 +470,7 @@ class AsyncConversation:
             after = change(before)
             new = after.fresh[len(before.fresh) :]
             turn = after.turns[-1] if len(after.turns) and after.turns != before.turns else None
-            made = [Placed(record, after.size - 1) for record in after.records if record not in before.records]
+            made = [placed(record, after.size - 1) for record in after.records if record not in before.records]
             data = {0: meta} if meta else {}
             last = Commit(
                 branch=self.branch, expect=0, entries=new[-1:], records=tuple(made), at=now(), entry_meta=data
@@ -460,6 +488,10 @@ class AsyncConversation:
             if head is not None:
                 self._stored.remember(head, after)
             return new
+
+
+class _NotHere(Exception):
+    """What somebody wants to change is not here any more."""
 
 
 def _turn(entry: str | None) -> str:

@@ -16,12 +16,12 @@ import msgspec
 
 from longtalk import _json
 from longtalk.context import Context
-from longtalk.epochs import Anchor, Aside, anchored
+from longtalk.epochs import Anchor, Aside, anchored, metered
 from longtalk.errors import InputError
 from longtalk.events import Notice
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
-from longtalk.wires.base import Answer, Call, Wire, closing, system
+from longtalk.wires.base import Answer, Call, Usage, Wire, closing, system
 
 if TYPE_CHECKING:
     from longtalk.prices import Prices
@@ -101,9 +101,11 @@ class Draft(msgspec.Struct, frozen=True):
             native, wire = answer.native, self.wire.name
             entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
         transcript = self._add(turn, entries)
-        reported = self.wire.usage(answer.usage).input if answer.usage else 0
-        if reported:
-            transcript = self.anchor(transcript, reported)
+        usage = self.wire.usage(answer.usage) if answer.usage else Usage()
+        if usage.input:
+            transcript = self.anchor(transcript, usage.input)
+        if self.context is not None and self.context.meter is not None:
+            transcript = metered(transcript, self.context.meter, usage, at=now())
         if self.instruction and self.tail > 0 and (answer.opaque or answer.finish in ("calls", "paused")):
             # What follows is bound to it, or cached behind it: from now on it stays where it was.
             place = self.transcript.place(self.tail - 1) + 1
@@ -120,6 +122,13 @@ class Draft(msgspec.Struct, frozen=True):
             return transcript
         epoch, counted = self.context.epoch, self.context.counted
         return anchored(transcript, Anchor(epoch, self.turn.model, self.turn.preamble, counted, tokens, refused))
+
+    def billed(self, usage: bytes | None) -> Draft:
+        """A model call was made beside the conversation."""
+        if usage is None:
+            return self
+        turn = msgspec.structs.replace(self.turn, usage=(*self.turn.usage, usage))
+        return msgspec.structs.replace(self, turn=turn, transcript=self.transcript.add(turn=turn))
 
     def begin_call(self, call: Call) -> Draft:
         return msgspec.structs.replace(self, started=self.started | {call.id})

@@ -20,8 +20,10 @@ import msgspec
 from longtalk import _json
 from longtalk.pack import ANSWERS
 from longtalk.policies import Policy, Run
-from longtalk.policies.view import MIDDLE
+from longtalk.receipts import CostReceipt, Meter
+from longtalk.summaries import Summary, joined_spans
 from longtalk.transcript import Record, Transcript
+from longtalk.wires.base import Usage
 
 _DOUBT = 300
 """So many tokens speak for our own count, however far off a report is."""
@@ -42,6 +44,8 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     """What becomes of each entry before `start`, in order."""
     lines: tuple[str, ...] = ()
     """What tools did in exchanges that are left out."""
+    summary: Summary | None = None
+    """What goes at the head, in place of the oldest exchanges."""
     raw: int = 0
     """Where the exchanges begin that are all there, up to the end."""
     current: int = 0
@@ -147,7 +151,11 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
     for run in epoch.runs:
         if run.verdict == "handed_out" or (run.keep and not _is_cut(run, role(run.first))):
             return False
-        if run.verdict == "summarised":
+        if run.is_gone:
+            borders |= {run.first, run.last + 1}
+            if run.verdict == "summarised" and epoch.summary is None:
+                return False
+        elif run.verdict == "summarised":
             if (role(run.first), role(run.last), role(run.last + 1) == "tool") != ("assistant", "tool", False):
                 return False
         elif run.verdict == "left_out":
@@ -202,16 +210,41 @@ def _aside(record: Record) -> Aside | None:
 
 
 def unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:
-    """The entries here that no later turn will send, as (first, past the last): whole exchanges that are left out."""
+    """The entries here that no later turn will send, as (first, past the last): whole exchanges."""
     epoch = current(transcript, fingerprint(policy))
-    left = [run for run in epoch.runs if run.verdict == "left_out" and run.reason != MIDDLE]
-    spans = [(transcript.here(run.first), transcript.here(run.last + 1)) for run in left]
+    spans = [(transcript.here(run.first), transcript.here(run.last + 1)) for run in epoch.runs if run.is_gone]
     return [span for span in spans if span[0] < span[1]]
 
 
 def anchored(transcript: Transcript, anchor: Anchor) -> Transcript:
     """A transcript that knows how long its last request was."""
     return transcript.record("anchor", _json.encode(anchor), instead=True)
+
+
+def metered(transcript: Transcript, meter: Meter, usage: Usage, *, at: int) -> Transcript:
+    """A transcript that knows what a model call has cost: on what it carried, and on the epoch if it began one."""
+    transcript = transcript.record("meter", _json.encode(msgspec.structs.replace(meter, at=at)), instead=True)
+    receipt = latest(transcript, "receipt", CostReceipt)
+    if receipt is None or receipt.actual is not None or receipt.epoch != meter.epoch or not usage.input:
+        return transcript
+    summary = latest(transcript, "summary", Summary)
+    sent = msgspec.structs.replace(usage, output=0)
+    actual = receipt.ratios.weigh(sent) + (receipt.ratios.weigh(summary.usage) if summary else 0.0)
+    return transcript.record("receipt", _json.encode(msgspec.structs.replace(receipt, actual=actual)), instead=True)
+
+
+def covered(epoch: Epoch, stop: int) -> tuple[tuple[int, int], ...]:
+    """What a summary covers that is made of all that an epoch sends before a place."""
+    kept = [(run.first, min(run.last + 1, stop)) for run in epoch.runs if not run.is_gone]
+    told = epoch.summary.covers if epoch.summary else ()
+    return joined_spans([span for span in (*told, *kept, (epoch.start, stop)) if span[0] < span[1]])
+
+
+def summed_up(transcript: Transcript, summary: Summary, last: str) -> Transcript:
+    """A transcript with a summary, which holds up to the entry of this id."""
+    made = Record("summary", last, summary.at, _json.encode(summary))
+    older = [record for record in transcript.records if record.kind != "summary"]
+    return msgspec.structs.replace(transcript, records=(*older, made))
 
 
 def windows(transcript: Transcript) -> dict[str, int]:

@@ -4,6 +4,8 @@
 a limit of the policy or the model's window is exceeded, it makes a view of what is sent now, lets the policy's
 compactors make a shorter one of it, and that is the new epoch. The same happens when something was pinned that is not
 there.
+
+A policy may ask for a summary (`Plan.wants`). Whoever makes it adds it as a record and plans again.
 """
 
 from __future__ import annotations
@@ -11,19 +13,25 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
 from longtalk import _json
-from longtalk.epochs import Anchor, Epoch, Pin, current, fingerprint, joined, kept_asides, latest
+from longtalk.epochs import Anchor, Epoch, Pin, begin, current, fingerprint, joined, kept_asides, latest
 from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.events import Notice
 from longtalk.policies import Block, Compactor, CutCurrent, OverTokens, Policy, Run, View
 from longtalk.policies.token_budget import within
-from longtalk.policies.view import CUT, MIDDLE
+from longtalk.policies.view import CUT, MIDDLE, SUMMARY
+from longtalk.receipts import SECONDS, CostReceipt, Meter, Ratios, Reckoning, ratios, reckon
+from longtalk.summaries import Summary, Wanted
 from longtalk.tokens import Counter
 from longtalk.transcript import Transcript
 from longtalk.wires.base import Wire
+
+if TYPE_CHECKING:
+    from longtalk.prices import Prices
 
 UNKNOWN_WINDOW = 32_000
 """What a window is taken for while nobody knows it."""
@@ -45,6 +53,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The model's window, if anybody knows it."""
     answer: int
     """Tokens to keep free for the answer."""
+    prices: Prices | None = None
+    """What a call costs, if anybody knows it."""
+    caches: bool = True
+    """Whether the provider keeps the beginning of a request."""
+    cache_seconds: int | None = None
+    """For how long, if anybody knows it."""
+    now: int = 0
+    """The time, in milliseconds since 1970."""
 
     @property
     def room(self) -> int | None:
@@ -62,6 +78,22 @@ class Plan(msgspec.Struct, frozen=True):
     tokens: int
     """How long it will be, by what was reported."""
     notices: tuple[Notice, ...] = ()
+    wants: Wanted | None = None
+    """A summary that should be made first."""
+    meter: Meter | None = None
+    """What carrying on will have cost with the next call, if the policy goes by that."""
+    receipt: CostReceipt | None = None
+    """What is expected of an epoch that begins to save money."""
+
+
+def begun(transcript: Transcript, made: Plan) -> Transcript:
+    """A transcript on which the epoch of a plan has begun."""
+    if not made.begins:
+        return transcript
+    transcript = begin(transcript, made.epoch)
+    if made.receipt is None:
+        return transcript
+    return transcript.record("receipt", _json.encode(made.receipt), instead=True)
 
 
 class _Glance:
@@ -70,6 +102,10 @@ class _Glance:
     def __init__(self, transcript: Transcript, epoch: Epoch, terms: Terms) -> None:
         self._transcript = transcript
         self._epoch = epoch
+        self._terms = terms
+        self.reckoning: Reckoning | None = None
+        """Of whether going on costs more than a new epoch, if somebody asked."""
+        self.meter: Meter | None = None
         since = transcript.here(epoch.start)
         self.messages = epoch.messages + len(transcript) - since
         self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, len(transcript))
@@ -94,16 +130,62 @@ class _Glance:
         self.guessed = True
         return self._window
 
+    def due(self, keep: int, length: int) -> bool:
+        """Whether carrying on has cost as much as a new epoch: a summary, and the last `keep` exchanges as they are."""
+        transcript, epoch, terms = self._transcript, self._epoch, self._terms
+        scale = self.tokens / max(1, self.counted)
+        raw = transcript.here(epoch.raw)
+        starts = [first for first, _ in transcript.exchanges(raw)]
+        stay = starts[-keep - 1] if len(starts) > keep else raw
+        meter = latest(transcript, "meter", Meter)
+        sent = transcript.here(meter.size) if meter is not None and meter.epoch == epoch.start else stay
+        warm = meter is not None and (meter.model, meter.preamble) == (terms.model, terms.preamble)
+        warm = warm and terms.now - meter.at < 1_000 * (terms.cache_seconds or SECONDS)  # type: ignore[union-attr]
+        head = epoch.summary.tokens if epoch.summary else 0
+
+        def tokens(start: int, stop: int) -> int:
+            return round(scale * transcript.tokens(start, max(start, stop)))
+
+        old = tokens(raw, stay)
+        found = self.reckoning = reckon(
+            self.ratios,
+            warm=warm,
+            carried=meter.carried if meter is not None and meter.epoch == epoch.start else 0.0,
+            preamble=round(scale * terms.fixed),
+            head=round(scale * head),
+            old=old,
+            recent=tokens(stay, sent),
+            new=tokens(max(stay, sent), len(transcript)),
+            length=head or length,
+        )
+        receipt = latest(transcript, "receipt", CostReceipt)
+        spared = receipt.spared if receipt is not None and receipt.epoch == epoch.start else 0
+        self.meter = Meter(
+            epoch=epoch.start,
+            model=terms.model,
+            preamble=terms.preamble,
+            size=transcript.size,
+            carried=found.carried,
+            calls=1 + (meter.calls if meter is not None else 0),
+            saved=found.rate * spared + (meter.saved if meter is not None else 0.0),
+        )
+        return old > length and found.due
+
+    @property
+    def ratios(self) -> Ratios:
+        return ratios(self._terms.prices, self.tokens, caches=self._terms.caches)
+
     @cached_property
     def exchanges(self) -> int:
         since = self._transcript.exchanges(self._transcript.here(self._epoch.current))
         return self._epoch.exchanges - 1 + len(since)
 
 
-def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool = False) -> Plan:
+def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool = False, may_ask: bool = False) -> Plan:
     """The present epoch, or a new one if a limit is exceeded or something was pinned that is not there.
 
-    When the last exchange is `settled`, it is not cut: the next turn may leave it out whole.
+    When the last exchange is `settled`, it is not cut: the next turn may leave it out whole. With `may_ask` the policy
+    may want a summary first.
     """
     epoch = current(transcript, fingerprint(policy))
     compactors = _compactors(policy, terms, settled=settled)
@@ -111,8 +193,26 @@ def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool 
     fired = next((each for each in compactors if each.over.fires(glance)), None)
     pins = pinned(transcript)
     if fired is None and all_there(epoch, pins):
-        return Plan(epoch, False, glance.counted, glance.tokens)
-    return _begin(transcript, epoch, glance, compactors, terms, pins, fired, settled=settled)
+        made = Plan(epoch, False, glance.counted, glance.tokens)
+    else:
+        asks: _Asks = None if not may_ask else "after" if settled else "before"
+        made = _begin(transcript, epoch, glance, compactors, terms, pins, fired, settled=settled, asks=asks)
+    if glance.meter is None:
+        return made
+    meter = msgspec.structs.replace(
+        glance.meter, epoch=made.epoch.start, carried=0.0 if made.begins else glance.meter.carried
+    )
+    notices = made.notices
+    if meter.calls == 1 and terms.prices is None and not settled:
+        text = (
+            f"Nobody knows what {terms.model} costs. It is assumed that a token read from the cache costs 0.1 of one "
+            "sent anew, one written to it 1.25 and one received 5: longtalk.models.register(…) says it."
+        )
+        notices = (*notices, Notice("prices_assumed", text))
+    return msgspec.structs.replace(made, meter=meter, notices=notices)
+
+
+_Asks: TypeAlias = Literal["before", "after"] | None
 
 
 class _Full(OverTokens, frozen=True):
@@ -143,11 +243,17 @@ def _begin(
     fired: Compactor | None,
     *,
     settled: bool,
+    asks: _Asks,
 ) -> Plan:
     """A new epoch; the present one if the compactors find nothing to do. Says what they did that nobody asked for."""
     reason = "an entry was pinned" if fired is None else str(fired.over)
     whole = _view(transcript, epoch, glance, terms, pins)
+    whole = msgspec.structs.replace(whole, asks=asks, owes=glance.reckoning is not None and glance.reckoning.due)
     view = _compacted(whole, compactors)
+    if view.wants is not None:
+        predicted = glance.reckoning.predicted if glance.reckoning is not None else None
+        wants = msgspec.structs.replace(view.wants, before=glance.tokens, predicted=predicted)
+        return Plan(epoch, False, glance.counted, glance.tokens, wants=wants)
     _check_kept(whole, view)
     notices = []
     if any(block.pinned for block in view.blocks[:-1]) and any(each.over.fires(view) for each in compactors):
@@ -157,6 +263,9 @@ def _begin(
         notices.append(
             Notice("pins_left_out", f"Not all that is pinned fits any more ({reason}): the oldest is left out.")
         )
+    if terms.window is not None and view.tokens > terms.window and view.summary is not None:
+        # It comes back with the next cut.
+        view = _compacted(msgspec.structs.replace(view, summary=None, offered=None), compactors)
     if terms.window is not None and view.tokens > terms.window and not settled:
         error = ContextOverflow(
             f"The request is longer than {terms.model} takes: about {view.tokens:,} tokens{_fixed(view)}, and the "
@@ -173,7 +282,8 @@ def _begin(
             notices.append(Notice("over_limit", text))
     # Instructions that had to stay go with their epoch: a new one is shorter also when it keeps all exchanges.
     stale = _staying(transcript, epoch.current) - _staying(transcript, _last(transcript, epoch))
-    if (view.blocks, tuple(view.lines)) == (whole.blocks, epoch.lines) and all_there(epoch, pins) and not stale:
+    same = (view.blocks, tuple(view.lines), view.summary) == (whole.blocks, epoch.lines, epoch.summary)
+    if same and all_there(epoch, pins) and not stale:
         return Plan(epoch, False, glance.counted, glance.tokens, tuple(notices))
     begun = _epoch(view, epoch, reason, pins)
     gone = len(whole.blocks) - len(view.blocks)
@@ -186,7 +296,27 @@ def _begin(
         )
         notices.append(Notice("window_assumed", text))
     notices += _told(begun, whole.blocks[-1])
-    return Plan(begun, True, view.counted, view.tokens, tuple(notices))
+    receipt = _receipt(view, begun, glance, terms) if view.summary != epoch.summary else None
+    return Plan(begun, True, view.counted, view.tokens, tuple(notices), receipt=receipt)
+
+
+def _receipt(view: View, begun: Epoch, glance: _Glance, terms: Terms) -> CostReceipt | None:
+    """What is expected of an epoch, if it began for the sake of money."""
+    summary, meter = view.summary, glance.meter
+    if summary is None or summary.predicted is None or meter is None or glance.reckoning is None:
+        return None
+    return CostReceipt(
+        epoch=begun.start,
+        at=terms.now,
+        reason=begun.reason,
+        before=glance.tokens,
+        after=view.tokens,
+        carried=meter.carried,
+        predicted=summary.predicted,
+        ratios=glance.ratios,
+        calls=meter.calls - 1,
+        saved=meter.saved,
+    )
 
 
 def _are(number: int, what: str) -> str:
@@ -215,7 +345,7 @@ def _compacted(view: View, compactors: Sequence[Compactor]) -> View:
         for each in compactors:
             if each.over.fires(view):
                 view = each.apply(view)
-        if (view.blocks, tuple(view.lines)) == (before.blocks, tuple(before.lines)):
+        if view.wants or (view.blocks, tuple(view.lines)) == (before.blocks, tuple(before.lines)):
             break
     return view
 
@@ -231,7 +361,9 @@ def _view(transcript: Transcript, epoch: Epoch, glance: _Glance, terms: Terms, p
         scale=glance.tokens / max(1, glance.counted),
         window=terms.window or UNKNOWN_WINDOW,
         lines=epoch.lines,
-        digests=bool(epoch.lines) or any(run.verdict == "summarised" for run in epoch.runs),
+        digests=bool(epoch.lines) or any(run.verdict == "summarised" and not run.is_gone for run in epoch.runs),
+        summary=epoch.summary,
+        offered=latest(transcript, "summary", Summary),
     )
     # What was pinned since may be anywhere.
     exchanges = transcript.exchanges(transcript.here(epoch.raw) if all_there(epoch, pins) else 0)
@@ -274,18 +406,14 @@ def _last(transcript: Transcript, epoch: Epoch) -> int:
 def _epoch(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> Epoch:
     """The epoch that sends a view, after another one."""
     # What was left out before may not be here any more, or not all of it.
-    gone = [
-        (run.first, max(0, run.tokens - view.tokens_of(run.first, run.last)))
-        for run in before.runs
-        if run.verdict == "left_out" and run.reason != MIDDLE
-    ]
+    gone = [(run.first, max(0, run.tokens - view.tokens_of(run.first, run.last))) for run in before.runs if run.is_gone]
     runs: list[Run] = []
     place = 0
     for block in view.blocks:
-        if place < block.first:
-            tokens = sum(tokens for first, tokens in gone if place <= first < block.first)
-            tokens += view.tokens_of(place, block.first - 1)
-            runs.append(Run(place, block.first - 1, "left_out", reason, tokens=tokens))
+        for run in _missing(view, place, block.first, reason):
+            tokens = sum(tokens for first, tokens in gone if run.first <= first <= run.last)
+            tokens += view.tokens_of(run.first, run.last)
+            runs.append(msgspec.structs.replace(run, tokens=tokens))
         place = block.first
         for run in block.special:
             if place < run.first:
@@ -304,6 +432,7 @@ def _epoch(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> Epo
         reason=reason,
         runs=tuple(joined(runs)),
         lines=tuple(view.lines),
+        summary=view.summary,
         raw=view.blocks[suffix].first,
         current=view.blocks[-1].first,
         exchanges=view.exchanges,
@@ -312,6 +441,21 @@ def _epoch(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> Epo
         pinned=tuple((block.first, block.stop) for block in view.blocks[:suffix]),
         pins=pins,
     )
+
+
+def _missing(view: View, first: int, stop: int, reason: str) -> list[Run]:
+    """What becomes of the exchanges that are not sent: those that the summary covers, and the others."""
+    runs = []
+    for start, end in view.summary.covers if view.summary else ():
+        start, end = max(first, start), min(stop, end)
+        if start < end:
+            if first < start:
+                runs.append(Run(first, start - 1, "left_out", reason))
+            runs.append(Run(start, end - 1, "summarised", SUMMARY))
+            first = end
+    if first < stop:
+        runs.append(Run(first, stop - 1, "left_out", reason))
+    return runs
 
 
 def _told(epoch: Epoch, before: Block) -> list[Notice]:
@@ -330,7 +474,7 @@ def _told(epoch: Epoch, before: Block) -> list[Notice]:
 
 
 def _is_special(run: Run) -> bool:
-    return run.keep > 0 or run.verdict == "summarised" or run.reason == MIDDLE
+    return run.keep > 0 or (run.verdict == "summarised" and not run.is_gone) or run.reason == MIDDLE
 
 
 # Pins

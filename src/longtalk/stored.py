@@ -16,7 +16,7 @@ import msgspec
 
 from longtalk._io import in_store
 from longtalk.draft import Draft
-from longtalk.epochs import Epoch, current, fingerprint, latest
+from longtalk.epochs import Epoch, current, fingerprint, latest, read_record
 from longtalk.errors import Deleted
 from longtalk.events import Notice
 from longtalk.manifest import kept
@@ -26,7 +26,8 @@ from longtalk.policies import Policy
 from longtalk.ranges import Ranges
 from longtalk.stores.base import BARE, Commit, Head, KeyTaken, Moved, Placed, Request, Store
 from longtalk.stores.leases import Held, drop, hold, inside, is_free, is_inside, lease, me, trying
-from longtalk.transcript import Entry, Transcript, Turn, Turns, new_id, now
+from longtalk.summaries import Summary
+from longtalk.transcript import Entry, Record, Transcript, Turn, Turns, new_id, now
 
 FRESH = 16
 """So many entries stay unpacked."""
@@ -138,6 +139,12 @@ def _folded(transcript: Transcript, head: Head, spans: Sequence[tuple[int, int]]
     return msgspec.structs.replace(transcript, pack=pack, fresh=fresh, turns=turns, revision=head.revision, shed=shed)
 
 
+def placed(record: Record, place: int) -> Placed:
+    """A record at a place, or where it says by itself that it holds."""
+    summary = read_record(record, Summary) if record.kind == "summary" else None
+    return Placed(record, place if summary is None else min(place, summary.stop - 1))
+
+
 class AsyncWriter:
     """Writes one turn, step by step, under a lease."""
 
@@ -168,6 +175,11 @@ class AsyncWriter:
 
     def __del__(self) -> None:
         self._let_go()
+
+    @property
+    def branch(self) -> str:
+        """Where the turn is written: another one than it began on, if somebody has taken over."""
+        return self._stored.branch
 
     async def save(self, draft: Draft) -> tuple[Notice, ...]:
         """Commit what is new. Raises `Moved` from the first one if somebody was faster."""
@@ -244,7 +256,7 @@ class AsyncWriter:
             request=self._request if own else None,
             manifest=kept(draft.context, draft.transcript) if own and not lasts and draft.context else b"",
             done=tuple(record for record in self._known if record.kind == "aside" and record not in there),
-            records=tuple(Placed(record, places.get(record.entry, self._base - 1)) for record in records),
+            records=tuple(placed(record, places.get(record.entry, self._base - 1)) for record in records),
             lease=lease(self._held.token) if lasts else None,
             at=now(),
             entry_meta={0: self._meta} if own and entries and self._meta else {},

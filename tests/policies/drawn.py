@@ -15,6 +15,7 @@ from longtalk.policies import (
     CutCurrent,
     DigestTools,
     DropOldest,
+    Economy,
     KeepAll,
     KeepLast,
     KeepMessages,
@@ -22,6 +23,8 @@ from longtalk.policies import (
     OverMessages,
     OverTokens,
     OverWindow,
+    Summarize,
+    SummarizeOldest,
     TokenBudget,
     WindowShare,
 )
@@ -75,6 +78,13 @@ _single = st.one_of(
     st.one_of(st.none(), _digests).flatmap(lambda digest: _counting(TokenBudget, 20, 800, digest=digest)),
     st.builds(WindowShare, _shares, to=st.sampled_from([None, 0.001]), digest=st.one_of(st.none(), _digests)),
     _compactors(),
+    st.builds(lambda over, length: Summarize(over, length=length), st.integers(120, 900), st.sampled_from([50, 55])),
+    st.builds(Economy, length=st.sampled_from([50, 200])),
+    st.builds(
+        lambda limit, keep: Compactor(OverTokens(limit), (SummarizeOldest(length=50, keep=keep),), OverTokens(limit)),
+        st.integers(80, 800),
+        st.integers(0, 3),
+    ),
 )
 policies: st.SearchStrategy[Any] = st.one_of(
     _single,

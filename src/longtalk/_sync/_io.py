@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from threading import Thread
+
     import httpx2
 
 ASYNC = False
@@ -37,6 +39,49 @@ def completed(jobs: Sequence[Callable[[], None]]) -> Generator[None, None, None]
     for job in jobs:
         job()
         yield
+
+
+def within(seconds: float, function: Callable[[], Any]) -> Any:
+    """Wait for something, but not for longer: then it is a `TimeoutError`, and goes on in its thread unheard."""
+    import threading
+    from contextvars import copy_context
+
+    results: list[Any] = []
+    problems: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(function())
+        except BaseException as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=copy_context().run, args=(run,), name="longtalk-within", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if problems:
+        raise problems[0]
+    if not results:
+        raise TimeoutError
+    return results[0]
+
+
+class Jobs:
+    """Work that goes on while nobody waits for it."""
+
+    def __init__(self) -> None:
+        self._running: list[Thread] = []
+
+    def start(self, job: Callable[[], None]) -> None:
+        import threading
+
+        self._running = [each for each in self._running if each.is_alive()]
+        self._running.append(threading.Thread(target=job, name="longtalk-job", daemon=True))
+        self._running[-1].start()
+
+    def wait(self) -> None:
+        """Until all of it is done."""
+        for each in list(self._running):
+            each.join()
 
 
 def shielded(close: Callable[[], Any]) -> None:

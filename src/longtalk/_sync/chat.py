@@ -26,6 +26,7 @@ from longtalk._sync.providers.connect import connect
 from longtalk.reply import Reply, Shed
 from longtalk.seal import BoundSeal, Seal
 from longtalk.shed import encode_part, split
+from longtalk._sync.summarist import Summarist
 from longtalk.tokens import Checked, Counter, counter_for
 from longtalk.tools import Toolbox
 from longtalk.transcript import Transcript, now
@@ -216,6 +217,9 @@ class Chat:
             transcript = Transcript()
             text = f"The conversation starts over. {problem} The original bytes are in this notice's `data`."
             notices.append(Notice("bad_state", text, problem.state))
+        strategies = [strategy for each in self._policy.compactors for strategy in each.strategies]
+        if any(getattr(strategy, "background", False) for strategy in strategies):
+            raise InputError("`background` needs a store that keeps the conversation meanwhile: use Conversation.")
         if len(transcript.pack.array) > 0.8 * self._max_state:
             text = f"The conversation fills most of the {self._max_state} bytes that are read back: raise `max_state`."
             notices.append(Notice("state_size", text))
@@ -248,6 +252,7 @@ class Chat:
         shed: Shed | None = None,
         save: Callable[[Draft], tuple[Notice, ...]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
+        later: Callable[[Summarist], None] | None = None,
     ) -> Loop:
         """A turn on a transcript: for whoever holds one."""
         for name, text in (("system", system), ("instruction", instruction)):
@@ -296,6 +301,7 @@ class Chat:
             shed=shed,
             save=save,
             around=around,
+            later=later,
         )
 
     def prices(self, options: Mapping[str, Any] | None = None) -> Prices | None:

@@ -15,24 +15,25 @@ from typing import Any
 
 import msgspec
 
-from longtalk import _json
+from longtalk import _json, attempts
 from longtalk._sync._io import call as call_tool
 from longtalk._sync._io import completed, shielded, sleep
 from longtalk.context import Context, Piece, compose
 from longtalk.draft import Draft, Replay
-from longtalk.epochs import MOST_WINDOW, kept_asides, windows
-from longtalk.epochs import begin as begin_epoch
+from longtalk.epochs import MOST_WINDOW, kept_asides, summed_up, windows
 from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
-from longtalk.plan import Plan, Terms, plan
+from longtalk.plan import Plan, Terms, begun, plan
 from longtalk.policies import Policy
 from longtalk.providers.base import Provider
 from longtalk.providers.failures import failure
 from longtalk.reply import Reply, Shed
+from longtalk.summaries import Wanted
+from longtalk._sync.summarist import Summarist
 from longtalk.tokens import of_message, of_preamble
 from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
 from longtalk.tools import failure as tool_failure
-from longtalk.transcript import Transcript
+from longtalk.transcript import Transcript, now
 from longtalk.wires.base import Call, Preamble, Quirks, Reported
 
 RETRIES = 2
@@ -62,9 +63,12 @@ class Loop:
         shed: Shed | None = None,
         save: Callable[[Draft], tuple[Notice, ...]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
+        later: Callable[[Summarist], None] | None = None,
     ) -> None:
         self.draft = draft
         self._saver = save
+        self._later = later
+        """Takes a summary on that is to be made while nobody waits."""
         self._around = around
         """What holds while a tool runs."""
         self._provider = provider
@@ -83,6 +87,7 @@ class Loop:
 
     def events(self, *, stream: bool) -> Generator[Event, None, None]:
         """Play the turn to its end."""
+        self._tell_of_attempt()
         self._settle_earlier()
         for result in self._fresh_results():
             yield result
@@ -146,8 +151,10 @@ class Loop:
             finally:
                 shielded(results.close)
         self.draft = self.draft.finish("complete")
-        self._look_back()
+        summarist = self._look_back()
         self._save()
+        if summarist is not None and self._later is not None:
+            self._later(summarist)
         for notice in self._news():
             yield notice
         # Only a turn that ended well sheds: whoever holds an earlier state still has it all.
@@ -221,8 +228,11 @@ class Loop:
             sleep(wait)
 
     def _compose(self, quirks: Quirks) -> Context:
-        """What is sent next. A limit that is exceeded begins a new epoch first."""
-        made = self._plan(self.draft.instruction)
+        """What is sent next. A limit that is exceeded begins a new epoch first, maybe with a summary."""
+        made = self._plan(self.draft.instruction, may_ask=attempts.may_ask(self.draft.transcript))
+        if made.wants is not None:
+            self._summarise(self._summarist(made.wants, made, quirks))
+            made = self._plan(self.draft.instruction)
         context = compose(
             self.draft.transcript,
             epoch=made.epoch,
@@ -233,18 +243,49 @@ class Loop:
             instruction=self.draft.instruction,
             tail=self.draft.tail,
         )
-        return msgspec.structs.replace(context, tokens=made.tokens, counted=made.counted)
+        return msgspec.structs.replace(context, tokens=made.tokens, counted=made.counted, meter=made.meter)
 
-    def _plan(self, instruction: str | None, *, settled: bool = False) -> Plan:
+    def _plan(self, instruction: str | None, *, settled: bool = False, may_ask: bool = False) -> Plan:
         """The epoch of the next request. A new one is begun, and the caller told."""
-        made = plan(self.draft.transcript, self._policy, self._terms(instruction), settled=settled)
+        terms = self._terms(instruction)
+        made = plan(self.draft.transcript, self._policy, terms, settled=settled, may_ask=may_ask)
         draft = self.draft
         for notice in made.notices:
             draft = draft if notice in draft.notices else draft.notice(notice)
-        if made.begins:
-            draft = msgspec.structs.replace(draft, transcript=begin_epoch(draft.transcript, made.epoch))
-        self.draft = draft
+        self.draft = msgspec.structs.replace(draft, transcript=begun(draft.transcript, made))
         return made
+
+    # Summaries
+
+    def _summarist(self, wants: Wanted, made: Plan, quirks: Quirks) -> Summarist:
+        return Summarist(
+            wants,
+            self.draft.transcript,
+            made.epoch,
+            provider=self._provider,
+            preamble=self._preamble,
+            options=self._options,
+            quirks=quirks,
+            counter=self.draft.counter,
+        )
+
+    def _summarise(self, summarist: Summarist) -> None:
+        """Have a summary written before the next call. If that does not work out, the turn goes on without."""
+        made = summarist.ask()
+        draft = self.draft.billed(made.usage)
+        transcript = attempts.tried(draft.transcript, made.problem, told=True)
+        if made.summary is not None:
+            transcript = summed_up(transcript, made.summary, made.last)
+        else:
+            draft = draft.notice(attempts.no_summary(made.problem))
+        self.draft = msgspec.structs.replace(draft, transcript=transcript)
+        self._save()
+
+    def _tell_of_attempt(self) -> None:
+        """Say if a summary in the background came to nothing."""
+        transcript, notice = attempts.news(self.draft.transcript)
+        if notice is not None:
+            self.draft = msgspec.structs.replace(self.draft.notice(notice), transcript=transcript)
 
     def _terms(self, instruction: str | None) -> Terms:
         transcript = self.draft.transcript
@@ -263,18 +304,33 @@ class Loop:
             fixed=self._preamble_tokens + (self._aside_tokens(instruction) if instruction else 0),
             window=window,
             answer=answer or min((window or 0) // 8, 4096),
+            prices=self.draft.prices,
+            caches=self._provider.capabilities.cache,
+            cache_seconds=self._provider.capabilities.cache_seconds,
+            now=now(),
         )
 
     def _aside_tokens(self, instruction: str) -> int:
         return of_message(self.draft.wire.instruction(instruction), self.draft.counter)
 
-    def _look_back(self) -> None:
-        """After the answer its length is known: begin a new epoch now if the next turn would have to."""
+    def _look_back(self) -> Summarist | None:
+        """After the answer its length is known: begin a new epoch now if the next turn would have to.
+
+        If that takes a summary, and somebody can make it while nobody waits, it is claimed here.
+        """
         try:
-            self._plan(None, settled=True)
+            may_ask = self._later is not None and attempts.may_ask(self.draft.transcript)
+            made = self._plan(None, settled=True, may_ask=may_ask)
+            if made.wants is None:
+                return None
+            summarist = self._summarist(made.wants, made, self._quirks())
+            claimed = attempts.claimed(self.draft.transcript, made.wants)
+            self.draft = msgspec.structs.replace(self.draft, transcript=claimed)
+            return summarist
         except Exception as problem:
             text = f"The answer is here, but what to keep for the next turn could not be decided: {problem!r}."
             self.draft = self.draft.notice(Notice("compaction_failed", text))
+            return None
 
     def _outgrow(self, problem: ContextOverflow, context: Context) -> None:
         """The provider says that this is too long: learn how much it takes, so that the next try is shorter."""

@@ -1,7 +1,8 @@
 """What a context keeps of a transcript.
 
-Policies to take as they are: `KeepAll`, `KeepLast`, `KeepMessages`, `TokenBudget`, `WindowShare`, and `Combine` for
-several at once. Parts to build others from: triggers (`limits.py`), strategies (a file each) and `Compactor`.
+Policies to take as they are: `KeepAll`, `KeepLast`, `KeepMessages`, `TokenBudget`, `WindowShare`, `Summarize`,
+`Economy`, and `Combine` for several at once. Parts to build others from: triggers (`limits.py`), strategies (a file
+each) and `Compactor`.
 """
 
 from longtalk.policies.base import Compactor, Policy, Size, Strategy, Trigger
@@ -9,9 +10,11 @@ from longtalk.policies.combine import Combine
 from longtalk.policies.cut_current import CutCurrent
 from longtalk.policies.digest_tools import DigestTools
 from longtalk.policies.drop_oldest import DropOldest
+from longtalk.policies.economy import Economy
 from longtalk.policies.keep_all import KeepAll
 from longtalk.policies.keep_last import KeepLast, KeepMessages
 from longtalk.policies.limits import AllOf, AnyOf, OverExchanges, OverMessages, OverTokens, OverWindow
+from longtalk.policies.summarize import Summarize, SummarizeOldest
 from longtalk.policies.token_budget import TokenBudget, WindowShare
 from longtalk.policies.view import Block, Run, View
 
@@ -24,6 +27,7 @@ __all__ = [
     "CutCurrent",
     "DigestTools",
     "DropOldest",
+    "Economy",
     "KeepAll",
     "KeepLast",
     "KeepMessages",
@@ -35,6 +39,8 @@ __all__ = [
     "Run",
     "Size",
     "Strategy",
+    "Summarize",
+    "SummarizeOldest",
     "TokenBudget",
     "Trigger",
     "View",

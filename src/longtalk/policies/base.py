@@ -43,6 +43,10 @@ class Size(Protocol):
         """How many tokens the model takes with its answer; 32,000 while nobody knows."""
         ...
 
+    def due(self, keep: int, length: int) -> bool:
+        """Whether carrying on has cost as much as a new epoch: a summary of so many tokens, and the last exchanges."""
+        ...
+
 
 class Trigger(Protocol):
     """When to compact."""

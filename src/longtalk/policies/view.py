@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from longtalk.pack import ANSWERS
+from longtalk.summaries import Summary, Wanted
 from longtalk.transcript import Entry, Transcript
 from longtalk.wires.base import Wire, text_of, tool_lines
 
@@ -22,6 +23,7 @@ Verdict = Literal["sent", "summarised", "handed_out", "left_out"]
 CUT = "cut to head and tail"
 DIGEST = "tool digest"
 MIDDLE = "the middle of many events"
+SUMMARY = "summary"
 NOTE = 20
 """Tokens, roughly, of a word about what is left out."""
 
@@ -37,6 +39,15 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long what is sent of them is; of what is not sent, how long it would be. As counted, not as reported."""
     keep: int = 0
     """Of a text that is cut to head and tail: how many characters are left."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether whole exchanges are left out, or told in the summary."""
+        return self.reason == SUMMARY if self.verdict == "summarised" else self.is_left_out
+
+    @property
+    def is_left_out(self) -> bool:
+        return self.verdict == "left_out" and self.reason != MIDDLE
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -72,6 +83,16 @@ class View(msgspec.Struct, frozen=True):
     """What tools did in exchanges that are left out."""
     digests: bool = False
     """Whether what tools did goes as a digest, here and in what is left out."""
+    summary: Summary | None = None
+    """What goes at the head, in place of the oldest exchanges."""
+    offered: Summary | None = None
+    """The newest one that there is."""
+    asks: Literal["before", "after"] | None = None
+    """Whether one can be asked for: before the next call, or after an answer."""
+    wants: Wanted | None = None
+    """One that should be."""
+    owes: bool = False
+    """Whether carrying on has cost as much as to begin anew."""
 
     @property
     def exchanges(self) -> int:
@@ -81,11 +102,20 @@ class View(msgspec.Struct, frozen=True):
     def messages(self) -> int:
         return sum(block.messages for block in self.blocks)
 
+    def due(self, keep: int, length: int) -> bool:  # noqa: ARG002
+        return self.owes
+
+    @property
+    def loose(self) -> int:
+        """How many exchanges there are that may go: neither pinned nor the current one."""
+        return sum(not block.pinned for block in self.blocks[:-1])
+
     @property
     def counted(self) -> int:
         """Tokens as counted."""
         lines = self.count("\n".join(self.lines)) if self.lines else 0
-        return self.fixed + lines + sum(block.tokens for block in self.blocks)
+        head = self.summary.tokens if self.summary else 0
+        return self.fixed + head + lines + sum(block.tokens for block in self.blocks)
 
     @property
     def tokens(self) -> int:
@@ -100,6 +130,12 @@ class View(msgspec.Struct, frozen=True):
 
     def with_blocks(self, blocks: Sequence[Block]) -> View:
         return msgspec.structs.replace(self, blocks=tuple(blocks))
+
+    def with_summary(self, summary: Summary) -> View:
+        """Without the exchanges that a summary covers."""
+        stay = [block for block in self.blocks[:-1] if block.pinned or not summary.has(block.first, block.stop)]
+        view = self.with_blocks((*stay, self.blocks[-1]))
+        return msgspec.structs.replace(view, summary=summary, owes=False)
 
     def block(self, first: int, stop: int, *, pinned: bool, special: Sequence[Run] = ()) -> Block:
         """An exchange of the transcript."""

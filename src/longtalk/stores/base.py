@@ -25,11 +25,11 @@ from longtalk.pack import Entry, Pack
 from longtalk.transcript import Record, Turn
 
 MAIN = "main"
-REPLACED = ("anchor", "epoch", "pins", "window")
+REPLACED = ("anchor", "attempt", "epoch", "meter", "pins", "receipt", "summary", "window")
 """Kinds of records of which a path uses the newest alone."""
-BRIEF = ("anchor",)
+BRIEF = ("anchor", "meter")
 """Kinds of records of which a store need not keep those that were replaced."""
-BARE = ("anchor", "pins", "window")
+BARE = ("anchor", "attempt", "meter", "pins", "receipt", "window")
 """Kinds of records that hold nothing that an entry says."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")

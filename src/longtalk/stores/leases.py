@@ -45,15 +45,18 @@ def lease(token: int) -> Lease:
 
 
 def _lives(lease: Lease, held: Held) -> bool:
-    holder, mine = lease.holder, me()
-    if holder.host != mine.host:
-        return True
-    if holder.boot != mine.boot:
-        return False
-    if holder.pid == mine.pid and holder.started == mine.started:
+    if lease.holder == me():
         # This very process: a turn that nobody holds any more was dropped without an end.
         return _KEEPER.holds(held._replace(token=lease.token))
-    return _started(holder.pid) == holder.started
+    return lives(lease.holder)
+
+
+def lives(holder: Holder) -> bool:
+    """Whether a process is still there, as far as can be told from here."""
+    mine = me()
+    if holder.host != mine.host:
+        return True
+    return holder.boot == mine.boot and _started(holder.pid) == holder.started
 
 
 def me() -> Holder:

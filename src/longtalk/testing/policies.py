@@ -2,7 +2,7 @@
 
 At every point at which the model was asked, the request is composed three times: in the epoch that the points before
 led to, as if the policy met the conversation here for the first time, and from a state that stays small. In the end
-all that such a state has shed is joined again.
+all that such a state has shed is joined again. Where the policy wants a summary, a text stands in for it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import msgspec
 
 from longtalk import _json
 from longtalk.context import Context, compose
-from longtalk.epochs import begin, unreachable
-from longtalk.plan import UNKNOWN_WINDOW, Plan, Terms, plan
-from longtalk.policies import Policy
-from longtalk.policies.view import MIDDLE
+from longtalk.epochs import Epoch, covered, metered, summed_up, unreachable
+from longtalk.plan import UNKNOWN_WINDOW, Plan, Terms, begun, plan
+from longtalk.policies import Policy, SummarizeOldest
+from longtalk.policies.view import MIDDLE, SUMMARY
 from longtalk.shed import encode_part, join, split
 from longtalk.state import decode, encode
+from longtalk.summaries import Summary, Wanted
 from longtalk.testing.validate import validate
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Transcript
 from longtalk.wires import NAMES, WIRES
-from longtalk.wires.base import Preamble, Quirks, Wire
+from longtalk.wires.base import Preamble, Quirks, Usage, Wire
 
 _MARKS = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
 
@@ -90,14 +91,12 @@ def check_policy(
         if i and entry.role == "assistant":
             anew = msgspec.structs.replace(so_far, records=())
             _check(policy, anew, terms, preamble)
-            made, context, body = _check(policy, so_far, terms, preamble)
-            so_far = begin(so_far, made.epoch) if made.begins else so_far
+            so_far, made, context, body = _check(policy, so_far, terms, preamble)
             if last is not None and last[0].epoch == made.epoch and not body.startswith(last[1]):
                 raise PolicyViolation(
                     f"Inside an epoch, the request before entry {i} does not begin with the last one."
                 )
-            less, _, small_body = _check(policy, small, terms, preamble)
-            small = begin(small, less.epoch) if less.begins else small
+            small, _, _, small_body = _check(policy, small, terms, preamble)
             if small_body != body:
                 raise PolicyViolation(f"With a state that stays small, the request before entry {i} is another one.")
             prefix = _request(terms.wire, preamble, context, context.mark)
@@ -115,8 +114,16 @@ def check_policy(
     return played
 
 
-def _check(policy: Policy, transcript: Transcript, terms: Terms, preamble: Preamble) -> tuple[Plan, Context, bytes]:
-    made = plan(transcript, policy, terms)
+def _check(
+    policy: Policy, transcript: Transcript, terms: Terms, preamble: Preamble
+) -> tuple[Transcript, Plan, Context, bytes]:
+    made = plan(transcript, policy, terms, may_ask=True)
+    if made.wants is not None:
+        transcript = _with_summary(transcript, made.wants, made.epoch, terms.counter)
+        made = plan(transcript, policy, terms)
+    transcript = begun(transcript, made)
+    if made.meter is not None:
+        transcript = metered(transcript, made.meter, Usage(input=made.tokens), at=terms.now)
     context = compose(
         transcript,
         epoch=made.epoch,
@@ -130,8 +137,22 @@ def _check(policy: Policy, transcript: Transcript, terms: Terms, preamble: Pream
     body = _request(terms.wire, preamble, context, len(context.pieces))
     validate(body, wire=terms.wire.name)
     _check_manifest(transcript, context)
+    _check_summary(made, context)
     _check_limits(policy, transcript, made, context, terms)
-    return made, context, body
+    return transcript, made, context, body
+
+
+def _with_summary(transcript: Transcript, wants: Wanted, epoch: Epoch, counter: Counter) -> Transcript:
+    """With a text in the place of the summary that a policy wants."""
+    text = f"A summary of all before {wants.stop}. " * (1 + wants.length // 20)
+    summary = Summary(text=text, covers=covered(epoch, wants.stop), tokens=counter.count(text))
+    return summed_up(transcript, summary, transcript[transcript.here(wants.stop) - 1].id)
+
+
+def _check_summary(made: Plan, context: Context) -> None:
+    for run in context.manifest:
+        if run.reason == SUMMARY and (not made.epoch.summary or not made.epoch.summary.has(run.first, run.last + 1)):
+            raise PolicyViolation(f"The summary is not of what it is said to stand for: {run}")
 
 
 def _request(wire: Wire, preamble: Preamble, context: Context, mark: int) -> bytes:
@@ -167,12 +188,22 @@ class _Sent(msgspec.Struct):
     tokens: int
     window: int
 
+    def due(self, keep: int, length: int) -> bool:  # noqa: ARG002
+        return False
+
 
 def _check_limits(policy: Policy, transcript: Transcript, made: Plan, context: Context, terms: Terms) -> None:
-    """Every limit holds, unless nothing but the current exchange is there, without any digest before it."""
+    """Every limit holds, unless nothing but the current exchange is there, without any digest before it.
+
+    Nor can one hold that a summary would have to reach, where that is longer than what it would stand for.
+    """
     sent = {place for run in context.manifest if run.verdict == "sent" for place in range(run.first, run.last + 1)}
     exchanges = [any(transcript.place(i) in sent for i in range(first, stop)) for first, stop in transcript.exchanges()]
     size = _Sent(sum(exchanges), len(sent), made.tokens, terms.window or UNKNOWN_WINDOW)
+    first = transcript.place(transcript.exchanges()[-1][0])
+    before = sum(transcript[transcript.here(place)].tokens for place in sent if place < first)
     for compactor in policy.compactors:
+        if any(isinstance(each, SummarizeOldest) and before < 2 * each.length for each in compactor.strategies):
+            continue
         if compactor.over.fires(size) and (size.exchanges > 1 or made.epoch.lines):
             raise PolicyViolation(f"{compactor.over} although {size.exchanges} exchanges are sent: {context.manifest}")

@@ -1,0 +1,92 @@
+"""Who makes a summary, and what came of it: so that nobody makes two at once, or asks again and again in vain."""
+
+from __future__ import annotations
+
+import msgspec
+
+from longtalk import _json
+from longtalk.epochs import latest
+from longtalk.events import Notice
+from longtalk.stores.base import Holder
+from longtalk.stores.leases import lives, me
+from longtalk.summaries import Wanted
+from longtalk.transcript import Transcript, now
+
+_GRACE = 10_000
+"""Milliseconds that a summary may take to be written down."""
+_MOST_TRIES = 6
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """That a summary is being made, or what came of it."""
+
+    size: int
+    """How many entries there were."""
+    until: int = 0
+    """While it is being made: when that has to be done …"""
+    holder: Holder | None = None
+    """… and by whom."""
+    problem: str = ""
+    """Why nothing came of it."""
+    told: bool = True
+    """Whether the caller knows that."""
+    tries: int = 0
+    """How many in a row came to nothing."""
+    usage: tuple[str, ...] = ()
+    """What the provider reported, where no turn has it."""
+
+
+def may_ask(transcript: Transcript) -> bool:
+    """Whether a summary can be asked for: nobody else makes one, and it is not too early for another try.
+
+    After one that came to nothing the next one waits, each time for twice as many entries.
+    """
+    last = latest(transcript, "attempt", Attempt)
+    if last is None:
+        return True
+    if last.until > now() and last.holder is not None and lives(last.holder):
+        return False
+    return not last.problem or transcript.size >= last.size + 2 ** (1 + min(last.tries, _MOST_TRIES))
+
+
+def claimed(transcript: Transcript, wants: Wanted) -> Transcript:
+    """A transcript that says that this process makes a summary."""
+    until = now() + round(1_000 * wants.timeout) + _GRACE
+    last = latest(transcript, "attempt", Attempt)
+    return _noted(
+        transcript, Attempt(size=transcript.size, until=until, holder=me(), tries=last.tries if last is not None else 0)
+    )
+
+
+def is_claimed(transcript: Transcript) -> bool:
+    """Whether this process makes a summary of this conversation, or has just made one."""
+    last = latest(transcript, "attempt", Attempt)
+    return last is not None and last.until > 0 and last.holder == me()
+
+
+def tried(transcript: Transcript, problem: str, *, told: bool, usage: bytes | None = None) -> Transcript:
+    """A transcript that knows what came of asking for a summary: a problem, or none."""
+    last = latest(transcript, "attempt", Attempt)
+    if last is None and not problem:
+        return transcript
+    said = () if usage is None else (usage.decode("utf-8", "replace"),)
+    tries = 1 + (last.tries if last is not None else 0) if problem else 0
+    return _noted(
+        transcript, Attempt(size=transcript.size, problem=problem, told=told or not problem, tries=tries, usage=said)
+    )
+
+
+def news(transcript: Transcript) -> tuple[Transcript, Notice | None]:
+    """What the caller has yet to be told of a summary that came to nothing, and a transcript that knows it was."""
+    last = latest(transcript, "attempt", Attempt)
+    if last is None or last.told:
+        return transcript, None
+    return _noted(transcript, msgspec.structs.replace(last, told=True, usage=())), no_summary(last.problem)
+
+
+def no_summary(problem: str) -> Notice:
+    return Notice("summary_failed", f"No summary was made, and the conversation goes on without it: {problem}.")
+
+
+def _noted(transcript: Transcript, attempt: Attempt) -> Transcript:
+    return transcript.record("attempt", _json.encode(attempt), instead=True)

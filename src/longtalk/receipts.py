@@ -1,0 +1,138 @@
+"""What carrying a conversation along costs, and what each new epoch has cost and saved.
+
+All is reckoned in tokens sent anew: what one of them costs is 1, one that is read from the cache `Ratios.read`, and so
+on. That holds for any price, and where none is known.
+
+Carrying a token costs its price of a cache read with each call; of a cache that has run out, that of writing it again.
+A new epoch costs a summary call, and the writing of its head and of the exchanges that stay. The balance rule begins
+one when what was spent on carrying tokens that a summary could stand for has reached what the new epoch costs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from longtalk.summaries import ASKING
+from longtalk.wires.base import Usage
+
+if TYPE_CHECKING:
+    from longtalk.prices import Prices
+
+SECONDS = 300
+"""For how long a provider keeps the beginning of a request, where nobody has said."""
+
+
+class Ratios(msgspec.Struct, frozen=True):
+    """What tokens cost, against one that is sent anew and not kept."""
+
+    read: float = 0.1
+    write: float = 1.25
+    output: float = 5.0
+    unit: float | None = None
+    """US dollars for a token sent anew, if that is known."""
+
+    def weigh(self, usage: Usage) -> float:
+        """A model call, in tokens sent anew."""
+        anew = max(0, usage.input - usage.cached - usage.written)
+        return anew + self.read * usage.cached + self.write * usage.written + self.output * usage.output
+
+
+def ratios(prices: Prices | None, tokens: int, *, caches: bool) -> Ratios:
+    """Those of a request of so many tokens. What costs no money still costs time, and unknown prices are the usual."""
+    rates = prices.rates(tokens) if prices is not None else None
+    if rates is None or not rates.input:
+        return Ratios()
+    read = rates.cache_read if rates.cache_read is not None else rates.input * (Ratios().read if caches else 1)
+    write = rates.cache_write if rates.cache_write is not None else rates.input
+    return Ratios(read / rates.input, write / rates.input, rates.output / rates.input, rates.input / 1_000_000)
+
+
+class Meter(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What was spent on carrying, up to a model call."""
+
+    epoch: int
+    """Where the epoch began that the call belongs to."""
+    model: str
+    preamble: str
+    size: int
+    """How many entries there were."""
+    at: int = 0
+    """When it was answered."""
+    carried: float = 0.0
+    """Spent in this epoch on what a summary could stand for."""
+    calls: int = 0
+    """Of the whole conversation."""
+    saved: float = 0.0
+    """What all epochs have saved, without what they cost."""
+
+
+class CostReceipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What was expected of an epoch that began to save money, and what came of it, in tokens sent anew."""
+
+    epoch: int
+    """Where it began: how many entries there were."""
+    at: int
+    reason: str
+    before: int
+    """Tokens of the request without it."""
+    after: int
+    """Tokens of the request with it."""
+    carried: float
+    """What had been spent on carrying since the last one."""
+    predicted: float
+    """What the summary call and the first request were expected to cost."""
+    actual: float | None = None
+    """What they did cost, by what the provider reported; None before that."""
+    ratios: Ratios
+    """What was paid; `ratios.unit` is US dollars for a token sent anew."""
+    calls: int = 0
+    """Model calls of the conversation before it began …"""
+    saved: float = 0.0
+    """… and what earlier epochs had saved by then."""
+
+    @property
+    def spared(self) -> int:
+        """Tokens that each of its calls is shorter."""
+        return max(0, self.before - self.after)
+
+
+class Reckoning(msgspec.Struct, frozen=True):
+    """Whether it is time for a new epoch, in numbers."""
+
+    carried: float
+    """With the next call."""
+    price: float
+    """What a new epoch costs more than to go on."""
+    predicted: float
+    """What its summary call and its first request cost."""
+    rate: float
+    """What carrying a token costs with the next call."""
+
+    @property
+    def due(self) -> bool:
+        return self.carried >= self.price
+
+
+def reckon(
+    ratio: Ratios,
+    *,
+    warm: bool,
+    carried: float,
+    preamble: int,
+    head: int,
+    old: int,
+    recent: int,
+    new: int,
+    length: int,
+) -> Reckoning:
+    """The balance rule. Numbers are tokens: of the preamble, of the summary that is there, of what a new one would
+    stand for, of what would stay and was sent before, of what was not sent before, and of the new summary."""
+    read = ratio.read if warm else 1.0
+    rate = ratio.read if warm else ratio.write
+    # The summary call reads what the next request would have read, so only what is sent twice costs more.
+    call = read * (preamble + head + old) + ASKING + ratio.output * length
+    first = read * preamble + ratio.write * (length + recent + new)
+    usual = rate * (preamble + head + old + recent) + ratio.write * new
+    return Reckoning(carried + rate * old, max(call + first - usual, ratio.output * length), call + first, rate)

@@ -1,0 +1,127 @@
+"""Has a model write a summary. What comes of it is an `Outcome`, never an error: nobody's turn depends on it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk._io import within
+from longtalk.context import compose
+from longtalk.epochs import Epoch, covered
+from longtalk.errors import ProviderError
+from longtalk.providers.base import AsyncProvider
+from longtalk.summaries import TAG, Summary, Wanted, clean, problem_with, request
+from longtalk.tokens import Counter, of_message
+from longtalk.transcript import Transcript, now
+from longtalk.wires.base import Preamble, Quirks, Usage
+
+_NOT_FOR_THIS = ("response_format", "stop", "stop_sequences")
+"""Options that are about the form of answers."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of asking for a summary."""
+
+    summary: Summary | None = None
+    last: str = ""
+    """The id of the last entry that it covers."""
+    problem: str = ""
+    usage: bytes | None = None
+    """What the provider reported."""
+
+
+class AsyncSummarist:
+    """Asks for one summary of a transcript."""
+
+    def __init__(
+        self,
+        wants: Wanted,
+        transcript: Transcript,
+        epoch: Epoch,
+        *,
+        provider: AsyncProvider,
+        preamble: Preamble,
+        options: Mapping[str, Any],
+        quirks: Quirks,
+        counter: Counter,
+    ) -> None:
+        self.wants = wants
+        self._transcript = transcript
+        self._epoch = epoch
+        self._provider = provider
+        self._preamble = preamble
+        self._options = {name: value for name, value in options.items() if name not in _NOT_FOR_THIS}
+        self._quirks = quirks
+        self._counter = counter
+
+    def is_of(self, transcript: Transcript) -> bool:
+        """Whether what is summarised stands in a transcript, word for word."""
+        return _digest(transcript, self._epoch.raw, self.wants.stop) == _digest(
+            self._transcript, self._epoch.raw, self.wants.stop
+        )
+
+    async def ask(self) -> Outcome:
+        """Ask, once, and look at what comes."""
+        wire = self._provider.wire
+        try:
+            context = compose(
+                self._transcript,
+                epoch=self._epoch,
+                wire=wire,
+                quirks=self._quirks,
+                preamble=self._preamble,
+                reader=f"{self._provider.account} {self._provider.model}",
+                instruction=None,
+                tail=self._transcript.here(self.wants.stop),
+                until=self.wants.stop,
+            )
+            body = wire.request(
+                model=self._provider.model,
+                preamble=self._preamble,
+                pieces=(*context.pieces, wire.user(request(self.wants.length))),
+                mark=len(context.pieces),
+                options=self._options,
+                quirks=self._quirks,
+                stream=False,
+            )
+            data = await within(self.wants.timeout, lambda: self._provider.send(body))
+            answer = wire.parse(data)
+        except TimeoutError:
+            return Outcome(problem=f"{self._provider.label} did not answer within {self.wants.timeout:g} seconds")
+        except ProviderError as problem:
+            return Outcome(problem=str(problem).rstrip("."))
+        except Exception as problem:
+            # Whatever a provider raises: the conversation goes on without a summary.
+            return Outcome(problem=f"{type(problem).__name__}: {problem}")
+        instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
+        text = clean(answer.view.text)
+        tokens = of_message(wire.quote(TAG, text), self._counter)
+        wrong = "" if answer.finish == "stop" else f"the answer ended otherwise than it should ({answer.finish})"
+        wrong = wrong or answer.view.refusal or problem_with(text, tokens, instead)
+        if wrong:
+            excerpt = " ".join(text.split())[:100]
+            return Outcome(problem=f"{wrong}: {excerpt!r}" if excerpt else wrong, usage=answer.usage)
+        usage = wire.usage(answer.usage) if answer.usage else Usage()
+        summary = Summary(
+            text=text,
+            covers=covered(self._epoch, self.wants.stop),
+            model=self._provider.label,
+            at=now(),
+            tokens=tokens,
+            usage=usage,
+            before=self.wants.before,
+            predicted=self.wants.predicted,
+        )
+        last = self._transcript[self._transcript.here(self.wants.stop) - 1].id
+        return Outcome(summary=summary, last=last, usage=answer.usage)
+
+
+def _digest(transcript: Transcript, first: int, stop: int) -> bytes:
+    """Of what is said from one place up to another, as far as it is here."""
+    seen = hashlib.sha256()
+    for i in range(transcript.here(first), min(transcript.here(stop), len(transcript))):
+        seen.update(hashlib.sha256(transcript[i].native).digest())
+    return seen.digest()
