@@ -10,20 +10,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import AsyncArchive, AsyncConversation, Conversation
+from longtalk import AsyncArchive, AsyncConversation, Conversation, Metrics
 from longtalk.errors import Deleted, InputError
-from longtalk.policies import KeepLast
+from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
 from longtalk.portable import to_jsonl
 from longtalk.portable_read import read
+from longtalk.prices import FREE, Prices
+from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Commit, Store
 from longtalk.stores.jsonl import JSONL
 from longtalk.stores.memory import Memory
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import AsyncScripted, Scripted, says, validate
+from longtalk.transcript import Turn
 from longtalk.wires import WIRES
+from longtalk.wires.base import Usage
 
 pytestmark = pytest.mark.anyio
 
+USED = {"prompt_tokens": 50, "completion_tokens": 25}
 CALL = says("Let me see.", calls=[("c1", "lookup", {"q": "a secret"})])
 
 
@@ -108,6 +113,7 @@ async def test_nothing_of_somebody_else_is_there(store: Store) -> None:
         lambda: archive.history("c"),
         lambda: archive.branches("c"),
         lambda: archive.stats("c"),
+        lambda: archive.metrics("c"),
         lambda: archive.export("c"),
         lambda: archive.meta("c"),
         lambda: archive.verify("c"),
@@ -135,6 +141,109 @@ async def test_a_conversation_in_numbers(store: Store) -> None:
     )
     total = await AsyncArchive(store).stats()
     assert total == stats
+
+
+# What turns have sent and cost
+
+
+def priced(store: Store, *steps: Any, prices: Prices | None = Prices(input=1, output=2), **more: Any) -> Any:  # noqa: B008
+    """A conversation with a model that costs something, or nobody knows what."""
+    one = talk(store, *steps, **more)
+    one._chat.provider.capabilities = Capabilities(prices=prices)
+    return one
+
+
+async def test_each_turn_says_what_it_has_sent_and_cost(store: Store) -> None:
+    policy = Compactor(OverExchanges(12), (DigestTools(), DropOldest()), OverExchanges(11))
+    one = priced(store, *[CALL, says("a", usage=USED)] * 30, policy=policy)
+    replies = [await one.send(f"{i}") for i in range(30)]
+    found = await one.metrics()
+    assert found == await AsyncArchive(store).metrics("c")
+    assert [each.turn for each in found] == [reply.id for reply in replies]
+    for each, reply in zip(found, replies, strict=True):
+        sent = [run.tokens for run in reply.context.manifest if run.verdict == "sent"]
+        others = [run.tokens for run in reply.context.manifest if run.verdict != "sent"]
+        assert (each.total, each.history, each.left_out) == (reply.context.tokens, sum(sent), sum(others))
+        assert (each.calls, each.usage, each.cost) == (2, reply.usage, reply.cost.total)
+        assert (each.model, each.status, each.summary) == ("scripted:model", "complete", 0)
+    assert found[0].left_out == 0 < found[-1].left_out
+    assert [each.at for each in found] == sorted(each.at for each in found)
+
+
+@pytest.mark.parametrize(("prices", "cost"), [(None, None), (FREE, 0.0)])
+async def test_a_cost_that_is_not_known_is_not_nothing(store: Store, prices: Prices | None, cost: float | None) -> None:
+    one = priced(store, prices=prices)
+    await one.send("x")
+    assert [each.cost for each in await one.metrics()] == [cost]
+    stats = await AsyncArchive(store).stats("c")
+    assert (stats.cost, stats.unpriced) == (0.0, int(cost is None))
+
+
+async def test_what_branches_share_is_paid_for_once(store: Store) -> None:
+    one = priced(store, *[says("a", usage=USED)] * 3)
+    first, second = await one.send("x"), await one.send("y")
+    branch, other = await one.regenerate()
+    assert [each.turn for each in await one.metrics()] == [first.id, second.id]
+    # The question is a part of the turn that it was asked in.
+    assert [each.turn for each in await branch.metrics()] == [first.id, second.id, other.id]
+    stats = await AsyncArchive(store).stats("c")
+    assert (stats.cost, stats.unpriced) == (0.0003, 0)
+    await priced(store, says("a", usage=USED), id="d").send("x")
+    assert (await AsyncArchive(store).stats()).cost == 0.0004
+
+
+async def test_a_turn_that_was_cut_off_has_sent_nobody_knows_what(store: Store) -> None:
+    one = priced(store, says("a", usage=USED))
+    await one.send("x")
+    head = store.head("", "c")
+    assert head is not None
+    cut = Turn("t", "running", "anthropic:claude", 7, usage=(b'{"input_tokens":4,"output_tokens":1}',))
+    entry = msgspec.structs.replace(store.read("", "c", "main", 0, 1).entry(0), id="t-0", turn="t", parent=head.entry)
+    store.write("", "c", Commit(expect=head.revision, entries=(entry,), turn=cut, at=8))
+    assert (await AsyncArchive(store).metrics("c"))[1] == Metrics(
+        turn="t", at=7, model="anthropic:claude", status="running", calls=1, usage=Usage(4, 1)
+    )
+    stats = await AsyncArchive(store).stats("c")
+    assert (stats.cost, stats.unpriced) == (0.0001, 1)
+
+
+async def test_what_was_taken_in_has_no_price(store: Store) -> None:
+    await priced(store, says("a", usage=USED)).send("x")
+    archive = AsyncArchive(store)
+    data = await archive.export("c", "jsonl")
+    assert "cost" not in data
+    await archive.delete("c")
+    await archive.load(data)
+    (found,) = await archive.metrics("c")
+    assert (found.calls, found.usage.input, found.total, found.cost) == (1, 50, 0, None)
+    stats = await archive.stats("c")
+    assert (stats.cost, stats.unpriced) == (0.0, 1)
+
+
+async def test_where_nothing_was_said_there_are_no_metrics(store: Store) -> None:
+    one = talk(store)
+    assert await one.metrics() == []
+    await one.send("x")
+    with pytest.raises(InputError, match="no branch 'b'"):
+        await AsyncArchive(store).metrics("c", branch="b")
+
+
+async def test_what_changes_while_it_is_measured_is_measured_anew(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = priced(store, *[says("a", usage=USED)] * 2)
+    await one.send("x")
+    read, other = store.turns, Conversation("c", model=Scripted(says("b")), store=store)
+
+    def slow(*arguments: Any) -> Any:
+        found = read(*arguments)
+        if len(found) == 1:
+            monkeypatch.setattr(store, "turns", read)
+            other.send("meanwhile")
+        return found
+
+    monkeypatch.setattr(store, "turns", slow)
+    assert [each.status for each in await AsyncArchive(store).metrics("c")] == ["complete"] * 2
 
 
 async def test_what_was_exported_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from longtalk.conversation import AsyncConversation
 from longtalk.draft import System
 from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
 from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
+from longtalk.metrics import Metrics
 from longtalk.policies import (
     Combine,
     DigestTools,
@@ -49,6 +50,7 @@ __all__ = [
     "KeepLast",
     "KeepMessages",
     "LongtalkError",
+    "Metrics",
     "Notice",
     "Peek",
     "ProviderError",

@@ -15,7 +15,9 @@ import msgspec
 from longtalk._io import in_store, in_thread
 from longtalk.epochs import Epoch, read_record
 from longtalk.errors import InputError
+from longtalk.manifest import read as read_manifest
 from longtalk.manifest import whole
+from longtalk.metrics import Metrics, measured
 from longtalk.pack import Entry
 from longtalk.policies.view import Run
 from longtalk.said import Said, check_meta, check_name, check_pairs, read, terms_of
@@ -98,20 +100,30 @@ class AsyncArchive:
     async def manifest(self, conversation: str, turn: str, *, branch: str = MAIN) -> tuple[Run, ...]:
         """What a turn has sent last: what became of each entry, and why. Nothing if that was not kept."""
         data = await self._call(self.store.manifest, conversation, turn)
-        if not data:
-            return ()
-        epochs: list[Placed] = await self._call(self.store.records, conversation, branch, "epoch")
-        return whole(data, [epoch for each in epochs if (epoch := read_record(each.record, Epoch))])
+        return whole(read_manifest(data), await self._epochs(conversation, branch)) if data else ()
+
+    async def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
+        """What each turn of a branch has sent, received and cost, the first one first."""
+        head = await self._head(conversation, branch)
+        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
+        manifests = await self._call(self.store.manifests, conversation, branch, 0, head.size)
+        epochs = await self._epochs(conversation, branch)
+        if (await self._head(conversation, branch)).revision != head.revision:
+            # What was read is not of one moment: a turn could look complete without its cost.
+            return await self.metrics(conversation, branch=branch)
+        return [measured(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns]
 
     async def stats(self, conversation: str | None = None) -> Stats:
         """A conversation, or all of them, in numbers."""
         from longtalk.stats import Stats, counted
 
-        if conversation is not None:
-            return counted(await self.talk(conversation))
         total = Stats()
-        for each in await self.every():
-            total += counted(await self.talk(each.id))
+        for name in [each.id for each in await self.every()] if conversation is None else [conversation]:
+            talk = await self.talk(name)
+            manifests: dict[str, bytes] = {}
+            for limb in talk.limbs:
+                manifests |= await self._call(self.store.manifests, name, limb.name, limb.start, limb.stop)
+            total += counted(talk, manifests)
         return total
 
     async def verify(self, conversation: str) -> None:
@@ -229,6 +241,12 @@ class AsyncArchive:
         head = await self._head(conversation, branch)
         pack = await self._call(self.store.read, conversation, branch, 0, head.size)
         return list(pack.entries())
+
+    async def _epochs(self, conversation: str, branch: str) -> dict[int, Epoch]:
+        """The epochs on a branch by where they began; of those that began at one place the newest."""
+        found: list[Placed] = await self._call(self.store.records, conversation, branch, "epoch")
+        epochs = [epoch for each in found if (epoch := read_record(each.record, Epoch))]
+        return {epoch.start: epoch for epoch in epochs}
 
     async def _path(self, conversation: str, head: Head) -> Limb:
         """A branch with all that is on its path."""

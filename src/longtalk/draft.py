@@ -24,7 +24,7 @@ from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id,
 from longtalk.wires.base import Answer, Call, Usage, Wire, closing, system
 
 if TYPE_CHECKING:
-    from longtalk.prices import Prices
+    from longtalk.prices import Cost, Prices
 
 UNKNOWN = "Outcome unknown: the call was started and no result was kept. It may or may not have taken effect."
 _MARKED = ("length", "filtered", "interrupted")
@@ -76,6 +76,25 @@ class Draft(msgspec.Struct, frozen=True):
     def worked(self) -> bool:
         """Whether the model or a tool has done anything."""
         return self.answer is not None or bool(self.started)
+
+    @property
+    def cost(self) -> Cost | None:
+        """US dollars for the tokens of all model calls of this turn; None when that is not known.
+
+        It is not when the model's prices are not, or when a call was not reported.
+        """
+        if self.prices is None:
+            return None
+        from longtalk import prices
+
+        if self.prices.free:
+            return prices.Cost()
+        calls = [self.wire.usage(raw) for raw in self.turn.usage]
+        own = [entry for entry in self.transcript.fresh if entry.turn == self.turn.id]
+        answers = sum(entry.role == "assistant" for entry in own)
+        if not calls or len(calls) < answers or not all(call.input for call in calls):
+            return None
+        return prices.total(prices.cost(call, self.prices) for call in calls)
 
     def notice(self, notice: Notice) -> Draft:
         return msgspec.structs.replace(self, notices=(*self.notices, notice))

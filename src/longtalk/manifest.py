@@ -1,4 +1,4 @@
-"""What a turn has sent, as it is kept in a store.
+"""What a turn has sent and what it has cost, as it is kept in a store.
 
 A long manifest names its epoch instead of repeating what that says of the entries before its start; otherwise what is
 kept of each turn would grow with the conversation.
@@ -6,8 +6,8 @@ kept of each turn would grow with the conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,12 +17,15 @@ from longtalk.epochs import Epoch, latest
 from longtalk.policies.view import Run, Verdict
 from longtalk.transcript import Transcript
 
+if TYPE_CHECKING:
+    from longtalk.prices import Cost
+
 SHORT = 8
 """So many runs are kept with each turn."""
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The manifest of a turn's last request."""
+    """The manifest of a turn's last request, and what all of its requests have cost."""
 
     tokens: int = 0
     """How long the request was, by what the provider had reported."""
@@ -33,24 +36,35 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
     First, last and tokens of each `Run`, and the rest unless they were just sent: what each turn keeps is short.
     """
+    cost: float | None = None
+    """US dollars for all model calls of the turn, at the prices of that day; None when that is not known."""
+    summary: int = 0
+    """Tokens of the summary at the head of the request."""
 
 
-def kept(context: Context, transcript: Transcript) -> bytes:
+def kept(context: Context, transcript: Transcript, cost: Cost | None = None) -> bytes:
     """A manifest as JSON. The newest epoch of the transcript is kept too."""
     runs = context.manifest
     epoch = latest(transcript, "epoch", Epoch) if len(runs) > SHORT else None
     if epoch is not None and epoch.start == context.epoch:
         since = tuple(run for run in runs if run.last >= epoch.start)
         runs = since if _behind(epoch, since) == runs else runs
-    return _json.encode(Kept(context.tokens, context.epoch, tuple(map(_fields, runs))))
+    fields = tuple(map(_fields, runs))
+    return _json.encode(Kept(context.tokens, context.epoch, fields, cost.total if cost else None))
 
 
-def whole(data: bytes, epochs: Iterable[Epoch]) -> tuple[Run, ...]:
-    """All runs of a manifest, given the epochs of its branch."""
-    held = msgspec.json.decode(data, type=Kept)
+def read(data: bytes) -> Kept:
+    """A manifest; without one, or where it can't be read, one that says that nothing is known."""
+    try:
+        return msgspec.json.decode(data, type=Kept) if data else Kept()
+    except ValueError:
+        return Kept()
+
+
+def whole(held: Kept, epochs: Mapping[int, Epoch]) -> tuple[Run, ...]:
+    """All runs of a manifest, given the epochs of its branch by where they began."""
     runs = tuple(_run(*fields) for fields in held.runs)
-    begun = [epoch for epoch in epochs if epoch.start == held.epoch]
-    return _behind(begun[-1], runs) if begun else runs
+    return _behind(epochs[held.epoch], runs) if held.epoch in epochs else runs
 
 
 def _fields(run: Run) -> tuple[Any, ...]:

@@ -79,7 +79,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> float:
-        return _sum((self.input, self.cached, self.written, self.output))
+        return summed((self.input, self.cached, self.written, self.output))
 
 
 def cost(usage: Usage, prices: Prices | None, *, ttl: TTL = "5m") -> Cost | None:
@@ -104,7 +104,7 @@ def cost(usage: Usage, prices: Prices | None, *, ttl: TTL = "5m") -> Cost | None
     if len(known) < len(parts):
         return None
     sent, cached, written, written_1h, received = known
-    return Cost(sent, cached, _sum((written, written_1h)), received)
+    return Cost(sent, cached, summed((written, written_1h)), received)
 
 
 def with_options(prices: Prices | None, options: Mapping[str, Any]) -> Prices | None:
@@ -119,7 +119,7 @@ def total(costs: Iterable[Cost | None]) -> Cost | None:
     each = [one for one in known if one is not None]
     if len(each) < len(known):
         return None
-    return Cost(*(_sum(getattr(one, name) for one in each) for name in Cost.__struct_fields__))
+    return Cost(*(summed(getattr(one, name) for one in each) for name in Cost.__struct_fields__))
 
 
 def _dollars(tokens: int, price: float | None) -> float | None:
@@ -133,8 +133,8 @@ def _dollars(tokens: int, price: float | None) -> float | None:
     return float(Decimal(repr(price)) * tokens / 1_000_000)
 
 
-def _sum(parts: Iterable[float]) -> float:
-    """A sum of what is shown: 0.1 and 0.2 are 0.3."""
+def summed(parts: Iterable[float]) -> float:
+    """A sum of dollars as they are shown: 0.1 and 0.2 are 0.3."""
     from decimal import Decimal
 
     return float(sum(Decimal(repr(part)) for part in parts))

@@ -107,16 +107,7 @@ class Reply:
 
         It is not when the model's prices are not, or when a call was not reported.
         """
-        from longtalk import prices
-
-        known = self._draft.prices
-        if known is not None and known.free:
-            return prices.Cost()
-        calls = [self._draft.wire.usage(raw) for raw in self.raw_usage]
-        answers = sum(entry.role == "assistant" for entry in self.entries)
-        if not calls or len(calls) < answers or not all(call.input for call in calls):
-            return None
-        return prices.total(prices.cost(call, known) for call in calls)
+        return self._draft.cost
 
     @property
     def worked(self) -> bool:

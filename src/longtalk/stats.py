@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from longtalk.manifest import read
 from longtalk.portable import Talk
+from longtalk.prices import summed
 from longtalk.wires import reported
 from longtalk.wires.base import Usage
 
@@ -26,6 +28,10 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Turns by who answered."""
     usage: Usage = Usage()
     """Tokens of all model calls, as reported."""
+    cost: float = 0.0
+    """US dollars for the turns of which that is known, at the prices of their day."""
+    unpriced: int = 0
+    """Turns that a model has answered for a price that is not known."""
 
     def __add__(self, other: Stats) -> Stats:
         return Stats(
@@ -36,14 +42,17 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
             turns=_added(self.turns, other.turns),
             models=_added(self.models, other.models),
             usage=self.usage + other.usage,
+            cost=summed((self.cost, other.cost)),
+            unpriced=self.unpriced + other.unpriced,
         )
 
 
-def counted(talk: Talk) -> Stats:
-    """A conversation in numbers."""
+def counted(talk: Talk, manifests: Mapping[str, bytes]) -> Stats:
+    """A conversation in numbers, given the manifests of its turns."""
     entries = [entry for limb in talk.limbs for entry in limb.entries]
     turns = {turn.id: turn for limb in talk.limbs for turn in limb.turns}
     wires = {entry.turn: entry.wire for entry in entries if entry.role == "assistant"}
+    costs = {turn: read(manifests.get(turn, b"")).cost for turn in turns}
     reports = [(raw, wires.get(turn.id, "")) for turn in turns.values() for raw in turn.usage]
     return Stats(
         conversations=1,
@@ -53,6 +62,8 @@ def counted(talk: Talk) -> Stats:
         turns=_tally(turn.status for turn in turns.values()),
         models=_tally(turn.model for turn in turns.values()),
         usage=sum((reported(raw, wire) for raw, wire in reports), Usage()),
+        cost=summed(cost for cost in costs.values() if cost is not None),
+        unpriced=sum(costs[turn.id] is None for turn in turns.values() if turn.usage or turn.id in wires),
     )
 
 

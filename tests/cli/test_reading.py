@@ -17,6 +17,8 @@ from longtalk import Archive, Chat, Conversation, Seal
 from longtalk.cli import list as listing
 from longtalk.cli.commands import commands
 from longtalk.cli.out import escaped, when
+from longtalk.prices import FREE, Prices
+from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Store
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
@@ -335,6 +337,51 @@ def test_the_numbers_are_shown(filled: str) -> None:
     assert (found["conversations"], found["entries"], found["usage"]["input"]) == (1, 2, 10)
 
 
+def priced(store: str, *prices: Prices | None) -> str:
+    """A store with a conversation `paid`, in which each answer had one of these prices."""
+    held = store_at(store)
+    for each in prices:
+        model = Scripted(says("Well."))
+        model.capabilities = Capabilities(prices=each)
+        Conversation("paid", model=model, store=held).send("Hello")
+    held.close()
+    return store
+
+
+@pytest.mark.parametrize(
+    ("prices", "shown"),
+    [
+        ((FREE,), "$0.0000"),
+        ((Prices(input=1_000, output=0),), "$0.0100"),
+        ((Prices(input=1, output=0.1),), "$0.0000105"),
+        ((Prices(input=1_000_000, output=1_000_000),) * 100, "$1,500.0000"),
+        ((Prices(input=1_000, output=0), None), "$0.0100, and 1 turn of unknown price"),
+        ((None, None), "$0.0000, and 2 turns of unknown price"),
+    ],
+)
+def test_the_cost_is_shown(store: str, prices: tuple[Prices | None, ...], shown: str) -> None:
+    assert f"cost             {shown}\n" in run("stats", "--store", priced(store, *prices)).stdout
+
+
+def test_the_turns_are_shown_line_by_line(store: str) -> None:
+    priced(store, Prices(input=1_000, output=0), None)
+    found = lines("stats", "paid", "--turns", "--store", store)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", row[0]) for row in found)
+    assert [[*row[1:3], *row[4:]] for row in found] == [
+        ["scripted:model", "1", "10", "0", "5", "$0.0100"],
+        ["scripted:model", "1", "10", "0", "5", "-"],
+    ]
+    told = objects("stats", "paid", "--turns", "--store", store)
+    assert [f"{each['total']:,}" for each in told] == [row[3] for row in found]
+    assert [each["cost"] for each in told] == [0.01, None]
+    assert told[0]["usage"]["output"] == 5
+
+
+def test_turns_are_those_of_one_conversation(filled: str) -> None:
+    done = run("stats", "--turns", "--store", filled)
+    assert (done.exit_code, "name it" in done.stderr) == (2, True)
+
+
 # What all have in common
 
 
@@ -356,6 +403,7 @@ def test_the_numbers_are_shown(filled: str) -> None:
         (["list", "--owner", b"caf\xe9"], ""),
         (["search", "x", "-c", "nope"], "no conversation 'nope'"),
         (["stats", "nope"], "no conversation 'nope'"),
+        (["stats", "nope", "--turns"], "no conversation 'nope'"),
         (["list", "--meta", "n"], "key=value"),
         (["export", "nope"], "no conversation 'nope'"),
         (["delete", "nope", "--yes"], "no conversation 'nope'"),

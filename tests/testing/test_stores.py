@@ -371,6 +371,18 @@ class KeepsTheFirstManifest(Memory):
         return super().write(owner, conversation, commit)
 
 
+class GivesAllManifests(Memory):
+    def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
+        with self._reading(owner, conversation) as ledger:
+            return dict(ledger._manifests) if ledger else {}
+
+
+class GivesManifestsOfAllThatHaveAnEntryThere(Memory):
+    def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
+        turns = {entry.turn for entry in self.read(owner, conversation, branch, start, stop).entries()}
+        return {turn: data for turn in turns if (data := self.manifest(owner, conversation, turn))}
+
+
 class ForgetsKindsThatAreDone(Memory):
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> Head | None:
         head = super().head(owner, conversation, branch)
@@ -564,6 +576,8 @@ BROKEN: list[tuple[type[Memory], str]] = [
     (WritesManifestsAnew, "a_manifest_is_kept_with_its_turn"),
     (LosesManifests, "a_manifest_is_replaced_by_another_one_alone"),
     (KeepsTheFirstManifest, "a_manifest_is_replaced_by_another_one_alone"),
+    (GivesAllManifests, "manifests_are_read_by_where_their_turns_begin"),
+    (GivesManifestsOfAllThatHaveAnEntryThere, "manifests_are_read_by_where_their_turns_begin"),
     (ForgetsKindsThatAreDone, "what_is_done_takes_nothing_else_off_a_head"),
     (RemovesWhatIsDone, "what_is_done_is_still_a_record"),
     (RemovesWhatIsDone, "what_is_done_takes_nothing_else_off_a_head"),

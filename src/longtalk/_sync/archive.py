@@ -16,7 +16,9 @@ import msgspec
 from longtalk._sync._io import in_store, in_thread
 from longtalk.epochs import Epoch, read_record
 from longtalk.errors import InputError
+from longtalk.manifest import read as read_manifest
 from longtalk.manifest import whole
+from longtalk.metrics import Metrics, measured
 from longtalk.pack import Entry
 from longtalk.policies.view import Run
 from longtalk.said import Said, check_meta, check_name, check_pairs, read, terms_of
@@ -99,20 +101,30 @@ class Archive:
     def manifest(self, conversation: str, turn: str, *, branch: str = MAIN) -> tuple[Run, ...]:
         """What a turn has sent last: what became of each entry, and why. Nothing if that was not kept."""
         data = self._call(self.store.manifest, conversation, turn)
-        if not data:
-            return ()
-        epochs: list[Placed] = self._call(self.store.records, conversation, branch, "epoch")
-        return whole(data, [epoch for each in epochs if (epoch := read_record(each.record, Epoch))])
+        return whole(read_manifest(data), self._epochs(conversation, branch)) if data else ()
+
+    def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
+        """What each turn of a branch has sent, received and cost, the first one first."""
+        head = self._head(conversation, branch)
+        turns: list[tuple[int, Turn]] = self._call(self.store.turns, conversation, branch, 0, head.size)
+        manifests = self._call(self.store.manifests, conversation, branch, 0, head.size)
+        epochs = self._epochs(conversation, branch)
+        if (self._head(conversation, branch)).revision != head.revision:
+            # What was read is not of one moment: a turn could look complete without its cost.
+            return self.metrics(conversation, branch=branch)
+        return [measured(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns]
 
     def stats(self, conversation: str | None = None) -> Stats:
         """A conversation, or all of them, in numbers."""
         from longtalk.stats import Stats, counted
 
-        if conversation is not None:
-            return counted(self.talk(conversation))
         total = Stats()
-        for each in self.every():
-            total += counted(self.talk(each.id))
+        for name in [each.id for each in self.every()] if conversation is None else [conversation]:
+            talk = self.talk(name)
+            manifests: dict[str, bytes] = {}
+            for limb in talk.limbs:
+                manifests |= self._call(self.store.manifests, name, limb.name, limb.start, limb.stop)
+            total += counted(talk, manifests)
         return total
 
     def verify(self, conversation: str) -> None:
@@ -230,6 +242,12 @@ class Archive:
         head = self._head(conversation, branch)
         pack = self._call(self.store.read, conversation, branch, 0, head.size)
         return list(pack.entries())
+
+    def _epochs(self, conversation: str, branch: str) -> dict[int, Epoch]:
+        """The epochs on a branch by where they began; of those that began at one place the newest."""
+        found: list[Placed] = self._call(self.store.records, conversation, branch, "epoch")
+        epochs = [epoch for each in found if (epoch := read_record(each.record, Epoch))]
+        return {epoch.start: epoch for epoch in epochs}
 
     def _path(self, conversation: str, head: Head) -> Limb:
         """A branch with all that is on its path."""

@@ -26,6 +26,7 @@ from longtalk.draft import Draft, Message, interrupted, noted
 from longtalk.epochs import summed_up
 from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.events import Notice
+from longtalk.metrics import Metrics
 from longtalk.pack import Pack
 from longtalk.plan import pins_of, unpin
 from longtalk.policies import KeepAll, Policy, Run
@@ -347,6 +348,13 @@ class Conversation:
     def manifest(self, turn: str) -> tuple[Run, ...]:
         """What a turn has sent last: what became of each entry, and why. Nothing if that was not kept."""
         return self._archive.manifest(self.id, turn, branch=self.branch)
+
+    def metrics(self) -> list[Metrics]:
+        """What each turn of this branch has sent, received and cost, the first one first."""
+        if self._head() is None:
+            self._check_new()
+            return []
+        return self._archive.metrics(self.id, branch=self.branch)
 
     def meta(self) -> dict[str, Any]:
         """The app's own data on this conversation."""

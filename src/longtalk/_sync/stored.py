@@ -255,7 +255,7 @@ class Writer:
             entries=tuple(entries),
             turn=turn,
             request=self._request if own else None,
-            manifest=kept(draft.context, draft.transcript) if own and not lasts and draft.context else b"",
+            manifest=kept(draft.context, draft.transcript, draft.cost) if own and not lasts and draft.context else b"",
             done=tuple(record for record in self._known if record.kind == "aside" and record not in there),
             records=tuple(placed(record, places.get(record.entry, self._base - 1)) for record in records),
             lease=lease(self._held.token) if lasts else None,

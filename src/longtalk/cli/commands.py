@@ -137,19 +137,25 @@ def search(**options: Any) -> None:
 
 @commands.command()
 @click.argument("id", required=False)
+@click.option("--turns", is_flag=True, help="A line for each turn of its main branch instead.")
 @_AS_JSON
 @_stored
 def stats(**options: Any) -> None:
-    """Count entries, turns and tokens.
+    """Count entries, turns, tokens and dollars.
 
-    Of a conversation, or without an ID of all of them.
+    Of a conversation, or without an ID of all of them. The line of a turn has the time, the model, the number of model
+    calls, the tokens of its last request, those that all calls sent, those of them that were cached, those received,
+    and what that cost; - where it is not known.
 
     \b
     longtalk stats
     longtalk stats lesson-7 --json
+    longtalk stats lesson-7 --turns
     """
     from longtalk.cli.stats import run
 
+    if options["turns"] and options["id"] is None:
+        raise click.UsageError("--turns is for one conversation: name it.")
     run(**options)
 
 

@@ -205,6 +205,10 @@ class Store(Protocol):
         """What a turn has sent, as it was committed; nothing when that was not."""
         ...
 
+    def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
+        """The manifests of the turns whose first entry is at places start … stop of a path, of those that have one."""
+        ...
+
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[Placed]:
         """All records on a path, or those of a kind, oldest first, also those that were replaced, but for `BRIEF`."""
         ...

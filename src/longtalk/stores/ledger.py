@@ -341,6 +341,10 @@ class Ledger:
     def manifest(self, turn: str) -> bytes:
         return self._manifests.get(turn, b"")
 
+    def manifests(self, branch: str, start: int, stop: int) -> dict[str, bytes]:
+        turns = [turn.id for _, turn in self.turns(branch, start, stop)]
+        return {turn: self._manifests[turn] for turn in turns if turn in self._manifests}
+
     def records(self, branch: str, kind: str | None) -> list[Placed]:
         stops = {id(span.segment): span.stop for span in self._path_of(branch)}
         return [

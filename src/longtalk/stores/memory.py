@@ -53,6 +53,10 @@ class Ledgers(ABC):
         with self._reading(owner, conversation) as ledger:
             return ledger.manifest(turn) if ledger else b""
 
+    def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.manifests(branch, start, stop) if ledger else {}
+
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[Placed]:
         with self._reading(owner, conversation) as ledger:
             return ledger.records(branch, kind) if ledger else []

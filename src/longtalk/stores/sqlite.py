@@ -24,6 +24,7 @@ from longtalk.stores.sqlite_branches import (
     branch_at,
     head_of,
     lease_of,
+    manifests_between,
     meta_in,
     meta_out,
     metas_between,
@@ -107,6 +108,13 @@ class SQLite:
             " WHERE c.owner = ? AND c.name = ?"
         )
         return self._file.read(lambda db: db.execute(sql, (turn, owner, conversation)).get) or b""
+
+    def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
+        def work(db: Database) -> dict[str, bytes]:
+            _, found = branch_at(db, owner, conversation, branch)
+            return manifests_between(db, spans(db, found.segment, found.size), start, stop) if found else {}
+
+        return self._file.read(work)
 
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[Placed]:
         def work(db: Database) -> list[Placed]:

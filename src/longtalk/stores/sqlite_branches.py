@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -168,21 +168,33 @@ def begins(db: Database, turn: int, path: Sequence[Span]) -> int | None:
 
 def turns_between(db: Database, path: Sequence[Span], start: int, stop: int) -> list[tuple[int, Turn]]:
     """The turns that begin at places start … stop of a path."""
-    found: list[tuple[int, Turn]] = []
+    return [(place, turn_of(data)) for place, _, data in _begun(db, path, start, stop, "data")]
+
+
+def manifests_between(db: Database, path: Sequence[Span], start: int, stop: int) -> dict[str, bytes]:
+    """The manifests of the turns that begin at places start … stop of a path, of those that have one."""
+    return {name: data for _, name, data in _begun(db, path, start, stop, "manifest") if data}
+
+
+def _begun(
+    db: Database, path: Sequence[Span], start: int, stop: int, what: Literal["data", "manifest"]
+) -> list[tuple[int, str, bytes]]:
+    """Where turns begin at places start … stop of a path, their names, and a column of their rows."""
+    found: list[tuple[int, str, bytes]] = []
     for segment, first, end in path:
         first, end = max(start, first), min(stop, end)
         if first >= end:
             continue
         rows = db.execute(
-            "SELECT r.key, t.id, t.data, (SELECT count(*) FROM runs WHERE turn = t.id)"
+            f"SELECT r.key, t.id, t.name, t.{what}, (SELECT count(*) FROM runs WHERE turn = t.id)"  # noqa: S608
             " FROM runs r JOIN turns t ON t.id = r.turn"
             " WHERE r.key >= ? AND r.key < ? AND t.data IS NOT NULL ORDER BY r.key",
             (key(segment, first), key(segment, end)),
         ).fetchall()
-        for at, turn, data, runs in rows:
+        for at, turn, name, data, runs in rows:
             place = place_of(at)
             if runs == 1 or begins(db, turn, path) == place:
-                found.append((place, turn_of(data)))
+                found.append((place, name, data))
     return found
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from longtalk import _json
 from longtalk.stores.base import BRIEF, MAIN, REPLACED, Holder, KeyTaken, Lease, Placed, Request
-from longtalk.testing.store_cases import LASTING, ME, ODD, Case, Desk, holds, into, message, raises, same
+from longtalk.testing.store_cases import LASTING, ME, ODD, Case, Desk, holds, into, message, raises, same, there
 from longtalk.transcript import Record, chain
 
 BESIDE: list[Case] = []
@@ -243,6 +243,46 @@ def a_manifest_is_replaced_by_another_one_alone(desk: Desk) -> None:
     same(store.manifest(desk.owner, "talk", turn.id), b'{"first":1}', "that of another turn")
     talk.write(turn=msgspec.structs.replace(turn, status="failed"), manifest=b'{"second":2}')
     same(store.manifest(desk.owner, "talk", turn.id), b'{"second":2}', "the newest one")
+
+
+@case
+def manifests_are_read_by_where_their_turns_begin(desk: Desk) -> None:
+    store, talk, made = desk.store, desk.talk(), list[str]()
+
+    def add(*texts: str, branch: str = MAIN, **fields: Any) -> None:
+        made.append(there(talk.say(*texts, branch=branch, **fields).turn, "the turn that was made").id)
+
+    def found(branch: str = MAIN, start: int = 0, stop: int = 10_000) -> dict[int, bytes]:
+        manifests = store.manifests(desk.owner, "talk", branch, start, stop)
+        return {made.index(turn): manifest for turn, manifest in manifests.items()}
+
+    add("a", "b", manifest=ODD[1])
+    add("c", "d")
+    add("e", "f", manifest=ODD[2])
+    talk.write(entries=chain(talk.tip(), made[0], 2, [message("of the first turn")]))
+    add("g", manifest=ODD[5])
+    same(found(), {0: ODD[1], 2: ODD[2], 3: ODD[5]}, "those of the turns that have one")
+    for start, stop, turns in (
+        (0, 1, [0]),
+        (1, 4, []),
+        (4, 5, [2]),
+        (5, 7, []),
+        (6, 7, []),
+        (3, 9, [2, 3]),
+        (5, 2, []),
+    ):
+        same(sorted(found(start=start, stop=stop)), turns, f"those of the turns that begin at {start} … {stop}")
+    add("x", branch="fork", source=(MAIN, 5), manifest=b"{}")
+    same(found("fork"), {0: ODD[1], 2: ODD[2], 4: b"{}"}, "those of a branch, and of what it shares with another")
+    same(sorted(found("fork", 4, 6)), [2, 4], "those of a part of it")
+    same(sorted(found()), [0, 2, 3], "those of another branch")
+    store.redact(desk.owner, "talk", talk.entries()[4].id, b'{"role":"user","content":"redacted"}')
+    same(found(), {0: ODD[1], 2: ODD[2], 3: ODD[5]}, "that of a turn of which an entry was redacted")
+    talk.write(cut=4)
+    same((sorted(found()), sorted(found("fork"))), ([0], [0, 2, 4]), "those of turns that were cut off one branch")
+    ending = msgspec.structs.replace(talk.turn(None, "z")["turn"], id=made[1])
+    talk.write(turn=ending, manifest=ODD[0])
+    same(found(), {0: ODD[1], 1: ODD[0]}, "one that came later than its turn")
 
 
 @case

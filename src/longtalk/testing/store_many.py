@@ -157,6 +157,7 @@ def _calls(desk: Desk, id: str, turn: str) -> dict[str, Callable[[str], object]]
         "read": lambda owner: bytes(store.read(owner, id, MAIN, 0, 9).array),
         "turns": lambda owner: store.turns(owner, id, MAIN, 0, 9),
         "manifest": lambda owner: store.manifest(owner, id, turn),
+        "manifests": lambda owner: store.manifests(owner, id, MAIN, 0, 9),
         "records": lambda owner: store.records(owner, id, MAIN, "brief"),
         "metas": lambda owner: store.metas(owner, id, MAIN, 0, 9),
         "asked": lambda owner: store.asked(owner, id, "key"),

@@ -98,6 +98,7 @@ def what_is_not_there_reads_as_nothing(desk: Desk) -> None:
         same(store.records(owner, id, branch, "brief"), [])
         same(store.metas(owner, id, branch, 0, 9), {})
         same(store.manifest(owner, id, "t"), b"")
+        same(store.manifests(owner, id, branch, 0, 9), {})
         same(store.renew(owner, id, branch, 0, 9), False)
         same(store.renew(owner, id, branch, 1, 9), False)
         same(store.asked(owner, id, "k"), None)
