@@ -24,12 +24,14 @@ from longtalk.policies import (
     Compactor,
     DigestTools,
     DropOldest,
+    Economy,
     KeepAll,
     KeepLast,
     KeepMessages,
     OverExchanges,
     OverMessages,
     OverTokens,
+    Summarize,
     TokenBudget,
     WindowShare,
 )
@@ -61,6 +63,8 @@ POLICIES: dict[str, Any] = {
         (DigestTools(keep=1), DropOldest()),
         AnyOf(OverExchanges(3), OverMessages(8), OverTokens(900)),
     ),
+    "summary over 1,500": Summarize(1_500, length=200),
+    "economy": Economy(length=200),
     "all of 2 limits": Compactor(AllOf(OverExchanges(2), OverTokens(800)), (DropOldest(),), OverExchanges(1)),
 }
 SHOWN = 5

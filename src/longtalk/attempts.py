@@ -33,7 +33,9 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tries: int = 0
     """How many in a row came to nothing."""
     usage: tuple[str, ...] = ()
-    """What the provider reported, where no turn has it."""
+    """What the provider reported, where no turn has it …"""
+    cost: float | None = None
+    """… and what that is in US dollars, if that is known."""
 
 
 def may_ask(transcript: Transcript) -> bool:
@@ -64,16 +66,17 @@ def is_claimed(transcript: Transcript) -> bool:
     return last is not None and last.until > 0 and last.holder == me()
 
 
-def tried(transcript: Transcript, problem: str, *, told: bool, usage: bytes | None = None) -> Transcript:
+def tried(
+    transcript: Transcript, problem: str, *, told: bool, usage: bytes | None = None, cost: float | None = None
+) -> Transcript:
     """A transcript that knows what came of asking for a summary: a problem, or none."""
     last = latest(transcript, "attempt", Attempt)
     if last is None and not problem:
         return transcript
     said = () if usage is None else (usage.decode("utf-8", "replace"),)
     tries = 1 + (last.tries if last is not None else 0) if problem else 0
-    return _noted(
-        transcript, Attempt(size=transcript.size, problem=problem, told=told or not problem, tries=tries, usage=said)
-    )
+    made = Attempt(size=transcript.size, problem=problem, told=told or not problem, tries=tries, usage=said, cost=cost)
+    return _noted(transcript, made)
 
 
 def news(transcript: Transcript) -> tuple[Transcript, Notice | None]:
@@ -81,7 +84,9 @@ def news(transcript: Transcript) -> tuple[Transcript, Notice | None]:
     last = latest(transcript, "attempt", Attempt)
     if last is None or last.told:
         return transcript, None
-    return _noted(transcript, msgspec.structs.replace(last, told=True, usage=())), no_summary(last.problem)
+    # What it has cost is in the record that is replaced.
+    known = msgspec.structs.replace(last, told=True, usage=(), cost=None)
+    return _noted(transcript, known), no_summary(last.problem)
 
 
 def no_summary(problem: str) -> Notice:

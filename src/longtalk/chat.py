@@ -312,6 +312,16 @@ class AsyncChat:
 
         return with_options(known, self._sent(options))
 
+    def cost(self, usage: bytes | None) -> float | None:
+        """US dollars for a model call, by what was reported for it; None when that is not known."""
+        known = self.prices()
+        if known is None or usage is None:
+            return None
+        from longtalk.prices import cost
+
+        spent = cost(self.provider.wire.usage(usage), known)
+        return spent.total if spent is not None else None
+
     def _sent(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
         return {**self.provider.defaults, **self._options, **self._checked(options)}
 

@@ -30,6 +30,7 @@ from longtalk.pack import Pack
 from longtalk.plan import pins_of, unpin
 from longtalk.policies import KeepAll, Policy, Run
 from longtalk.providers.base import AsyncProvider
+from longtalk.receipts import CostReceipt
 from longtalk.reply import Reply
 from longtalk.said import Said, check_meta, check_name
 from longtalk.stored import AsyncStored, AsyncWriter, placed
@@ -218,6 +219,7 @@ class AsyncConversation:
     async def _summarise(self, summarist: AsyncSummarist) -> None:
         """Make a summary while nobody waits, and keep it if the branch still has what it is of."""
         made = await summarist.ask()
+        spent = self._chat.cost(made.usage)
 
         def change(transcript: Transcript) -> Transcript:
             if not attempts.is_claimed(transcript):
@@ -226,7 +228,7 @@ class AsyncConversation:
             problem = made.problem if is_here else "the conversation has changed meanwhile"
             if made.summary is not None and is_here:
                 transcript = summed_up(transcript, made.summary, made.last)
-            return attempts.tried(transcript, problem, told=False, usage=made.usage)
+            return attempts.tried(transcript, problem, told=False, usage=made.usage, cost=spent)
 
         # What was deleted or cut off meanwhile needs no summary.
         with contextlib.suppress(_NotHere):
@@ -347,6 +349,10 @@ class AsyncConversation:
     async def manifest(self, turn: str) -> tuple[Run, ...]:
         """What a turn has sent last: what became of each entry, and why. Nothing if that was not kept."""
         return await self._archive.manifest(self.id, turn, branch=self.branch)
+
+    async def receipts(self) -> list[CostReceipt]:
+        """What each epoch that began to save money was expected to cost, what it did, and what it has saved so far."""
+        return [] if await self._head() is None else await self._archive.receipts(self.id, branch=self.branch)
 
     async def metrics(self) -> list[Metrics]:
         """What each turn of this branch has sent, received and cost, the first one first."""

@@ -67,6 +67,8 @@ class Draft(msgspec.Struct, frozen=True):
     """What was sent last."""
     prices: Prices | None = None
     """What each model call costs, if that is known."""
+    beside: int = 0
+    """Model calls that were reported and are no part of the conversation: summaries."""
 
     @property
     def running(self) -> bool:
@@ -92,7 +94,7 @@ class Draft(msgspec.Struct, frozen=True):
         calls = [self.wire.usage(raw) for raw in self.turn.usage]
         own = [entry for entry in self.transcript.fresh if entry.turn == self.turn.id]
         answers = sum(entry.role == "assistant" for entry in own)
-        if not calls or len(calls) < answers or not all(call.input for call in calls):
+        if not calls or len(calls) < answers + self.beside or not all(call.input for call in calls):
             return None
         return prices.total(prices.cost(call, self.prices) for call in calls)
 
@@ -147,7 +149,8 @@ class Draft(msgspec.Struct, frozen=True):
         if usage is None:
             return self
         turn = msgspec.structs.replace(self.turn, usage=(*self.turn.usage, usage))
-        return msgspec.structs.replace(self, turn=turn, transcript=self.transcript.add(turn=turn))
+        transcript = self.transcript.add(turn=turn)
+        return msgspec.structs.replace(self, turn=turn, transcript=transcript, beside=self.beside + 1)
 
     def begin_call(self, call: Call) -> Draft:
         return msgspec.structs.replace(self, started=self.started | {call.id})

@@ -242,6 +242,9 @@ def covered(epoch: Epoch, stop: int) -> tuple[tuple[int, int], ...]:
 
 def summed_up(transcript: Transcript, summary: Summary, last: str) -> Transcript:
     """A transcript with a summary, which holds up to the entry of this id."""
+    before = latest(transcript, "summary", Summary)
+    usual = summary.tokens if before is None else (2 * before.usual + summary.tokens) // 3
+    summary = msgspec.structs.replace(summary, usual=usual)
     made = Record("summary", last, summary.at, _json.encode(summary))
     older = [record for record in transcript.records if record.kind != "summary"]
     return msgspec.structs.replace(transcript, records=(*older, made))

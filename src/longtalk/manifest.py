@@ -50,7 +50,7 @@ def kept(context: Context, transcript: Transcript, cost: Cost | None = None) -> 
         since = tuple(run for run in runs if run.last >= epoch.start)
         runs = since if _behind(epoch, since) == runs else runs
     fields = tuple(map(_fields, runs))
-    return _json.encode(Kept(context.tokens, context.epoch, fields, cost.total if cost else None))
+    return _json.encode(Kept(context.tokens, context.epoch, fields, cost.total if cost else None, context.summary))
 
 
 def read(data: bytes) -> Kept:

@@ -156,7 +156,7 @@ class _Glance:
             old=old,
             recent=tokens(stay, sent),
             new=tokens(max(stay, sent), len(transcript)),
-            length=head or length,
+            length=round(scale * epoch.summary.usual) if epoch.summary else length,
         )
         receipt = latest(transcript, "receipt", CostReceipt)
         spared = receipt.spared if receipt is not None and receipt.epoch == epoch.start else 0

@@ -10,6 +10,7 @@ one when what was spent on carrying tokens that a summary could stand for has re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -88,14 +89,31 @@ class CostReceipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     ratios: Ratios
     """What was paid; `ratios.unit` is US dollars for a token sent anew."""
     calls: int = 0
-    """Model calls of the conversation before it began …"""
+    """Model calls that it has had …"""
     saved: float = 0.0
-    """… and what earlier epochs had saved by then."""
+    """… and what these have saved on carrying, without what it cost. In the record both are those before it began."""
 
     @property
     def spared(self) -> int:
         """Tokens that each of its calls is shorter."""
         return max(0, self.before - self.after)
+
+    def dollars(self, tokens: float | None) -> float | None:
+        """What so many tokens sent anew cost in US dollars; None if nobody knows."""
+        return None if tokens is None or self.ratios.unit is None else tokens * self.ratios.unit
+
+
+def told(records: Iterable[CostReceipt], meter: Meter | None) -> list[CostReceipt]:
+    """The receipts of a conversation, the oldest first, each with what came of it so far."""
+    newest = {receipt.epoch: receipt for receipt in records}
+    receipts = [newest[epoch] for epoch in sorted(newest)]
+    made = []
+    for i, receipt in enumerate(receipts):
+        after = receipts[i + 1] if i + 1 < len(receipts) else meter
+        calls, saved = (after.calls, after.saved) if after is not None else (receipt.calls, receipt.saved)
+        own = {"calls": max(0, calls - receipt.calls), "saved": max(0.0, saved - receipt.saved)}
+        made.append(msgspec.structs.replace(receipt, **own))
+    return made
 
 
 class Reckoning(msgspec.Struct, frozen=True):

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
+from longtalk.epochs import latest
+from longtalk.receipts import CostReceipt, Meter, told
 from longtalk.transcript import Entry, Finish, Transcript
 from longtalk.wires.base import Usage, View
 
@@ -108,6 +110,13 @@ class Reply:
         It is not when the model's prices are not, or when a call was not reported.
         """
         return self._draft.cost
+
+    @property
+    def receipt(self) -> CostReceipt | None:
+        """What the newest epoch that began to save money has cost and saved; None if there is none."""
+        transcript = self._draft.transcript
+        receipt = latest(transcript, "receipt", CostReceipt)
+        return told([receipt], latest(transcript, "meter", Meter))[0] if receipt is not None else None
 
     @property
     def worked(self) -> bool:

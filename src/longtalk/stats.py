@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from longtalk.attempts import Attempt
+from longtalk.epochs import read_record
 from longtalk.manifest import read
 from longtalk.portable import Talk
 from longtalk.prices import summed
@@ -29,9 +31,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     """Tokens of all model calls, as reported."""
     cost: float = 0.0
-    """US dollars for the turns of which that is known, at the prices of their day."""
+    """US dollars for the turns and summaries of which that is known, at the prices of their day."""
     unpriced: int = 0
-    """Turns that a model has answered for a price that is not known."""
+    """Turns and summaries of a model whose price is not known."""
 
     def __add__(self, other: Stats) -> Stats:
         return Stats(
@@ -54,6 +56,10 @@ def counted(talk: Talk, manifests: Mapping[str, bytes]) -> Stats:
     wires = {entry.turn: entry.wire for entry in entries if entry.role == "assistant"}
     costs = {turn: read(manifests.get(turn, b"")).cost for turn in turns}
     reports = [(raw, wires.get(turn.id, "")) for turn in turns.values() for raw in turn.usage]
+    # Summaries that were made while nobody waited are in no turn.
+    records = [each.record for limb in talk.limbs for each in limb.records if each.record.kind == "attempt"]
+    apart = [each for each in (read_record(record, Attempt) for record in records) if each is not None and each.usage]
+    reports += [(raw.encode(), "") for each in apart for raw in each.usage]
     return Stats(
         conversations=1,
         branches=len(talk.limbs),
@@ -62,8 +68,9 @@ def counted(talk: Talk, manifests: Mapping[str, bytes]) -> Stats:
         turns=_tally(turn.status for turn in turns.values()),
         models=_tally(turn.model for turn in turns.values()),
         usage=sum((reported(raw, wire) for raw, wire in reports), Usage()),
-        cost=summed(cost for cost in costs.values() if cost is not None),
-        unpriced=sum(costs[turn.id] is None for turn in turns.values() if turn.usage or turn.id in wires),
+        cost=summed(cost for cost in (*costs.values(), *[each.cost for each in apart]) if cost is not None),
+        unpriced=sum(costs[turn.id] is None for turn in turns.values() if turn.usage or turn.id in wires)
+        + sum(each.cost is None for each in apart),
     )
 
 

@@ -16,7 +16,7 @@ from longtalk.wires.base import Usage
 
 TAG = "earlier_conversation"
 """What stands around a summary in a request."""
-ASKING = 150
+ASKING = 145
 """Tokens, roughly, of what asks for one."""
 
 _ASK = """\
@@ -64,6 +64,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     at: int = 0
     tokens: int = 0
     """How long it is, as counted."""
+    usual: int = 0
+    """How long those of this conversation mostly are."""
     usage: Usage = Usage()
     """What it took to make it."""
     before: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from longtalk import AsyncChat, Chat, System, Text, TokenBudget, peek
+from longtalk import AsyncChat, Chat, Summarize, System, Text, TokenBudget, peek
 from longtalk.errors import ContextOverflow, InputError
 from longtalk.providers.local_engine import engine
 from longtalk.providers.weights import find
@@ -32,6 +32,27 @@ def test_it_answers_and_each_request_extends_the_one_before(chat: Chat) -> None:
         assert reply.usage.cached >= before
         state, before = reply.state, reply.usage.input
     assert peek(state or b"").entries == 6
+
+
+def test_a_summary_is_asked_for_behind_what_the_model_has_in_its_cache() -> None:
+    with Chat("local", options=SHORT, policy=Summarize(260, to=150, length=60)) as chat:
+        state, asked, before = None, None, 0
+        for number in range(12):
+            reply = chat.send(
+                f"Tell me about piece number {number} for the violin, please.", state=state, system=TEACHER
+            )
+            state = reply.state
+            if len(reply.raw_usage) > 1:
+                asked = chat.provider.wire.usage(reply.raw_usage[0])
+                break
+            before = reply.usage.input
+    assert asked is not None
+    # It is asked about all but the last exchanges, and the question itself is new.
+    assert 0.5 * before < asked.cached < before
+    assert asked.input - asked.cached < 250
+    # So small a model may well write none; then that is said, and nothing has changed.
+    summed = any(run.reason == "summary" for run in reply.context.manifest)  # type: ignore[union-attr]
+    assert summed != any(notice.kind == "summary_failed" for notice in reply.notices)
 
 
 def test_inside_an_epoch_the_model_reads_all_but_the_new_part_from_its_cache() -> None:

@@ -21,6 +21,7 @@ from longtalk.manifest import whole
 from longtalk.metrics import Metrics, measured
 from longtalk.pack import Entry
 from longtalk.policies.view import Run
+from longtalk.receipts import CostReceipt, Meter, told
 from longtalk.said import Said, check_meta, check_name, check_pairs, read, terms_of
 from longtalk.stores import default
 from longtalk.stores.base import BRIEF, MAIN, Head, Hit, Placed, Receipt, Store, Summary, has, linked
@@ -113,6 +114,14 @@ class Archive:
             # What was read is not of one moment: a turn could look complete without its cost.
             return self.metrics(conversation, branch=branch)
         return [measured(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns]
+
+    def receipts(self, conversation: str, *, branch: str = MAIN) -> list[CostReceipt]:
+        """What each epoch that began to save money was expected to cost, what it did, and what it has saved so far."""
+        head = self._head(conversation, branch)
+        held: list[Placed] = self._call(self.store.records, conversation, branch, "receipt")
+        found = [receipt for each in held if (receipt := read_record(each.record, CostReceipt))]
+        meters = [read_record(each.record, Meter) for each in head.records if each.record.kind == "meter"]
+        return told(found, meters[-1] if meters else None)
 
     def stats(self, conversation: str | None = None) -> Stats:
         """A conversation, or all of them, in numbers."""

@@ -31,6 +31,7 @@ from longtalk.pack import Pack
 from longtalk.plan import pins_of, unpin
 from longtalk.policies import KeepAll, Policy, Run
 from longtalk.providers.base import Provider
+from longtalk.receipts import CostReceipt
 from longtalk.reply import Reply
 from longtalk.said import Said, check_meta, check_name
 from longtalk._sync.stored import Stored, Writer, placed
@@ -219,6 +220,7 @@ class Conversation:
     def _summarise(self, summarist: Summarist) -> None:
         """Make a summary while nobody waits, and keep it if the branch still has what it is of."""
         made = summarist.ask()
+        spent = self._chat.cost(made.usage)
 
         def change(transcript: Transcript) -> Transcript:
             if not attempts.is_claimed(transcript):
@@ -227,7 +229,7 @@ class Conversation:
             problem = made.problem if is_here else "the conversation has changed meanwhile"
             if made.summary is not None and is_here:
                 transcript = summed_up(transcript, made.summary, made.last)
-            return attempts.tried(transcript, problem, told=False, usage=made.usage)
+            return attempts.tried(transcript, problem, told=False, usage=made.usage, cost=spent)
 
         # What was deleted or cut off meanwhile needs no summary.
         with contextlib.suppress(_NotHere):
@@ -348,6 +350,10 @@ class Conversation:
     def manifest(self, turn: str) -> tuple[Run, ...]:
         """What a turn has sent last: what became of each entry, and why. Nothing if that was not kept."""
         return self._archive.manifest(self.id, turn, branch=self.branch)
+
+    def receipts(self) -> list[CostReceipt]:
+        """What each epoch that began to save money was expected to cost, what it did, and what it has saved so far."""
+        return [] if self._head() is None else self._archive.receipts(self.id, branch=self.branch)
 
     def metrics(self) -> list[Metrics]:
         """What each turn of this branch has sent, received and cost, the first one first."""

@@ -17,7 +17,7 @@ from longtalk.providers.base import Provider
 from longtalk.summaries import TAG, Summary, Wanted, clean, problem_with, request
 from longtalk.tokens import Counter, of_message
 from longtalk.transcript import Transcript, now
-from longtalk.wires.base import Preamble, Quirks, Usage
+from longtalk.wires.base import LIMITS, Preamble, Quirks, Usage
 
 _NOT_FOR_THIS = ("response_format", "stop", "stop_sequences")
 """Options that are about the form of answers."""
@@ -55,6 +55,10 @@ class Summarist:
         self._provider = provider
         self._preamble = preamble
         self._options = {name: value for name, value in options.items() if name not in _NOT_FOR_THIS}
+        for name in LIMITS:
+            # Answers may be short: a summary that is cut off is none. What is in the cache does not depend on it.
+            if isinstance(limit := self._options.get(name), int):
+                self._options[name] = max(limit, 2 * wants.length)
         self._quirks = quirks
         self._counter = counter
 

@@ -34,7 +34,7 @@ from longtalk.tokens import of_message, of_preamble
 from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
 from longtalk.tools import failure as tool_failure
 from longtalk.transcript import Transcript, now
-from longtalk.wires.base import Call, Preamble, Quirks, Reported
+from longtalk.wires.base import LIMITS, Call, Preamble, Quirks, Reported
 
 RETRIES = 2
 LESSONS = 5
@@ -294,7 +294,7 @@ class Loop:
             place = transcript.place(self.draft.tail - 1) + 1
             instruction = None if any(a.place == place for a in kept_asides(transcript, place - 1)) else instruction
         window = windows(transcript).get(self._provider.label) or self._window
-        wanted = [self._options.get(key) for key in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
+        wanted = [self._options.get(name) for name in LIMITS]
         answer = next((size for size in wanted if isinstance(size, int) and size > 0), None)
         return Terms(
             wire=self.draft.wire,

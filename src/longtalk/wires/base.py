@@ -22,6 +22,8 @@ from longtalk.tools import Tool
 from longtalk.transcript import Finish
 
 LONGTALK = OWN
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""Options that say how long an answer may be."""
 
 # A high surrogate as an escape, not an escaped backslash and letters, before the closing quote.
 _HALF = re.compile(rb'(?<!\\)((?:\\\\)*)\\u[dD][89abAB].."$')
