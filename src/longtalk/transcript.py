@@ -279,11 +279,9 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
 
     def tokens(self, start: int, stop: int) -> int:
         """The tokens of entries start … stop."""
-        return max(0, self._tokens_before(stop) - self._tokens_before(start))
-
-    def _tokens_before(self, stop: int) -> int:
         packed = len(self.pack)
-        return self.pack.tokens(min(stop, packed)) + sum(entry.tokens for entry in self.fresh[: max(0, stop - packed)])
+        held = self.pack.tokens(min(stop, packed)) - self.pack.tokens(min(start, packed))
+        return max(0, held) + sum(entry.tokens for entry in self.fresh[max(0, start - packed) : max(0, stop - packed)])
 
     def walk(self, start: int, stop: int, plain: Plain) -> Iterator[tuple[int, memoryview | bytes | Entry]]:
         """Entries start … stop with their positions: what can be sent as it is as JSON, neighbours joined by commas.

@@ -160,6 +160,55 @@ def stats(**options: Any) -> None:
 
 
 @commands.command()
+@click.argument("transcript", required=False)
+@click.option("--branch", metavar="NAME", help="Default: the main one.")
+@click.option(
+    "-m",
+    "--model",
+    "models",
+    multiple=True,
+    help="Whose prices, as provider:model; may be given again. Default: the models that it was held with.",
+)
+@click.option(
+    "-p",
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="POLICY",
+    help="As in Python: 'KeepLast(6)', 'Combine(KeepLast(20), TokenBudget(8_000))'; may be given again. Default: some.",
+)
+@click.option("-s", "--system", help="The system text that went with it, which is not stored.")
+@_AS_JSON
+@_stored
+def simulate(policies: tuple[str, ...], **options: Any) -> None:
+    """Tell what a conversation would have cost under other policies.
+
+    TRANSCRIPT is a file (a state, an export, messages in OpenAI's chat form; - is standard input) or the id of a
+    conversation; without it, it is the one changed last. No model is asked.
+
+    A line has the policy, the tokens of a request on average and at most, the share of them that the provider reads
+    from its cache, the number of epochs and of summaries, the cost in all and of a turn, and its ratio to that of the
+    optimum, which knows the future. What is not known is -.
+
+    \b
+    longtalk simulate lesson-7
+    longtalk simulate messages.json -m anthropic:claude-sonnet-5 -p 'KeepLast(6)' -p 'Economy()'
+    longtalk simulate ada.talk --json | jq .totals
+    """
+    from longtalk.cli.out import worded
+    from longtalk.cli.policies import parse
+    from longtalk.errors import InputError
+
+    try:
+        parsed = [parse(text) for text in policies]
+    except InputError as problem:
+        raise click.UsageError(worded(problem)) from None
+    from longtalk.cli.simulate import run
+
+    run(policies=parsed, **options)
+
+
+@commands.command()
 @click.argument("id", required=False)
 @click.option("--all", "everything", is_flag=True, help="All conversations; as Markdown, into the folder -o.")
 @click.option(

@@ -28,16 +28,14 @@ def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
 
 
 def _row(model: Model) -> tuple[str, ...]:
-    limits = (_shown(model.window), _shown(model.output_limit), model.cache or "-")
+    limits = (shown(model.window), shown(model.output_limit), model.cache or "-")
     if model.prices is None:
         return (model.label, *limits, "-", "-", "-", "-", "-")
     prices = (model.prices.input, model.prices.output, model.prices.cache_read, model.prices.cache_write)
-    longer = [
-        f"above {tier.above:,}: {_shown(tier.input)} in, {_shown(tier.output)} out" for tier in model.prices.tiers
-    ]
-    return (model.label, *limits, *map(_shown, prices), "; ".join(longer) or "-")
+    longer = [f"above {tier.above:,}: {shown(tier.input)} in, {shown(tier.output)} out" for tier in model.prices.tiers]
+    return (model.label, *limits, *map(shown, prices), "; ".join(longer) or "-")
 
 
-def _shown(value: float | None) -> str:
+def shown(value: float | None) -> str:
     """A number; `-` where it is not known."""
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.12g}"

@@ -1,0 +1,293 @@
+"""A conversation that took place, played again with one model under one policy: which calls there would have been.
+
+At each point at which the model was asked, the request is composed as a chat would, and compared message by message
+with those before it: what stood there before, and not too long ago, the provider reads from its cache. The answers are
+those that were given. Where a policy asks for a summary, a text stands in for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from longtalk import models as registry
+from longtalk.context import Context, compose
+from longtalk.epochs import Anchor, anchored, covered, latest, metered, summed_up
+from longtalk.errors import ContextOverflow, InputError
+from longtalk.plan import Plan, Terms, begun, plan
+from longtalk.policies import Policy
+from longtalk.prices import Prices
+from longtalk.receipts import SECONDS, CostReceipt, Ratios, ratios
+from longtalk.summaries import TAG, Summary, Wanted, request
+from longtalk.tokens import Counter, counter_for, of_message, of_preamble
+from longtalk.transcript import Entry, Transcript
+from longtalk.wires import WIRES
+from longtalk.wires.base import LONGTALK, Preamble, Quirks, Usage, Wire, text_of
+
+PAUSE = 60_000
+"""Milliseconds between two entries of a conversation that does not say when they were."""
+_HELD = 4
+"""So many requests are compared with the next one."""
+_ANSWER = 4_096
+"""Tokens that are kept free for an answer, where the window is large enough."""
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model takes, and at what price."""
+
+    label: str
+    prices: Prices | None = None
+    window: int | None = None
+    caches: bool = True
+    cache_seconds: int = SECONDS
+
+    @classmethod
+    def of(cls, label: str) -> Table:
+        """As the registry has it. `InputError` for a model that nobody has described."""
+        found = registry.find(label)
+        if found is None:
+            raise InputError(f"Nobody knows what {label!r} costs: `longtalk models` lists what is known.")
+        limits = [limit for limit in (found.window, found.input_limit) if limit is not None]
+        return cls(
+            label=label,
+            prices=found.prices,
+            window=min(limits, default=None),
+            caches=found.cache != "none",
+            cache_seconds=found.cache_seconds or SECONDS,
+        )
+
+    @property
+    def ratios(self) -> Ratios:
+        """What tokens cost, against one that is sent anew."""
+        return ratios(self.prices, 0, caches=self.caches)
+
+    @property
+    def answer(self) -> int:
+        """Tokens to keep free for an answer."""
+        return min((self.window or 0) // 8, _ANSWER)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it reports, and bills, what it writes to its cache."""
+        return self.caches and self.prices is not None and self.prices.cache_write is not None
+
+
+class Trace:
+    """A conversation: its entries, when they were, and the points at which the model was asked."""
+
+    def __init__(self, transcript: Transcript, system: str | None) -> None:
+        entries = list(transcript)
+        if not entries:
+            raise InputError("There is nothing to simulate: the conversation is empty.")
+        wires = transcript.wires() - {LONGTALK}
+        if len(wires) > 1 or not wires <= WIRES.keys():
+            raise InputError(f"A conversation over {', '.join(sorted(wires))} can't be played yet: one wire at a time.")
+        self.wire: Wire = WIRES[wires.pop() if wires else "openai-chat"]
+        while system is None and entries and entries[0].role == "system":
+            system = text_of(self.wire, entries.pop(0))
+        self.first = len(transcript) - len(entries)
+        """How many entries went into the system text."""
+        self.preamble = Preamble(system=system)
+        self.entries = entries
+        self.asked = [i for i, entry in enumerate(entries) if entry.role == "assistant" and i]
+        """Where the answers are. What a conversation begins with was not asked for."""
+        if not self.asked:
+            raise InputError("There is nothing to simulate: the model was never asked.")
+        at = [entry.at for entry in entries]
+        told = at == sorted(at) and at[0] > 0 and at[-1] > at[0]
+        self.at = at if told else [PAUSE * (1 + i) for i in range(len(entries))]
+
+
+class Ruler:
+    """How long the parts of a conversation are for one counter, which counts each of them once."""
+
+    def __init__(self, counter: Counter, preamble: Preamble) -> None:
+        self.counter = counter
+        self.preamble = of_preamble(preamble.system, preamble.tools, counter)
+        self.of = lru_cache(maxsize=None)(lambda native: of_message(native, counter))
+
+
+class Stage:
+    """A conversation before one model."""
+
+    def __init__(
+        self, trace: Trace, table: Table, summary: Callable[[int, int, Counter], str], reports: Counter | None
+    ) -> None:
+        self.trace = trace
+        self.table = table
+        self.summary = summary
+        """Makes what stands in for a summary: of its length, its number, and who counts."""
+        self.estimated = Ruler(counter_for(table.label), trace.preamble)
+        self.reported = self.estimated if reports is None else Ruler(reports, trace.preamble)
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A model call, before anybody says what it costs: tokens."""
+
+    place: int
+    """Of the answer in the trace; of a summary call, of the answer after it."""
+    known: int
+    """Of what the provider has seen before, and lately."""
+    new: int
+    """Of the rest, up to where it is kept."""
+    tail: int = 0
+    """Of what is not kept."""
+    output: int
+    summary: bool = False
+    begins: bool = False
+
+    def usage(self, table: Table) -> Usage:
+        """What the provider would report."""
+        return Usage(
+            input=self.known + self.new + self.tail,
+            output=self.output,
+            cached=self.known if table.caches else 0,
+            written=self.new if table.writes else 0,
+        )
+
+
+class Replay:
+    """One play. `policy` says which policy holds before the entry of a place: one with the same `repr` at any."""
+
+    def __init__(self, stage: Stage, policy: Callable[[int], Policy]) -> None:
+        self._stage = stage
+        self._policy = policy
+        self._so_far = Transcript()
+        self._sent: list[tuple[int, list[bytes]]] = []
+        self._receipts: dict[int, CostReceipt] = {}
+        self._epoch = 0
+        self.asked: list[Asked] = []
+        self.problem = ""
+        """Why it could not be played to its end."""
+        self.by_price = False
+        """Whether the policy goes by what things cost."""
+        try:
+            self._play()
+        except ContextOverflow as full:
+            self.problem = str(full)
+
+    @property
+    def receipts(self) -> tuple[CostReceipt, ...]:
+        return tuple(self._receipts.values())
+
+    def _play(self) -> None:
+        trace = self._stage.trace
+        asked = set(trace.asked)
+        turns = [entry.turn for entry in trace.entries]
+        for i, entry in enumerate(trace.entries):
+            if i in asked:
+                self._ask(i, entry)
+            counted = msgspec.structs.replace(entry, tokens=self._stage.estimated.of(entry.native))
+            self._so_far = self._so_far.append(entry.turn, [counted])
+            if i in asked and turns[i + 1 : i + 2] not in ([], [entry.turn]):
+                self._plan(i + 1, at=trace.at[i], settled=True)
+
+    def _ask(self, i: int, answer: Entry) -> None:
+        """The call that was answered with this."""
+        at = self._stage.trace.at[i - 1]
+        made = self._plan(i, at=at)
+        known, new = self._send(self._compose(made), at)
+        call = Asked(
+            place=i,
+            known=known,
+            new=new,
+            output=self._stage.reported.of(answer.native),
+            begins=made.epoch.start != self._epoch,
+        )
+        self.asked.append(call)
+        self._epoch = made.epoch.start
+        table, digest = self._stage.table, self._stage.trace.preamble.digest()
+        usage = call.usage(table)
+        anchor = Anchor(made.epoch.start, table.label, digest, made.counted, usage.input)
+        self._so_far = anchored(self._so_far, anchor)
+        if made.meter is not None:
+            self.by_price = True
+            self._so_far = metered(self._so_far, made.meter, usage, at=at)
+            receipt = latest(self._so_far, "receipt", CostReceipt)
+            if receipt is not None:
+                self._receipts[receipt.epoch] = receipt
+
+    def _plan(self, i: int, *, at: int, settled: bool = False) -> Plan:
+        """What the next request keeps, with a summary made first if the policy wants one."""
+        trace, table = self._stage.trace, self._stage.table
+        terms = Terms(
+            wire=trace.wire,
+            counter=self._stage.estimated.counter,
+            model=table.label,
+            preamble=trace.preamble.digest(),
+            fixed=self._stage.estimated.preamble,
+            window=table.window,
+            answer=table.answer,
+            prices=table.prices,
+            caches=table.caches,
+            cache_seconds=table.cache_seconds,
+            now=at,
+        )
+        policy = self._policy(i)
+        made = plan(self._so_far, policy, terms, settled=settled, may_ask=True)
+        if made.wants is not None:
+            self._summarise(made.wants, made, i, at)
+            made = plan(self._so_far, policy, terms, settled=settled)
+        self._so_far = begun(self._so_far, made)
+        return made
+
+    def _summarise(self, wants: Wanted, made: Plan, i: int, at: int) -> None:
+        """A text in the place of a summary, and the call that would have given one."""
+        stage, wire = self._stage, self._stage.trace.wire
+        known, new = self._send(self._compose(made, until=wants.stop), at)
+        text = stage.summary(wants.length, len(self.asked), stage.reported.counter)
+        quoted = wire.quote(TAG, text)
+        call = Asked(
+            place=i,
+            known=known,
+            new=new,
+            tail=stage.reported.of(wire.user(request(wants.length))),
+            output=stage.reported.of(quoted),
+            summary=True,
+        )
+        self.asked.append(call)
+        summary = Summary(
+            text=text,
+            covers=covered(made.epoch, wants.stop),
+            model=stage.table.label,
+            tokens=stage.estimated.of(quoted),
+            usage=call.usage(stage.table),
+            before=wants.before,
+            predicted=wants.predicted,
+        )
+        self._so_far = summed_up(self._so_far, summary, self._so_far[wants.stop - 1].id)
+
+    def _compose(self, made: Plan, until: int | None = None) -> Context:
+        trace = self._stage.trace
+        return compose(
+            self._so_far,
+            epoch=made.epoch,
+            wire=trace.wire,
+            quirks=Quirks(),
+            preamble=trace.preamble,
+            reader="",
+            instruction=None,
+            tail=self._so_far.tail if until is None else until,
+            until=until,
+        )
+
+    def _send(self, context: Context, at: int) -> tuple[int, int]:
+        """Tokens of a request that the provider has in its cache, and of the rest."""
+        table, ruler = self._stage.table, self._stage.reported
+        messages = [bytes(piece) for piece in context.pieces]
+        tokens = [ruler.of(message) for message in messages]
+        lasts = 1_000 * table.cache_seconds if table.caches else 0
+        held = [(then, sent) for then, sent in self._sent if at - then < lasts]
+        self._sent = [*held[1 - _HELD :], (at, messages)]
+        if not held:
+            return 0, ruler.preamble + sum(tokens)
+        known = max(_same(messages, sent) for _, sent in held)
+        return ruler.preamble + sum(tokens[:known]), sum(tokens[known:])
+
+
+def _same(some: Sequence[bytes], more: Sequence[bytes]) -> int:
+    """With how many equal messages two requests begin."""
+    pairs = zip(some, more, strict=False)
+    return next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(some), len(more)))
