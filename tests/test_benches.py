@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bench import traces
+from bench import bill, traces
 from longtalk.policies import Compactor, KeepAll, OverExchanges
 from longtalk.wires import WIRES
 
 
 def goals(text: str) -> dict[str, Any]:
     said = json.loads(text.splitlines()[-1])
-    assert said["bench"] == "traces"
+    assert said["bench"] in ("bill", "traces")
     return {goal["name"]: goal for goal in said["goals"]}
 
 
@@ -71,3 +71,31 @@ def test_calls_that_share_an_id_are_told_apart_on_the_other_wire() -> None:
     made = [json.loads(native) for native in traces.natives([*rounds, *rounds], "anthropic")]
     assert [message["content"][0].get("id") for message in made] == ["toolu_1", None, "toolu_2", None]
     assert [message["content"][0].get("tool_use_id") for message in made] == [None, "toolu_1", None, "toolu_2"]
+
+
+def test_bills_of_made_up_conversations_are_near_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
+    bill.main(["--limit", "1"])
+    found = goals(capsys.readouterr().out)
+    assert 1.0 <= found["Economy against the optimum, average"]["value"] <= 1.05
+    assert found["Economy against the optimum, worst"]["value"] <= 1.10
+    assert found["Economy against cached replay, with tools, worst"]["value"] <= 1.02
+    assert found["receipts, median error"]["value"] < 0.25
+
+
+def test_bills_are_made_of_each_kind_of_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bill, "MODELS", bill.MODELS[:1])
+    (tmp_path / "agent.json").write_text(json.dumps([{"traj": messages} for messages in traces.made_up(1)]))
+    said = [{"role": ("user", "assistant")[i % 2], "content": "word " * 30, "time": None} for i in range(20)]
+    (tmp_path / "talk.jsonl").write_text(json.dumps({"messages": said}))
+    talk: dict[str, Any] = {"speaker_a": "Ada", "speaker_b": "Bo"}
+    for number in (1, 2):
+        talk[f"session_{number}_date_time"] = f"1:56 pm on {number} May, 2023"
+        talk[f"session_{number}"] = [{"speaker": ("Ada", "Bo")[i % 2], "text": f"word {i}"} for i in range(6)]
+    (tmp_path / "months.json").write_text(json.dumps([{"conversation": talk}]))
+    bill.main([str(tmp_path / name) for name in ("agent.json", "talk.jsonl", "months.json")])
+    text = capsys.readouterr().out
+    for kind in ("agent: 1", "talk: 1", "months: 1", "months, own clock: 1"):
+        assert f"{kind} conversations" in text
+    assert len(goals(text)) == 4

@@ -147,10 +147,9 @@ def reckon(
 ) -> Reckoning:
     """The balance rule. Numbers are tokens: of the preamble, of the summary that is there, of what a new one would
     stand for, of what would stay and was sent before, of what was not sent before, and of the new summary."""
-    read = ratio.read if warm else 1.0
     rate = ratio.read if warm else ratio.write
     # The summary call reads what the next request would have read, so only what is sent twice costs more.
-    call = read * (preamble + head + old) + ASKING + ratio.output * length
-    first = read * preamble + ratio.write * (length + recent + new)
+    call = rate * (preamble + head + old) + ASKING + ratio.output * length
+    first = ratio.read * preamble + ratio.write * (length + recent + new)
     usual = rate * (preamble + head + old + recent) + ratio.write * new
     return Reckoning(carried + rate * old, max(call + first - usual, ratio.output * length), call + first, rate)

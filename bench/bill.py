@@ -1,0 +1,211 @@
+"""What each policy costs, against an optimum that knows the future: `python -m bench.bill [PATH …] [--limit N]`.
+
+A PATH is a JSON list of `{"traj": [OpenAI chat messages]}` (as tau-bench writes them) or of LoCoMo's conversations, or
+JSONL with `{"messages": […]}` (as BEAM has them). Without one, conversations of three such kinds are made up, the same
+ones in every run. Each is played with `longtalk.simulate`: requests are those that `compose()` makes, and what of them
+is read from the cache is told by comparing their bytes. The figures are what was sent and what summaries took, as a
+ratio to the optimum; answers cost the same under any policy and are left out.
+
+LoCoMo's conversations go on for months. They are played as if all turns followed within minutes, and once more by
+their own clock, with a cold cache at the beginning of each session.
+
+Receipts say what beginning an epoch was expected to cost and what it did. For these the provider counts with a real
+tokenizer of another family than our estimate, and summaries have half to all of the length that was asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import random
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.traces import made_up, split
+from longtalk.policies import Economy, KeepAll, KeepLast, Policy, Summarize
+from longtalk.simulate import OPTIMUM, Play, simulate, stand_in
+from longtalk.testing.policies import transcript_of
+from longtalk.tokens import Counter, Exact
+from longtalk.transcript import Transcript
+
+MODELS = (
+    "anthropic:claude-fable-5-1",
+    "anthropic:claude-sonnet-5",
+    "groq:openai/gpt-oss-120b",
+    "groq:qwen/qwen3.8-27b",
+)
+POLICIES: dict[str, Policy] = {
+    "replay, cached": KeepAll(),
+    "last 10, sliding": KeepLast(10, sliding=True),
+    "summary over 40,000": Summarize(40_000),
+    "summary over 8,000": Summarize(8_000),
+    "summary over 4,000": Summarize(4_000),
+    "Economy": Economy(),
+}
+MINUTE = 60_000
+
+Message = dict[str, Any]
+Conversation = tuple[str | None, list[Message], list[int]]
+"""System text, messages, and when each was said; nothing where they followed within minutes."""
+
+
+# Where conversations come from
+
+
+def read(path: Path) -> list[tuple[str, list[Conversation]]]:
+    """Conversations by kind."""
+    text = path.read_text()
+    if path.suffix == ".jsonl":
+        rows = [json.loads(line)["messages"] for line in text.splitlines()]
+        said = [[{"role": row["role"], "content": row["content"]} for row in each] for each in rows]
+        return [(path.stem, [(None, each, []) for each in said])]
+    rows = json.loads(text)
+    if "traj" in rows[0]:
+        return [(path.stem, [(*split(row["traj"]), []) for row in rows])]
+    found = [_locomo(row["conversation"]) for row in rows]
+    within_minutes: list[Conversation] = [(None, said, []) for said, _ in found]
+    return [(path.stem, within_minutes), (f"{path.stem}, own clock", [(None, *each) for each in found])]
+
+
+def _locomo(talk: dict[str, Any]) -> tuple[list[Message], list[int]]:
+    """Two people, one of them as the model. What one says in a row is one message."""
+    messages: list[Message] = []
+    times: list[int] = []
+    for number in range(1, 100):
+        if f"session_{number}" not in talk:
+            continue
+        when = dt.datetime.strptime(talk[f"session_{number}_date_time"], "%I:%M %p on %d %B, %Y")
+        at = round(when.replace(tzinfo=dt.UTC).timestamp() * 1000)
+        for turn in talk[f"session_{number}"]:
+            at += MINUTE
+            role = "user" if turn["speaker"] == talk["speaker_a"] else "assistant"
+            if messages and messages[-1]["role"] == role:
+                messages[-1]["content"] += "\n" + turn["text"]
+            elif messages or role == "user":
+                messages.append({"role": role, "content": turn["text"]})
+                times.append(at)
+    return messages, times
+
+
+def synthetic() -> list[tuple[str, list[Conversation]]]:
+    """A few talks with long answers, a few of short ones, and clerks with tools."""
+    talks = [_talk(random.Random(seed), 80, (20, 120), (150, 900)) for seed in range(3)]
+    chats = [_talk(random.Random(seed), 200, (5, 60), (5, 60)) for seed in range(3)]
+    return [
+        ("long answers", [(None, each, []) for each in talks]),
+        ("short messages", [(None, each, []) for each in chats]),
+        ("agent", [(*split(each), []) for each in made_up(20)]),
+    ]
+
+
+def _talk(source: random.Random, turns: int, asked: tuple[int, int], said: tuple[int, int]) -> list[Message]:
+    words = "the bow sings when the arm is heavy and slow near its bridge".split()  # noqa: SIM905
+    texts = [" ".join(source.choices(words, k=source.randint(*size))) for _ in range(turns) for size in (asked, said)]
+    return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
+
+
+def transcript(messages: Sequence[Message], times: Sequence[int]) -> Transcript:
+    made = transcript_of([json.dumps(message).encode() for message in messages])
+    if not times:
+        return made
+    entries = [msgspec.structs.replace(entry, at=at) for entry, at in zip(made, times, strict=True)]
+    return Transcript(fresh=tuple(entries))
+
+
+# What they cost
+
+
+def play(
+    conversations: Sequence[Conversation],
+    policies: dict[str, Policy],
+    *,
+    reports: Counter | None = None,
+    summary: Callable[[int, int, Counter], str] = stand_in,
+    optimum: bool = True,
+) -> Iterator[list[Play]]:
+    """Each conversation, under each policy, with each model."""
+    names = {repr(policy): name for name, policy in policies.items()}
+    for system, messages, times in conversations:
+        said = transcript(messages, times)
+        if not any(entry.role == "assistant" for entry in list(said)[1:]):
+            continue
+        plays = simulate(
+            said,
+            models=MODELS,
+            policies=policies.values(),
+            system=system,
+            reports=reports,
+            summary=summary,
+            optimum=optimum,
+        )
+        yield [msgspec.structs.replace(each, policy=names.get(each.policy, each.policy)) for each in plays]
+
+
+def ratios(played: Sequence[list[Play]]) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
+    """The cost of all conversations against the optimum, by policy and model; the worst conversation of each policy."""
+    totals: dict[tuple[str, str], float] = {}
+    worst: dict[str, float] = {}
+    for plays in played:
+        best = {each.model: each.weight for each in plays if each.policy == OPTIMUM}
+        for each in plays:
+            key = (each.policy, each.model)
+            totals[key] = totals.get(key, 0.0) + each.weight
+            worst[each.policy] = max(worst.get(each.policy, 0.0), each.weight / best[each.model])
+    return {(policy, model): cost / totals[OPTIMUM, model] for (policy, model), cost in totals.items()}, worst
+
+
+def shorter(length: int, number: int, counter: Counter) -> str:
+    """A summary as models write them: mostly shorter than they may."""
+    return stand_in(round(length * random.Random(number).uniform(0.5, 1.0)), number, counter)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="What each policy costs, against an optimum that knows the future.")
+    parser.add_argument("paths", nargs="*", type=Path, help="conversations; without any, made-up ones")
+    parser.add_argument("--limit", type=int, help="play so many of each kind")
+    given = parser.parse_args(arguments)
+    kinds = [kind for path in given.paths for kind in read(path)] if given.paths else synthetic()
+    found: dict[str, float] = {}
+    errors: list[float] = []
+    replay: list[float] = []
+    print("Cost as a ratio to the optimum.\n")
+    print(f"{'':24}" + "".join(f"{model.partition(':')[2][:22]:>24}" for model in MODELS) + f"{'worst talk':>12}")
+    for kind, conversations in kinds:
+        some = conversations[: given.limit]
+        played = list(play(some, POLICIES))
+        table, worst = ratios(played)
+        calls = sum(not call.summary for plays in played for call in plays[0].calls)
+        print(f"\n{kind}: {len(played)} conversations, {calls / max(1, len(played)):.0f} calls each")
+        for name in POLICIES:
+            row = [table[name, model] for model in MODELS]
+            print(f"  {name:22}" + "".join(f"{ratio:24.3f}" for ratio in row) + f"{worst[name]:12.3f}")
+        if not kind.endswith("own clock"):
+            found |= {f"{kind} {model}": table["Economy", model] for model in MODELS}
+        if any(message["role"] == "tool" for _, messages, _ in some for message in messages):
+            replay += [table["Economy", model] / table["replay, cached", model] for model in MODELS]
+        for plays in play(some, {"Economy": Economy()}, reports=Exact("cl100k"), summary=shorter, optimum=False):
+            receipts = [receipt for each in plays for receipt in each.receipts if receipt.actual]
+            errors += [abs(receipt.predicted / receipt.actual - 1) for receipt in receipts if receipt.actual]
+    median = statistics.median(errors) if errors else 0.0
+    print(f"\n{len(errors):,} receipts: what an epoch costs was predicted with a median error of {median:.1%}.")
+    average, most = statistics.mean(found.values()), max(found.values())
+    measured = [
+        ("Economy against the optimum, average", average, 1.05),
+        ("Economy against the optimum, worst", most, 1.10),
+        ("receipts, median error", median, 0.10),
+    ]
+    if replay:
+        measured.append(("Economy against cached replay, with tools, worst", max(replay), 1.02))
+    goals = [
+        {"name": name, "value": round(value, 4), "goal": goal, "met": value <= goal} for name, value, goal in measured
+    ]
+    print(json.dumps({"bench": "bill", "goals": goals}))
+
+
+if __name__ == "__main__":
+    main()
