@@ -51,19 +51,25 @@ def may_ask(transcript: Transcript) -> bool:
     return not last.problem or transcript.size >= last.size + 2 ** (1 + min(last.tries, _MOST_TRIES))
 
 
-def claimed(transcript: Transcript, wants: Wanted) -> Transcript:
-    """A transcript that says that this process makes a summary."""
+def claim(transcript: Transcript, wants: Wanted) -> Attempt:
+    """That this process makes a summary."""
     until = now() + round(1_000 * wants.timeout) + _GRACE
     last = latest(transcript, "attempt", Attempt)
-    return _noted(
-        transcript, Attempt(size=transcript.size, until=until, holder=me(), tries=last.tries if last is not None else 0)
-    )
+    return Attempt(size=transcript.size, until=until, holder=me(), tries=last.tries if last is not None else 0)
 
 
-def is_claimed(transcript: Transcript) -> bool:
-    """Whether this process makes a summary of this conversation, or has just made one."""
-    last = latest(transcript, "attempt", Attempt)
-    return last is not None and last.until > 0 and last.holder == me()
+def claimed(transcript: Transcript, attempt: Attempt) -> Transcript:
+    """A transcript that says so."""
+    return _noted(transcript, attempt)
+
+
+def is_claimed(transcript: Transcript, attempt: Attempt) -> bool:
+    """Whether it still says so.
+
+    Then all that it said before is there as it was: a claim goes with the entries behind which it was made, and when
+    one of them is redacted.
+    """
+    return latest(transcript, "attempt", Attempt) == attempt
 
 
 def tried(
@@ -90,7 +96,9 @@ def news(transcript: Transcript) -> tuple[Transcript, Notice | None]:
 
 
 def no_summary(problem: str) -> Notice:
-    return Notice("summary_failed", f"No summary was made, and the conversation goes on without it: {problem}.")
+    return Notice(
+        "summary_failed", f"No summary was made, and the conversation goes on without it: {problem.rstrip('.')}."
+    )
 
 
 def _noted(transcript: Transcript, attempt: Attempt) -> Transcript:

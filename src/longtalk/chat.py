@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from longtalk import state as states
 from longtalk._io import ASYNC, shielded
+from longtalk.attempts import Attempt
 from longtalk.draft import Draft, Message, begin, inputs, noted, open_calls
 from longtalk.epochs import unreachable, windows
 from longtalk.errors import BadState, InputError
@@ -251,7 +252,7 @@ class AsyncChat:
         shed: Shed | None = None,
         save: Callable[[Draft], Awaitable[tuple[Notice, ...]]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
-        later: Callable[[AsyncSummarist], None] | None = None,
+        later: Callable[[AsyncSummarist, Attempt], None] | None = None,
     ) -> AsyncLoop:
         """A turn on a transcript: for whoever holds one."""
         for name, text in (("system", system), ("instruction", instruction)):

@@ -89,7 +89,8 @@ def compose(
     end, since = transcript.here(size), transcript.here(epoch.start)
     runs = [run for run in epoch.runs if run.first < size]
     if runs and runs[-1].last >= size:
-        runs[-1] = msgspec.structs.replace(runs[-1], last=size - 1)
+        tokens = transcript.tokens(transcript.here(runs[-1].first), end)
+        runs[-1] = msgspec.structs.replace(runs[-1], last=size - 1, tokens=min(runs[-1].tokens, tokens))
     if since < end:
         runs.append(Run(epoch.start, size - 1, "sent", "kept", tokens=transcript.tokens(since, end)))
     said = asides(transcript, epoch)

@@ -20,6 +20,7 @@ from longtalk import attempts
 from longtalk._io import Jobs, in_store, sleep
 from longtalk.archive import AsyncArchive, Format
 from longtalk.asking import Arguments, AsyncStoredStream, OnBusy, no_state
+from longtalk.attempts import Attempt
 from longtalk.chat import AsyncChat, AsyncStream
 from longtalk.draft import Draft, Message, interrupted, noted
 from longtalk.epochs import summed_up
@@ -212,26 +213,31 @@ class AsyncConversation:
                 later=partial(self._summarise_later, writer),
             )
 
-    def _summarise_later(self, writer: AsyncWriter, summarist: AsyncSummarist) -> None:
+    def _summarise_later(self, writer: AsyncWriter, summarist: AsyncSummarist, claim: Attempt) -> None:
         # Somebody may have taken over, and then the turn is on another branch.
-        self._jobs.start(partial(self._on(writer.branch)._summarise, summarist))
+        self._jobs.start(partial(self._on(writer.branch)._summarise, summarist, claim))
 
-    async def _summarise(self, summarist: AsyncSummarist) -> None:
+    async def _summarise(self, summarist: AsyncSummarist, claim: Attempt) -> None:
         """Make a summary while nobody waits, and keep it if the branch still has what it is of."""
-        made = await summarist.ask()
-        spent = self._chat.cost(made.usage)
+
+        def claimed(transcript: Transcript) -> Transcript:
+            # What was deleted, redacted or cut off meanwhile needs no summary.
+            if not attempts.is_claimed(transcript, claim):
+                raise _NotHere
+            return transcript
 
         def change(transcript: Transcript) -> Transcript:
-            if not attempts.is_claimed(transcript):
-                raise _NotHere
-            is_here = made.summary is None or summarist.is_of(transcript)
-            problem = made.problem if is_here else "the conversation has changed meanwhile"
-            if made.summary is not None and is_here:
+            transcript = claimed(transcript)
+            if made.summary is not None:
                 transcript = summed_up(transcript, made.summary, made.last)
-            return attempts.tried(transcript, problem, told=False, usage=made.usage, cost=spent)
+            return attempts.tried(transcript, made.problem, told=False, usage=made.usage, cost=spent)
 
-        # What was deleted or cut off meanwhile needs no summary.
-        with contextlib.suppress(_NotHere):
+        # Nobody is there to be told that a store has failed. The claim ends by itself.
+        with contextlib.suppress(Exception):
+            claimed((await self._stored.load())[1])
+            made = await summarist.ask()
+            spent = self._chat.cost(made.usage)
+            self._stored.forget()
             await self._change(change)
 
     async def _wait(self) -> None:

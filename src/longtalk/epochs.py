@@ -136,6 +136,8 @@ def _is_sound(epoch: Epoch, transcript: Transcript) -> bool:
         follows
         and ends[-1] == epoch.start <= transcript.size
         and stays == sorted(stays)
+        and epoch.tokens >= 0
+        and (epoch.summary is None or epoch.summary.can_be_of(epoch.start))
         and _is_whole(epoch, transcript)
     )
 
@@ -153,7 +155,8 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
             return False
         if run.is_gone:
             borders |= {run.first, run.last + 1}
-            if run.verdict == "summarised" and epoch.summary is None:
+            told = epoch.summary is not None and epoch.summary.has(run.first, run.last + 1)
+            if run.verdict == "summarised" and not told:
                 return False
         elif run.verdict == "summarised":
             if (role(run.first), role(run.last), role(run.last + 1) == "tool") != ("assistant", "tool", False):

@@ -192,7 +192,7 @@ def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool 
     glance = _Glance(transcript, epoch, terms)
     fired = next((each for each in compactors if each.over.fires(glance)), None)
     pins = pinned(transcript)
-    if fired is None and all_there(epoch, pins):
+    if fired is None and all_there(epoch, pins) and _stand_in(transcript, epoch) is None:
         made = Plan(epoch, False, glance.counted, glance.tokens)
     else:
         asks: _Asks = None if not may_ask else "after" if settled else "before"
@@ -225,12 +225,20 @@ class _Full(OverTokens, frozen=True):
 def _compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> list[Compactor]:
     """The policy's own, and the model's window, which no policy can do without."""
     found = [*policy.compactors]
-    if terms.room is not None:
+    # What a summary can still stand for before the next call is not left out after the answer.
+    waits = settled and any(_summarises(each, background=False) for each in found)
+    if terms.room is not None and not waits:
         found.append(within(_Full(terms.room), OverTokens(max(1, terms.room // 2))))
     if settled:
         kept = [(each, [s for s in each.strategies if not isinstance(s, CutCurrent)]) for each in found]
         return [Compactor(each.over, tuple(strategies), each.to) for each, strategies in kept if strategies]
     return found
+
+
+def _summarises(compactor: Compactor, *, background: bool | None = None) -> bool:
+    """Whether a limit can be exceeded for a while, until there is a summary."""
+    how = [getattr(strategy, "background", None) for strategy in compactor.strategies]
+    return any(each is not None and background in (None, each) for each in how)
 
 
 def _begin(
@@ -246,7 +254,9 @@ def _begin(
     asks: _Asks,
 ) -> Plan:
     """A new epoch; the present one if the compactors find nothing to do. Says what they did that nobody asked for."""
-    reason = "an entry was pinned" if fired is None else str(fired.over)
+    reason = str(fired.over) if fired is not None else "an entry was pinned"
+    if fired is None and all_there(epoch, pins):
+        reason = "a summary is left of it"
     whole = _view(transcript, epoch, glance, terms, pins)
     whole = msgspec.structs.replace(whole, asks=asks, owes=glance.reckoning is not None and glance.reckoning.due)
     view = _compacted(whole, compactors)
@@ -256,7 +266,8 @@ def _begin(
         return Plan(epoch, False, glance.counted, glance.tokens, wants=wants)
     _check_kept(whole, view)
     notices = []
-    if any(block.pinned for block in view.blocks[:-1]) and any(each.over.fires(view) for each in compactors):
+    over = [each for each in compactors if each.over.fires(view) and not (view.loose and _summarises(each))]
+    if over and any(block.pinned for block in view.blocks[:-1]):
         # Whoever pinned them had other limits in mind.
         loose = [msgspec.structs.replace(block, pinned=False) for block in view.blocks]
         view = _compacted(view.with_blocks(loose), compactors)
@@ -274,20 +285,20 @@ def _begin(
         error.window, error.tokens = terms.window, view.tokens
         raise error
     if len(view.blocks) == 1 and not settled:
-        over = [str(each.over) for each in compactors if each.over.fires(view)]
-        if over:
-            text = (
-                f"With the current exchange alone the request is {' and '.join(over)}{_fixed(view)}: it is sent whole."
-            )
+        exceeded = [str(each.over) for each in compactors if each.over.fires(view)]
+        if exceeded:
+            limits = " and ".join(exceeded)
+            text = f"With the current exchange alone the request is {limits}{_fixed(view)}: it is sent whole."
             notices.append(Notice("over_limit", text))
     # Instructions that had to stay go with their epoch: a new one is shorter also when it keeps all exchanges.
     stale = _staying(transcript, epoch.current) - _staying(transcript, _last(transcript, epoch))
     same = (view.blocks, tuple(view.lines), view.summary) == (whole.blocks, epoch.lines, epoch.summary)
     if same and all_there(epoch, pins) and not stale:
         return Plan(epoch, False, glance.counted, glance.tokens, tuple(notices))
-    begun = _epoch(view, epoch, reason, pins)
+    full = _outgrown(whole, view, compactors)
+    begun = _epoch(view, epoch, reason if full is None else str(full), pins)
     gone = len(whole.blocks) - len(view.blocks)
-    if gone and fired is not None and isinstance(fired.over, _Full):
+    if full is not None:
         text = f"The conversation has outgrown the window of {terms.window:,} tokens"
         notices.append(Notice("window", f"{text}: {_are(gone, 'more exchange')} left out from now on."))
     if glance.guessed and terms.window is None:
@@ -298,6 +309,15 @@ def _begin(
     notices += _told(begun, whole.blocks[-1])
     receipt = _receipt(view, begun, glance, terms) if view.summary != epoch.summary else None
     return Plan(begun, True, view.counted, view.tokens, tuple(notices), receipt=receipt)
+
+
+def _outgrown(whole: View, view: View, compactors: Sequence[Compactor]) -> _Full | None:
+    """The window, if more exchanges are gone than the policy itself lets go of."""
+    full = next((each.over for each in compactors if isinstance(each.over, _Full) and each.over.fires(whole)), None)
+    if full is None:
+        return None
+    own = _compacted(whole, [each for each in compactors if not isinstance(each.over, _Full)])
+    return full if len(own.blocks) > len(view.blocks) else None
 
 
 def _receipt(view: View, begun: Epoch, glance: _Glance, terms: Terms) -> CostReceipt | None:
@@ -362,8 +382,8 @@ def _view(transcript: Transcript, epoch: Epoch, glance: _Glance, terms: Terms, p
         window=terms.window or UNKNOWN_WINDOW,
         lines=epoch.lines,
         digests=bool(epoch.lines) or any(run.verdict == "summarised" and not run.is_gone for run in epoch.runs),
-        summary=epoch.summary,
-        offered=latest(transcript, "summary", Summary),
+        summary=epoch.summary or _stand_in(transcript, epoch),
+        offered=_offered(transcript),
     )
     # What was pinned since may be anywhere.
     exchanges = transcript.exchanges(transcript.here(epoch.raw) if all_there(epoch, pins) else 0)
@@ -385,6 +405,22 @@ def _view(transcript: Transcript, epoch: Epoch, glance: _Glance, terms: Terms, p
         special = [] if is_new else [run for run in inside if run.last < stop]
         blocks.append(view.block(first, stop, pinned=is_pinned, special=special))
     return view.with_blocks(blocks)
+
+
+def _offered(transcript: Transcript) -> Summary | None:
+    """The newest summary that there is."""
+    found = latest(transcript, "summary", Summary)
+    return found if found is not None and found.can_be_of(transcript.size) else None
+
+
+def _stand_in(transcript: Transcript, epoch: Epoch) -> Summary | None:
+    """A summary of what another policy has let go of, and what is not here any more."""
+    if epoch.start or not transcript.shed.entries:
+        return None
+    found = _offered(transcript)
+    told = found.covers if found is not None else ()
+    gone = [(first, first + count) for first, count in transcript.shed.entries]
+    return found if any(first < end and start < stop for first, stop in gone for start, end in told) else None
 
 
 def _any_in(places: Sequence[int], first: int, stop: int) -> bool:

@@ -30,11 +30,17 @@ tools, write no introduction: only the summary.
 </summary_request>"""
 
 _ERROR = re.compile(
-    r"\W*(error\b|internal server error|bad gateway|service unavailable|too many requests|rate limit|timed? ?out\b"
-    r"|traceback \(most recent|exception\b|<!doctype|<html|\{\s*\"(error|detail|message)\""
+    r"\W*(http\S*\s+)?(status\W+|code\W+|error\W+)*([45]\d\d\b\W*)?("
+    r"(error|exception|time-?out)\b(?=\W*$|\s*[:(\[{\d]|\s+(code|occurred|while|in|response|message)\b)"
+    r"|internal server error|bad (gateway|request)\b|gateway time-?d?.?out|service (temporarily )?unavailable"
+    r"|too many requests|rate limit(ed| exceeded| reached| hit)|(the )?request (has )?timed.?out|timed.?out\b"
+    r"|upstream (connect|request|error)|connection (refused|reset|aborted|closed|error|timed)|insufficient.quota"
+    r"|(the |our )?(servers?|models?|services?|engine|api)( is| are)?( \w+)? (overloaded|unavailable)\b"
+    r"|traceback \(most recent|<!doctype|<html|\{\s*\"(error|detail|message)\""
     r"|(i'?m |i am )?(very |so )?sorry\b|i can(no|')t\b|i cannot\b|i'?m unable|i am unable|as an ai\b)",
     re.IGNORECASE,
 )
+_INNER = re.compile(rf"(?:[^<\n]{{0,80}}:)?\s*<({TAG}|summary)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +86,11 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Whether it covers all of these places."""
         return any(start <= first and stop <= end for start, end in self.covers)
 
+    def can_be_of(self, size: int) -> bool:
+        """Whether it can be of a conversation with so many entries: it may have come from elsewhere."""
+        places = [-1, *(place for span in self.covers for place in span)]
+        return places == sorted(set(places)) and 0 < self.stop <= size and min(self.tokens, self.usual) >= 0
+
 
 def request(length: int) -> str:
     """What asks for a summary."""
@@ -104,8 +115,8 @@ def problem_with(text: str, tokens: int, covered: int) -> str:
 
 
 def clean(text: str) -> str:
-    """The summary itself: a model may repeat the tags that it saw."""
-    inner = re.search(rf"<({TAG}|summary)>(.*?)(</\1>|\Z)", text, re.IGNORECASE | re.DOTALL)
+    """The summary itself: a model may repeat the tags that it saw. Inside a text they are what it speaks of."""
+    inner = _INNER.match(text)
     return (inner[2] if inner else text).strip()
 
 

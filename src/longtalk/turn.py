@@ -17,6 +17,7 @@ import msgspec
 from longtalk import _json, attempts
 from longtalk._io import call as call_tool
 from longtalk._io import completed, shielded, sleep
+from longtalk.attempts import Attempt
 from longtalk.context import Context, Piece, compose
 from longtalk.draft import Draft, Replay
 from longtalk.epochs import MOST_WINDOW, kept_asides, summed_up, windows
@@ -62,7 +63,7 @@ class AsyncLoop:
         shed: Shed | None = None,
         save: Callable[[Draft], Awaitable[tuple[Notice, ...]]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
-        later: Callable[[AsyncSummarist], None] | None = None,
+        later: Callable[[AsyncSummarist, Attempt], None] | None = None,
     ) -> None:
         self.draft = draft
         self._saver = save
@@ -150,10 +151,10 @@ class AsyncLoop:
             finally:
                 await shielded(results.aclose)
         self.draft = self.draft.finish("complete")
-        summarist = self._look_back()
+        claimed = self._look_back()
         await self._save()
-        if summarist is not None and self._later is not None:
-            self._later(summarist)
+        if claimed is not None and self._later is not None:
+            self._later(*claimed)
         for notice in self._news():
             yield notice
         # Only a turn that ended well sheds: whoever holds an earlier state still has it all.
@@ -312,7 +313,7 @@ class AsyncLoop:
     def _aside_tokens(self, instruction: str) -> int:
         return of_message(self.draft.wire.instruction(instruction), self.draft.counter)
 
-    def _look_back(self) -> AsyncSummarist | None:
+    def _look_back(self) -> tuple[AsyncSummarist, Attempt] | None:
         """After the answer its length is known: begin a new epoch now if the next turn would have to.
 
         If that takes a summary, and somebody can make it while nobody waits, it is claimed here.
@@ -323,9 +324,10 @@ class AsyncLoop:
             if made.wants is None:
                 return None
             summarist = self._summarist(made.wants, made, self._quirks())
-            claimed = attempts.claimed(self.draft.transcript, made.wants)
-            self.draft = msgspec.structs.replace(self.draft, transcript=claimed)
-            return summarist
+            claim = attempts.claim(self.draft.transcript, made.wants)
+            transcript = attempts.claimed(self.draft.transcript, claim)
+            self.draft = msgspec.structs.replace(self.draft, transcript=transcript)
+            return summarist, claim
         except Exception as problem:
             text = f"The answer is here, but what to keep for the next turn could not be decided: {problem!r}."
             self.draft = self.draft.notice(Notice("compaction_failed", text))

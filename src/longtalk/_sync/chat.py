@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from longtalk import state as states
 from longtalk._sync._io import ASYNC, shielded
+from longtalk.attempts import Attempt
 from longtalk.draft import Draft, Message, begin, inputs, noted, open_calls
 from longtalk.epochs import unreachable, windows
 from longtalk.errors import BadState, InputError
@@ -252,7 +253,7 @@ class Chat:
         shed: Shed | None = None,
         save: Callable[[Draft], tuple[Notice, ...]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
-        later: Callable[[Summarist], None] | None = None,
+        later: Callable[[Summarist, Attempt], None] | None = None,
     ) -> Loop:
         """A turn on a transcript: for whoever holds one."""
         for name, text in (("system", system), ("instruction", instruction)):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,38 +61,10 @@ class Summarist:
         self._quirks = quirks
         self._counter = counter
 
-    def is_of(self, transcript: Transcript) -> bool:
-        """Whether what is summarised stands in a transcript, word for word."""
-        return _digest(transcript, self._epoch.raw, self.wants.stop) == _digest(
-            self._transcript, self._epoch.raw, self.wants.stop
-        )
-
     def ask(self) -> Outcome:
         """Ask, once, and look at what comes."""
-        wire = self._provider.wire
         try:
-            context = compose(
-                self._transcript,
-                epoch=self._epoch,
-                wire=wire,
-                quirks=self._quirks,
-                preamble=self._preamble,
-                reader=f"{self._provider.account} {self._provider.model}",
-                instruction=None,
-                tail=self._transcript.here(self.wants.stop),
-                until=self.wants.stop,
-            )
-            body = wire.request(
-                model=self._provider.model,
-                preamble=self._preamble,
-                pieces=(*context.pieces, wire.user(request(self.wants.length))),
-                mark=len(context.pieces),
-                options=self._options,
-                quirks=self._quirks,
-                stream=False,
-            )
-            data = within(self.wants.timeout, lambda: self._provider.send(body))
-            answer = wire.parse(data)
+            return self._ask()
         except TimeoutError:
             return Outcome(problem=f"{self._provider.label} did not answer within {self.wants.timeout:g} seconds")
         except ProviderError as problem:
@@ -101,6 +72,30 @@ class Summarist:
         except Exception as problem:
             # Whatever a provider raises: the conversation goes on without a summary.
             return Outcome(problem=f"{type(problem).__name__}: {problem}")
+
+    def _ask(self) -> Outcome:
+        wire = self._provider.wire
+        context = compose(
+            self._transcript,
+            epoch=self._epoch,
+            wire=wire,
+            quirks=self._quirks,
+            preamble=self._preamble,
+            reader=f"{self._provider.account} {self._provider.model}",
+            instruction=None,
+            tail=self._transcript.here(self.wants.stop),
+            until=self.wants.stop,
+        )
+        body = wire.request(
+            model=self._provider.model,
+            preamble=self._preamble,
+            pieces=(*context.pieces, wire.user(request(self.wants.length))),
+            mark=len(context.pieces),
+            options=self._options,
+            quirks=self._quirks,
+            stream=False,
+        )
+        answer = wire.parse(within(self.wants.timeout, lambda: self._provider.send(body)))
         instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
         text = clean(answer.view.text)
         tokens = of_message(wire.quote(TAG, text), self._counter)
@@ -122,11 +117,3 @@ class Summarist:
         )
         last = self._transcript[self._transcript.here(self.wants.stop) - 1].id
         return Outcome(summary=summary, last=last, usage=answer.usage)
-
-
-def _digest(transcript: Transcript, first: int, stop: int) -> bytes:
-    """Of what is said from one place up to another, as far as it is here."""
-    seen = hashlib.sha256()
-    for i in range(transcript.here(first), min(transcript.here(stop), len(transcript))):
-        seen.update(hashlib.sha256(transcript[i].native).digest())
-    return seen.digest()

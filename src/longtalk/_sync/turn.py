@@ -18,6 +18,7 @@ import msgspec
 from longtalk import _json, attempts
 from longtalk._sync._io import call as call_tool
 from longtalk._sync._io import completed, shielded, sleep
+from longtalk.attempts import Attempt
 from longtalk.context import Context, Piece, compose
 from longtalk.draft import Draft, Replay
 from longtalk.epochs import MOST_WINDOW, kept_asides, summed_up, windows
@@ -63,7 +64,7 @@ class Loop:
         shed: Shed | None = None,
         save: Callable[[Draft], tuple[Notice, ...]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
-        later: Callable[[Summarist], None] | None = None,
+        later: Callable[[Summarist, Attempt], None] | None = None,
     ) -> None:
         self.draft = draft
         self._saver = save
@@ -151,10 +152,10 @@ class Loop:
             finally:
                 shielded(results.close)
         self.draft = self.draft.finish("complete")
-        summarist = self._look_back()
+        claimed = self._look_back()
         self._save()
-        if summarist is not None and self._later is not None:
-            self._later(summarist)
+        if claimed is not None and self._later is not None:
+            self._later(*claimed)
         for notice in self._news():
             yield notice
         # Only a turn that ended well sheds: whoever holds an earlier state still has it all.
@@ -313,7 +314,7 @@ class Loop:
     def _aside_tokens(self, instruction: str) -> int:
         return of_message(self.draft.wire.instruction(instruction), self.draft.counter)
 
-    def _look_back(self) -> Summarist | None:
+    def _look_back(self) -> tuple[Summarist, Attempt] | None:
         """After the answer its length is known: begin a new epoch now if the next turn would have to.
 
         If that takes a summary, and somebody can make it while nobody waits, it is claimed here.
@@ -324,9 +325,10 @@ class Loop:
             if made.wants is None:
                 return None
             summarist = self._summarist(made.wants, made, self._quirks())
-            claimed = attempts.claimed(self.draft.transcript, made.wants)
-            self.draft = msgspec.structs.replace(self.draft, transcript=claimed)
-            return summarist
+            claim = attempts.claim(self.draft.transcript, made.wants)
+            transcript = attempts.claimed(self.draft.transcript, claim)
+            self.draft = msgspec.structs.replace(self.draft, transcript=transcript)
+            return summarist, claim
         except Exception as problem:
             text = f"The answer is here, but what to keep for the next turn could not be decided: {problem!r}."
             self.draft = self.draft.notice(Notice("compaction_failed", text))

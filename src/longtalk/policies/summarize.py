@@ -41,9 +41,11 @@ class SummarizeOldest(msgspec.Struct, frozen=True):
             raise InputError(f"`background` is True or False, not {self.background!r}.")
 
     def apply(self, view: View, limits: Compactor) -> View:
-        there = view.summary.stop if view.summary else 0
-        if view.offered is not None and view.offered.stop > there:
-            view = view.with_summary(view.offered)
+        newest = view.newest_summary
+        shorter = view.with_summary(newest) if newest is not None else view
+        # What was unpinned may be in the one that is there.
+        if (shorter.blocks, shorter.summary) != (view.blocks, view.summary):
+            view = shorter
             if not limits.over.fires(view):
                 return view
         if view.asks != ("after" if self.background else "before"):

@@ -121,6 +121,14 @@ class View(msgspec.Struct, frozen=True):
     def tokens(self) -> int:
         return round(self.scale * self.counted)
 
+    @property
+    def newest_summary(self) -> Summary | None:
+        """The one that is offered, if it stands for all that the present one does."""
+        there, offered = self.summary, self.offered
+        if there is None or (offered is not None and all(offered.has(*span) for span in there.covers)):
+            return offered
+        return there
+
     def entry(self, place: int) -> Entry:
         return self.transcript[self.transcript.here(place)]
 

@@ -29,7 +29,7 @@ REPLACED = ("anchor", "attempt", "epoch", "meter", "pins", "receipt", "summary",
 """Kinds of records of which a path uses the newest alone."""
 BRIEF = ("anchor", "meter")
 """Kinds of records of which a store need not keep those that were replaced."""
-BARE = ("anchor", "attempt", "meter", "pins", "receipt", "window")
+BARE = ("anchor", "meter", "pins", "receipt", "window")
 """Kinds of records that hold nothing that an entry says."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
