@@ -27,12 +27,14 @@ MODULES = [
 TESTS = [
     "test_anthropic",
     "test_archive",
+    "test_background",
     "test_cancel",
     "test_chat",
     "test_conversation",
     "test_conversation_data",
     "test_faults",
     "test_http",
+    "test_summarist",
     "test_turn",
     "test_window",
 ]
