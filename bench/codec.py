@@ -17,8 +17,9 @@ from bench.workload import MODEL, USAGE, messages
 from longtalk import state as states
 from longtalk.context import compose
 from longtalk.draft import Draft, begin, inputs, measured
-from longtalk.plan import Terms, plan
+from longtalk.plan import plan
 from longtalk.policies import KeepAll
+from longtalk.sent import Terms
 from longtalk.tokens import Estimator
 from longtalk.transcript import Entry, Transcript, Turn, chain, new_id, now
 from longtalk.wires import NAMES, WIRES

@@ -19,7 +19,7 @@ from longtalk import state as states
 from longtalk.context import Context, compose
 from longtalk.draft import begin, inputs
 from longtalk.epochs import begin as begin_epoch
-from longtalk.plan import Plan, Terms, plan
+from longtalk.plan import Plan, plan
 from longtalk.policies import (
     Combine,
     DigestTools,
@@ -30,6 +30,7 @@ from longtalk.policies import (
     TokenBudget,
     WindowShare,
 )
+from longtalk.sent import Terms
 from longtalk.tokens import Estimator
 from longtalk.transcript import Transcript
 from longtalk.wires import NAMES, WIRES

@@ -16,7 +16,7 @@ from longtalk.summaries import Wanted
 from longtalk.transcript import Transcript, now
 from tests.policies.views import conversation, talked
 
-WANTS = Wanted(stop=2, length=100, background=True, timeout=60)
+WANTS = Wanted(stop=2, length=100, timeout=60)
 GONE = msgspec.structs.replace(me(), pid=999_999_999)
 ELSEWHERE = Holder("elsewhere", "b", 1, 1)
 

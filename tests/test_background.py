@@ -13,8 +13,7 @@ from longtalk import AsyncConversation, Done, Economy, Summarize, _json
 from longtalk._io import sleep
 from longtalk.archive import AsyncArchive
 from longtalk.attempts import Attempt
-from longtalk.conversation import WAIT
-from longtalk.epochs import Epoch
+from longtalk.epochs import Anchor, Epoch
 from longtalk.receipts import CostReceipt
 from longtalk.stores.base import Commit, Holder, Placed, Store
 from longtalk.stores.jsonl import JSONL
@@ -164,7 +163,7 @@ async def test_closing_a_branch_waits_for_it_too(store: Store) -> None:
     assert kept(store).text == TOLD
 
 
-async def test_one_that_is_done_while_a_turn_runs_waits_for_its_end(store: Store) -> None:
+async def test_one_that_is_done_while_a_turn_runs_does_not_disturb_it(store: Store) -> None:
     gate = AsyncGate()
     teller = AsyncTeller(gate=gate)
     talk = open_talk(store, teller)
@@ -173,21 +172,31 @@ async def test_one_that_is_done_while_a_turn_runs_waits_for_its_end(store: Store
     stream = talk.stream("What is rosin?")
     await anext(stream)
     gate.open()
-    while teller.running:
-        await sleep(0.001)
-    # Time enough to get in between, if it would.
-    await sleep(3 * WAIT)
-    assert kept(store) is None
+    await settle(talk)
+    # It is put beside the turn, which still holds its lease.
+    assert kept(store).text == TOLD
+    assert store.head("", "c").lease is not None  # type: ignore[union-attr]
     events = [event async for event in stream]
     assert isinstance(events[-1], Done)
     assert kinds(events[-1].reply) == []
-    await settle(talk)
-    assert kept(store).text == TOLD
     assert said(store) == [*before, "What is rosin?", events[-1].reply.text]
     # What the turn has left is there.
     assert kept(store, kind="attempt", of=Attempt).until == 0
+    assert kept(store, kind="anchor", of=Anchor).counted == events[-1].reply.context.counted  # type: ignore[union-attr]
+    await say(talk)
+    assert has_summary(teller.talked[-1])
     assert (await talk.metrics())[-1].status == "complete"
     assert await talk.branches() == ["main"]
+    await talk.verify()
+
+
+async def test_turns_that_follow_each_other_without_a_pause_get_it(store: Store) -> None:
+    teller = AsyncTeller()
+    talk = open_talk(store, teller)
+    for number in range(60):
+        await say(talk, number)
+    await settle(talk)
+    assert sum(map(has_summary, teller.talked)) > 20
     await talk.verify()
 
 

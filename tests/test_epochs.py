@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from longtalk import Chat
 from longtalk.epochs import Anchor, Epoch, anchored, begin, current, fingerprint, latest, windows
 from longtalk.errors import ContextOverflow, InputError, PinRefused
-from longtalk.plan import pinned, plan
+from longtalk.plan import plan
 from longtalk.policies import (
     AnyOf,
     Combine,
@@ -34,6 +34,7 @@ from longtalk.policies import (
 )
 from longtalk.reply import Reply
 from longtalk.seal import Seal
+from longtalk.sent import pinned
 from longtalk.state import decode, encode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.transcript import Transcript

@@ -6,6 +6,7 @@ can be told afterwards whether two were ever made at once.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -19,14 +20,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from longtalk import Conversation, Summarize
+from longtalk import AsyncConversation, Conversation, Summarize
 from longtalk.attempts import Attempt
 from longtalk.stores.base import Store
 from longtalk.stores.jsonl import JSONL
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import Scripted
 from longtalk.wires import WIRES
-from tests.summarising import TOLD, WORDS, Teller, asks, has_summary, kept, kinds
+from tests.summarising import TOLD, WORDS, AsyncGate, AsyncTeller, Teller, asks, has_summary, kept, kinds
 
 
 class Job(NamedTuple):
@@ -199,6 +200,26 @@ def test_after_one_that_is_killed_while_it_makes_a_summary_the_next_one_goes_on(
         talk.send(f"p1 1: {WORDS}")
         assert has_summary(teller.talked[-1])
         check_whole(store, {*(f"p0 {turn}" for turn in range(turns)), "p1 0", "p1 1"})
+
+
+def test_one_that_a_program_does_not_wait_for_is_told_of_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "talks.db"
+    asyncio.run(_until_asked(path))
+    with closing(SQLite(path)) as store:
+        talk = Conversation("c", model=Teller(), store=store, policy=Summarize(2_000, length=200, background=True))
+        assert kinds(talk.send("Hello.")) == ["summary_failed"]
+
+
+async def _until_asked(path: Path) -> None:
+    """Turns up to a summary that never comes: the loop ends first, and cancels it."""
+    gate = AsyncGate()
+    policy = Summarize(2_000, length=200, background=True)
+    talk = AsyncConversation("c", model=AsyncTeller(gate=gate), store=SQLite(path), policy=policy)
+    while True:
+        await talk.send(WORDS * 5)
+        if talk._jobs._running:
+            await gate.reached()
+            return
 
 
 if __name__ == "__main__":

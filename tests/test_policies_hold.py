@@ -18,9 +18,10 @@ from longtalk import Chat, LongtalkError, System
 from longtalk.context import Context
 from longtalk.epochs import begin
 from longtalk.errors import ContextOverflow, Overloaded, RequestRefused
-from longtalk.plan import Terms, plan
+from longtalk.plan import plan
 from longtalk.policies import KeepLast, KeepMessages, TokenBudget
 from longtalk.policies.view import NOTE
+from longtalk.sent import Terms
 from longtalk.state import decode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.testing.policies import check_policy

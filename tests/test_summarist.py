@@ -429,9 +429,8 @@ async def test_what_has_left_the_state_is_told_by_it_under_any_policy(policy: An
 
 
 async def test_one_in_the_background_needs_a_store() -> None:
-    chat = AsyncChat(AsyncTeller(), policy=Summarize(2_000, length=200, background=True))
     with pytest.raises(InputError, match="`background` needs a store"):
-        await chat.send("Hello.")
+        AsyncChat(AsyncTeller(), policy=Summarize(2_000, length=200, background=True))
 
 
 async def test_a_state_from_before_it_was_made_knows_nothing_of_it() -> None:

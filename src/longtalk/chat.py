@@ -19,12 +19,13 @@ from longtalk.draft import Draft, Message, begin, inputs, noted, open_calls
 from longtalk.epochs import unreachable, windows
 from longtalk.errors import BadState, InputError
 from longtalk.events import Done, Event, Notice
-from longtalk.plan import Terms, pin, unpin
+from longtalk.plan import pin, unpin
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.connect import connect
 from longtalk.reply import Reply, Shed
 from longtalk.seal import BoundSeal, Seal
+from longtalk.sent import Terms
 from longtalk.shed import encode_part, split
 from longtalk.summarist import AsyncSummarist
 from longtalk.tokens import Checked, Counter, counter_for
@@ -53,6 +54,9 @@ class AsyncChat:
     `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own.
     """
 
+    keeps = False
+    """Whether somebody keeps the conversation while nobody talks."""
+
     def __init__(
         self,
         model: str | AsyncProvider,
@@ -74,6 +78,9 @@ class AsyncChat:
         _one_of("on_bad_state", on_bad_state, "raise", "fresh")
         if not hasattr(policy, "compactors") or isinstance(policy, type):
             raise InputError(f"`policy` is a policy such as KeepLast(5), not {policy!r}.")
+        strategies = [strategy for each in policy.compactors for strategy in each.strategies]
+        if not self.keeps and any(getattr(strategy, "background", False) for strategy in strategies):
+            raise InputError("`background` needs a store that keeps the conversation meanwhile: use Conversation.")
         if carry == "context" and not policy.compactors:
             raise InputError(
                 f"`carry` can be 'context' with a policy that bounds what is sent, and {policy!r} does not."
@@ -217,9 +224,6 @@ class AsyncChat:
             transcript = Transcript()
             text = f"The conversation starts over. {problem} The original bytes are in this notice's `data`."
             notices.append(Notice("bad_state", text, problem.state))
-        strategies = [strategy for each in self._policy.compactors for strategy in each.strategies]
-        if any(getattr(strategy, "background", False) for strategy in strategies):
-            raise InputError("`background` needs a store that keeps the conversation meanwhile: use Conversation.")
         if len(transcript.pack.array) > 0.8 * self._max_state:
             text = f"The conversation fills most of the {self._max_state} bytes that are read back: raise `max_state`."
             notices.append(Notice("state_size", text))
@@ -312,16 +316,6 @@ class AsyncChat:
         from longtalk.prices import with_options
 
         return with_options(known, self._sent(options))
-
-    def cost(self, usage: bytes | None) -> float | None:
-        """US dollars for a model call, by what was reported for it; None when that is not known."""
-        known = self.prices()
-        if known is None or usage is None:
-            return None
-        from longtalk.prices import cost
-
-        spent = cost(self.provider.wire.usage(usage), known)
-        return spent.total if spent is not None else None
 
     def _sent(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
         return {**self.provider.defaults, **self._options, **self._checked(options)}

@@ -1,6 +1,6 @@
 """What is sent this turn, and why: `compose` renders a transcript as the present epoch says.
 
-    [preamble] [epoch head: digests, pinned exchanges] [exchanges] [new events, new message] | [instruction]
+    [preamble] [epoch head: summary, digests, pinned exchanges] [exchanges] [new events, new message] | [instruction]
 
 The manifest says of every entry what became of it, as runs of neighbours with the same verdict and reason.
 
@@ -162,7 +162,7 @@ class _Sheet:
         if run.keep:
             piece = wire.render(_cut(wire, transcript[first], run.keep), self._quirks)
             self.pieces += [] if piece is None else [piece]
-        elif run.verdict == "summarised" and not run.is_gone:
+        elif run.is_digest:
             lines = tool_lines(wire, [transcript[i].native for i in range(first, stop)])
             self.pieces.append(wire.quote("done_so_far", "\n".join(lines)))
         elif run.reason == MIDDLE:

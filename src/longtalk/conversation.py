@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from longtalk import attempts
-from longtalk._io import Jobs, in_store, sleep
+from longtalk._io import Jobs, in_store, shielded, sleep
 from longtalk.archive import AsyncArchive, Format
 from longtalk.asking import Arguments, AsyncStoredStream, OnBusy, no_state
 from longtalk.attempts import Attempt
@@ -28,15 +28,16 @@ from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.events import Notice
 from longtalk.metrics import Metrics
 from longtalk.pack import Pack
-from longtalk.plan import pins_of, unpin
+from longtalk.plan import unpin
 from longtalk.policies import KeepAll, Policy, Run
 from longtalk.providers.base import AsyncProvider
 from longtalk.receipts import CostReceipt
 from longtalk.reply import Reply
 from longtalk.said import Said, check_meta, check_name
+from longtalk.sent import pins_of
 from longtalk.stored import AsyncStored, AsyncWriter, placed
 from longtalk.stores.base import MAIN, Asked, Commit, Head, Moved, Store
-from longtalk.summarist import AsyncSummarist
+from longtalk.summarist import AsyncSummarist, Outcome
 from longtalk.tokens import Counter
 from longtalk.transcript import Entry, Transcript, Turn, Turns, new_id, now
 from longtalk.turn import AsyncLoop
@@ -49,6 +50,12 @@ STEP = 32
 """Entries of a turn that are read at once."""
 WAIT = 0.05
 """Seconds between two looks at a branch that is busy."""
+
+
+class AsyncStoredChat(AsyncChat):
+    """A chat on what a store holds."""
+
+    keeps = True
 
 
 class AsyncConversation:
@@ -78,7 +85,7 @@ class AsyncConversation:
         check_name(id, "id")
         check_name(branch, "branch")
         self._archive = AsyncArchive(store, owner=owner)
-        self._chat = AsyncChat(
+        self._chat = AsyncStoredChat(
             model,
             policy=policy,
             tools=tools,
@@ -230,15 +237,20 @@ class AsyncConversation:
             transcript = claimed(transcript)
             if made.summary is not None:
                 transcript = summed_up(transcript, made.summary, made.last)
-            return attempts.tried(transcript, made.problem, told=False, usage=made.usage, cost=spent)
+            return attempts.tried(transcript, made.problem, told=False, usage=made.usage, cost=made.cost)
+
+        made = Outcome(problem="it was cancelled before it was there: `close` waits for it")
+
+        async def keep() -> None:
+            await in_store(self._stored.store, lambda: self._stored.attach(change))
 
         # Nobody is there to be told that a store has failed. The claim ends by itself.
         with contextlib.suppress(Exception):
             claimed((await self._stored.load())[1])
-            made = await summarist.ask()
-            spent = self._chat.cost(made.usage)
-            self._stored.forget()
-            await self._change(change)
+            try:
+                made = await summarist.ask()
+            finally:
+                await shielded(keep)
 
     async def _wait(self) -> None:
         """Give who runs a turn a moment. Raises `Busy` if that is who waits here."""

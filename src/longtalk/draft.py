@@ -68,7 +68,7 @@ class Draft(msgspec.Struct, frozen=True):
     prices: Prices | None = None
     """What each model call costs, if that is known."""
     beside: int = 0
-    """Model calls that were reported and are no part of the conversation: summaries."""
+    """Model calls that are no part of the conversation: summaries."""
 
     @property
     def running(self) -> bool:
@@ -146,9 +146,8 @@ class Draft(msgspec.Struct, frozen=True):
 
     def billed(self, usage: bytes | None) -> Draft:
         """A model call was made beside the conversation."""
-        if usage is None:
-            return self
-        turn = msgspec.structs.replace(self.turn, usage=(*self.turn.usage, usage))
+        more = () if usage is None else (usage,)
+        turn = msgspec.structs.replace(self.turn, usage=(*self.turn.usage, *more))
         transcript = self.transcript.add(turn=turn)
         return msgspec.structs.replace(self, turn=turn, transcript=transcript, beside=self.beside + 1)
 

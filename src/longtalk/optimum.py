@@ -13,7 +13,7 @@ from math import inf
 
 import msgspec
 
-from longtalk.policies import Compactor, Policy, Size, SummarizeOldest
+from longtalk.policies import Compactor, Policy, SummarizeOldest
 from longtalk.policies.economy import Older
 from longtalk.policies.summarize import LENGTH
 from longtalk.replay import Stage
@@ -74,8 +74,7 @@ class _Bill:
         self._head = ruler.of(trace.wire.quote(TAG, stage.summary(LENGTH, 1, ruler.counter)))
         self._asking = ruler.of(trace.wire.user(request(LENGTH))) + table.ratios.output * self._head
         self._room = table.window - table.answer if table.window else inf
-        self._read = table.ratios.read if table.caches else 1.0
-        self._write = table.ratios.write if table.writes else 1.0
+        self._read, self._write = table.ratios.read, table.ratios.write
         lasts = 1_000 * table.cache_seconds if table.caches else 0
         pauses = [trace.at[now - 1] - trace.at[then - 1] for then, now in pairwise(trace.asked)]
         self._again = [self._write, *(self._read if pause < lasts else self._write for pause in pauses)]
@@ -105,13 +104,6 @@ class _Bill:
         return self._preamble + self._head + self._before[stop] - self._before[self._raw[first]]
 
 
-class _Now(msgspec.Struct, frozen=True):
-    """Fires at a glance, and then while there is something to sum up."""
-
-    def fires(self, size: Size) -> bool:
-        return getattr(size, "loose", KEEP + 1) > KEEP
-
-
 class _Scheduled(msgspec.Struct, frozen=True):
     """A summary now, or nothing. Both are one policy: what was summed up stays so."""
 
@@ -122,4 +114,4 @@ class _Scheduled(msgspec.Struct, frozen=True):
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        return (Compactor(_Now(), (SummarizeOldest(keep=KEEP),), Older(KEEP)),) if self.due else ()
+        return (Compactor(Older(KEEP), (SummarizeOldest(keep=KEEP),), Older(KEEP)),) if self.due else ()

@@ -43,11 +43,16 @@ class Ratios(msgspec.Struct, frozen=True):
 def ratios(prices: Prices | None, tokens: int, *, caches: bool) -> Ratios:
     """Those of a request of so many tokens. What costs no money still costs time, and unknown prices are the usual."""
     rates = prices.rates(tokens) if prices is not None else None
+    usual = Ratios()
     if rates is None or not rates.input:
-        return Ratios()
-    read = rates.cache_read if rates.cache_read is not None else rates.input * (Ratios().read if caches else 1)
-    write = rates.cache_write if rates.cache_write is not None else rates.input
-    return Ratios(read / rates.input, write / rates.input, rates.output / rates.input, rates.input / 1_000_000)
+        return usual if caches else Ratios(read=1.0, write=1.0)
+    read, write = rates.cache_read, rates.cache_write
+    return Ratios(
+        read=(usual.read if read is None else read / rates.input) if caches else 1.0,
+        write=write / rates.input if caches and write is not None else 1.0,
+        output=rates.output / rates.input,
+        unit=rates.input / 1_000_000,
+    )
 
 
 class Meter(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -88,10 +93,14 @@ class CostReceipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """What they did cost, by what the provider reported; None before that."""
     ratios: Ratios
     """What was paid; `ratios.unit` is US dollars for a token sent anew."""
+    calls_before: int = 0
+    """Model calls of the conversation before it began …"""
+    saved_before: float = 0.0
+    """… and what all epochs had saved by then."""
     calls: int = 0
-    """Model calls that it has had …"""
+    """Model calls that it has had, as far as is known …"""
     saved: float = 0.0
-    """… and what these have saved on carrying, without what it cost. In the record both are those before it began."""
+    """… and what these have saved on carrying, without what it cost."""
 
     @property
     def spared(self) -> int:
@@ -109,9 +118,10 @@ def told(records: Iterable[CostReceipt], meter: Meter | None) -> list[CostReceip
     receipts = [newest[epoch] for epoch in sorted(newest)]
     made = []
     for i, receipt in enumerate(receipts):
-        after = receipts[i + 1] if i + 1 < len(receipts) else meter
-        calls, saved = (after.calls, after.saved) if after is not None else (receipt.calls, receipt.saved)
-        own = {"calls": max(0, calls - receipt.calls), "saved": max(0.0, saved - receipt.saved)}
+        calls, saved = (meter.calls, meter.saved) if meter is not None else (0, 0.0)
+        if i + 1 < len(receipts):
+            calls, saved = receipts[i + 1].calls_before, receipts[i + 1].saved_before
+        own = {"calls": max(0, calls - receipt.calls_before), "saved": max(0.0, saved - receipt.saved_before)}
         made.append(msgspec.structs.replace(receipt, **own))
     return made
 

@@ -16,10 +16,12 @@ from longtalk import models as registry
 from longtalk.context import Context, compose
 from longtalk.epochs import Anchor, anchored, covered, latest, metered, summed_up
 from longtalk.errors import ContextOverflow, InputError
-from longtalk.plan import Plan, Terms, begun, plan
+from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
-from longtalk.prices import Prices
-from longtalk.receipts import SECONDS, CostReceipt, Ratios, ratios
+from longtalk.prices import FREE, Prices
+from longtalk.providers.registry import PROVIDERS
+from longtalk.receipts import SECONDS, CostReceipt, Meter, Ratios, ratios, told
+from longtalk.sent import Terms
 from longtalk.summaries import TAG, Summary, Wanted, request
 from longtalk.tokens import Counter, counter_for, of_message, of_preamble
 from longtalk.transcript import Entry, Transcript
@@ -47,8 +49,13 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, label: str) -> Table:
         """As the registry has it. `InputError` for a model that nobody has described."""
         found = registry.find(label)
+        if found is None and label == "local":
+            return cls(label=label, prices=FREE, window=PROVIDERS["local"].capabilities.window)
         if found is None:
-            raise InputError(f"Nobody knows what {label!r} costs: `longtalk models` lists what is known.")
+            raise InputError(
+                f"Nobody knows what {label!r} costs: `longtalk models` lists what is known, and models.json in your "
+                "config folder says more."
+            )
         limits = [limit for limit in (found.window, found.input_limit) if limit is not None]
         return cls(
             label=label,
@@ -71,7 +78,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def writes(self) -> bool:
         """Whether it reports, and bills, what it writes to its cache."""
-        return self.caches and self.prices is not None and self.prices.cache_write is not None
+        return self.ratios.write != 1
 
 
 class Trace:
@@ -170,7 +177,7 @@ class Replay:
 
     @property
     def receipts(self) -> tuple[CostReceipt, ...]:
-        return tuple(self._receipts.values())
+        return tuple(told(self._receipts.values(), latest(self._so_far, "meter", Meter)))
 
     def _play(self) -> None:
         trace = self._stage.trace
@@ -254,7 +261,6 @@ class Replay:
             model=stage.table.label,
             tokens=stage.estimated.of(quoted),
             usage=call.usage(stage.table),
-            before=wants.before,
             predicted=wants.predicted,
         )
         self._so_far = summed_up(self._so_far, summary, self._so_far[wants.stop - 1].id)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from longtalk.epochs import latest
+from longtalk.epochs import Epoch, latest
 from longtalk.receipts import CostReceipt, Meter, told
 from longtalk.transcript import Entry, Finish, Transcript
 from longtalk.wires.base import Usage, View
@@ -110,6 +110,12 @@ class Reply:
         It is not when the model's prices are not, or when a call was not reported.
         """
         return self._draft.cost
+
+    @property
+    def summary(self) -> str | None:
+        """The summary that goes at the head of requests now; None if there is none."""
+        epoch = latest(self._draft.transcript, "epoch", Epoch)
+        return epoch.summary.text if epoch is not None and epoch.summary is not None else None
 
     @property
     def receipt(self) -> CostReceipt | None:

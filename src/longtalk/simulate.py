@@ -68,8 +68,8 @@ class Play(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def cost(self) -> Cost | None:
-        """US dollars for all calls; None if nobody knows."""
-        return total(call.cost for call in self.calls)
+        """US dollars for all calls; None if nobody knows, or not all were made."""
+        return None if self.problem else total(call.cost for call in self.calls)
 
     @cached_property
     def weight(self) -> float:
@@ -109,7 +109,7 @@ def transcript_of(said: Talk | bytes, *, branch: str | None = None) -> Transcrip
     `said` is what `archive.talk(…)` gives, or the content of a file with one conversation that `archive.load` takes: a
     state, an export, messages in OpenAI's chat form.
     """
-    from longtalk.portable import whole
+    from longtalk.portable import Talk, whole
     from longtalk.portable_read import read
 
     if isinstance(said, bytes):
@@ -117,6 +117,8 @@ def transcript_of(said: Talk | bytes, *, branch: str | None = None) -> Transcrip
         if len(talks) != 1:
             raise InputError(f"One conversation is played at a time, and here are {len(talks):,}.")
         said = talks[0]
+    if not isinstance(said, Talk):
+        raise InputError(f"A conversation is what archive.talk(…) gives, or bytes, not {type(said).__name__}.")
     names = [limb.name for limb in said.limbs]
     limb = whole(said, branch or (MAIN if MAIN in names else next(iter(names), MAIN)))
     return Transcript(fresh=limb.entries, turns=Turns(fresh=limb.turns))
@@ -147,6 +149,10 @@ def simulate(
     """
     if not models or isinstance(models, str):
         raise InputError("Name models in a list, each as provider:model: prices are those of a model.")
+    if hasattr(policies, "compactors"):
+        raise InputError("Give policies in a list, such as [KeepLast(6), Economy()].")
+    if not isinstance(transcript, Transcript):
+        raise InputError(f"A Transcript is played, as `transcript_of` gives, not {type(transcript).__name__}.")
     policies = Combine(*policies).policies
     trace = Trace(transcript, system)
     plays: list[Play] = []

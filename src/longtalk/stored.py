@@ -6,6 +6,7 @@ is kept, and the first commit of the next turn tells whether it is still true.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,9 +22,9 @@ from longtalk.errors import Deleted
 from longtalk.events import Notice
 from longtalk.manifest import kept
 from longtalk.pack import EMPTY, Pack, woven
-from longtalk.plan import all_there, pinned
 from longtalk.policies import Policy
 from longtalk.ranges import Ranges
+from longtalk.sent import all_there, pinned
 from longtalk.stores.base import BARE, Commit, Head, KeyTaken, Moved, Placed, Request, Store
 from longtalk.stores.leases import Held, drop, hold, inside, is_free, is_inside, lease, me, trying
 from longtalk.summaries import Summary
@@ -82,6 +83,21 @@ class AsyncStored:
         except Moved:
             self.forget()
             raise
+
+    def attach(self, change: Callable[[Transcript], Transcript]) -> None:
+        """Put records beside the branch, in this thread, whoever runs a turn on it. `change` sees the records alone."""
+        while (head := self.store.head(self.owner, self.conversation, self.branch)) is not None:
+            records = tuple(each.record for each in head.records)
+            bare = Transcript(records=records, shed=Ranges(entries=((0, head.size),)))
+            made = [
+                placed(msgspec.structs.replace(record, entry=record.entry or head.entry or ""), head.size - 1)
+                for record in change(bare).records
+                if record not in records
+            ]
+            commit = Commit(branch=self.branch, expect=head.revision, records=tuple(made), lease=head.lease, at=now())
+            with contextlib.suppress(Moved):
+                self.write(commit)
+                return
 
     def remember(self, head: Head, transcript: Transcript) -> None:
         """What the branch is now."""
@@ -271,9 +287,11 @@ class AsyncWriter:
                 if moved.head is None or not self._is_held_on(moved.head):
                     draft, head = self._write_aside(draft, commit)
                     break
-                # Nobody has taken over: something was redacted. What this turn has derived may quote it.
-                bare = tuple(placed for placed in commit.records if placed.record.kind in BARE)
-                commit = msgspec.structs.replace(commit, expect=moved.head.revision, records=bare)
+                made = commit.records
+                if not self._is_summarised(moved.head):
+                    # Nobody has taken over: something was redacted. What this turn has derived may quote it.
+                    made = tuple(each for each in made if each.record.kind in BARE)
+                commit = msgspec.structs.replace(commit, expect=moved.head.revision, records=made)
                 self._is_old = True
         self._began = True
         self._expect = head.revision
@@ -294,6 +312,11 @@ class AsyncWriter:
     def _is_held_on(self, head: Head) -> bool:
         """Whether this turn is still the one that runs on a branch."""
         return head.lease is not None and (head.lease.token, head.lease.holder) == (self._held.token, me())
+
+    def _is_summarised(self, head: Head) -> bool:
+        """Whether all that has happened on a branch is that a summary was put beside it, or came to nothing."""
+        new = [each.record.kind for each in head.records if each.record not in self._known]
+        return head.revision == self._expect + 1 and "attempt" in new
 
     def around(self) -> AbstractContextManager[None]:
         """What holds while a tool of this turn runs."""

@@ -50,12 +50,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Of all before this place: where an exchange begins."""
     length: int
     """Tokens that it may have."""
-    background: bool
-    """After an answer, while nobody waits; else before the next call."""
     timeout: float
     """Seconds."""
-    before: int = 0
-    """How long the request is without it."""
     predicted: float | None = None
     """What asking for it and the first request with it will cost, in tokens sent anew."""
 
@@ -74,7 +70,6 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How long those of this conversation mostly are."""
     usage: Usage = Usage()
     """What it took to make it."""
-    before: int = 0
     predicted: float | None = None
     """As in `Wanted`."""
 

@@ -23,11 +23,12 @@ from longtalk.draft import Draft, Replay
 from longtalk.epochs import MOST_WINDOW, kept_asides, summed_up, windows
 from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
-from longtalk.plan import Plan, Terms, begun, plan
+from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.failures import failure
 from longtalk.reply import Reply, Shed
+from longtalk.sent import Terms
 from longtalk.summaries import Wanted
 from longtalk.summarist import AsyncSummarist
 from longtalk.tokens import of_message, of_preamble
@@ -267,6 +268,7 @@ class AsyncLoop:
             options=self._options,
             quirks=quirks,
             counter=self.draft.counter,
+            prices=self.draft.prices,
         )
 
     async def _summarise(self, summarist: AsyncSummarist) -> None:

@@ -429,9 +429,8 @@ def test_what_has_left_the_state_is_told_by_it_under_any_policy(policy: Any) -> 
 
 
 def test_one_in_the_background_needs_a_store() -> None:
-    chat = Chat(Teller(), policy=Summarize(2_000, length=200, background=True))
     with pytest.raises(InputError, match="`background` needs a store"):
-        chat.send("Hello.")
+        Chat(Teller(), policy=Summarize(2_000, length=200, background=True))
 
 
 def test_a_state_from_before_it_was_made_knows_nothing_of_it() -> None:

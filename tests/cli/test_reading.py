@@ -355,8 +355,8 @@ def priced(store: str, *prices: Prices | None) -> str:
         ((Prices(input=1_000, output=0),), "$0.0100"),
         ((Prices(input=1, output=0.1),), "$0.0000105"),
         ((Prices(input=1_000_000, output=1_000_000),) * 100, "$1,500.0000"),
-        ((Prices(input=1_000, output=0), None), "$0.0100, and 1 turn of unknown price"),
-        ((None, None), "$0.0000, and 2 turns of unknown price"),
+        ((Prices(input=1_000, output=0), None), "$0.0100, and 1 turn or summary of unknown price"),
+        ((None, None), "2 turns or summaries of unknown price"),
     ],
 )
 def test_the_cost_is_shown(store: str, prices: tuple[Prices | None, ...], shown: str) -> None:

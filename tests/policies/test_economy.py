@@ -10,10 +10,11 @@ import pytest
 from longtalk import Chat, _json
 from longtalk.epochs import latest
 from longtalk.errors import InputError
-from longtalk.plan import Terms, plan
-from longtalk.policies import Economy
+from longtalk.plan import plan
+from longtalk.policies import Combine, Economy, KeepLast
 from longtalk.prices import FREE, Prices
 from longtalk.receipts import CostReceipt, Meter, Ratios
+from longtalk.sent import Terms
 from longtalk.state import decode, encode
 from longtalk.summaries import Summary
 from longtalk.testing import says
@@ -114,7 +115,7 @@ def test_nothing_is_spent_again_in_a_new_epoch() -> None:
     transcript = talk(435.0)
     wants = plan(transcript, POLICY, at(), may_ask=True).wants
     assert wants is not None
-    summary = Summary(text="s" * 50, covers=((0, 74),), tokens=50, before=800, predicted=wants.predicted)
+    summary = Summary(text="s" * 50, covers=((0, 74),), tokens=50, predicted=wants.predicted)
     transcript = transcript.record("summary", _json.encode(summary))
     made = plan(transcript, POLICY, at())
     assert made.begins
@@ -213,9 +214,11 @@ def test_each_decision_leaves_a_receipt_of_what_was_expected_and_what_came_of_it
             assert receipt.after < receipt.before
             assert has_summary(teller.talked[-1])
     assert len(receipts) > 1
-    assert [each.calls for each in receipts.values()] == sorted({each.calls for each in receipts.values()})
+    assert [each.calls_before for each in receipts.values()] == sorted(
+        {each.calls_before for each in receipts.values()}
+    )
     # What the first one has saved is known when the next one begins.
-    saved = [each.saved for each in receipts.values()]
+    saved = [each.saved_before for each in receipts.values()]
     assert saved[0] == 0 < saved[-1]
     meter = latest(transcript, "meter", Meter)
     assert meter is not None
@@ -286,3 +289,11 @@ def test_absurd_numbers_stop_no_turn(kind: str, said: dict[str, Any]) -> None:
         assert reply.context.tokens > 0
         assert kinds(reply) in ([], ["window"])
     assert len(decode(state, wires=NAMES)) == 60
+
+
+def test_account_is_kept_whichever_policy_cuts_first() -> None:
+    for policy in (Combine(KeepLast(5, sliding=True), Economy()), Combine(Economy(), KeepLast(5, sliding=True))):
+        made = plan(talk(), policy, terms(), may_ask=True)
+        assert made.begins
+        assert made.meter is not None
+        assert made.meter.calls == 40

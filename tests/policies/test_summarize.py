@@ -10,8 +10,9 @@ import pytest
 from longtalk import _json
 from longtalk.epochs import begin, covered, latest, summed_up
 from longtalk.errors import InputError
-from longtalk.plan import Plan, Terms, begun, pin, plan, unpin
+from longtalk.plan import Plan, begun, pin, plan, unpin
 from longtalk.policies import Compactor, KeepLast, OverTokens, Policy, Summarize, SummarizeOldest
+from longtalk.sent import Terms
 from longtalk.summaries import Summary
 from longtalk.transcript import Record, Transcript
 from tests.policies.views import answered, composed, conversation, said, talked, terms, texts, view_of
@@ -89,7 +90,7 @@ def test_in_the_background_it_is_wanted_after_the_answer_else_before_the_call(
 def test_what_is_wanted_says_how() -> None:
     found = plan(talk(), Summarize(400, length=60, timeout=5), terms(fixed=7), may_ask=True).wants
     assert found is not None
-    assert (found.length, found.background, found.timeout, found.before) == (60, False, 5.0, 607)
+    assert (found.length, found.timeout, found.predicted) == (60, 5.0, None)
 
 
 # What is sent with it

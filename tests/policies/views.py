@@ -11,8 +11,9 @@ import msgspec
 from longtalk import Chat
 from longtalk.context import Context, compose
 from longtalk.epochs import begin
-from longtalk.plan import Plan, Terms, plan
+from longtalk.plan import Plan, plan
 from longtalk.policies import Compactor, OverTokens, Policy, Strategy, View
+from longtalk.sent import Terms
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript import Entry, Transcript
 from longtalk.wires import WIRES

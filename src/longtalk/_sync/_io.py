@@ -66,7 +66,7 @@ def within(seconds: float, function: Callable[[], Any]) -> Any:
 
 
 class Jobs:
-    """Work that goes on while nobody waits for it."""
+    """Work that goes on while nobody waits for it. The program ends after it."""
 
     def __init__(self) -> None:
         self._running: list[Thread] = []
@@ -75,7 +75,7 @@ class Jobs:
         import threading
 
         self._running = [each for each in self._running if each.is_alive()]
-        self._running.append(threading.Thread(target=job, name="longtalk-job", daemon=True))
+        self._running.append(threading.Thread(target=job, name="longtalk-job"))
         self._running[-1].start()
 
     def wait(self) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from longtalk import attempts
-from longtalk._sync._io import Jobs, in_store, sleep
+from longtalk._sync._io import Jobs, in_store, shielded, sleep
 from longtalk._sync.archive import Archive, Format
 from longtalk._sync.asking import Arguments, StoredStream, OnBusy, no_state
 from longtalk.attempts import Attempt
@@ -29,15 +29,16 @@ from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.events import Notice
 from longtalk.metrics import Metrics
 from longtalk.pack import Pack
-from longtalk.plan import pins_of, unpin
+from longtalk.plan import unpin
 from longtalk.policies import KeepAll, Policy, Run
 from longtalk.providers.base import Provider
 from longtalk.receipts import CostReceipt
 from longtalk.reply import Reply
 from longtalk.said import Said, check_meta, check_name
+from longtalk.sent import pins_of
 from longtalk._sync.stored import Stored, Writer, placed
 from longtalk.stores.base import MAIN, Asked, Commit, Head, Moved, Store
-from longtalk._sync.summarist import Summarist
+from longtalk._sync.summarist import Summarist, Outcome
 from longtalk.tokens import Counter
 from longtalk.transcript import Entry, Transcript, Turn, Turns, new_id, now
 from longtalk._sync.turn import Loop
@@ -50,6 +51,12 @@ STEP = 32
 """Entries of a turn that are read at once."""
 WAIT = 0.05
 """Seconds between two looks at a branch that is busy."""
+
+
+class StoredChat(Chat):
+    """A chat on what a store holds."""
+
+    keeps = True
 
 
 class Conversation:
@@ -79,7 +86,7 @@ class Conversation:
         check_name(id, "id")
         check_name(branch, "branch")
         self._archive = Archive(store, owner=owner)
-        self._chat = Chat(
+        self._chat = StoredChat(
             model,
             policy=policy,
             tools=tools,
@@ -231,15 +238,20 @@ class Conversation:
             transcript = claimed(transcript)
             if made.summary is not None:
                 transcript = summed_up(transcript, made.summary, made.last)
-            return attempts.tried(transcript, made.problem, told=False, usage=made.usage, cost=spent)
+            return attempts.tried(transcript, made.problem, told=False, usage=made.usage, cost=made.cost)
+
+        made = Outcome(problem="it was cancelled before it was there: `close` waits for it")
+
+        def keep() -> None:
+            in_store(self._stored.store, lambda: self._stored.attach(change))
 
         # Nobody is there to be told that a store has failed. The claim ends by itself.
         with contextlib.suppress(Exception):
             claimed((self._stored.load())[1])
-            made = summarist.ask()
-            spent = self._chat.cost(made.usage)
-            self._stored.forget()
-            self._change(change)
+            try:
+                made = summarist.ask()
+            finally:
+                shielded(keep)
 
     def _wait(self) -> None:
         """Give who runs a turn a moment. Raises `Busy` if that is who waits here."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +18,10 @@ from longtalk.tokens import Counter, of_message
 from longtalk.transcript import Transcript, now
 from longtalk.wires.base import LIMITS, Preamble, Quirks, Usage
 
+if TYPE_CHECKING:
+    from longtalk.prices import Prices
+
+_ENDED = {"length": "it was cut off", "calls": "it calls tools instead", "filtered": "its provider has filtered it"}
 _NOT_FOR_THIS = ("response_format", "stop", "stop_sequences")
 """Options that are about the form of answers."""
 
@@ -30,7 +34,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the last entry that it covers."""
     problem: str = ""
     usage: bytes | None = None
-    """What the provider reported."""
+    """What the provider reported …"""
+    cost: float | None = None
+    """… and what that is in US dollars, if that is known."""
 
 
 class Summarist:
@@ -47,6 +53,7 @@ class Summarist:
         options: Mapping[str, Any],
         quirks: Quirks,
         counter: Counter,
+        prices: Prices | None,
     ) -> None:
         self.wants = wants
         self._transcript = transcript
@@ -54,12 +61,15 @@ class Summarist:
         self._provider = provider
         self._preamble = preamble
         self._options = {name: value for name, value in options.items() if name not in _NOT_FOR_THIS}
+        if _forces_calls(self._options.get("tool_choice")):
+            del self._options["tool_choice"]
         for name in LIMITS:
             # Answers may be short: a summary that is cut off is none. What is in the cache does not depend on it.
             if isinstance(limit := self._options.get(name), int):
                 self._options[name] = max(limit, 2 * wants.length)
         self._quirks = quirks
         self._counter = counter
+        self._prices = prices
 
     def ask(self) -> Outcome:
         """Ask, once, and look at what comes."""
@@ -99,12 +109,13 @@ class Summarist:
         instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
         text = clean(answer.view.text)
         tokens = of_message(wire.quote(TAG, text), self._counter)
-        wrong = "" if answer.finish == "stop" else f"the answer ended otherwise than it should ({answer.finish})"
+        wrong = "" if answer.finish == "stop" else _ENDED.get(answer.finish, "it is not whole")
         wrong = wrong or answer.view.refusal or problem_with(text, tokens, instead)
+        usage = wire.usage(answer.usage) if answer.usage else Usage()
+        spent = self._cost(usage)
         if wrong:
             excerpt = " ".join(text.split())[:100]
-            return Outcome(problem=f"{wrong}: {excerpt!r}" if excerpt else wrong, usage=answer.usage)
-        usage = wire.usage(answer.usage) if answer.usage else Usage()
+            return Outcome(problem=f"{wrong}: {excerpt!r}" if excerpt else wrong, usage=answer.usage, cost=spent)
         summary = Summary(
             text=text,
             covers=covered(self._epoch, self.wants.stop),
@@ -112,8 +123,21 @@ class Summarist:
             at=now(),
             tokens=tokens,
             usage=usage,
-            before=self.wants.before,
             predicted=self.wants.predicted,
         )
         last = self._transcript[self._transcript.here(self.wants.stop) - 1].id
-        return Outcome(summary=summary, last=last, usage=answer.usage)
+        return Outcome(summary=summary, last=last, usage=answer.usage, cost=spent)
+
+    def _cost(self, usage: Usage) -> float | None:
+        if self._prices is None:
+            return None
+        from longtalk.prices import cost
+
+        spent = cost(usage, self._prices)
+        return spent.total if spent is not None else None
+
+
+def _forces_calls(choice: Any) -> bool:
+    """Whether an answer would have to call a tool."""
+    kind = choice.get("type") if isinstance(choice, Mapping) else choice
+    return kind in ("required", "any", "tool", "function")

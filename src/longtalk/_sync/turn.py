@@ -24,11 +24,12 @@ from longtalk.draft import Draft, Replay
 from longtalk.epochs import MOST_WINDOW, kept_asides, summed_up, windows
 from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
-from longtalk.plan import Plan, Terms, begun, plan
+from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
 from longtalk.providers.base import Provider
 from longtalk.providers.failures import failure
 from longtalk.reply import Reply, Shed
+from longtalk.sent import Terms
 from longtalk.summaries import Wanted
 from longtalk._sync.summarist import Summarist
 from longtalk.tokens import of_message, of_preamble
@@ -268,6 +269,7 @@ class Loop:
             options=self._options,
             quirks=quirks,
             counter=self.draft.counter,
+            prices=self.draft.prices,
         )
 
     def _summarise(self, summarist: Summarist) -> None:

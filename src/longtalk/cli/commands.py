@@ -54,7 +54,7 @@ def commands() -> None:
 @click.option("--base-url", help="The address of the model's server, where it is not the usual one.")
 @_stored
 def chat(new: bool, **options: Any) -> None:
-    """Talk with a model; the conversation is kept and goes on next time.
+    """Talk with a model; the conversation goes on next time.
 
     Without an ID it is the conversation of this owner that was changed last, whoever began it; --new begins another.
 

@@ -54,8 +54,10 @@ def dollars(cost: float) -> str:
 
 
 def _cost(stats: Stats) -> str:
-    unknown = f", and {number(stats.unpriced, 'turn')} of unknown price" if stats.unpriced else ""
-    return dollars(stats.cost) + unknown
+    if not stats.unpriced:
+        return dollars(stats.cost)
+    unknown = f"{number(stats.unpriced, 'turn or summary', 'turns or summaries')} of unknown price"
+    return f"{dollars(stats.cost)}, and {unknown}" if stats.cost else unknown
 
 
 def _rows(stats: Stats) -> list[tuple[str, str]]:

@@ -29,6 +29,11 @@ class Size(Protocol):
         ...
 
     @property
+    def loose(self) -> int:
+        """Those that may go: neither pinned nor the current one."""
+        ...
+
+    @property
     def messages(self) -> int:
         """Entries: messages, tool results, events."""
         ...

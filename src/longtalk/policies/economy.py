@@ -31,14 +31,14 @@ class Older(msgspec.Struct, frozen=True):
     keep: int
 
     def fires(self, size: Size) -> bool:
-        return getattr(size, "loose", 0) > self.keep
+        return size.loose > self.keep
 
     def __str__(self) -> str:
         return f"over {self.keep:,} older exchanges"
 
 
 class Economy(msgspec.Struct, frozen=True):
-    """Puts a summary in the place of the older exchanges as soon as that is the cheapest, by the model's prices.
+    """Puts a summary in the place of the older exchanges as soon as carrying them on has cost as much as that would.
 
     Carrying an exchange along costs little with each call, a summary costs more, once. The last two exchanges before
     the current one stay. As `SummarizeOldest` otherwise.
@@ -57,4 +57,5 @@ class Economy(msgspec.Struct, frozen=True):
     @property
     def compactors(self) -> tuple[Compactor, ...]:
         how, full = self._strategy(), OverWindow(SHARE)
-        return (Compactor(AnyOf(Due(how.keep, how.length), full), (how,), AnyOf(Older(how.keep), full)),)
+        to = AnyOf(Older(how.keep), full)
+        return (Compactor(Due(how.keep, how.length), (how,), to), Compactor(full, (how,), to))

@@ -53,7 +53,7 @@ class SummarizeOldest(msgspec.Struct, frozen=True):
         stop = self._stop(view, limits)
         if stop <= (view.wants.stop if view.wants else 0):
             return view
-        wants = Wanted(stop=stop, length=self.length, background=self.background, timeout=float(self.timeout))
+        wants = Wanted(stop=stop, length=self.length, timeout=float(self.timeout))
         return msgspec.structs.replace(view, wants=wants)
 
     def _stop(self, view: View, limits: Compactor) -> int:

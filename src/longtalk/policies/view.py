@@ -43,11 +43,14 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_gone(self) -> bool:
         """Whether whole exchanges are left out, or told in the summary."""
-        return self.reason == SUMMARY if self.verdict == "summarised" else self.is_left_out
+        if self.verdict == "summarised":
+            return self.reason == SUMMARY
+        return self.verdict == "left_out" and self.reason != MIDDLE
 
     @property
-    def is_left_out(self) -> bool:
-        return self.verdict == "left_out" and self.reason != MIDDLE
+    def is_digest(self) -> bool:
+        """Whether tools go as a digest."""
+        return self.verdict == "summarised" and self.reason != SUMMARY
 
 
 class Block(msgspec.Struct, frozen=True):

@@ -16,9 +16,10 @@ import msgspec
 from longtalk import _json
 from longtalk.context import Context, compose
 from longtalk.epochs import Epoch, covered, metered, summed_up, unreachable
-from longtalk.plan import UNKNOWN_WINDOW, Plan, Terms, begun, plan
+from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy, SummarizeOldest
 from longtalk.policies.view import MIDDLE, SUMMARY
+from longtalk.sent import UNKNOWN_WINDOW, Terms
 from longtalk.shed import encode_part, join, split
 from longtalk.state import decode, encode
 from longtalk.summaries import Summary, Wanted
@@ -187,6 +188,7 @@ class _Sent(msgspec.Struct):
     messages: int
     tokens: int
     window: int
+    loose: int = 0
 
     def due(self, keep: int, length: int) -> bool:  # noqa: ARG002
         return False
