@@ -4,8 +4,9 @@
 
 The manifest says of every entry what became of it, as runs of neighbours with the same verdict and reason.
 
-Some answers hold blocks that only their provider can read (a model's thinking), and that are valid only behind the
-very bytes that stood before them when they were made, for the same account and model: `Context.bound` says where.
+Some answers hold blocks that only their provider can read (a model's thinking), and that are valid only for the same
+account and model, on some wires only behind the very bytes that stood before them when they were made: `Context.bound`
+says where.
 What is bound to another place goes without those blocks; inside an exchange that is still open, where a block must not
 go alone, the rounds that are done go as a digest in words.
 """
@@ -36,6 +37,8 @@ class Context(msgspec.Struct, frozen=True):
     """How many of the pieces the next request will begin with."""
     place: str
     """Who reads it, and behind which preamble."""
+    binds: bool = True
+    """Whether opaque blocks are bound to what stands before them, not just to who reads them."""
     epoch: int = 0
     """Where in the conversation the epoch began that it belongs to."""
     tokens: int = 0
@@ -49,18 +52,19 @@ class Context(msgspec.Struct, frozen=True):
 
     def bound(self) -> str:
         """Where opaque blocks of the answer to this will be valid."""
-        return _Prefix(self.place).behind(self.pieces)
+        return _Prefix(self.place, self.binds).behind(self.pieces)
 
 
 class _Prefix:
-    """A digest of all that stands before an answer, taken piece by piece."""
+    """A digest of all that binds an answer: who reads, and what stands before it, taken piece by piece."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, binds: bool) -> None:
         self._hash = hashlib.sha256(place.encode())
         self._seen = 0
+        self._binds = binds
 
     def behind(self, pieces: Sequence[Piece]) -> str:
-        for piece in pieces[self._seen :]:
+        for piece in pieces[self._seen :] if self._binds else ():
             self._hash.update(b",")
             self._hash.update(piece)
         self._seen = len(pieces)
@@ -84,7 +88,8 @@ def compose(
     An instruction goes behind the first `tail` entries: after the user's message. With `until`, what would be sent of
     the entries before that place.
     """
-    sheet = _Sheet(transcript, wire, quirks, f"{wire.name} {reader} {preamble.digest()}")
+    place = f"{wire.name} {reader} {preamble.digest()}" if wire.binds_prefix else f"{wire.name} {reader}"
+    sheet = _Sheet(transcript, wire, quirks, place)
     size = transcript.size if until is None else until
     end, since = transcript.here(size), transcript.here(epoch.start)
     runs = [run for run in epoch.runs if run.first < size]
@@ -137,7 +142,7 @@ class _Sheet:
         self._quirks = quirks
         self._place = place
         self._void = transcript.here(quirks.void)
-        self._prefix = _Prefix(place)
+        self._prefix = _Prefix(place, wire.binds_prefix)
         # A server with quirks may want any message in another form, so none can go unseen.
         self._plain = msgspec.structs.replace(quirks, void=0) == Quirks()
 
@@ -189,7 +194,8 @@ class _Sheet:
     def context(self, runs: Sequence[Run], epoch: Epoch, mark: int) -> Context:
         manifest = tuple(joined(_overlaid(self._transcript, runs, self.odd)))
         head = epoch.summary.tokens if epoch.summary else 0
-        return Context(tuple(self.pieces), manifest, mark, self._place, epoch.start, summary=head)
+        binds = self._wire.binds_prefix
+        return Context(tuple(self.pieces), manifest, mark, self._place, binds, epoch.start, summary=head)
 
 
 def _cut(wire: Wire, entry: Entry, keep: int) -> Entry:

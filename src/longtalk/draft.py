@@ -127,7 +127,8 @@ class Draft(msgspec.Struct, frozen=True):
             transcript = self.anchor(transcript, usage.input)
         if self.context is not None and self.context.meter is not None:
             transcript = metered(transcript, self.context.meter, usage, at=now())
-        if self.instruction and self.tail > 0 and (answer.opaque or answer.finish in ("calls", "paused")):
+        binds = answer.opaque and self.wire.binds_prefix
+        if self.instruction and self.tail > 0 and (binds or answer.finish in ("calls", "paused")):
             # What follows is bound to it, or cached behind it: from now on it stays where it was.
             place = self.transcript.place(self.tail - 1) + 1
             tokens = of_message(self.wire.instruction(self.instruction), self.counter)
@@ -156,7 +157,7 @@ class Draft(msgspec.Struct, frozen=True):
 
     def settle(self, call: Call, text: str, *, failed: bool = False) -> Draft:
         """A tool's result."""
-        native = self.wire.result(call.id, text, error=failed)
+        native = self.wire.result(call.id, text, error=failed, name=call.name)
         entry = Entry(role="tool", wire=self.wire.name, native=native, at=now(), mark="error" if failed else "")
         return self._answer_calls([entry])
 
@@ -168,7 +169,7 @@ class Draft(msgspec.Struct, frozen=True):
 
     def abandon(self, calls: Sequence[Call]) -> Draft:
         """Close calls of an earlier run that nobody will answer."""
-        return self._answer_calls([closing(self.wire, call.id, UNKNOWN, at=now()) for call in calls])
+        return self._answer_calls([closing(self.wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls])
 
     def finish(self, status: Literal["complete", "interrupted", "failed"], *, error: str = "") -> Draft:
         """The turn as it ends now. Ending it twice changes nothing."""
@@ -181,7 +182,7 @@ class Draft(msgspec.Struct, frozen=True):
             draft = draft.abandon(draft.open_calls()).hear()
         draft = draft._answer_calls(
             [
-                closing(self.wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now())
+                closing(self.wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now(), name=call.name)
                 for call in draft.open_calls()
             ]
         )
@@ -280,7 +281,7 @@ def interrupted(transcript: Transcript) -> Transcript:
 def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) -> Transcript:
     """A transcript with an event at its end. What was cut off before it, also by a rewind, is closed first."""
     if calls := open_calls(transcript, wire):
-        closings = [closing(wire, call.id, UNKNOWN, at=now()) for call in calls]
+        closings = [closing(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls]
         transcript = transcript.append(transcript[-1].turn, measured(closings, counter))
     if transcript.turns and transcript.turns[-1].status == "running":
         transcript = interrupted(transcript)
@@ -337,10 +338,11 @@ def inputs(message: Any, wire: Wire) -> list[Entry]:
             entries.append(system(_text(item.text, "A System message"), at=at))
         elif isinstance(item, str):
             said.append(_text(item, "The message"))
-        elif isinstance(item, Mapping) and isinstance(item.get("type"), str):
+        elif isinstance(item, Mapping) and wire.is_part(item):
             said.append(dict(item))
         elif isinstance(item, Mapping):
-            raise InputError(f"A part is an object with a 'type', in the provider's form; this one has {sorted(item)}.")
+            example = wire.user(["Hello!"]).decode()
+            raise InputError(f"A part is an object in the provider's form, as in {example}; this has {sorted(item)}.")
         else:
             raise InputError(f"A message can't hold {type(item).__name__}: give text, parts (objects) or System(…).")
     flush()

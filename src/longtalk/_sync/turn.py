@@ -36,7 +36,7 @@ from longtalk.tokens import of_message, of_preamble
 from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
 from longtalk.tools import failure as tool_failure
 from longtalk.transcript import Transcript, now
-from longtalk.wires.base import LIMITS, Call, Preamble, Quirks, Reported
+from longtalk.wires.base import Call, Preamble, Quirks, Reported, longest_answer
 
 RETRIES = 2
 LESSONS = 5
@@ -297,8 +297,6 @@ class Loop:
             place = transcript.place(self.draft.tail - 1) + 1
             instruction = None if any(a.place == place for a in kept_asides(transcript, place - 1)) else instruction
         window = windows(transcript).get(self._provider.label) or self._window
-        wanted = [self._options.get(name) for name in LIMITS]
-        answer = next((size for size in wanted if isinstance(size, int) and size > 0), None)
         return Terms(
             wire=self.draft.wire,
             counter=self.draft.counter,
@@ -306,7 +304,7 @@ class Loop:
             preamble=self.draft.turn.preamble,
             fixed=self._preamble_tokens + (self._aside_tokens(instruction) if instruction else 0),
             window=window,
-            answer=answer or min((window or 0) // 8, 4096),
+            answer=longest_answer(self._options) or min((window or 0) // 8, 4096),
             prices=self.draft.prices,
             caches=self._provider.capabilities.cache,
             cache_seconds=self._provider.capabilities.cache_seconds,

@@ -58,6 +58,7 @@ class Anthropic:
 
     name = "anthropic"
     reserved: tuple[str, ...] = ("messages", "model", "stream", "system")
+    binds_prefix = True
     defaults: Mapping[str, Any] = {"max_tokens": 8192}
 
     def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002
@@ -71,7 +72,10 @@ class Anthropic:
         blocks = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
         return _json.encode({"role": "user", "content": blocks})
 
-    def result(self, call_id: str, text: str, *, error: bool) -> bytes:
+    def is_part(self, part: Mapping[str, Any]) -> bool:
+        return isinstance(part.get("type"), str)
+
+    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
         block = {"type": "tool_result", "tool_use_id": call_id, "content": text}
         # A text block must say something; a result need not.
         if not text.strip():

@@ -46,6 +46,8 @@ class View(msgspec.Struct, frozen=True):
     calls: tuple[Call, ...] = ()
     call_id: str = ""
     """Of a tool result: the call that it answers."""
+    name: str = ""
+    """Of a tool result: the tool, where the wire says it."""
     refusal: str = ""
 
 
@@ -109,6 +111,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """No half of a surrogate pair, as an escape or otherwise."""
     void: int = 0
     """Of so many entries of the whole conversation the opaque blocks are not taken any more."""
+    sign: bool = False
+    """Calls of the turn that runs need a signature, also those that have none."""
     alternate: bool = False
     """Only user and assistant in turn: no system message but the first, nothing twice in a row."""
 
@@ -144,6 +148,8 @@ class Wire(Protocol):
     """Options that are sent unless told otherwise."""
     reserved: tuple[str, ...]
     """Options that nobody can set, since a chat sets them by itself."""
+    binds_prefix: bool
+    """Whether opaque blocks are valid only behind the very bytes that stood before them, not just for their reader."""
 
     def path(self, model: str, *, stream: bool) -> str:
         """Where requests go, below the provider's base URL."""
@@ -155,8 +161,12 @@ class Wire(Protocol):
         """The native message for what the user said: text, or parts in the provider's form."""
         ...
 
-    def result(self, call_id: str, text: str, *, error: bool) -> bytes:
-        """The native message that answers a call."""
+    def is_part(self, part: Mapping[str, Any]) -> bool:
+        """Whether this can be a part of what a user says, in the provider's form."""
+        ...
+
+    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:
+        """The native message that answers a call of the tool of this name."""
         ...
 
     def instruction(self, text: str) -> bytes:
@@ -219,6 +229,14 @@ def option(key: str, value: Any) -> bytes:
         return _json.encode(value)
     except (TypeError, ValueError, RecursionError) as problem:
         raise InputError(f"The option {key!r} can't be written as JSON: {problem}.") from None
+
+
+def longest_answer(options: Mapping[str, Any]) -> int | None:
+    """How long an answer may be, as options of any wire say it."""
+    config = options.get("generationConfig")
+    nested = config.get("maxOutputTokens") if isinstance(config, Mapping) else None
+    wanted = [*(options.get(name) for name in LIMITS), nested]
+    return next((size for size in wanted if isinstance(size, int) and size > 0), None)
 
 
 def readable(held: bytes, string: bytes) -> tuple[str, bytes]:
@@ -303,7 +321,8 @@ def shortened(wire: Wire, entry: Entry, keep: int) -> Entry:
     if entry.wire == LONGTALK:
         native = _json.encode({**_json.value(entry.native), "text": text})
     else:
-        native = wire.result(wire.view(entry.native).call_id, text, error=entry.mark in ("error", "closed"))
+        seen = wire.view(entry.native)
+        native = wire.result(seen.call_id, text, error=entry.mark in ("error", "closed"), name=seen.name)
     return msgspec.structs.replace(entry, native=native)
 
 
@@ -324,17 +343,18 @@ def system(text: str, *, at: int) -> Entry:
     return Entry(role="system", wire=LONGTALK, native=_json.encode({"text": text}), at=at)
 
 
-def splice(fields: dict[str, bytes], pieces: Sequence[bytes | memoryview]) -> bytes:
+def splice(fields: dict[str, bytes], pieces: Sequence[bytes | memoryview], name: bytes = b"messages") -> bytes:
     """A request body: its fields, and the messages last, all copied once."""
-    parts: list[bytes | memoryview] = [_json.build(fields)[:-1], b',"messages":[']
+    parts: list[bytes | memoryview] = [_json.build(fields)[:-1], b',"%s":[' % name if fields else b'"%s":[' % name]
     for i, piece in enumerate(pieces):
         parts += (b"," if i else b"", piece)
     return b"".join((*parts, b"]}"))
 
 
-def closing(wire: Wire, call_id: str, text: str, *, at: int) -> Entry:
+def closing(wire: Wire, call_id: str, text: str, *, at: int, name: str = "") -> Entry:
     """A result that nobody gave: it closes a call that would otherwise make the conversation unsendable."""
-    return Entry(role="tool", wire=wire.name, native=wire.result(call_id, text, error=True), at=at, mark="closed")
+    native = wire.result(call_id, text, error=True, name=name)
+    return Entry(role="tool", wire=wire.name, native=native, at=at, mark="closed")
 
 
 def neutral_text(entry: Entry) -> str:

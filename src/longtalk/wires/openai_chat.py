@@ -41,6 +41,7 @@ class OpenAIChat:
 
     name = "openai-chat"
     reserved: tuple[str, ...] = ("messages", "model", "n", "stream")
+    binds_prefix = True
     defaults: Mapping[str, Any] = {}
 
     def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002
@@ -54,7 +55,10 @@ class OpenAIChat:
             content = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
         return _json.encode({"role": "user", "content": content})
 
-    def result(self, call_id: str, text: str, *, error: bool) -> bytes:  # noqa: ARG002
+    def is_part(self, part: Mapping[str, Any]) -> bool:
+        return isinstance(part.get("type"), str)
+
+    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
         return _json.encode({"role": "tool", "tool_call_id": call_id, "content": text})
 
     def instruction(self, text: str) -> bytes:
