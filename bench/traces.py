@@ -131,9 +131,28 @@ def natives(messages: Iterable[Message], wire: str) -> list[bytes]:
     """Messages in the form of a wire."""
     if wire == "openai-chat":
         return [json.dumps(message).encode() for message in messages]
+    if wire == "gemini":
+        called: dict[str, str] = {}
+        return [_gemini(message, called) for message in messages]
     ids: dict[str, str] = {}
     numbers = itertools.count(1)
     return [_anthropic(message, ids, numbers) for message in messages]
+
+
+def _gemini(message: Message, called: dict[str, str]) -> bytes:
+    """A message in Gemini's form, its calls with the ids that they have. `called` are their tools by id."""
+    wire = WIRES["gemini"]
+    if message["role"] == "user":
+        return wire.user(message["content"])
+    if message["role"] == "tool":
+        call = message["tool_call_id"]
+        return wire.result(call, message["content"] or "", error=False, name=called[call])
+    parts: list[Message] = [{"text": message["content"]}] if message.get("content") else []
+    for call in message.get("tool_calls") or ():
+        name, given = call["function"]["name"], json.loads(call["function"]["arguments"])
+        called[call["id"]] = name
+        parts.append({"functionCall": {"id": call["id"], "name": name, "args": given}})
+    return json.dumps({"role": "model", "parts": parts}).encode()
 
 
 def _anthropic(message: Message, ids: dict[str, str], numbers: Iterator[int]) -> bytes:

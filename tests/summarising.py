@@ -207,8 +207,9 @@ class Gate:
 def texts(body: bytes) -> list[str]:
     """What the messages of a request say."""
     found = []
-    for message in json.loads(body)["messages"]:
-        content = message["content"]
+    sent = json.loads(body)
+    for message in sent["contents"] if "contents" in sent else sent["messages"]:
+        content = message["parts"] if "parts" in message else message["content"]
         found.append(content if isinstance(content, str) else " ".join(p.get("text", "") for p in content or ()))
     return found
 

@@ -54,10 +54,15 @@ def steps(draw: st.DrawFn, wire: str, number: int) -> Any:
     if wire == "anthropic":
         fields = {"thinking": draw(st.lists(words, max_size=1))}
         finish = draw(st.sampled_from([None, "max_tokens", "refusal"]))
+    elif wire == "gemini":
+        fields = {"thinking": draw(st.lists(words, max_size=1))}
+        finish = draw(st.sampled_from([None, "MAX_TOKENS", "SAFETY", "MALFORMED_FUNCTION_CALL"]))
     else:
         fields = draw(st.dictionaries(st.sampled_from(["reasoning_content", "odd"]), words, max_size=2))
         finish = draw(st.sampled_from([None, "length", "content_filter"]))
-    written = [(f"call_{number:03}_{i}", name, args) for i, (name, args) in enumerate(calls)]
+    # Gemini's models may call without an id.
+    named = wire != "gemini" or draw(st.booleans())
+    written = [(f"call_{number:03}_{i}" if named else "", name, args) for i, (name, args) in enumerate(calls)]
     step = says(text, calls=written, fields=fields, finish=finish, pieces=draw(st.integers(1, 5)), wire=wire)
     match draw(st.sampled_from(["fine", "fine", "fine", "refused", "busy", "cut", "error", "garbage"])):
         case "refused":
@@ -134,6 +139,14 @@ def test_so_is_every_request_of_a_conversation_with_thinking(
     play("anthropic", script, story, policy)
 
 
+@settings(max_examples=120)
+@given(scripts("gemini"), stories, policies)
+def test_so_is_every_request_of_a_conversation_with_signatures(
+    script: list[Any], story: list[tuple[Any, ...]], policy: Any
+) -> None:
+    play("gemini", script, story, policy)
+
+
 def play(wire: str, script: list[Any], story: list[tuple[Any, ...]], policy: Any) -> None:
     enough = [says("enough", wire=wire) for _ in range(30)]
     provider = Scripted(*script, *enough, wire=WIRES[wire])
@@ -163,4 +176,5 @@ def play(wire: str, script: list[Any], story: list[tuple[Any, ...]], policy: Any
     last = Scripted(says("Good night.", wire=wire), wire=WIRES[wire])
     Chat(last, tools=[lookup]).send("the end", state=state)
     validate(last.requests[0], wire=wire)
-    assert b"the end" in json.dumps(json.loads(last.requests[0])["messages"][-1]).encode()
+    sent = json.loads(last.requests[0])
+    assert b"the end" in json.dumps(sent["contents" if wire == "gemini" else "messages"][-1]).encode()

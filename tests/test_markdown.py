@@ -15,6 +15,7 @@ from longtalk.markdown import to_markdown
 from longtalk.portable import Limb, Talk
 from longtalk.transcript import Entry, Turn, chain
 from longtalk.wires.base import closing, event, system
+from longtalk.wires.gemini import WIRE as GEMINI
 from longtalk.wires.openai_chat import WIRE
 from tests.test_portable import talks
 
@@ -132,6 +133,28 @@ def test_the_other_wire_is_read_too() -> None:
     shown = to_markdown(talk(message("user", "x", wire="anthropic"), answer, told))
     assert "> Hello.\n\n*[thinking]*\n\nCalls **plan**:" in shown
     assert "### Result of plan · 2026-01-02T03:04:05Z\n\n```\nok\n```" in shown
+
+
+def test_parts_without_a_type_are_read_too() -> None:
+    parts: list[dict[str, Any]] = [
+        {"text": "hm", "thought": True},
+        {"text": "Hello.", "thoughtSignature": "c2ln"},
+        {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+        {"fileData": {"fileUri": "x"}},
+        {"executableCode": {"code": "1"}},
+        {"functionCall": {"name": "plan", "args": {"days": 3}}},
+    ]
+    native = json.dumps({"role": "model", "parts": parts}).encode()
+    (call,) = GEMINI.view(native).calls
+    result = GEMINI.result(call.id, "ok", error=False, name="plan")
+    entries = [
+        Entry(role=role, wire="gemini", native=each, at=AT)
+        for role, each in (("user", GEMINI.user("x")), ("assistant", native), ("tool", result))
+    ]
+    shown = to_markdown(talk(*entries))
+    assert "> Hello.\n\n*[thinking, image, fileData, executableCode]*\n\nCalls **plan**:" in shown
+    assert "### Result of plan · 2026-01-02T03:04:05Z\n\n```\nok\n```" in shown
+    assert "AAAA" not in shown
 
 
 @pytest.mark.parametrize("native", [b'{"a":"```"}', b'{"role":"user","content":"\xff"}'])

@@ -31,6 +31,7 @@ from longtalk.wires import NAMES, WIRES
 from tests.policies.drawn import policies, traces
 
 _MARKS = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
+_BEFORE = re.compile(rb'[,{]"(?:messages|contents)":\[')
 _SHORTEST = 60 + NOTE
 """A result or an event is never cut to less than this."""
 
@@ -93,8 +94,9 @@ class Reporting(Scripted):
     def send(self, body: bytes) -> bytes:
         answer = json.loads(super().send(body))
         tokens = round(self.times * len(body) / 4)
-        name = "prompt_tokens" if self.wire.name == "openai-chat" else "input_tokens"
-        return json.dumps({**answer, "usage": {name: tokens} if tokens else {}}).encode()
+        name = {"openai-chat": "prompt_tokens", "gemini": "promptTokenCount"}.get(self.wire.name, "input_tokens")
+        usage = "usageMetadata" if self.wire.name == "gemini" else "usage"
+        return json.dumps({**answer, usage: {name: tokens} if tokens else {}}).encode()
 
 
 def look(q: str) -> str:
@@ -129,7 +131,7 @@ def _steps(draw: st.DrawFn, wire: str, number: int) -> Step | BaseException:
                 (f"call_{number}_{i}", "look", {"q": "x" * draw(st.integers(1, 20))})
                 for i in range(draw(st.integers(1, 3)))
             ]
-    fields = {"thinking": draw(st.lists(_words, max_size=1))} if wire == "anthropic" else {}
+    fields = {"thinking": draw(st.lists(_words, max_size=1))} if wire in ("anthropic", "gemini") else {}
     return says(text, calls=calls, fields=fields, wire=wire)
 
 
@@ -188,7 +190,7 @@ def test_inside_an_epoch_every_request_begins_with_the_one_before(
 
 def messages(request: bytes) -> bytes:
     """The messages of a request, without the marks for the provider's cache."""
-    return _MARKS.sub(b"", request.partition(b',"messages":[')[2])[: -len(b"]}")]
+    return _MARKS.sub(b"", _BEFORE.split(request, maxsplit=1)[1])[: -len(b"]}")]
 
 
 def head(request: bytes, context: Context) -> bytes:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from longtalk import token_families, tool
 from longtalk.errors import InputError
+from longtalk.token_families import CALL
 from longtalk.tokens import EXACT, FAMILIES, Checked, Estimator, Exact, counter_for, of_message, of_preamble
 from longtalk.wires import base
 
@@ -274,6 +275,11 @@ def test_the_same_call_costs_the_same_over_both_wires() -> None:
         {"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "forty"}}]},
         {"content": [{"type": "document", "source": {"type": "content", "content": [{"text": "forty"}]}}]},
         {"text": "forty"},
+        {"role": "model", "parts": [{"text": "forty", "thoughtSignature": "x" * 999}]},
+        {"role": "model", "parts": [{"text": "forty", "thought": True}]},
+        {"role": "model", "parts": [{"functionCall": {"id": "c", "name": "forty"}}]},
+        {"role": "user", "parts": [{"functionResponse": {"id": "c", "response": {"result": "forty"}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"id": "c", "response": {"a": ["forty"]}}}]},
         {"role": "user", "content": [{"type": "new_kind", "payload": {"deeper": ["forty"]}}]},
         {"role": "user", "content": "", "new_member": "forty"},
         ["forty"],
@@ -289,6 +295,22 @@ def test_events_and_system_messages_of_ours_are_counted() -> None:
     event = base.event("Ada has tuned her violin", source="tuner", at=0)
     assert of_message(event.native, exact) == FRAME + exact.count("tuner\nAda has tuned her violin")
     assert of_message(base.system("Be brief.", at=0).native, exact) == FRAME + exact.count("Be brief.")
+
+
+def test_parts_without_a_type_count_by_what_they_are() -> None:
+    call = {"functionCall": {"id": "c", "name": "look", "args": {"q": "a b"}}}
+    assert seen({"role": "model", "parts": [call]}) == '{"q":"a b"}\nlook'
+    assert fixed({"role": "model", "parts": [call]}) == FRAME + CALL
+    told = {"functionResponse": {"name": "look", "response": {"result": "A" * 300}}}
+    assert seen({"role": "user", "parts": [told]}) == "A" * 300 + "\nlook"
+    frame = fixed({"role": "user", "parts": [{"text": "x"}]}, "gemma")
+    for part, tokens in (
+        ({"inlineData": {"mimeType": "image/png", "data": png(300, 300)}}, 258),
+        ({"inlineData": {"mimeType": "image/png", "data": png(1000, 700)}}, 516),
+        ({"fileData": {"mimeType": "application/pdf", "fileUri": "x"}}, 258),
+        ({"inlineData": 5}, 1),
+    ):
+        assert fixed({"role": "user", "parts": [part]}, "gemma") == frame + tokens
 
 
 def test_thinking_that_nobody_can_read_counts_by_its_size() -> None:

@@ -29,7 +29,8 @@ def too_long(window: int | None = None, tokens: int | None = None) -> ContextOve
 
 def sent(provider: Any, i: int = -1) -> list[dict[str, Any]]:
     validate(provider.requests[i], wire=provider.wire.name)
-    messages: list[dict[str, Any]] = json.loads(provider.requests[i])["messages"]
+    field = "contents" if provider.wire.name == "gemini" else "messages"
+    messages: list[dict[str, Any]] = json.loads(provider.requests[i])[field]
     return messages
 
 

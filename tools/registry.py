@@ -58,12 +58,6 @@ COMING: dict[str, dict[str, Any]] = {
         "key_variable": "OPENAI_API_KEY",
         "keeps_state": True,
     },
-    "gemini": {
-        "wire": "gemini",
-        "base_url": "https://generativelanguage.googleapis.com",
-        "base_url_variable": "GOOGLE_GEMINI_BASE_URL",
-        "key_variable": "GEMINI_API_KEY",
-    },
 }
 MODELS_OF = {"openai-chat": "openai"}
 # Whose thinking comes as blocks that are bound to their place, and whose as text. Through OpenRouter it is either.

@@ -33,6 +33,7 @@ TESTS = [
     "test_conversation",
     "test_conversation_data",
     "test_faults",
+    "test_gemini",
     "test_http",
     "test_summarist",
     "test_turn",

@@ -110,11 +110,24 @@ def _message(entry: Entry, seen: View, called: dict[str, str]) -> Iterator[str]:
 
 def others(native: bytes) -> list[str]:
     """What parts are that are not shown: images, sounds, what a model thought."""
-    content = _json.value(native).get("content")
+    members = _json.value(native)
+    content = members.get("content", members.get("parts"))
     parts = content if isinstance(content, list) else []
-    types = [part.get("type") for part in parts if isinstance(part, dict)]
+    types = [part.get("type", _kind(part)) for part in parts if isinstance(part, dict)]
     named = [kind for kind in types if isinstance(kind, str) and kind not in _SHOWN]
     return [kind.removeprefix("input_").removesuffix("_url") for kind in named]
+
+
+def _kind(part: dict[str, object]) -> str:
+    """What a part is that has no type, but a member of that name."""
+    if part.get("thought") is True:
+        return "thinking"
+    media = part.get("inlineData", part.get("fileData"))
+    kind = media.get("mimeType") if isinstance(media, dict) else None
+    if isinstance(kind, str):
+        return kind.partition("/")[0]
+    shown = ("text", "functionCall", "functionResponse", "thoughtSignature")
+    return next((key for key in part if key not in shown), "text")
 
 
 def _made(turn: Turn, entries: Sequence[Entry]) -> str:

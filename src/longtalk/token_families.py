@@ -215,7 +215,14 @@ CALL = 8
 FRAMES = {"llama3": 5, "qwen": 5, "gemma": 5, "smollm2": 5, "claude": 5, "mistral": 3, "deepseek": 2, "glm": 2}
 """Tokens around each message: its role, where it begins and ends. Elsewhere 4."""
 
-DEFAULT = {"openai-chat": "o200k", "anthropic": "claude", "local": "smollm2", "mistral": "mistral", "": "cl100k"}
+DEFAULT = {
+    "openai-chat": "o200k",
+    "anthropic": "claude",
+    "gemini": "gemma",
+    "local": "smollm2",
+    "mistral": "mistral",
+    "": "cl100k",
+}
 """The family of a model whose name tells nothing, by provider. Most others are near `cl100k`, a little below it."""
 MODELS = (
     # Its tokenizer changed with Opus 4.7 and the fifth generation.

@@ -37,13 +37,14 @@ _NODES = 20_000  # values of one message that are looked at; the rest is counted
 _SKIPPED = frozenset(
     (
         *("role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "file_id", "index", "status", "is_error"),
-        *("signature", "cache_control", "media_type", "format", "detail", "finish_reason"),
+        *("signature", "thoughtSignature", "cache_control", "media_type", "format", "detail", "finish_reason"),
     )
 )
 """Members that a model is not shown, or that are counted as part of the frame."""
 _UNSEEN = frozenset(("type", "strict", "cache_control"))
 """The same of a tool."""
 _SAID = frozenset(("text", "content", "thinking", "refusal", "arguments", "name"))
+_PARTS = frozenset(("functionCall", "functionResponse", "inlineData", "fileData"))
 _BASE64 = r"[A-Za-z0-9+/_\-\r\n]{256,}={0,2}"
 _PAGE = rb"/Type\s{0,9}/Page(?!s)"
 
@@ -187,7 +188,7 @@ def _described(tool: Function | Mapping[str, Any]) -> tuple[str, str, bytes]:
     inner = tool.get("function") or tool.get("custom")
     told = dict(inner if isinstance(inner, Mapping) else tool)
     name, description = (str(told.pop(key, None) or "") for key in ("name", "description"))
-    for key in ("input_schema", "parameters"):
+    for key in ("input_schema", "parameters", "parametersJsonSchema"):
         if isinstance(told.get(key), Mapping):
             return name, description, _written(told[key])
     return name, description, _written({key: told[key] for key in told if key not in _UNSEEN})
@@ -248,8 +249,23 @@ class _Tally:
                 continue
             if key in ("function", "function_call"):
                 self.fixed += CALL
-            rest.append(member)
+            rest.append(self._part(key, member) if key in _PARTS and isinstance(member, dict) else member)
         return rest
+
+    def _part(self, key: str, value: dict[str, Any]) -> Any:
+        """A member of a part that is known by its name, not by a type. Returns what is still to be looked at."""
+        if key in ("inlineData", "fileData"):
+            media, data = (value.get(name) for name in ("mimeType", "data"))
+            self._blob(media if isinstance(media, str) else "", data if isinstance(data, str) else "")
+            return None
+        self.fixed += CALL
+        args, response = value.get("args"), value.get("response")
+        self.texts.append("" if args is None else _json.encode(args).decode())
+        told = response if isinstance(response, dict) else {}
+        # A tool's words are text, whatever they look like.
+        self.texts += [member for member in told.values() if isinstance(member, str)]
+        others = [member for member in told.values() if not isinstance(member, str)]
+        return [{name: value[name] for name in value if name not in ("args", "response")}, *others]
 
     def _string(self, text: str) -> None:
         if text.startswith("data:") and ";base64," in text[:256]:

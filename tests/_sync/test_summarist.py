@@ -268,11 +268,13 @@ def test_one_that_is_none_changes_nothing_and_is_told(wire: str, outcome: Any) -
 @pytest.mark.parametrize("how", ["a call", "a call and words", "cut by length", "filtered", "refused"])
 def test_so_does_an_answer_that_ended_otherwise(wire: str, how: str) -> None:
     is_openai = wire == "openai-chat"
+    length = {"openai-chat": "length", "gemini": "MAX_TOKENS"}.get(wire, "max_tokens")
+    filtered = {"openai-chat": "content_filter", "gemini": "SAFETY"}.get(wire, "refusal")
     answers = {
         "a call": says(None, calls=[("c1", "lookup", {"q": "x"})], wire=wire),
         "a call and words": says(TOLD, calls=[("c1", "lookup", {"q": "x"})], wire=wire),
-        "cut by length": says(TOLD, finish="length" if is_openai else "max_tokens", wire=wire),
-        "filtered": says(TOLD, finish="content_filter" if is_openai else "refusal", wire=wire),
+        "cut by length": says(TOLD, finish=length, wire=wire),
+        "filtered": says(TOLD, finish=filtered, wire=wire),
         "refused": says("", fields={"refusal": "I will not."} if is_openai else {}, wire=wire),
     }
     ran = []

@@ -118,7 +118,7 @@ def traces(draw: st.DrawFn, wire: str) -> Transcript:
 
     def answer(turn: str, text: str | None, calls: list[Any], mark: str = "") -> None:
         fields: dict[str, Any] = {}
-        if wire == "anthropic" and draw(st.booleans()):
+        if wire in ("anthropic", "gemini") and draw(st.booleans()):
             fields["thinking"] = [draw(_texts)]
         native = WIRES[wire].parse(says(text, calls=calls, fields=fields, wire=wire).body).native
         assert native is not None
@@ -135,17 +135,21 @@ def traces(draw: st.DrawFn, wire: str) -> Transcript:
             calls = []
             for _ in range(draw(st.sampled_from([1, 1, 2, 3]))):
                 number += 1
-                calls.append((f"call_{number}", "look", {"q": draw(_texts)}))
+                tool = draw(st.sampled_from(["look", "see"])) if wire == "gemini" else "look"
+                calls.append((f"call_{number}", tool, {"q": draw(_texts)}))
             answer(turn, draw(st.none() | _texts), calls)
-            for name, *_ in draw(st.permutations(calls)):
-                result = Entry(role="tool", wire=wire, native=WIRES[wire].result(name, draw(_texts), error=False), at=0)
-                add(turn, draw(st.sampled_from([result, result, closing(WIRES[wire], name, "Not run.", at=0)])))
+            for name, tool, _ in draw(st.permutations(calls)):
+                native = WIRES[wire].result(name, draw(_texts), error=False, name=tool)
+                result = Entry(role="tool", wire=wire, native=native, at=0)
+                closed = closing(WIRES[wire], name, "Not run.", at=0, name=tool)
+                add(turn, draw(st.sampled_from([result, result, closed])))
         match draw(st.sampled_from(["said", "said", "said", "empty", "interrupted", "nothing"])):
             case "said":
                 answer(turn, draw(_texts), [])
             case "interrupted":
                 answer(turn, draw(_texts), [], "interrupted")
             case "empty":
-                native = b'{"role":"assistant","content":%s}' % (b"[]" if wire == "anthropic" else b"null")
+                native = WIRES[wire].parse(says(None, wire=wire).body).native
+                assert native is not None
                 add(turn, Entry(role="assistant", wire=wire, native=native, at=0, mark="empty"))
     return transcript

@@ -474,6 +474,7 @@ def test_an_ordinary_refusal_is_not_tried_again_and_says_what_the_provider_said(
         (401, {"message": "Unauthorized", "request_id": "1"}),
         (401, b""),
         (403, [{"error": {"code": 403, "message": "API key not valid", "status": "PERMISSION_DENIED"}}]),
+        (400, {"error": {"code": 400, "message": "API key not valid. Please pass a valid API key."}}),
         (403, {"code": "personal-team-blocked:spending-limit", "error": "You have run out of credits"}),
         (0, {"type": "authentication_error", "message": "invalid x-api-key"}),
     ],
@@ -667,3 +668,18 @@ def test_an_answer_without_a_word_says_so(body: bytes) -> None:
 @pytest.mark.parametrize("body", [b"null", b"[]", b"{}", b'""', b"0", b'{"error":null}', b'{"error":{}}'])
 def test_json_without_a_word_is_an_error_too(body: bytes) -> None:
     assert str(failed(500, body)).startswith(f"{LABEL} answered 500: ")
+
+
+def test_a_blocked_prompt_is_refused_with_its_reason() -> None:
+    error = failed(0, {"promptFeedback": {"blockReason": "OTHER", "blockReasonMessage": "So it is."}})
+    assert isinstance(error, RequestRefused)
+    assert (error.retryable, error.status) == (False, None)
+    assert str(error) == f"{LABEL} blocked what it was sent: OTHER: So it is."
+    assert "blocked" not in str(failed(400, {"promptFeedback": {"safetyRatings": []}})).partition("{")[0]
+
+
+def test_google_says_in_the_body_how_long_to_wait() -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}]
+    error = failed(429, {"error": {"code": 429, "message": "You exceeded your quota.", "details": details}})
+    assert isinstance(error, RateLimited)
+    assert (error.retryable, error.retry_after) == (True, 34.5)

@@ -8,7 +8,7 @@ from longtalk.providers.registry import PROVIDERS, resolve
 from longtalk.wires import WIRES
 
 KEYED = sorted(name for name, address in PROVIDERS.items() if address.key_variable)
-VARIABLES = {v for a in PROVIDERS.values() for v in (a.key_variable, a.base_url_variable) if v}
+VARIABLES = {v for a in PROVIDERS.values() for v in (a.key_variable, a.other_key_variable, a.base_url_variable) if v}
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +113,36 @@ def test_an_address_comes_from_the_argument_else_the_variable_else_the_table(mon
 def test_a_compatible_server_needs_an_address_and_the_error_says_so() -> None:
     with pytest.raises(InputError, match="base_url="):
         resolve("compatible:m")
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("", "https://generativelanguage.googleapis.com/v1beta"),
+        ("https://generativelanguage.googleapis.com/", "https://generativelanguage.googleapis.com/v1beta"),
+        ("https://proxy.example/google", "https://proxy.example/google/v1beta"),
+        ("https://proxy.example/v1/", "https://proxy.example/v1"),
+        ("https://proxy.example/v1alpha", "https://proxy.example/v1alpha"),
+    ],
+)
+def test_an_address_of_gemini_needs_no_version(given: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", given)
+    assert resolve("gemini:m", api_key="k").base_url == url
+    monkeypatch.delenv("GOOGLE_GEMINI_BASE_URL")
+    assert resolve("gemini:m", api_key="k", base_url=given).base_url == url
+
+
+def test_a_key_of_gemini_may_be_in_either_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_API_KEY", "second")
+    assert resolve("gemini:m").key == "second"
+    monkeypatch.setenv("GEMINI_API_KEY", "first")
+    assert resolve("gemini:m").key == "first"
+
+
+def test_what_is_known_of_geminis_models_is_taken() -> None:
+    found = resolve("gemini:gemini-2.5-pro", api_key="k")
+    assert found.wire is WIRES["gemini"]
+    assert (found.capabilities.window, found.capabilities.prices is None) == (1_048_576, False)
 
 
 @pytest.mark.parametrize(

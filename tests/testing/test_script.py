@@ -1,6 +1,7 @@
 """The scripted provider: what it is told to say, what it was asked, and where the two do not fit."""
 
 import json
+from typing import Any
 
 import anyio
 import pytest
@@ -9,6 +10,7 @@ from longtalk import AsyncChat, Chat
 from longtalk.errors import RequestRefused, StreamCut
 from longtalk.events import Text
 from longtalk.testing import AsyncScripted, Scripted, Step, UnexpectedCall, UnusedSteps, says
+from longtalk.wires import WIRES
 from longtalk.wires.openai_chat import WIRE
 
 
@@ -115,6 +117,37 @@ def test_a_step_says_the_same_whole_and_streamed(step: Step) -> None:
     assert pieces.done
     assert pieces.answer() == WIRE.parse(step.body)
     assert text == WIRE.parse(step.body).view.text
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"text": "Hello there, Ada.", "pieces": 1},
+        {"text": None, "calls": [("c1", "add", {"a": 1}), ("", "add", '{"broken'), ("", "add", "5")]},
+        {"text": "Hm.", "calls": [("c1", "add", {})], "fields": {"thinking": ["so"]}, "pieces": 1},
+        {"text": "a", "pieces": 1, "finish": "MAX_TOKENS", "usage": {"promptTokenCount": 7}},
+        {"text": None},
+    ],
+)
+def test_so_does_one_of_gemini(made: dict[str, Any]) -> None:
+    wire, step = WIRES["gemini"], says(**made, wire="gemini")
+    pieces = wire.accumulator()
+    for data in step.events:
+        assert isinstance(data, bytes)
+        pieces.feed(data)
+    assert pieces.done
+    assert pieces.answer() == wire.parse(step.body)
+
+
+def test_the_signature_of_a_streamed_text_comes_behind_it() -> None:
+    step = says("abc", fields={"thinking": ["so"]}, wire="gemini")
+    pieces = WIRES["gemini"].accumulator()
+    text = "".join([pieces.feed(data) for data in step.events if isinstance(data, bytes)])
+    answer = pieces.answer()
+    assert (text, answer.opaque) == ("abc", True)
+    assert answer.native is not None
+    assert json.loads(answer.native)["parts"][-1] == {"text": "", "thoughtSignature": "c2lnbmVk"}
+    assert WIRES["gemini"].parse(step.body).opaque
 
 
 def test_a_text_comes_in_as_many_pieces_as_asked_for() -> None:

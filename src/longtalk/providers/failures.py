@@ -47,13 +47,21 @@ _USED_UP = re.compile(
     re.IGNORECASE,
 )
 
+_BLOCKED = "blocked"
+# Google says in the body how long to wait.
+_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d{1,6}(?:\.\d{1,9})?)s"')
+
 
 def failure(label: str, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
     """The error for an answer with this status; an error inside a stream has status 0."""
     code, message = _said(body)
+    if code == _BLOCKED:
+        return RequestRefused(f"{label} blocked what it was sent: {message}", status=status or None, body=body)
     status = status or _status_of(code)
     what = f"{label} answered {status or 'with an error'}: {message}"
     hint = retry_after(headers)
+    if hint is None and (delay := _DELAY.search(body)):
+        hint = float(delay[1])
     kind: type[ProviderError]
     if _is_too_long(status, f"{code} {message}"):
         what = f"The request is longer than {label} takes: {message}"
@@ -61,7 +69,7 @@ def failure(label: str, status: int, headers: Mapping[str, str], body: bytes) ->
         error.window, error.tokens = _number(_WINDOW, message), _number(_TOKENS, message)
         _from_fields(error, body)
         return error
-    if status in (401, 403):
+    if status in (401, 403) or (status == 400 and "API key not valid" in message):
         return AuthFailed(
             f"{what.rstrip('.')}. Check the key (api_key= or its environment variable).", status=status, body=body
         )
@@ -116,6 +124,10 @@ def _said(body: bytes) -> tuple[str, str]:
         error = body.decode("utf-8", "replace")
     if isinstance(error, list) and error:
         error = error[0]
+    feedback = error.get("promptFeedback") if isinstance(error, dict) else None
+    if isinstance(feedback, dict) and feedback.get("blockReason"):
+        why = (feedback.get("blockReason"), feedback.get("blockReasonMessage"))
+        return _BLOCKED, " ".join(_plain(": ".join(str(each) for each in why if each)).split())[:500]
     if isinstance(error, dict) and isinstance(error.get("error"), dict):
         error = error["error"]
     if not isinstance(error, dict):

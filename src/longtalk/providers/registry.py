@@ -26,6 +26,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     base_url_variable: str | None = None
     key_variable: str | None = None
     """The key's environment variable; None for servers that need no key."""
+    other_key_variable: str | None = None
+    """Another one that may hold it."""
     capabilities: Capabilities = Capabilities()
 
 
@@ -43,6 +45,14 @@ PROVIDERS: Mapping[str, Address] = {
         base_url="https://api.anthropic.com",
         base_url_variable="ANTHROPIC_BASE_URL",
         key_variable="ANTHROPIC_API_KEY",
+        capabilities=_HOSTED,
+    ),
+    "gemini": Address(
+        wire="gemini",
+        base_url="https://generativelanguage.googleapis.com/v1beta",
+        base_url_variable="GOOGLE_GEMINI_BASE_URL",
+        key_variable="GEMINI_API_KEY",
+        other_key_variable="GOOGLE_API_KEY",
         capabilities=_HOSTED,
     ),
     "openrouter": Address(
@@ -108,7 +118,9 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
         raise InputError("A 'compatible:' model needs base_url=, the address of its server, such as 'http://…/v1'.")
     if provider == "ollama":
         url = _ollama(url)
-    key = _key(api_key or _variable(address.key_variable))
+    if provider == "gemini":
+        url = _gemini(url)
+    key = _key(api_key or _variable(address.key_variable) or _variable(address.other_key_variable))
     if key is None and address.key_variable and not given:
         raise InputError(f"{provider} needs a key: pass api_key=, or set {address.key_variable}.")
     url = url.rstrip("/")
@@ -182,6 +194,12 @@ def _ollama(url: str) -> str:
         host += ":11434"
     url = f"{scheme or 'http'}://{host}{slash}{path}"
     return url if url.endswith("/v1") else f"{url}/v1"
+
+
+def _gemini(url: str) -> str:
+    """The vendor's own SDK takes an address without a version, and adds one."""
+    url = url.rstrip("/")
+    return url if re.search(r"/v\d+\w*$", url) else f"{url}/v1beta"
 
 
 def _hint(provider: str) -> str:

@@ -46,7 +46,7 @@ def says(
     """
     size = max(1, -(-len(text or "") // pieces))
     texts = [(text or "")[i : i + size] for i in range(0, len(text or ""), size)]
-    make = _anthropic if wire == "anthropic" else _openai_chat
+    make = {"anthropic": _anthropic, "gemini": _gemini}.get(wire, _openai_chat)
     return make(text, texts, calls, finish, usage, fields or {})
 
 
@@ -117,6 +117,46 @@ def _anthropic(
     content = [_whole(start, deltas) for start, deltas in blocks]
     body = {"type": "message", "role": "assistant", "content": content, "stop_reason": reason, "usage": counts}
     return Step(body=_json.encode(body), events=tuple(map(_json.encode, events)))
+
+
+def _gemini(
+    text: str | None,
+    texts: Sequence[str],
+    calls: Sequence[tuple[str, str, Mapping[str, Any] | str]],
+    finish: str | None,
+    usage: Mapping[str, Any] | None,
+    fields: Mapping[str, Any],
+) -> Step:
+    thoughts: list[dict[str, Any]] = [{"text": thought, "thought": True} for thought in fields.get("thinking", ())]
+    signed = {"thoughtSignature": "c2lnbmVk"} if thoughts else {}
+    called: list[dict[str, Any]] = []
+    for id, name, arguments in calls:  # noqa: A001
+        given = arguments if isinstance(arguments, Mapping) else _object(arguments)
+        call = {**({"id": id} if id else {}), "name": name, "args": given}
+        # Of calls that are made together the first one is signed.
+        called.append({"functionCall": call, **({} if called else signed)})
+    said = [] if text is None else [{"text": text, **({} if called else signed)}]
+    # Streamed, the signature of a text comes behind it.
+    ending = [{"text": "", **signed}] if signed and not called else []
+    counts = usage or {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
+    last = {"finishReason": finish or "STOP", "index": 0}
+    content = {"parts": [*thoughts, *said, *called], "role": "model"}
+    chunks: list[dict[str, Any]] = [
+        {"candidates": [{"content": {"parts": [part], "role": "model"}, "index": 0}]}
+        for part in (*thoughts, *({"text": piece} for piece in texts), *called)
+    ]
+    closed = {"content": {"parts": ending, "role": "model"}, **last} if ending else last
+    chunks.append({"candidates": [closed], "usageMetadata": counts})
+    body = {"candidates": [{"content": content, **last}], "usageMetadata": counts}
+    return Step(body=_json.encode(body), events=tuple(map(_json.encode, chunks)))
+
+
+def _object(arguments: str) -> dict[str, Any]:
+    try:
+        given = _json.value(arguments.encode())
+    except ValueError:
+        given = None
+    return given if isinstance(given, dict) else {"INVALID_JSON": arguments}
 
 
 def _whole(start: dict[str, Any], deltas: list[dict[str, Any]]) -> dict[str, Any]:

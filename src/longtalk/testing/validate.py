@@ -74,4 +74,14 @@ def _anthropic(body: Any) -> None:
     check(body)
 
 
-_VALIDATORS: dict[str, Callable[[Any], None]] = {"openai-chat": _openai_chat, "anthropic": _anthropic}
+def _gemini(body: Any) -> None:
+    from longtalk.testing.gemini_rules import check
+
+    check(body)
+
+
+_VALIDATORS: dict[str, Callable[[Any], None]] = {
+    "openai-chat": _openai_chat,
+    "anthropic": _anthropic,
+    "gemini": _gemini,
+}
