@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bench import bill, traces
+from bench import bill, stream, traces
 from longtalk.policies import Compactor, KeepAll, OverExchanges
 from longtalk.wires import WIRES
 
 
 def goals(text: str) -> dict[str, Any]:
     said = json.loads(text.splitlines()[-1])
-    assert said["bench"] in ("bill", "traces")
+    assert said["bench"] in ("bill", "stream", "traces")
     return {goal["name"]: goal for goal in said["goals"]}
 
 
@@ -99,3 +99,13 @@ def test_bills_are_made_of_each_kind_of_file(
     for kind in ("agent: 1", "talk: 1", "months: 1", "months, own clock: 1"):
         assert f"{kind} conversations" in text
     assert len(goals(text)) == 4
+
+
+def test_a_streamed_event_is_measured_on_each_wire(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "ROUNDS", 1)
+    stream.main(["--events", "20"])
+    found = goals(capsys.readouterr().out)
+    assert set(found) == {f"{wire}, a turn against a bare read" for wire in WIRES}
+    assert all(goal["value"] > 0 for goal in found.values())

@@ -23,6 +23,9 @@ class Events:
             chunk, self._after_cr = chunk[1:], False
         if not chunk:
             return []
+        if self._is_one(chunk):
+            self._first = self._after_cr = False
+            return [chunk[6:-2]]
         self._after_cr = chunk[-1:] == b"\r"
         if b"\n" not in chunk and b"\r" not in chunk:
             self._rest.append(chunk)
@@ -40,6 +43,17 @@ class Events:
         self._line(self._joined(b""), found)
         self._line(b"", found)
         return found
+
+    def _is_one(self, chunk: bytes) -> bool:
+        """Whether this is one event and nothing else, as most chunks are."""
+        return (
+            chunk[:6] == b"data: "
+            and chunk[-2:] == b"\n\n"
+            and chunk.find(b"\n") == len(chunk) - 2
+            and b"\r" not in chunk
+            and not self._data
+            and not any(self._rest)
+        )
 
     def _joined(self, chunk: bytes) -> bytes:
         text = b"".join((*self._rest, chunk))

@@ -241,6 +241,8 @@ def longest_answer(options: Mapping[str, Any]) -> int | None:
 
 def readable(held: bytes, string: bytes) -> tuple[str, bytes]:
     """The text of one more piece of a streamed JSON string, and what of it waits: half a pair for its other half."""
+    if not held and b"\\" not in string:
+        return _json.text(string) or "", b""
     body = held + string[1:-1]
     before = body[:-6]
     escaped = (len(before) - len(before.rstrip(b"\\"))) % 2

@@ -1,0 +1,139 @@
+"""CPU time of a streamed event, through wire, turn and state, against a bare read of the same bytes.
+
+`python -m bench.stream [--events N]`. A server in a process of its own sends an answer of many small pieces, each event
+as one chunk, as providers do. The floor reads these bytes with `httpx2` and throws them away. A chat reads the same
+ones, understands them, tells each piece of text, and in the end has the answer in a new state. Rounds are interleaved
+and the best of each counts, so that a busy machine slows both sides or neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import socketserver
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+import httpx2
+
+from longtalk import Chat, Done, Text
+from longtalk._sync.providers.http import HTTP
+from longtalk.providers.registry import PROVIDERS, Resolved
+from longtalk.testing import says
+from longtalk.wires import WIRES
+
+ROUNDS = 12
+GOAL = 1.6
+BODY = b'{"model":"m","stream":true}'
+
+
+def answer(wire: str, events: int) -> bytes:
+    """A response with so many pieces of text, as it goes over the network."""
+    text = " ".join(f"word{number % 97}" for number in range(events))
+    parts = says(text, wire=wire, pieces=events).events
+    sent = [b"data: %s\n\n" % data for data in parts if isinstance(data, bytes)]
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(data), data) for data in sent)
+    return (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n%s0\r\n\r\n" % chunks
+    )
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    """Answers whatever it is asked, as often as it is."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            wire = line.split(b" ")[1].split(b"/")[1].decode()
+            length = 0
+            while (header := self.rfile.readline().strip()) != b"":
+                name, _, value = header.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            self.rfile.read(length)
+            self.wfile.write(self.server.answers[wire])  # type: ignore[attr-defined]
+
+
+def _serve(pipe: Connection, answers: dict[str, bytes]) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Handler) as server:
+        server.daemon_threads = True
+        server.answers = answers  # type: ignore[attr-defined]
+        pipe.send(server.server_address[1])
+        server.serve_forever()
+
+
+@contextmanager
+def server(events: int) -> Iterator[str]:
+    """The address of a server that ends with this."""
+    ours, theirs = multiprocessing.Pipe()
+    answers = {wire: answer(wire, events) for wire in WIRES}
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, answers), daemon=True)
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{ours.recv()}"
+    finally:
+        process.terminate()
+        process.join()
+
+
+def bare(client: httpx2.Client, url: str, body: bytes) -> int:
+    """Read a stream, and nothing else."""
+    size = 0
+    with client.stream("POST", url, content=body) as response:
+        for chunk in response.iter_bytes():
+            size += len(chunk)
+    return size
+
+
+def ours(chat: Chat) -> int:
+    """A turn: all of it, with the state."""
+    told = 0
+    for event in chat.stream("Tell me a long story."):
+        if isinstance(event, Text):
+            told += 1
+        elif isinstance(event, Done):
+            assert event.reply.state
+    return told
+
+
+def measure(events: int) -> dict[str, tuple[float, float]]:
+    """Microseconds of CPU an event, bare and through a chat, by wire."""
+    found = {}
+    with server(events) as address:
+        for wire in sorted(WIRES):
+            known = Resolved(wire, "m", WIRES[wire], f"{address}/{wire}", None, PROVIDERS["compatible"].capabilities)
+            with httpx2.Client(trust_env=False, timeout=60) as client, Chat(HTTP(known)) as chat:
+                jobs: list[Callable[[], Any]] = [
+                    lambda client=client, wire=wire: bare(client, f"{address}/{wire}/x", BODY),
+                    lambda chat=chat: ours(chat),
+                ]
+                best = [float("inf")] * 2
+                for _ in range(ROUNDS):
+                    for i, job in enumerate(jobs):
+                        begun = time.process_time()
+                        job()
+                        best[i] = min(best[i], time.process_time() - begun)
+            found[wire] = (1e6 * best[0] / events, 1e6 * best[1] / events)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="CPU time of a streamed event, against a bare read.")
+    parser.add_argument("--events", type=int, default=2_000)
+    given = parser.parse_args(arguments)
+    print(f"{given.events:,} events. Microseconds of CPU an event:\n")
+    print(f"{'wire':20}{'bare read':>12}{'a turn':>12}{'ratio':>10}")
+    goals = []
+    for wire, (floor, turn) in measure(given.events).items():
+        print(f"{wire:20}{floor:12.1f}{turn:12.1f}{turn / floor:10.2f}")
+        ratio = round(turn / floor, 3)
+        goals.append(
+            {"name": f"{wire}, a turn against a bare read", "value": ratio, "goal": GOAL, "met": ratio <= GOAL}
+        )
+    print(json.dumps({"bench": "stream", "goals": goals}))
+
+
+if __name__ == "__main__":
+    main()
