@@ -134,9 +134,10 @@ def natives(messages: Iterable[Message], wire: str) -> list[bytes]:
     if wire == "gemini":
         called: dict[str, str] = {}
         return [_gemini(message, called) for message in messages]
+    made = {"anthropic": _anthropic, "openai-responses": _openai_responses}[wire]
     ids: dict[str, str] = {}
     numbers = itertools.count(1)
-    return [_anthropic(message, ids, numbers) for message in messages]
+    return [made(message, ids, numbers) for message in messages]
 
 
 def _gemini(message: Message, called: dict[str, str]) -> bytes:
@@ -170,6 +171,23 @@ def _anthropic(message: Message, ids: dict[str, str], numbers: Iterator[int]) ->
         given = json.loads(call["function"]["arguments"])
         blocks.append({"type": "tool_use", "id": name, "name": call["function"]["name"], "input": given})
     return json.dumps({"role": "assistant", "content": blocks}).encode()
+
+
+def _openai_responses(message: Message, ids: dict[str, str], numbers: Iterator[int]) -> bytes:
+    """The same as an answer of items."""
+    wire = WIRES["openai-responses"]
+    if message["role"] == "user":
+        return wire.user(message["content"])
+    if message["role"] == "tool":
+        return wire.result(ids.pop(message["tool_call_id"]), message["content"] or "", error=False)
+    items: list[Message] = []
+    if message.get("content"):
+        content = [{"type": "output_text", "text": message["content"], "annotations": []}]
+        items.append({"type": "message", "role": "assistant", "content": content})
+    for call in message.get("tool_calls") or ():
+        name = ids[call["id"]] = f"call_{next(numbers)}"
+        items.append({"type": "function_call", "call_id": name, **call["function"]})
+    return json.dumps({"output": items}).encode()
 
 
 # Playing them
@@ -207,10 +225,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results, violations = play(conversations)
     messages = sum(map(len, conversations))
     print(f"{len(conversations)} conversations of {messages:,} messages, cut at every point. Tokens as counted.\n")
-    print(f"{'policy':36}{'wire':14}{'requests':>10}{'epochs':>8}{'tokens':>14}{'of keep all':>13}")
+    print(f"{'policy':36}{'wire':18}{'requests':>10}{'epochs':>8}{'tokens':>14}{'of keep all':>13}")
     for (name, wire), played in results.items():
         share = played.tokens / max(1, results["keep all", wire].tokens)
-        print(f"{name:36}{wire:14}{played.requests:10,}{played.epochs:8,}{played.tokens:14,}{share:13.0%}")
+        print(f"{name:36}{wire:18}{played.requests:10,}{played.epochs:8,}{played.tokens:14,}{share:13.0%}")
     for text in violations[:SHOWN]:
         print(f"\nViolation: {text[:600]}")
     idle = [name for (name, _), played in results.items() if name != "keep all" and not played.epochs]

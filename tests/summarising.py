@@ -206,10 +206,9 @@ class Gate:
 
 def texts(body: bytes) -> list[str]:
     """What the messages of a request say."""
-    found = []
-    sent = json.loads(body)
-    for message in sent["contents"] if "contents" in sent else sent["messages"]:
-        content = message["parts"] if "parts" in message else message["content"]
+    found, whole = [], json.loads(body)
+    for message in next(whole[name] for name in ("messages", "input", "contents") if name in whole):
+        content = message.get("content") or message.get("output") or message.get("parts")
         found.append(content if isinstance(content, str) else " ".join(p.get("text", "") for p in content or ()))
     return found
 

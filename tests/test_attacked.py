@@ -74,7 +74,8 @@ def test_instructions_that_stay_count(wire: str) -> None:
     chat, state = Chat(provider, policy=TokenBudget(4_000), tools=[look]), None
     for _ in range(30):
         state = chat.send("q", state=state, instruction="Mind this rule well. " * 60).state
-        sent = json.loads(provider.requests[-1])["contents" if wire == "gemini" else "messages"]
+        body = json.loads(provider.requests[-1])
+        sent = next(body[name] for name in ("messages", "input", "contents") if name in body)
         assert sum(of_message(json.dumps(each).encode(), counter_for("scripted:model")) for each in sent) < 4_400
 
 

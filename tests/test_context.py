@@ -3,6 +3,7 @@
 import json
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +13,8 @@ from longtalk.context import Context, compose
 from longtalk.epochs import Epoch
 from longtalk.policies import Run
 from longtalk.transcript import Entry, Transcript, chain
-from longtalk.wires import NAMES
-from longtalk.wires.base import Preamble, Quirks, event, system
+from longtalk.wires import NAMES, gemini, openai_responses
+from longtalk.wires.base import Preamble, Quirks, Wire, event, system
 from longtalk.wires.openai_chat import WIRE
 
 USER = Entry(role="user", wire=WIRE.name, native=b'{"role":"user","content":"caf\\u00e9"}', at=0)
@@ -128,6 +129,96 @@ def test_what_a_server_refuses_is_left_out_of_every_message() -> None:
     context = composed(transcript(ANSWER, USER, ANSWER, packed=2), quirks=Quirks(fields=("x",)))
     assert all("x" not in message for message in sent(context))
     assert context.manifest == (Run(0, 2, "sent", "kept"),)
+
+
+# Blocks that only their provider can read
+
+
+def bound_to(context: Context) -> Entry:
+    native = b'{"output":[{"type":"reasoning","summary":[],"encrypted_content":"gAAA"},%s]}' % SAID
+    return Entry(role="assistant", wire=RESPONSES.name, native=native, at=0, bound=context.bound())
+
+
+RESPONSES = openai_responses.WIRE
+SAID = b'{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a"}]}'
+ASKED = Entry(role="user", wire=RESPONSES.name, native=RESPONSES.user("Hi."), at=0)
+
+
+def read_by(
+    of: Transcript,
+    reader: str,
+    *,
+    tail: int = 1,
+    words: str = "",
+    quirks: Quirks | None = None,
+    wire: Wire = RESPONSES,
+) -> Context:
+    return compose(
+        of,
+        wire=wire,
+        epoch=Epoch(""),
+        quirks=quirks or Quirks(),
+        preamble=Preamble(words),
+        reader=reader,
+        instruction=None,
+        tail=tail,
+    )
+
+
+@pytest.mark.parametrize("tail", [1, 3, 4])
+def test_what_is_bound_to_an_account_and_a_model_is_valid_at_any_place(tail: int) -> None:
+    answer = bound_to(read_by(transcript(ASKED), "me"))
+    for words in ("", "other"):
+        context = read_by(transcript(ASKED, ASKED, answer, ASKED), "me", tail=tail, words=words)
+        assert b"gAAA" in b"".join(context.pieces)
+        assert context.manifest == (Run(0, 3, "sent", "kept"),)
+
+
+@pytest.mark.parametrize("tail", [1, 4])
+@pytest.mark.parametrize(("reader", "quirks"), [("you", Quirks()), ("me", Quirks(void=4))])
+def test_elsewhere_it_goes_without_and_nothing_else_changes(tail: int, reader: str, quirks: Quirks) -> None:
+    answer = bound_to(read_by(transcript(ASKED), "me"))
+    context = read_by(transcript(ASKED, ASKED, answer, ASKED), reader, tail=tail, quirks=quirks)
+    assert b",".join(context.pieces) == b",".join([ASKED.native, ASKED.native, SAID, ASKED.native])
+    assert context.manifest == (Run(0, 3, "sent", "kept"),)
+
+
+def test_what_a_server_has_refused_goes_without_also_when_nobody_knows_where_it_was_made() -> None:
+    answer = msgspec.structs.replace(bound_to(read_by(transcript(ASKED), "me")), bound="")
+    assert b"gAAA" in b"".join(read_by(transcript(ASKED, answer), "me").pieces)
+    assert b"gAAA" not in b"".join(read_by(transcript(ASKED, answer), "me", quirks=Quirks(void=2)).pieces)
+
+
+@pytest.mark.parametrize("packed", [0, 3])
+def test_so_it_does_on_a_wire_whose_answers_mostly_go_unseen(packed: int) -> None:
+    wire = gemini.WIRE
+    asked = Entry(role="user", wire=wire.name, native=wire.user("Hi."), at=0)
+    native = b'{"role":"model","parts":[{"text":"a","thoughtSignature":"c2ln"}]}'
+    answer = Entry(role="assistant", wire=wire.name, native=native, at=0)
+    held = transcript(asked, answer, asked, packed=packed)
+    assert b"c2ln" in b"".join(read_by(held, "me", tail=3, wire=wire).pieces)
+    void = read_by(held, "me", tail=3, quirks=Quirks(void=2), wire=wire)
+    assert b",".join(void.pieces) == asked.native + b',{"role":"model","parts":[{"text":"a"}]},' + asked.native
+    assert void.manifest == (Run(0, 2, "sent", "kept"),)
+
+
+@pytest.mark.parametrize(("reader", "words"), [("me", False), ("you", True)])
+def test_what_must_not_be_dropped_from_an_open_exchange_is_told_in_words_there(reader: str, words: bool) -> None:
+    wire = gemini.WIRE
+    asked = Entry(role="user", wire=wire.name, native=wire.user("Hi."), at=0)
+    native = b'{"role":"model","parts":[{"functionCall":{"id":"c","name":"look"},"thoughtSignature":"c2ln"}]}'
+    bound = read_by(transcript(asked), "me", wire=wire).bound()
+    answer = Entry(role="assistant", wire=wire.name, native=native, at=0, bound=bound)
+    result = Entry(role="tool", wire=wire.name, native=wire.result("c", "ok", error=False, name="look"), at=0)
+    sent = b",".join(read_by(transcript(asked, answer, result), reader, wire=wire).pieces)
+    assert (b"done_so_far" in sent, b"c2ln" in sent) == (words, not words)
+
+
+def test_an_answer_that_is_nothing_else_is_left_out_and_that_is_said() -> None:
+    answer = bound_to(read_by(transcript(ASKED), "me"))
+    thought = msgspec.structs.replace(answer, native=answer.native.replace(b"," + SAID, b""))
+    context = read_by(transcript(ASKED, thought), "you")
+    assert context.manifest[-1] == Run(1, 1, "left_out", "bound to another place")
 
 
 ENTRIES = st.lists(st.sampled_from([USER, ANSWER, EMPTY, CUT, EVENT, SYSTEM]), min_size=1, max_size=12)

@@ -52,8 +52,9 @@ def talk(store: Any, *steps: Any, id: str = "c", **settings: Any) -> AsyncConver
 
 
 def sent(provider: Any, i: int = -1) -> list[dict[str, Any]]:
-    validate(provider.requests[i])
-    messages: list[dict[str, Any]] = json.loads(provider.requests[i])["messages"]
+    validate(provider.requests[i], wire=provider.wire.name)
+    body = json.loads(provider.requests[i])
+    messages: list[dict[str, Any]] = next(body[name] for name in ("messages", "input", "contents") if name in body)
     return messages
 
 
@@ -1080,7 +1081,7 @@ async def test_the_same_is_sent_as_by_a_chat_and_no_more_is_read(
         most = max(most, watched.read_entries)
     assert ours.requests == theirs.requests
     validate(ours.requests[-1], wire=wire)
-    assert len(json.loads(ours.requests[-1])["contents" if wire == "gemini" else "messages"]) < 40
+    assert len(sent(ours)) < 40
     assert most == 0 if not fresh else 0 < most < 40
     assert len(await conversation.history()) == 96
     await conversation.verify()

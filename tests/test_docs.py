@@ -30,7 +30,8 @@ def server() -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = self.rfile.read(int(self.headers["content-length"]))
-            wire = "anthropic" if self.path.endswith("/messages") else "openai-chat"
+            wires = {"messages": "anthropic", "responses": "openai-responses"}
+            wire = wires.get(self.path.split("/")[-1], "openai-chat")
             validate(request, wire=wire)
             step = says("With pleasure.", wire=wire)
             stream = json.loads(request).get("stream")

@@ -57,6 +57,9 @@ def steps(draw: st.DrawFn, wire: str, number: int) -> Any:
     elif wire == "gemini":
         fields = {"thinking": draw(st.lists(words, max_size=1))}
         finish = draw(st.sampled_from([None, "MAX_TOKENS", "SAFETY", "MALFORMED_FUNCTION_CALL"]))
+    elif wire == "openai-responses":
+        fields = {"reasoning": draw(st.lists(words, max_size=2)), **draw(st.sampled_from([{}, {"odd": 1}]))}
+        finish = draw(st.sampled_from([None, "max_output_tokens", "content_filter"]))
     else:
         fields = draw(st.dictionaries(st.sampled_from(["reasoning_content", "odd"]), words, max_size=2))
         finish = draw(st.sampled_from([None, "length", "content_filter"]))
@@ -147,6 +150,13 @@ def test_so_is_every_request_of_a_conversation_with_signatures(
     play("gemini", script, story, policy)
 
 
+@given(scripts("openai-responses"), stories, policies)
+def test_so_is_every_request_of_a_conversation_with_encrypted_reasoning(
+    script: list[Any], story: list[tuple[Any, ...]], policy: Any
+) -> None:
+    play("openai-responses", script, story, policy)
+
+
 def play(wire: str, script: list[Any], story: list[tuple[Any, ...]], policy: Any) -> None:
     enough = [says("enough", wire=wire) for _ in range(30)]
     provider = Scripted(*script, *enough, wire=WIRES[wire])
@@ -176,5 +186,6 @@ def play(wire: str, script: list[Any], story: list[tuple[Any, ...]], policy: Any
     last = Scripted(says("Good night.", wire=wire), wire=WIRES[wire])
     Chat(last, tools=[lookup]).send("the end", state=state)
     validate(last.requests[0], wire=wire)
-    sent = json.loads(last.requests[0])
-    assert b"the end" in json.dumps(sent["contents" if wire == "gemini" else "messages"][-1]).encode()
+    body = json.loads(last.requests[0])
+    listed = next(body[name] for name in ("messages", "input", "contents") if name in body)
+    assert b"the end" in json.dumps(listed[-1]).encode()

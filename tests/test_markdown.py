@@ -157,6 +157,24 @@ def test_parts_without_a_type_are_read_too() -> None:
     assert "AAAA" not in shown
 
 
+def test_so_are_the_items_of_an_answer() -> None:
+    items = [
+        {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"},
+        {"type": "web_search_call", "id": "ws_1"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]},
+        {"type": "function_call", "call_id": "c1", "name": "plan", "arguments": '{"days": 3}'},
+    ]
+    wire = "openai-responses"
+    answer = Entry(role="assistant", wire=wire, native=json.dumps({"output": items}).encode(), at=AT)
+    result = {"type": "function_call_output", "call_id": "c1", "output": "ok"}
+    told = Entry(role="tool", wire=wire, native=json.dumps(result).encode(), at=AT)
+    asked = [{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": "u"}]
+    shown = to_markdown(talk(message("user", asked, wire=wire), answer, told))
+    assert "> x\n\n*[image]*" in shown
+    assert "> Hello.\n\n*[reasoning, web\\_search\\_call]*\n\nCalls **plan**:" in shown
+    assert "### Result of plan · 2026-01-02T03:04:05Z\n\n```\nok\n```" in shown
+
+
 @pytest.mark.parametrize("native", [b'{"a":"```"}', b'{"role":"user","content":"\xff"}'])
 def test_a_wire_that_is_not_known_is_shown_as_json(native: bytes) -> None:
     shown = to_markdown(talk(Entry(role="user", wire="telegraph", native=native, at=AT)))

@@ -31,7 +31,7 @@ from longtalk.wires import NAMES, WIRES
 from tests.policies.drawn import policies, traces
 
 _MARKS = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
-_BEFORE = re.compile(rb'[,{]"(?:messages|contents)":\[')
+_LIST = re.compile(rb'[,{]"(?:messages|input|contents)":\[')
 _SHORTEST = 60 + NOTE
 """A result or an event is never cut to less than this."""
 
@@ -131,7 +131,8 @@ def _steps(draw: st.DrawFn, wire: str, number: int) -> Step | BaseException:
                 (f"call_{number}_{i}", "look", {"q": "x" * draw(st.integers(1, 20))})
                 for i in range(draw(st.integers(1, 3)))
             ]
-    fields = {"thinking": draw(st.lists(_words, max_size=1))} if wire in ("anthropic", "gemini") else {}
+    thoughts = {"anthropic": "thinking", "gemini": "thinking", "openai-responses": "reasoning"}
+    fields = {thoughts[wire]: draw(st.lists(_words, max_size=1))} if wire in thoughts else {}
     return says(text, calls=calls, fields=fields, wire=wire)
 
 
@@ -190,7 +191,7 @@ def test_inside_an_epoch_every_request_begins_with_the_one_before(
 
 def messages(request: bytes) -> bytes:
     """The messages of a request, without the marks for the provider's cache."""
-    return _MARKS.sub(b"", _BEFORE.split(request, maxsplit=1)[1])[: -len(b"]}")]
+    return _MARKS.sub(b"", _LIST.split(request, maxsplit=1)[1])[: -len(b"]}")]
 
 
 def head(request: bytes, context: Context) -> bytes:

@@ -280,6 +280,21 @@ def test_the_same_call_costs_the_same_over_both_wires() -> None:
         {"role": "model", "parts": [{"functionCall": {"id": "c", "name": "forty"}}]},
         {"role": "user", "parts": [{"functionResponse": {"id": "c", "response": {"result": "forty"}}}]},
         {"role": "user", "parts": [{"functionResponse": {"id": "c", "response": {"a": ["forty"]}}}]},
+        {"type": "function_call_output", "call_id": "c", "output": "forty"},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "forty"}]},
+        {"type": "custom_tool_call", "call_id": "c", "name": "", "input": "forty"},
+        {
+            "output": [
+                {"type": "message", "phase": "final_answer", "content": [{"type": "output_text", "text": "forty"}]}
+            ]
+        },
+        {"output": [{"type": "function_call", "call_id": "c", "name": "forty", "arguments": ""}]},
+        {
+            "output": [
+                {"type": "reasoning", "summary": [{"text": "long"}], "encrypted_content": "A" * 999},
+                {"x": "forty"},
+            ]
+        },
         {"role": "user", "content": [{"type": "new_kind", "payload": {"deeper": ["forty"]}}]},
         {"role": "user", "content": "", "new_member": "forty"},
         ["forty"],
@@ -317,6 +332,21 @@ def test_thinking_that_nobody_can_read_counts_by_its_size() -> None:
     block = {"type": "redacted_thinking", "data": "A" * 1600}
     assert seen({"role": "assistant", "content": [block]}) == ""
     assert fixed({"role": "assistant", "content": [block]}) == FRAME + 300
+    for kind in ("reasoning", "compaction"):
+        item = {"type": kind, "id": "x", "encrypted_content": "A" * 1600}
+        assert seen({"output": [item]}) == ""
+        assert fixed({"output": [item]}) == FRAME + 300
+
+
+def test_calls_images_and_files_of_the_responses_wire_count_as_elsewhere() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "", "arguments": ""}
+    assert fixed({"output": [call, call]}) == FRAME + 2 * token_families.CALL
+    for detail in ("low", "high", None):
+        ours = {"type": "input_image", "image_url": "https://x/y.png", "detail": detail}
+        chats = {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": detail}}
+        assert fixed({"content": [ours]}) == fixed({"content": [chats]})
+    file = {"filename": "", "file_data": "data:application/pdf;base64,JVBERi0="}
+    assert fixed({"content": [{"type": "input_file", **file}]}) == fixed({"content": [{"type": "file", "file": file}]})
 
 
 @pytest.mark.parametrize(

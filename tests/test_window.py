@@ -29,8 +29,8 @@ def too_long(window: int | None = None, tokens: int | None = None) -> ContextOve
 
 def sent(provider: Any, i: int = -1) -> list[dict[str, Any]]:
     validate(provider.requests[i], wire=provider.wire.name)
-    field = "contents" if provider.wire.name == "gemini" else "messages"
-    messages: list[dict[str, Any]] = json.loads(provider.requests[i])[field]
+    body = json.loads(provider.requests[i])
+    messages: list[dict[str, Any]] = next(body[name] for name in ("messages", "input", "contents") if name in body)
     return messages
 
 

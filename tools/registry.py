@@ -49,16 +49,8 @@ NAMES = {
     "together": ("together", "together_ai", "together_ai/"),
     "xai": ("x-ai", "xai", "xai/"),
 }
-# Providers that a chat will speak to.
-COMING: dict[str, dict[str, Any]] = {
-    "openai": {
-        "wire": "openai-responses",
-        "base_url": "https://api.openai.com/v1",
-        "base_url_variable": "OPENAI_BASE_URL",
-        "key_variable": "OPENAI_API_KEY",
-        "keeps_state": True,
-    },
-}
+# Who can keep a conversation.
+KEEP_STATE = ("openai",)
 MODELS_OF = {"openai-chat": "openai"}
 # Whose thinking comes as blocks that are bound to their place, and whose as text. Through OpenRouter it is either.
 BINDS = ("anthropic", "openai", "gemini")
@@ -129,7 +121,8 @@ def build(wheels: dict[str, Path], date: dt.date) -> Row:
     for name, address in PROVIDERS.items():
         facts = {key: getattr(address, key) for key in ("wire", "base_url", "base_url_variable", "key_variable")}
         providers[name] = {key: value for key, value in facts.items() if value is not None}
-    providers |= COMING
+    for name in KEEP_STATE:
+        providers[name]["keeps_state"] = True
     for name, same in MODELS_OF.items():
         providers[name]["models_of"] = same
     for name in TEXT:
@@ -427,7 +420,7 @@ def check() -> list[str]:
     for name, row in rows.items():
         if row.cache_seconds != CACHE_SECONDS.get(name):
             problems.append(f"{name}: the file and this script have another cache_seconds.")
-    problems += [f"{name}: there is no such provider." for name in rows if name not in {**PROVIDERS, **COMING}]
+    problems += [f"{name}: there is no such provider." for name in rows if name not in PROVIDERS]
     problems += [f"{name}: it has no models." for name in NAMES if next(models.models(provider=name), None) is None]
     for model in models.models():
         problems += [f"{model.label}: {problem}" for problem in _doubts(model)]

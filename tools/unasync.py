@@ -35,6 +35,7 @@ TESTS = [
     "test_faults",
     "test_gemini",
     "test_http",
+    "test_openai_responses",
     "test_summarist",
     "test_turn",
     "test_window",

@@ -7,8 +7,8 @@ The manifest says of every entry what became of it, as runs of neighbours with t
 Some answers hold blocks that only their provider can read (a model's thinking), and that are valid only for the same
 account and model, on some wires only behind the very bytes that stood before them when they were made: `Context.bound`
 says where.
-What is bound to another place goes without those blocks; inside an exchange that is still open, where a block must not
-go alone, the rounds that are done go as a digest in words.
+What is bound to another place goes without those blocks; inside an exchange that is still open, on wires where a block
+must not go alone, the rounds that are done go as a digest in words.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class _Sheet:
                 self.pieces.append(item)
                 continue
             piece = self._render(i, item)
-            if item.bound and i >= tail and piece != item.native:
+            if item.bound and i >= tail and piece != item.native and not self._wire.drops_opaque:
                 return False
             if piece is None:
                 self.odd.append((i, "left_out", "bound to another place" if item.bound else "empty answer"))
@@ -181,10 +181,13 @@ class _Sheet:
         return _cut(self._wire, entry, keep).native if keep else entry.native
 
     def _goes_unseen(self, role: str, wire: str) -> bool:
+        if self._void and role == "assistant":
+            return False
         return wire == self._wire.name and self._plain and self._wire.is_plain(role)
 
     def _render(self, i: int, entry: Entry) -> Piece | None:
-        if entry.bound and (i < self._void or entry.bound != self._prefix.behind(self.pieces)):
+        refused = i < self._void and entry.role == "assistant"
+        if refused or (entry.bound and entry.bound != self._prefix.behind(self.pieces)):
             bare = self._wire.without_opaque(entry.native)
             if bare is None:
                 return None

@@ -38,7 +38,10 @@ _MARKS = {
     "error": "an error",
     "closed": "no result was kept; the call was closed",
 }
-_SHOWN = ("text", "tool_use", "tool_result", "refusal")
+_SHOWN = (
+    *("text", "tool_use", "tool_result", "refusal"),
+    *("message", "input_text", "output_text", "function_call", "custom_tool_call"),
+)
 """The types of parts that are shown and need no name."""
 
 
@@ -111,8 +114,10 @@ def _message(entry: Entry, seen: View, called: dict[str, str]) -> Iterator[str]:
 def others(native: bytes) -> list[str]:
     """What parts are that are not shown: images, sounds, what a model thought."""
     members = _json.value(native)
-    content = members.get("content", members.get("parts"))
+    content = members.get("content", members.get("parts", members.get("output")))
     parts = content if isinstance(content, list) else []
+    said = [part["content"] for part in parts if isinstance(part, dict) and part.get("type") == "message"]
+    parts = [*parts, *(part for inner in said if isinstance(inner, list) for part in inner)]
     types = [part.get("type", _kind(part)) for part in parts if isinstance(part, dict)]
     named = [kind for kind in types if isinstance(kind, str) and kind not in _SHOWN]
     return [kind.removeprefix("input_").removesuffix("_url") for kind in named]

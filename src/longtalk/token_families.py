@@ -216,7 +216,7 @@ FRAMES = {"llama3": 5, "qwen": 5, "gemma": 5, "smollm2": 5, "claude": 5, "mistra
 """Tokens around each message: its role, where it begins and ends. Elsewhere 4."""
 
 DEFAULT = {
-    "openai-chat": "o200k",
+    **dict.fromkeys(("openai", "openai-chat"), "o200k"),
     "anthropic": "claude",
     "gemini": "gemma",
     "local": "smollm2",

@@ -38,12 +38,13 @@ _SKIPPED = frozenset(
     (
         *("role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "file_id", "index", "status", "is_error"),
         *("signature", "thoughtSignature", "cache_control", "media_type", "format", "detail", "finish_reason"),
+        *("logprobs", "phase"),
     )
 )
 """Members that a model is not shown, or that are counted as part of the frame."""
 _UNSEEN = frozenset(("type", "strict", "cache_control"))
 """The same of a tool."""
-_SAID = frozenset(("text", "content", "thinking", "refusal", "arguments", "name"))
+_SAID = frozenset(("text", "content", "thinking", "refusal", "arguments", "name", "output"))
 _PARTS = frozenset(("functionCall", "functionResponse", "inlineData", "fileData"))
 _BASE64 = r"[A-Za-z0-9+/_\-\r\n]{256,}={0,2}"
 _PAGE = rb"/Type\s{0,9}/Page(?!s)"
@@ -243,6 +244,9 @@ class _Tally:
         for key, member in value.items():
             if key in _SKIPPED or member is None or member is True or member is False:
                 continue
+            if isinstance(member, str) and key == "encrypted_content":
+                self._sealed(member)
+                continue
             if isinstance(member, str):
                 # What people and models say may look like base64, and is text all the same.
                 self.texts.append(member) if key in _SAID else self._string(member)
@@ -329,7 +333,8 @@ class _Tally:
 
     def _image_url(self, value: dict[str, Any]) -> dict[str, Any]:
         image = value.get("image_url")
-        url, detail = (image.get("url"), image.get("detail")) if isinstance(image, dict) else (image, None)
+        told = image if isinstance(image, dict) else {"url": image, "detail": value.get("detail")}
+        url, detail = told.get("url"), told.get("detail")
         if isinstance(url, str) and url.startswith("data:") and "," in url:
             self._blob("image/", url[url.index(",") + 1 :], detail)
         else:
@@ -379,10 +384,20 @@ class _Tally:
         return value
 
     def _redacted(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Thinking in a form that only the provider reads: about four bytes of it are a token."""
         data = value.get("data")
-        self.fixed += len(data) * 3 // 16 if isinstance(data, str) else 0
+        self._sealed(data if isinstance(data, str) else "")
         return {}
+
+    def _reasoning(self, value: dict[str, Any]) -> dict[str, Any]:
+        """OpenAI's: of its summary the model is shown nothing."""
+        return {key: member for key, member in value.items() if key != "summary"}
+
+    def _sealed(self, data: str) -> None:
+        """Thinking in a form that only the provider reads: about four bytes of it are a token."""
+        self.fixed += len(data) * 3 // 16
+
+    def _input_file(self, value: dict[str, Any]) -> dict[str, Any]:
+        return self._file({"file": value})
 
 
 _KNOWN: Mapping[str, Any] = {
@@ -395,6 +410,11 @@ _KNOWN: Mapping[str, Any] = {
     "server_tool_use": _Tally._tool_use,
     "tool_result": _Tally._result,
     "redacted_thinking": _Tally._redacted,
+    "input_image": _Tally._image_url,
+    "input_file": _Tally._input_file,
+    "reasoning": _Tally._reasoning,
+    **dict.fromkeys(("function_call", "function_call_output"), _Tally._result),
+    **dict.fromkeys(("custom_tool_call", "custom_tool_call_output"), _Tally._result),
 }
 
 

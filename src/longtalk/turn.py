@@ -21,7 +21,7 @@ from longtalk.attempts import Attempt
 from longtalk.context import Context, Piece, compose
 from longtalk.draft import Draft, Replay
 from longtalk.epochs import MOST_WINDOW, kept_asides, summed_up, windows
-from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, StreamCut, TooManyRounds
+from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, RequestRefused, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
@@ -100,16 +100,19 @@ class AsyncLoop:
             if stream:
                 pieces: list[bytes] = []
                 accumulator = self.draft.wire.accumulator()
-                data, source = await self._ask(self._open, pieces)
+                waiting, source = await self._ask(self._open, pieces)
                 try:
                     for notice in self._news():
                         yield notice
-                    while data is not None:
+                    while waiting:
+                        data = waiting.pop(0)
                         # First kept, then understood: whatever happens in between, nothing is lost.
                         pieces.append(data)
                         text = self._understand(accumulator.feed, data)
                         if text:
                             yield Text(text)
+                        if waiting:
+                            continue
                         try:
                             data = await anext(source, None)
                         except ProviderError:
@@ -117,6 +120,7 @@ class AsyncLoop:
                             if not accumulator.done:
                                 raise
                             data = None
+                        waiting = [] if data is None else [data]
                 finally:
                     await shielded(source.aclose)
                 if not accumulator.done:
@@ -349,27 +353,31 @@ class AsyncLoop:
 
     async def _send(self, body: bytes) -> bytes:
         data = await self._provider.send(body)
-        self._heed_overflow(self.draft.wire.parse, data)
+        if b'"error"' in data:
+            self._heed_refusal(self.draft.wire.parse, data)
         return data
 
-    def _heed_overflow(self, read: Callable[[bytes], Any], data: bytes) -> None:
-        """Some servers say with a good status that a request is too long. All else is told when it is read."""
-        if b'"error"' in data:
-            try:
-                self._understand(read, data)
-            except ContextOverflow:
-                raise
-            except ProviderError:
-                pass
-
-    async def _open(self, body: bytes) -> tuple[bytes | None, AsyncGenerator[bytes, None]]:
-        """Begin a stream: its first piece, and where the others come from."""
-        source = self._provider.stream(body)
+    def _heed_refusal(self, read: Callable[[bytes], Any], data: bytes) -> None:
+        """Some servers refuse a request with a good status. All else that went wrong is told when it is read."""
         try:
-            data = await anext(source, None)
-            if data is not None:
-                self._heed_overflow(self.draft.wire.accumulator().feed, data)
-            return data, source
+            self._understand(read, data)
+        except (ContextOverflow, RequestRefused):
+            raise
+        except ProviderError:
+            pass
+
+    async def _open(self, body: bytes) -> tuple[list[bytes], AsyncGenerator[bytes, None]]:
+        """Begin a stream: its first pieces, up to the first that is of an answer, and where the others come from."""
+        source = self._provider.stream(body)
+        accumulator = self.draft.wire.accumulator()
+        first: list[bytes] = []
+        try:
+            while (data := await anext(source, None)) is not None:
+                first.append(data)
+                self._heed_refusal(accumulator.feed, data)
+                if accumulator.begun:
+                    break
+            return first, source
         except BaseException:
             await shielded(source.aclose)
             raise
@@ -399,7 +407,7 @@ class AsyncLoop:
 
     def _learn(self, problem: ProviderError, known: Quirks) -> bool:
         """Whether a refusal says something about this server that makes another try worthwhile."""
-        if problem.status not in (400, 422, 500):
+        if problem.status not in (400, 404, 422, 500):
             return False
         transcript = self.draft.transcript
         here = msgspec.structs.replace(known, void=transcript.here(known.void))

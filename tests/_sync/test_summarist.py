@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from itertools import pairwise
@@ -17,6 +18,7 @@ from longtalk.epochs import latest
 from longtalk.errors import InputError, Overloaded, RequestRefused
 from longtalk.state import decode, encode
 from longtalk.summaries import Summary
+from longtalk._sync.summarist import for_a_summary
 from longtalk.testing import says
 from longtalk.transcript import Record, Transcript
 from longtalk.wires import NAMES, WIRES
@@ -127,6 +129,52 @@ def test_options_about_the_form_of_answers_are_not_for_it() -> None:
     until_asked(Chat(teller, policy=LIMIT, options=options))
     asked, before = json.loads(teller.asked[0]), json.loads(teller.talked[0])
     assert set(before) - set(asked) == {"stop", "response_format"}
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"stop_sequences": ["x"], "top_p": 1}, {"top_p": 1}),
+        ({"text": {"format": {"type": "json_schema"}, "verbosity": "low"}}, {"text": {"verbosity": "low"}}),
+        ({"text": {"format": {"type": "json_object"}}}, {}),
+        ({"generationConfig": {"responseMimeType": "x", "responseSchema": {}, "responseJsonSchema": {}}}, {}),
+        (
+            {"generationConfig": {"stopSequences": ["."], "maxOutputTokens": 10, "temperature": 1}},
+            {"generationConfig": {"maxOutputTokens": 100, "temperature": 1}},
+        ),
+        ({"generationConfig": {"maxOutputTokens": 200}}, {"generationConfig": {"maxOutputTokens": 200}}),
+        *(({name: 10}, {name: 100}) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")),
+        ({"max_tokens": 200}, {"max_tokens": 200}),
+        *(
+            ({"tool_choice": forced, "seed": 1}, {"seed": 1})
+            for forced in (
+                "required",
+                {"type": "any"},
+                {"type": "tool", "name": "look"},
+                {"type": "function", "name": "look"},
+                {"type": "file_search"},
+                {"type": "allowed_tools", "mode": "required", "tools": []},
+                {"type": "allowed_tools", "allowed_tools": {"mode": "required"}},
+            )
+        ),
+        ({"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["look"]}}}, {}),
+        *(
+            (kept, kept)
+            for kept in (
+                {"tool_choice": "auto"},
+                {"tool_choice": {"type": "none"}},
+                {"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}},
+                {"tool_choice": None, "max_tokens": None, "text": None, "generationConfig": {}},
+                {"toolConfig": {"functionCallingConfig": {"mode": "AUTO"}}},
+                {"toolConfig": {"retrievalConfig": {"languageCode": "en"}}},
+            )
+        ),
+    ],
+)
+def test_that_holds_for_the_options_of_every_wire(options: dict[str, Any], left: dict[str, Any]) -> None:
+    given = copy.deepcopy(options)
+    assert for_a_summary(options, longest=100) == left
+    assert options == given
 
 
 @both
@@ -268,8 +316,9 @@ def test_one_that_is_none_changes_nothing_and_is_told(wire: str, outcome: Any) -
 @pytest.mark.parametrize("how", ["a call", "a call and words", "cut by length", "filtered", "refused"])
 def test_so_does_an_answer_that_ended_otherwise(wire: str, how: str) -> None:
     is_openai = wire == "openai-chat"
-    length = {"openai-chat": "length", "gemini": "MAX_TOKENS"}.get(wire, "max_tokens")
-    filtered = {"openai-chat": "content_filter", "gemini": "SAFETY"}.get(wire, "refusal")
+    lengths = {"openai-chat": "length", "openai-responses": "max_output_tokens", "gemini": "MAX_TOKENS"}
+    filters = {"anthropic": "refusal", "gemini": "SAFETY"}
+    length, filtered = lengths.get(wire, "max_tokens"), filters.get(wire, "content_filter")
     answers = {
         "a call": says(None, calls=[("c1", "lookup", {"q": "x"})], wire=wire),
         "a call and words": says(TOLD, calls=[("c1", "lookup", {"q": "x"})], wire=wire),

@@ -138,6 +138,21 @@ def test_the_system_text_and_the_tools_of_a_request_are_counted_on_their_own(for
     }
 
 
+def test_a_request_of_the_responses_wire_is_counted_item_by_item() -> None:
+    counter = counter_for("openai:gpt-5.6")
+    call = {"type": "function_call", "call_id": "c", "name": "plan", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "ok"}
+    said = {"role": "user", "content": "How do I hold the bow?"}
+    found = parts({"instructions": "You teach.", "input": [said, call, result]}, "openai:gpt-5.6")
+    assert found == {
+        "(standard": sum(found.values()) - found["(standard"],
+        "system": of_preamble("You teach.", [], counter),
+        "user": of_message(said, counter),
+        "function_call": of_message(call, counter),
+        "function_call_output": of_message(result, counter),
+    }
+
+
 def test_a_system_text_in_blocks_is_the_text_in_them() -> None:
     blocks = [
         {"type": "text", "text": said, "cache_control": {"type": "ephemeral"}} for said in ("You teach.", "Well.")

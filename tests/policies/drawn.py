@@ -105,6 +105,15 @@ _texts = st.builds(
 )
 
 
+_THOUGHTS = {"anthropic": "thinking", "gemini": "thinking", "openai-responses": "reasoning"}
+_EMPTY = {
+    "openai-chat": b'{"role":"assistant","content":null}',
+    "anthropic": b'{"role":"assistant","content":[]}',
+    "openai-responses": b'{"output":[]}',
+    "gemini": b'{"role":"model","parts":[]}',
+}
+
+
 @st.composite
 def traces(draw: st.DrawFn, wire: str) -> Transcript:
     """A conversation that took place."""
@@ -118,8 +127,8 @@ def traces(draw: st.DrawFn, wire: str) -> Transcript:
 
     def answer(turn: str, text: str | None, calls: list[Any], mark: str = "") -> None:
         fields: dict[str, Any] = {}
-        if wire in ("anthropic", "gemini") and draw(st.booleans()):
-            fields["thinking"] = [draw(_texts)]
+        if wire in _THOUGHTS and draw(st.booleans()):
+            fields[_THOUGHTS[wire]] = [draw(_texts)]
         native = WIRES[wire].parse(says(text, calls=calls, fields=fields, wire=wire).body).native
         assert native is not None
         add(turn, Entry(role="assistant", wire=wire, native=native, at=0, mark=mark))
@@ -149,7 +158,5 @@ def traces(draw: st.DrawFn, wire: str) -> Transcript:
             case "interrupted":
                 answer(turn, draw(_texts), [], "interrupted")
             case "empty":
-                native = WIRES[wire].parse(says(None, wire=wire).body).native
-                assert native is not None
-                add(turn, Entry(role="assistant", wire=wire, native=native, at=0, mark="empty"))
+                add(turn, Entry(role="assistant", wire=wire, native=_EMPTY[wire], at=0, mark="empty"))
     return transcript

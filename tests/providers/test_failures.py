@@ -573,6 +573,14 @@ def test_a_provider_with_trouble_of_its_own_may_be_asked_again(status: int) -> N
         ({"type": "invalid_request_error", "message": "x"}, RequestRefused, 400),
         ({"type": "permission_error", "message": "x"}, AuthFailed, 403),
         ({"code": "server_error", "message": "x"}, Overloaded, None),
+        ({"code": "invalid_prompt", "message": "x"}, RequestRefused, 400),
+        ({"code": "invalid_encrypted_content", "message": "x"}, RequestRefused, 400),
+        ({"code": "bio_policy", "message": "x"}, RequestRefused, 400),
+        (
+            {"code": "context_length_exceeded", "message": "Your input exceeds the context window"},
+            ContextOverflow,
+            None,
+        ),
         ("boom", Overloaded, None),
     ],
 )

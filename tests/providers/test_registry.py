@@ -24,6 +24,15 @@ def test_a_name_is_a_provider_and_a_model() -> None:
     assert found.wire is WIRES["openai-chat"]
 
 
+def test_openai_speaks_responses_unless_it_is_asked_for_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://proxy.example/v1")
+    ours, chats = resolve("openai:gpt-5.6"), resolve("openai-chat:gpt-5.6")
+    assert (ours.wire.name, chats.wire.name) == ("openai-responses", "openai-chat")
+    assert (ours.base_url, ours.key) == (chats.base_url, chats.key) == ("https://proxy.example/v1", "k")
+    assert ours.capabilities.window == chats.capabilities.window
+
+
 def test_a_model_may_have_colons_in_its_name() -> None:
     assert resolve("ollama:qwen3:0.6b").model == "qwen3:0.6b"
     assert resolve("openrouter:deepseek/deepseek-r1:free", api_key="k").model == "deepseek/deepseek-r1:free"
@@ -182,7 +191,7 @@ def test_an_explicit_address_of_ollama_wins_over_the_variable(monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("openai:gpt", "openai-chat"), ("olama:m", "ollama"), ("mistrall:m", "mistral"), ("lm-studio:m", "lmstudio")],
+    [("openai-char:gpt", "openai-chat"), ("olama:m", "ollama"), ("mistrall:m", "mistral"), ("lm-studio:m", "lmstudio")],
 )
 def test_an_unknown_provider_suggests_a_near_one(name: str, near: str) -> None:
     with pytest.raises(InputError, match=f"There is no provider .* Did you mean '{near}'"):

@@ -138,6 +138,24 @@ def test_it_speaks_the_other_wire_too() -> None:
     assert third.usage.input > third.usage.cached >= first.usage.input
 
 
+def test_it_speaks_the_responses_wire_too() -> None:
+    running = engine(find(""), context=4096)
+    options = {"max_output_tokens": 24, "temperature": 0}
+    system = "You are a music teacher."
+    with Chat("openai:local", base_url=f"{running.url}/v1", api_key=running.key, options=options) as chat:
+        first = chat.send("Hello, I am Ada and I play the violin.", system=system)
+        state = chat.note("Ada tunes her violin", state=first.state)
+        events = list(chat.stream("What do I play?", state=state, system=system, instruction="Be brief."))
+        second = events[-1].reply  # type: ignore[union-attr]
+        third = chat.send("Thank you.", state=second.state, system=system)
+        with pytest.raises(ContextOverflow) as caught:
+            chat.send("word " * 6000)
+    assert first.text.strip()
+    assert "".join(event.text for event in events if isinstance(event, Text)) == second.text
+    assert third.usage.input > first.usage.input > 0
+    assert caught.value.window == 4096
+
+
 def test_a_missing_model_file_is_named() -> None:
     with pytest.raises(InputError, match="nowhere"):
         Chat("local:/nowhere.gguf").send("x")

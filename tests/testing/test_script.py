@@ -11,6 +11,7 @@ from longtalk.errors import RequestRefused, StreamCut
 from longtalk.events import Text
 from longtalk.testing import AsyncScripted, Scripted, Step, UnexpectedCall, UnusedSteps, says
 from longtalk.wires import WIRES
+from longtalk.wires.base import Wire
 from longtalk.wires.openai_chat import WIRE
 
 
@@ -112,11 +113,32 @@ def test_there_is_one_for_async_programs() -> None:
     ],
 )
 def test_a_step_says_the_same_whole_and_streamed(step: Step) -> None:
-    pieces = WIRE.accumulator()
+    same(step, WIRE)
+
+
+@pytest.mark.parametrize("finish", [None, "completed", "max_output_tokens"])
+@pytest.mark.parametrize("text", [None, "", "😀é and more"])
+def test_so_does_one_of_the_responses_wire(text: str | None, finish: str | None) -> None:
+    calls = [("c1", "add", {"a": 1}), ("c2", "add", '{"broken')]
+    fields = {"reasoning": ["gAAA", "gBBB"], "phase": "commentary"}
+    wire = WIRES["openai-responses"]
+    same(says(text, wire=wire.name, finish=finish), wire)
+    step = says(text, calls=calls, fields=fields, finish=finish, usage={"input_tokens": 7}, wire=wire.name)
+    same(step, wire)
+    answer = wire.parse(step.body)
+    assert [(call.id, call.arguments) for call in answer.view.calls] == [("c1", b'{"a":1}'), ("c2", b'{"broken')]
+    assert answer.native is not None
+    assert answer.native.count(b'"encrypted_content"') == 2
+    assert answer.native.count(b'"phase"') == (text is not None)
+    assert wire.usage(answer.usage or b"").input == 7
+
+
+def same(step: Step, wire: Wire) -> None:
+    pieces = wire.accumulator()
     text = "".join([pieces.feed(data) for data in step.events if isinstance(data, bytes)])
     assert pieces.done
-    assert pieces.answer() == WIRE.parse(step.body)
-    assert text == WIRE.parse(step.body).view.text
+    assert pieces.answer() == wire.parse(step.body)
+    assert text == wire.parse(step.body).view.text
 
 
 @pytest.mark.parametrize(

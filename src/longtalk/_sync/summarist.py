@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 _ENDED = {"length": "it was cut off", "calls": "it calls tools instead", "filtered": "its provider has filtered it"}
 _NOT_FOR_THIS = ("response_format", "stop", "stop_sequences")
-"""Options that are about the form of answers."""
+"""Options that are about the form of answers …"""
+_NOR_INSIDE = {
+    "text": ("format",),
+    "generationConfig": ("responseMimeType", "responseSchema", "responseJsonSchema", "stopSequences"),
+}
+"""… and those that are inside of others."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +65,7 @@ class Summarist:
         self._epoch = epoch
         self._provider = provider
         self._preamble = preamble
-        self._options = {name: value for name, value in options.items() if name not in _NOT_FOR_THIS}
-        if _forces_calls(self._options.get("tool_choice")):
-            del self._options["tool_choice"]
-        for name in LIMITS:
-            # Answers may be short: a summary that is cut off is none. What is in the cache does not depend on it.
-            if isinstance(limit := self._options.get(name), int):
-                self._options[name] = max(limit, 2 * wants.length)
+        self._options = for_a_summary(options, longest=2 * wants.length)
         self._quirks = quirks
         self._counter = counter
         self._prices = prices
@@ -137,7 +136,36 @@ class Summarist:
         return spent.total if spent is not None else None
 
 
+def for_a_summary(options: Mapping[str, Any], *, longest: int) -> dict[str, Any]:
+    """Options of any wire without those about the form of answers, which may be at least so long."""
+    # Answers may be short: a summary that is cut off is none. What is in the cache does not depend on it.
+    left: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in _NOT_FOR_THIS or (name in ("tool_choice", "toolConfig") and _forces_calls(value)):
+            continue
+        if name in _NOR_INSIDE and isinstance(value, Mapping):
+            inner = {key: each for key, each in value.items() if key not in _NOR_INSIDE[name]}
+            if inner or not value:
+                left[name] = {key: _raised(key, each, longest) for key, each in inner.items()}
+            continue
+        left[name] = _raised(name, value, longest)
+    return left
+
+
+def _raised(name: str, value: Any, longest: int) -> Any:
+    return max(value, longest) if name in (*LIMITS, "maxOutputTokens") and isinstance(value, int) else value
+
+
 def _forces_calls(choice: Any) -> bool:
     """Whether an answer would have to call a tool."""
-    kind = choice.get("type") if isinstance(choice, Mapping) else choice
-    return kind in ("required", "any", "tool", "function")
+    if not isinstance(choice, Mapping):
+        return choice in ("required", "any")
+    if "functionCallingConfig" in choice:
+        config = choice["functionCallingConfig"]
+        return isinstance(config, Mapping) and config.get("mode") == "ANY"
+    kind = choice.get("type")
+    if kind == "allowed_tools":
+        allowed = choice.get("allowed_tools", choice)
+        return isinstance(allowed, Mapping) and allowed.get("mode") == "required"
+    # Any other names a tool, or a kind of tools.
+    return kind not in (None, "auto", "none")

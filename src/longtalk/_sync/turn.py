@@ -22,7 +22,7 @@ from longtalk.attempts import Attempt
 from longtalk.context import Context, Piece, compose
 from longtalk.draft import Draft, Replay
 from longtalk.epochs import MOST_WINDOW, kept_asides, summed_up, windows
-from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, StreamCut, TooManyRounds
+from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, RequestRefused, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
@@ -101,16 +101,19 @@ class Loop:
             if stream:
                 pieces: list[bytes] = []
                 accumulator = self.draft.wire.accumulator()
-                data, source = self._ask(self._open, pieces)
+                waiting, source = self._ask(self._open, pieces)
                 try:
                     for notice in self._news():
                         yield notice
-                    while data is not None:
+                    while waiting:
+                        data = waiting.pop(0)
                         # First kept, then understood: whatever happens in between, nothing is lost.
                         pieces.append(data)
                         text = self._understand(accumulator.feed, data)
                         if text:
                             yield Text(text)
+                        if waiting:
+                            continue
                         try:
                             data = next(source, None)
                         except ProviderError:
@@ -118,6 +121,7 @@ class Loop:
                             if not accumulator.done:
                                 raise
                             data = None
+                        waiting = [] if data is None else [data]
                 finally:
                     shielded(source.close)
                 if not accumulator.done:
@@ -350,27 +354,31 @@ class Loop:
 
     def _send(self, body: bytes) -> bytes:
         data = self._provider.send(body)
-        self._heed_overflow(self.draft.wire.parse, data)
+        if b'"error"' in data:
+            self._heed_refusal(self.draft.wire.parse, data)
         return data
 
-    def _heed_overflow(self, read: Callable[[bytes], Any], data: bytes) -> None:
-        """Some servers say with a good status that a request is too long. All else is told when it is read."""
-        if b'"error"' in data:
-            try:
-                self._understand(read, data)
-            except ContextOverflow:
-                raise
-            except ProviderError:
-                pass
-
-    def _open(self, body: bytes) -> tuple[bytes | None, Generator[bytes, None, None]]:
-        """Begin a stream: its first piece, and where the others come from."""
-        source = self._provider.stream(body)
+    def _heed_refusal(self, read: Callable[[bytes], Any], data: bytes) -> None:
+        """Some servers refuse a request with a good status. All else that went wrong is told when it is read."""
         try:
-            data = next(source, None)
-            if data is not None:
-                self._heed_overflow(self.draft.wire.accumulator().feed, data)
-            return data, source
+            self._understand(read, data)
+        except (ContextOverflow, RequestRefused):
+            raise
+        except ProviderError:
+            pass
+
+    def _open(self, body: bytes) -> tuple[list[bytes], Generator[bytes, None, None]]:
+        """Begin a stream: its first pieces, up to the first that is of an answer, and where the others come from."""
+        source = self._provider.stream(body)
+        accumulator = self.draft.wire.accumulator()
+        first: list[bytes] = []
+        try:
+            while (data := next(source, None)) is not None:
+                first.append(data)
+                self._heed_refusal(accumulator.feed, data)
+                if accumulator.begun:
+                    break
+            return first, source
         except BaseException:
             shielded(source.close)
             raise
@@ -400,7 +408,7 @@ class Loop:
 
     def _learn(self, problem: ProviderError, known: Quirks) -> bool:
         """Whether a refusal says something about this server that makes another try worthwhile."""
-        if problem.status not in (400, 422, 500):
+        if problem.status not in (400, 404, 422, 500):
             return False
         transcript = self.draft.transcript
         here = msgspec.structs.replace(known, void=transcript.here(known.void))

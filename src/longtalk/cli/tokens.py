@@ -98,23 +98,35 @@ def _parsed(data: bytes) -> Any:
 def _messages(whole: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """The messages in a file with their roles; none when it is text, as other JSON is, a tool's result for example."""
     if isinstance(whole, dict):
-        whole = [whole] if "role" in whole else whole.get("messages")
+        whole = [whole] if "role" in whole else _listed(whole)
     if _are_messages(whole):
-        yield from ((item["role"], item) for item in whole)
+        yield from ((_role(item), item) for item in whole)
+
+
+def _listed(request: dict[str, Any]) -> Any:
+    """The messages of a request; of one to OpenAI's Responses its items."""
+    items = request.get("input")
+    return items if isinstance(items, list) and any(map(_role, items)) else request.get("messages")
 
 
 def _are_messages(found: Any) -> bool:
-    return isinstance(found, list) and all(
-        isinstance(item, dict) and isinstance(item.get("role"), str) for item in found
-    )
+    return isinstance(found, list) and all(map(_role, found))
+
+
+def _role(item: Any) -> str:
+    """Who speaks. Items of Responses that nobody speaks have a type and an id of their call."""
+    if not isinstance(item, dict):
+        return ""
+    role = item.get("role", item.get("type") if "call_id" in item or "encrypted_content" in item else None)
+    return role if isinstance(role, str) else ""
 
 
 def _preamble(name: str, request: dict[str, Any], counter: Counter) -> Rows:
     """What a request carries beside its messages."""
     rows: Rows = {}
-    if "role" in request or not _are_messages(request.get("messages")):
+    if "role" in request or not _are_messages(_listed(request)):
         return rows
-    system, tools = request.get("system"), request.get("tools")
+    system, tools = request.get("system") or request.get("instructions"), request.get("tools")
     if system:
         rows["system"] = of_message({"content": system}, counter)
     if tools:

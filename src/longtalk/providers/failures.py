@@ -153,7 +153,8 @@ def _status_of(code: str) -> int:
     found = re.search(r"\b([45]\d\d)\b", code)
     if found:
         return int(found[1])
-    meanings = {"rate_limit": 429, "overloaded": 529, "authentication": 401, "permission": 403, "invalid_request": 400}
+    meanings = {"rate_limit": 429, "overloaded": 529, "authentication": 401, "permission": 403}
+    meanings |= {"invalid_": 400, "_policy": 400, "unknown_parameter": 400}
     return next((status for word, status in meanings.items() if word in code), 0)
 
 

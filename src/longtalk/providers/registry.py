@@ -34,6 +34,13 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 _HOSTED = Capabilities(structured_output=True, cache=True)
 
 PROVIDERS: Mapping[str, Address] = {
+    "openai": Address(
+        wire="openai-responses",
+        base_url="https://api.openai.com/v1",
+        base_url_variable="OPENAI_BASE_URL",
+        key_variable="OPENAI_API_KEY",
+        capabilities=_HOSTED,
+    ),
     "openai-chat": Address(
         base_url="https://api.openai.com/v1",
         base_url_variable="OPENAI_BASE_URL",

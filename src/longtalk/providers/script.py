@@ -46,8 +46,8 @@ def says(
     """
     size = max(1, -(-len(text or "") // pieces))
     texts = [(text or "")[i : i + size] for i in range(0, len(text or ""), size)]
-    make = {"anthropic": _anthropic, "gemini": _gemini}.get(wire, _openai_chat)
-    return make(text, texts, calls, finish, usage, fields or {})
+    makers = {"anthropic": _anthropic, "openai-responses": _openai_responses, "gemini": _gemini}
+    return makers.get(wire, _openai_chat)(text, texts, calls, finish, usage, fields or {})
 
 
 def _openai_chat(
@@ -117,6 +117,52 @@ def _anthropic(
     content = [_whole(start, deltas) for start, deltas in blocks]
     body = {"type": "message", "role": "assistant", "content": content, "stop_reason": reason, "usage": counts}
     return Step(body=_json.encode(body), events=tuple(map(_json.encode, events)))
+
+
+def _openai_responses(
+    text: str | None,
+    texts: Sequence[str],
+    calls: Sequence[tuple[str, str, Mapping[str, Any] | str]],
+    finish: str | None,
+    usage: Mapping[str, Any] | None,
+    fields: Mapping[str, Any],
+) -> Step:
+    """`fields` are of the message, but for `reasoning`: encrypted texts, each an item of its own before it."""
+    items: list[dict[str, Any]] = [
+        {"id": f"rs_{i}", "type": "reasoning", "summary": [], "encrypted_content": sealed}
+        for i, sealed in enumerate(fields.get("reasoning", ()))
+    ]
+    if text is not None:
+        more = {key: value for key, value in fields.items() if key != "reasoning"}
+        content = [{"type": "output_text", "annotations": [], "text": text}]
+        message = {"id": "msg_0", "type": "message", "status": "completed", "role": "assistant", "content": content}
+        items.append({**message, **more})
+    for id, name, arguments in calls:  # noqa: A001
+        spelt = arguments if isinstance(arguments, str) else _json.encode(arguments).decode()
+        call = {"id": f"fc_{id}", "type": "function_call", "status": "completed", "call_id": id, "name": name}
+        items.append({**call, "arguments": spelt})
+    response: dict[str, Any] = {"id": "resp_0", "status": "completed", "error": None, "incomplete_details": None}
+    if finish not in (None, "completed"):
+        response |= {"status": "incomplete", "incomplete_details": {"reason": finish}}
+    response |= {"output": items, "usage": usage or {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}}
+    begun: dict[str, Any] = {**response, "status": "in_progress", "output": [], "usage": None}
+    leads = ("response.created", "response.in_progress")
+    events: list[dict[str, Any]] = [{"type": kind, "response": begun} for kind in leads]
+    for index, item in enumerate(items):
+        place: dict[str, Any] = {"item_id": item["id"], "output_index": index}
+        nothing: dict[str, Any] = {"content": [], "arguments": ""}
+        opened = {**item, **{key: nothing[key] for key in nothing if key in item}, "status": "in_progress"}
+        events.append({"type": "response.output_item.added", "output_index": index, "item": opened})
+        if item["type"] == "message":
+            place["content_index"] = 0
+            events += [{"type": "response.output_text.delta", **place, "delta": piece} for piece in texts]
+            events.append({"type": "response.output_text.done", **place, "text": text})
+        for half in _halves(item.get("arguments", "")) if "arguments" in item else ():
+            events.append({"type": "response.function_call_arguments.delta", **place, "delta": half})
+        events.append({"type": "response.output_item.done", "output_index": index, "item": item})
+    events.append({"type": f"response.{response['status']}", "response": response})
+    numbered = [{**event, "sequence_number": number} for number, event in enumerate(events)]
+    return Step(body=_json.encode(response), events=tuple(map(_json.encode, numbered)))
 
 
 def _gemini(

@@ -74,6 +74,12 @@ def _anthropic(body: Any) -> None:
     check(body)
 
 
+def _openai_responses(body: Any) -> None:
+    from longtalk.testing.responses_rules import check
+
+    check(body)
+
+
 def _gemini(body: Any) -> None:
     from longtalk.testing.gemini_rules import check
 
@@ -83,5 +89,6 @@ def _gemini(body: Any) -> None:
 _VALIDATORS: dict[str, Callable[[Any], None]] = {
     "openai-chat": _openai_chat,
     "anthropic": _anthropic,
+    "openai-responses": _openai_responses,
     "gemini": _gemini,
 }

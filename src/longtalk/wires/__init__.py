@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from longtalk.pack import Entry
-from longtalk.wires import anthropic, gemini, openai_chat
+from longtalk.wires import anthropic, gemini, openai_chat, openai_responses
 from longtalk.wires.base import LONGTALK, Usage, Wire, redacted_own, text_of
 
-WIRES: Mapping[str, Wire] = {wire.name: wire for wire in (openai_chat.WIRE, anthropic.WIRE, gemini.WIRE)}
+_ALL: tuple[Wire, ...] = (openai_chat.WIRE, openai_responses.WIRE, anthropic.WIRE, gemini.WIRE)
+WIRES: Mapping[str, Wire] = {wire.name: wire for wire in _ALL}
 NAMES = frozenset((*WIRES, LONGTALK))
 
 

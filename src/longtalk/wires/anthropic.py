@@ -59,6 +59,7 @@ class Anthropic:
     name = "anthropic"
     reserved: tuple[str, ...] = ("messages", "model", "stream", "system")
     binds_prefix = True
+    drops_opaque = False
     defaults: Mapping[str, Any] = {"max_tokens": 8192}
 
     def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002

@@ -33,6 +33,8 @@ _event = msgspec.json.Decoder(_Event)
 class Blocks:
     """See `Accumulator`."""
 
+    begun = True
+
     def __init__(self, finished: Callable[..., Answer]) -> None:
         self.done = False
         self._finished = finished

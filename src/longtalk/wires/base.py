@@ -106,7 +106,7 @@ class Quirks(msgspec.Struct, frozen=True):
     fields: tuple[str, ...] = ()
     """Message fields that another server issued and this one does not take."""
     ids: bool = False
-    """Call ids must be nine letters and digits."""
+    """Call ids must be nine letters and digits; on the Responses wire: ids of the server's own are not taken back."""
     whole: bool = False
     """No half of a surrogate pair, as an escape or otherwise."""
     void: int = 0
@@ -130,6 +130,8 @@ class Accumulator(Protocol):
 
     done: bool
     """Whether the answer is whole."""
+    begun: bool
+    """Whether anything of an answer has come. An error before that is one of the request, which can be made again."""
 
     def feed(self, data: bytes) -> str:
         """Take the data of one event; return the text that it adds. An error raises `Reported`."""
@@ -150,6 +152,8 @@ class Wire(Protocol):
     """Options that nobody can set, since a chat sets them by itself."""
     binds_prefix: bool
     """Whether opaque blocks are valid only behind the very bytes that stood before them, not just for their reader."""
+    drops_opaque: bool
+    """Whether an answer may go without them while its exchange is still open; if not, its rounds are told in words."""
 
     def path(self, model: str, *, stream: bool) -> str:
         """Where requests go, below the provider's base URL."""
@@ -345,8 +349,8 @@ def system(text: str, *, at: int) -> Entry:
     return Entry(role="system", wire=LONGTALK, native=_json.encode({"text": text}), at=at)
 
 
-def splice(fields: dict[str, bytes], pieces: Sequence[bytes | memoryview], name: bytes = b"messages") -> bytes:
-    """A request body: its fields, and the messages last, all copied once."""
+def splice(fields: dict[str, bytes], pieces: Sequence[bytes | memoryview], *, name: bytes = b"messages") -> bytes:
+    """A request body: its fields, and the messages last under their name, all copied once."""
     parts: list[bytes | memoryview] = [_json.build(fields)[:-1], b',"%s":[' % name if fields else b'"%s":[' % name]
     for i, piece in enumerate(pieces):
         parts += (b"," if i else b"", piece)

@@ -69,6 +69,7 @@ class Gemini:
     reserved: tuple[str, ...] = ("contents", "model", "stream", "systemInstruction", "system_instruction")
     defaults: Mapping[str, Any] = {}
     binds_prefix = False
+    drops_opaque = False
 
     def path(self, model: str, *, stream: bool) -> str:
         from urllib.parse import quote
@@ -156,7 +157,7 @@ class Gemini:
         sent = _joined(pieces)
         if quirks.fields or quirks.sign:
             sent = _suited(sent, quirks)
-        return splice({**head, **fields}, sent, b"contents")
+        return splice({**head, **fields}, sent, name=b"contents")
 
     def parse(self, body: bytes) -> Answer:
         candidate, usage = opened(body)

@@ -17,6 +17,8 @@ from longtalk.wires.base import Answer, Reported, readable
 class Parts:
     """See `Accumulator`."""
 
+    begun = True
+
     def __init__(self, finished: Callable[..., Answer]) -> None:
         self.done = False
         self._finished = finished

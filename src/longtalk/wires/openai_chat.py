@@ -42,6 +42,7 @@ class OpenAIChat:
     name = "openai-chat"
     reserved: tuple[str, ...] = ("messages", "model", "n", "stream")
     binds_prefix = True
+    drops_opaque = False
     defaults: Mapping[str, Any] = {}
 
     def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002

@@ -48,6 +48,8 @@ _Choices: TypeAlias = list[tuple[int, str | None, Mapping[str, Any]]]
 class Pieces:
     """See `Accumulator`."""
 
+    begun = True
+
     def __init__(self, finished: Callable[[bytes, str | None, bytes | None], Answer]) -> None:
         self.done = False
         self._finished = finished
