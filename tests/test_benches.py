@@ -73,6 +73,7 @@ def test_calls_that_share_an_id_are_told_apart_on_the_other_wire() -> None:
     assert [message["content"][0].get("tool_use_id") for message in made] == [None, "toolu_1", None, "toolu_2"]
 
 
+@pytest.mark.slow
 def test_bills_of_made_up_conversations_are_near_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
     bill.main(["--limit", "1"])
     found = goals(capsys.readouterr().out)

@@ -28,7 +28,7 @@ from longtalk.testing.policies import check_policy
 from longtalk.tokens import Estimator
 from longtalk.transcript import Transcript
 from longtalk.wires import NAMES, WIRES
-from tests.policies.drawn import policies, traces
+from tests.policies.drawn import EVERY_WIRE, policies, traces
 
 _MARKS = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
 _LIST = re.compile(rb'[,{]"(?:messages|input|contents)":\[')
@@ -36,7 +36,7 @@ _SHORTEST = 60 + NOTE
 """A result or an event is never cut to less than this."""
 
 
-@pytest.mark.parametrize("wire", sorted(WIRES))
+@pytest.mark.parametrize("wire", EVERY_WIRE)
 @settings(max_examples=150)
 @given(st.data(), policies)
 def test_any_policy_on_any_conversation_sends_what_is_right(wire: str, data: st.DataObject, policy: Any) -> None:
@@ -44,7 +44,7 @@ def test_any_policy_on_any_conversation_sends_what_is_right(wire: str, data: st.
     noticed(f"epochs: {min(played.epochs, 5)}")
 
 
-@pytest.mark.parametrize("wire", sorted(WIRES))
+@pytest.mark.parametrize("wire", EVERY_WIRE)
 @settings(max_examples=150)
 @given(st.data(), policies, st.sampled_from([100, 300, 600, 1_000, 2_000]))
 def test_so_it_does_in_a_small_window_unless_the_message_alone_is_too_long(
@@ -136,7 +136,7 @@ def _steps(draw: st.DrawFn, wire: str, number: int) -> Step | BaseException:
     return says(text, calls=calls, fields=fields, wire=wire)
 
 
-@pytest.mark.parametrize("wire", sorted(WIRES))
+@pytest.mark.parametrize("wire", EVERY_WIRE)
 @settings(max_examples=200)
 @given(
     st.data(),
@@ -222,7 +222,7 @@ def check_manifest(transcript: Transcript, context: Context) -> None:
 # The exchange before the current one
 
 
-@pytest.mark.parametrize("wire", sorted(WIRES))
+@pytest.mark.parametrize("wire", EVERY_WIRE)
 @settings(max_examples=150)
 @given(
     st.data(),

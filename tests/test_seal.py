@@ -406,6 +406,7 @@ def mutated(source: random.Random, data: bytes, other: bytes) -> bytes:
             return bytes(out)
 
 
+@pytest.mark.slow
 def test_100_000_altered_states_give_refusals_only(clock: Callable[[int], None]) -> None:
     source = random.Random(7)
     right: dict[str, Any] = {"owner": "ada", "conversation": "1"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import strategies as st
 
 from longtalk.policies import (
@@ -33,6 +34,12 @@ from longtalk.tokens import Estimator, of_message
 from longtalk.transcript import Entry, Transcript
 from longtalk.wires import WIRES
 from longtalk.wires.base import closing, event, system
+
+EVERY_WIRE = [
+    pytest.param(wire, marks=[] if wire in ("anthropic", "openai-chat") else [pytest.mark.slow])
+    for wire in sorted(WIRES)
+]
+"""For what takes long: with all checks on every wire, with the usual ones on two."""
 
 # Policies
 
