@@ -11,7 +11,6 @@ import pytest
 
 from longtalk import AsyncChat, Checkpoint, Done, Text, ToolCall
 from longtalk.errors import (
-    InputError,
     Overloaded,
     RequestRefused,
     StreamCut,
@@ -328,13 +327,15 @@ async def test_an_error_inside_a_stream_is_typed_and_keeps_what_was_said(server:
     assert caught.value.partial is not None
 
 
-async def test_a_conversation_of_another_wire_is_refused_by_name(server: StrictAnthropic) -> None:
+async def test_a_conversation_of_another_wire_goes_on(server: StrictAnthropic) -> None:
     from longtalk.testing import AsyncScripted, says
 
     state = (await AsyncChat(AsyncScripted(says("a"))).send("x")).state
     async with chat(server) as c:
-        with pytest.raises(InputError, match="openai-chat"):
-            await c.send("y", state=state)
+        reply = await c.send("#thinking y", state=state)
+        assert "converted" in [notice.kind for notice in reply.notices]
+        again = await c.send("#thinking z", state=reply.state)
+    assert "converted" not in [notice.kind for notice in again.notices]
 
 
 async def test_a_stream_tells_its_calls(server: StrictAnthropic) -> None:

@@ -454,11 +454,13 @@ async def test_a_conversation_that_is_deleted_while_it_is_answered_stays_deleted
     await talk(store).send("anew")
 
 
-async def test_a_conversation_of_another_wire_is_not_mixed(store: Store) -> None:
-    await talk(store, says("a", wire="anthropic"), wire=WIRES["anthropic"]).send("x")
-    with pytest.raises(InputError, match="held over anthropic"):
-        await talk(store).send("y")
-    assert [said.text for said in await talk(store).history()] == ["x", "a"]
+async def test_a_conversation_of_another_wire_goes_on(store: Store) -> None:
+    await talk(store, says("a", wire="anthropic"), wire=WIRES["anthropic"]).send("x", key="k")
+    reply = await talk(store, says("b")).send("y")
+    assert [notice.kind for notice in reply.notices] == ["converted"]
+    assert [said.text for said in await talk(store).history()] == ["x", "a", "y", "b"]
+    # A reply that comes again is read as it was given.
+    assert (await talk(store).send("x", key="k")).text == "a"
 
 
 class Beside:

@@ -23,7 +23,8 @@ from longtalk.policies.view import MIDDLE, Run, Verdict
 from longtalk.receipts import Meter
 from longtalk.summaries import TAG
 from longtalk.transcript import Entry, Transcript
-from longtalk.wires.base import Preamble, Quirks, Wire, shortened, so_far, tool_lines
+from longtalk.wires.base import LONGTALK, Preamble, Quirks, Wire, shortened, so_far, tool_lines
+from longtalk.wires.convert import Ids, converted
 
 Piece = bytes | memoryview
 
@@ -115,7 +116,7 @@ def compose(
                 sheet.add_special(run, first, cut)
             elif not sheet.add(first, cut, tail):
                 # A block may not be left out alone here: the rounds that are done go in other words.
-                done = so_far(wire, [sheet.native(i, runs) for i in range(tail, end)])
+                done = so_far(wire, [sheet.entry(i, runs) for i in range(tail, end)])
                 sheet.pieces[open_from:] = [done]
                 sheet.odd = [odd for odd in sheet.odd if odd[0] < tail]
                 sheet.odd += [(i, "summarised", "bound to another place") for i in range(tail, end)]
@@ -141,6 +142,7 @@ class _Sheet:
         self._wire = wire
         self._quirks = quirks
         self._place = place
+        self._ids = Ids()
         self._void = transcript.here(quirks.void)
         self._prefix = _Prefix(place, wire.binds_prefix)
         # A server with quirks may want any message in another form, so none can go unseen.
@@ -156,7 +158,9 @@ class _Sheet:
             if item.bound and i >= tail and piece != item.native and not self._wire.drops_opaque:
                 return False
             if piece is None:
-                self.odd.append((i, "left_out", "bound to another place" if item.bound else "empty answer"))
+                why = "says nothing elsewhere" if item.wire != self._wire.name else ""
+                why = why or ("bound to another place" if item.bound else "empty answer")
+                self.odd.append((i, "left_out", why))
             else:
                 self.pieces.append(piece)
         return True
@@ -165,20 +169,19 @@ class _Sheet:
         """Entries that go in another form, or not at all."""
         wire, transcript = self._wire, self._transcript
         if run.keep:
-            piece = wire.render(_cut(wire, transcript[first], run.keep), self._quirks)
+            piece = self._render(first, _cut(transcript[first], run.keep))
             self.pieces += [] if piece is None else [piece]
         elif run.is_digest:
-            lines = tool_lines(wire, [transcript[i].native for i in range(first, stop)])
+            lines = tool_lines([transcript[i] for i in range(first, stop)])
             self.pieces.append(wire.quote("done_so_far", "\n".join(lines)))
         elif run.reason == MIDDLE:
             self.pieces.append(wire.quote("left_out", f"{stop - first:,} events are left out here."))
 
-    def native(self, i: int, runs: Sequence[Run]) -> bytes:
-        """An entry's JSON, cut where its run is."""
+    def entry(self, i: int, runs: Sequence[Run]) -> Entry:
+        """An entry, cut where its run is."""
         place = self._transcript.place(i)
         keep = next((run.keep for run in runs if run.first <= place <= run.last), 0)
-        entry = self._transcript[i]
-        return _cut(self._wire, entry, keep).native if keep else entry.native
+        return _cut(self._transcript[i], keep) if keep else self._transcript[i]
 
     def _goes_unseen(self, role: str, wire: str) -> bool:
         if self._void and role == "assistant":
@@ -186,6 +189,9 @@ class _Sheet:
         return wire == self._wire.name and self._plain and self._wire.is_plain(role)
 
     def _render(self, i: int, entry: Entry) -> Piece | None:
+        if entry.wire not in (self._wire.name, LONGTALK):
+            there = converted(entry, self._wire, self._ids)
+            return None if there is None else self._wire.render(there, self._quirks)
         refused = i < self._void and entry.role == "assistant"
         if refused or (entry.bound and entry.bound != self._prefix.behind(self.pieces)):
             bare = self._wire.without_opaque(entry.native)
@@ -201,8 +207,8 @@ class _Sheet:
         return Context(tuple(self.pieces), manifest, mark, self._place, binds, epoch.start, summary=head)
 
 
-def _cut(wire: Wire, entry: Entry, keep: int) -> Entry:
-    return shortened(wire, entry, keep) if entry.role == "tool" or entry.kind == "event" else entry
+def _cut(entry: Entry, keep: int) -> Entry:
+    return shortened(entry, keep) if entry.role == "tool" or entry.kind == "event" else entry
 
 
 def _overlaid(transcript: Transcript, runs: Sequence[Run], odd: Sequence[tuple[int, Verdict, str]]) -> Iterator[Run]:

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -41,7 +41,8 @@ from longtalk.summarist import AsyncSummarist, Outcome
 from longtalk.tokens import Counter
 from longtalk.transcript import Entry, Transcript, Turn, Turns, new_id, now
 from longtalk.turn import AsyncLoop
-from longtalk.wires.base import Answer, event
+from longtalk.wires import WIRES
+from longtalk.wires.base import Answer, event, view_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -78,6 +79,7 @@ class AsyncConversation:
         options: Mapping[str, Any] | None = None,
         counter: Counter | None = None,
         window: int | None = None,
+        on_switch: Literal["convert", "raise"] = "convert",
         base_url: str | None = None,
         api_key: str | None = None,
         client: httpx2.AsyncClient | None = None,
@@ -92,6 +94,7 @@ class AsyncConversation:
             options=options,
             counter=counter,
             window=window,
+            on_switch=on_switch,
             base_url=base_url,
             api_key=api_key,
             client=client,
@@ -188,7 +191,6 @@ class AsyncConversation:
             head, transcript = await self._stored.load()
             if asked is not None and (head is None or _turn(head.entry) != asked.turn.id):
                 return await self._begin_on(await self._branch_of(asked), given)
-            self._chat.check_wire(transcript)
             if head is None:
                 await self._check_new()
             if not self._stored.is_free(head):
@@ -282,9 +284,9 @@ class AsyncConversation:
             found = await self._of_turn(name, asked)
             entries = found if len(found) > len(entries) else entries
         provider = self._chat.provider
-        wire = provider.wire
-        said = [entry.native for entry in entries if entry.role == "assistant"]
-        answer = Answer(said[-1], wire.view(said[-1]), asked.turn.finish) if said else None
+        said = [entry for entry in entries if entry.role == "assistant"]
+        answer = Answer(said[-1].native, view_of(said[-1]), asked.turn.finish) if said else None
+        wire = WIRES[said[-1].wire] if said else provider.wire
         transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(asked.turn,)))
         prices = self._chat.prices(given.options) if provider.label == asked.turn.model else None
         return Reply(Draft(wire=wire, transcript=transcript, turn=asked.turn, answer=answer, prices=prices), no_state)

@@ -21,7 +21,8 @@ from longtalk.errors import InputError
 from longtalk.events import Notice
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
-from longtalk.wires.base import Answer, Call, Usage, Wire, closing, system
+from longtalk.wires import WIRES
+from longtalk.wires.base import Answer, Call, Usage, Wire, closing, system, view_of
 
 if TYPE_CHECKING:
     from longtalk.prices import Cost, Prices
@@ -157,19 +158,21 @@ class Draft(msgspec.Struct, frozen=True):
 
     def settle(self, call: Call, text: str, *, failed: bool = False) -> Draft:
         """A tool's result."""
-        native = self.wire.result(call.id, text, error=failed, name=call.name)
-        entry = Entry(role="tool", wire=self.wire.name, native=native, at=now(), mark="error" if failed else "")
+        wire = answering(self.transcript, self.wire)
+        native = wire.result(call.id, text, error=failed, name=call.name)
+        entry = Entry(role="tool", wire=wire.name, native=native, at=now(), mark="error" if failed else "")
         return self._answer_calls([entry])
 
     def open_calls(self) -> tuple[Call, ...]:
-        return open_calls(self.transcript, self.wire)
+        return open_calls(self.transcript)
 
     def checkpoint(self) -> Draft:
         return msgspec.structs.replace(self, transcript=self.transcript.revise())
 
     def abandon(self, calls: Sequence[Call]) -> Draft:
         """Close calls of an earlier run that nobody will answer."""
-        return self._answer_calls([closing(self.wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls])
+        wire = answering(self.transcript, self.wire)
+        return self._answer_calls([closing(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls])
 
     def finish(self, status: Literal["complete", "interrupted", "failed"], *, error: str = "") -> Draft:
         """The turn as it ends now. Ending it twice changes nothing."""
@@ -180,9 +183,10 @@ class Draft(msgspec.Struct, frozen=True):
             draft = draft.cut_off(Replay(self).answer())
         if self.tail < 0:
             draft = draft.abandon(draft.open_calls()).hear()
+        wire = answering(draft.transcript, self.wire)
         draft = draft._answer_calls(
             [
-                closing(self.wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now(), name=call.name)
+                closing(wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now(), name=call.name)
                 for call in draft.open_calls()
             ]
         )
@@ -240,7 +244,7 @@ def begin(
 ) -> Draft:
     """A turn on this transcript. Without a message a turn that was cut off goes on; else it counts as interrupted."""
     last = transcript.turns[-1] if transcript.turns else None
-    if not message and not _waits(transcript, wire):
+    if not message and not _waits(transcript):
         raise InputError("There is nothing to answer: None goes on with a turn that was cut off, or after a note.")
     if last is not None and last.status == "running":
         if not message:
@@ -264,10 +268,10 @@ def begin(
     )
 
 
-def _waits(transcript: Transcript, wire: Wire) -> bool:
+def _waits(transcript: Transcript) -> bool:
     """Whether it is the model's turn to speak."""
     running = bool(transcript.turns) and transcript.turns[-1].status == "running"
-    calls = open_calls(transcript, wire)
+    calls = open_calls(transcript)
     return len(transcript) > 0 and (transcript[-1].role != "assistant" or bool(calls) or running)
 
 
@@ -280,7 +284,8 @@ def interrupted(transcript: Transcript) -> Transcript:
 
 def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) -> Transcript:
     """A transcript with an event at its end. What was cut off before it, also by a rewind, is closed first."""
-    if calls := open_calls(transcript, wire):
+    if calls := open_calls(transcript):
+        wire = answering(transcript, wire)
         closings = [closing(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls]
         transcript = transcript.append(transcript[-1].turn, measured(closings, counter))
     if transcript.turns and transcript.turns[-1].status == "running":
@@ -293,16 +298,26 @@ def measured(entries: Sequence[Entry], counter: Counter) -> list[Entry]:
     return [msgspec.structs.replace(entry, tokens=of_message(entry.native, counter)) for entry in entries]
 
 
-def open_calls(transcript: Transcript, wire: Wire) -> tuple[Call, ...]:
+def answering(transcript: Transcript, wire: Wire) -> Wire:
+    """The wire of the last answer at the end of a transcript, which results have to be in; else this one."""
+    for i in range(len(transcript) - 1, -1, -1):
+        if transcript[i].role == "assistant":
+            return WIRES.get(transcript[i].wire, wire)
+        if transcript[i].role != "tool":
+            break
+    return wire
+
+
+def open_calls(transcript: Transcript) -> tuple[Call, ...]:
     """The calls at the end of a transcript that have no result yet."""
     answered = []
     for i in range(len(transcript) - 1, -1, -1):
         entry = transcript[i]
         if entry.role == "tool":
-            answered.append(wire.view(entry.native).call_id)
+            answered.append(view_of(entry).call_id)
         elif entry.role == "assistant":
             calls = []
-            for call in wire.view(entry.native).calls:
+            for call in view_of(entry).calls:
                 # Some servers give two calls one id: each still wants a result.
                 if call.id in answered:
                     answered.remove(call.id)

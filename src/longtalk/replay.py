@@ -93,7 +93,7 @@ class Trace:
             raise InputError(f"A conversation over {', '.join(sorted(wires))} can't be played yet: one wire at a time.")
         self.wire: Wire = WIRES[wires.pop() if wires else "openai-chat"]
         while system is None and entries and entries[0].role == "system":
-            system = text_of(self.wire, entries.pop(0))
+            system = text_of(entries.pop(0))
         self.first = len(transcript) - len(entries)
         """How many entries went into the system text."""
         self.preamble = Preamble(system=system)

@@ -12,7 +12,6 @@ import pytest
 
 from longtalk import Chat, Checkpoint, Done, Text, ToolCall
 from longtalk.errors import (
-    InputError,
     Overloaded,
     RequestRefused,
     StreamCut,
@@ -328,13 +327,15 @@ def test_an_error_inside_a_stream_is_typed_and_keeps_what_was_said(server: Stric
     assert caught.value.partial is not None
 
 
-def test_a_conversation_of_another_wire_is_refused_by_name(server: StrictAnthropic) -> None:
+def test_a_conversation_of_another_wire_goes_on(server: StrictAnthropic) -> None:
     from longtalk.testing import Scripted, says
 
     state = (Chat(Scripted(says("a"))).send("x")).state
     with chat(server) as c:
-        with pytest.raises(InputError, match="openai-chat"):
-            c.send("y", state=state)
+        reply = c.send("#thinking y", state=state)
+        assert "converted" in [notice.kind for notice in reply.notices]
+        again = c.send("#thinking z", state=reply.state)
+    assert "converted" not in [notice.kind for notice in again.notices]
 
 
 def test_a_stream_tells_its_calls(server: StrictAnthropic) -> None:

@@ -454,11 +454,13 @@ def test_a_conversation_that_is_deleted_while_it_is_answered_stays_deleted(store
     talk(store).send("anew")
 
 
-def test_a_conversation_of_another_wire_is_not_mixed(store: Store) -> None:
-    talk(store, says("a", wire="anthropic"), wire=WIRES["anthropic"]).send("x")
-    with pytest.raises(InputError, match="held over anthropic"):
-        talk(store).send("y")
-    assert [said.text for said in talk(store).history()] == ["x", "a"]
+def test_a_conversation_of_another_wire_goes_on(store: Store) -> None:
+    talk(store, says("a", wire="anthropic"), wire=WIRES["anthropic"]).send("x", key="k")
+    reply = talk(store, says("b")).send("y")
+    assert [notice.kind for notice in reply.notices] == ["converted"]
+    assert [said.text for said in talk(store).history()] == ["x", "a", "y", "b"]
+    # A reply that comes again is read as it was given.
+    assert (talk(store).send("x", key="k")).text == "a"
 
 
 class Beside:

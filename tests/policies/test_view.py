@@ -81,15 +81,15 @@ def test_head_and_tail_are_the_beginning_and_the_end(text: str, keep: int) -> No
 
 
 def test_a_result_that_is_cut_still_answers_its_call() -> None:
-    entry = shortened(WIRE, gave("c7", "r" * 1_000), 30)
+    entry = shortened(gave("c7", "r" * 1_000), 30)
     assert json.loads(entry.native)["tool_call_id"] == "c7"
-    assert len(text_of(WIRE, entry)) < 100
+    assert len(text_of(entry)) < 100
 
 
 def test_an_event_that_is_cut_keeps_its_source() -> None:
-    entry = shortened(WIRE, happened("e" * 1_000), 30)
+    entry = shortened(happened("e" * 1_000), 30)
     assert json.loads(entry.native)["source"] == "app"
-    assert len(text_of(WIRE, entry)) < 100
+    assert len(text_of(entry)) < 100
 
 
 def test_the_work_of_tools_is_from_a_first_call_to_the_last_result_behind_it() -> None:

@@ -258,7 +258,7 @@ def test_what_a_result_says(response: bytes, text: str) -> None:
 
 def test_a_result_that_is_cut_keeps_its_name() -> None:
     entry = Entry(role="tool", wire="gemini", native=WIRE.result("c2", "x" * 999, error=False, name="look"), at=1)
-    cut = shortened(WIRE, entry, 60).native
+    cut = shortened(entry, 60).native
     assert len(cut) < 300
     assert (WIRE.view(cut).name, WIRE.view(cut).call_id) == ("look", "c2")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from longtalk import state as states
 from longtalk._sync._io import ASYNC, shielded
 from longtalk.attempts import Attempt
-from longtalk.draft import Draft, Message, begin, inputs, noted, open_calls
+from longtalk.draft import Draft, Message, answering, begin, inputs, noted, open_calls
 from longtalk.epochs import unreachable, windows
 from longtalk.errors import BadState, InputError
 from longtalk.events import Done, Event, Notice
@@ -35,6 +35,7 @@ from longtalk.transcript import Transcript, now
 from longtalk._sync.turn import Loop
 from longtalk.wires import NAMES
 from longtalk.wires.base import LONGTALK, Preamble, event
+from longtalk.wires.convert import left_behind
 
 if TYPE_CHECKING:
     import httpx2
@@ -52,6 +53,7 @@ class Chat:
     you know it and we don't. `counter` counts tokens, in place of the estimate for this model.
     `seal` is for states that a client holds. A state that can't be read raises `BadState`, or with
     `on_bad_state="fresh"` starts over and says so on the reply; one of more than `max_state` bytes is not read.
+    A conversation that was held over another wire goes on in this one's form, or with `on_switch="raise"` not at all.
     `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own.
     """
 
@@ -68,6 +70,7 @@ class Chat:
         seal: Seal | BoundSeal | None = None,
         carry: Literal["all", "context"] = "all",
         on_bad_state: Literal["raise", "fresh"] = "raise",
+        on_switch: Literal["convert", "raise"] = "convert",
         max_state: int = states.MAX_BYTES,
         window: int | None = None,
         counter: Counter | None = None,
@@ -77,6 +80,7 @@ class Chat:
     ) -> None:
         _one_of("carry", carry, "all", "context")
         _one_of("on_bad_state", on_bad_state, "raise", "fresh")
+        _one_of("on_switch", on_switch, "convert", "raise")
         if not hasattr(policy, "compactors") or isinstance(policy, type):
             raise InputError(f"`policy` is a policy such as KeepLast(5), not {policy!r}.")
         strategies = [strategy for each in policy.compactors for strategy in each.strategies]
@@ -105,6 +109,7 @@ class Chat:
         self._options = self._checked(options)
         self._seal = seal
         self._on_bad_state = on_bad_state
+        self._on_switch = on_switch
         self._max_state = max_state
 
     def send(
@@ -268,7 +273,7 @@ class Chat:
         toolbox = self._tools if tools is None else Toolbox.of(tools, allow_async=ASYNC)
         wire = self.provider.wire
         entries = [] if message is None else inputs(message, wire)
-        notices = list(notices)
+        notices = [*notices, *self.check_wire(transcript, message)]
         preamble = Preamble(system=system, tools=tuple(toolbox))
         digest = preamble.digest()
         if transcript.turns and transcript.turns[-1].preamble not in ("", digest):
@@ -340,15 +345,30 @@ class Chat:
             raise InputError(f"The option {taken[0]!r} can't be set: a chat sets it by itself.")
         return dict(options or {})
 
-    def check_wire(self, transcript: Transcript) -> None:
-        """Raise `InputError` if a conversation can't go on with this model."""
+    def check_wire(self, transcript: Transcript, message: object) -> tuple[Notice, ...]:
+        """Say what a conversation leaves behind that was held over another wire; raise `InputError` if it can't go on.
+
+        A turn ends on the wire that it began on.
+        """
         wire = self.provider.wire
         foreign = transcript.wires() - {wire.name, LONGTALK}
-        if foreign:
+        if not foreign:
+            return ()
+        if self._on_switch == "raise":
             raise InputError(
                 f"This conversation was held over {', '.join(sorted(foreign))}, and {self.provider.label} speaks "
-                f"{wire.name}: go on with a model of the same wire."
+                f"{wire.name}: on_switch='convert' goes on with it."
             )
+        before = answering(transcript, wire)
+        if message is None and before is not wire and open_calls(transcript):
+            raise InputError(f"This turn began over {before.name}: it ends there, or you say something new.")
+        last = next((entry.wire for entry in reversed(list(transcript)) if entry.role == "assistant"), wire.name)
+        if last == wire.name:
+            return ()
+        behind = left_behind(transcript, wire)
+        what = f" What can't go along stays behind: {', '.join(behind)}." if behind else ""
+        text = f"The conversation was held over {last} and goes on over {wire.name}, in that form.{what}"
+        return (Notice("converted", text),)
 
     def _decode(self, state: bytes | None, seal: Seal | BoundSeal | None) -> Transcript:
         if state is None:
@@ -358,9 +378,8 @@ class Chat:
         except BadState as problem:
             problem.state = state  # as it was handed in: sealed, if it was
             raise
-        self.check_wire(transcript)
         try:
-            open_calls(transcript, self.provider.wire)
+            open_calls(transcript)
         except ValueError as problem:
             what = f"This state can't be read: its last message is none ({problem})."
             raise BadState(what, reason="corrupt", state=state) from None

@@ -21,7 +21,6 @@ _WORDS = {
     "(api_key= or its environment variable)": "(its environment variable)",
     "base_url=": "--base-url",
     "`base_url`": "--base-url",
-    "model of the same wire.": "model of the same wire, or begin another conversation: --new, and in a chat /new.",
     "Name another id, or": "Name another one with --id, or",
 }
 """What the library's errors name, and what that is on the command line."""

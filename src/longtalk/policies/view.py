@@ -194,12 +194,12 @@ class View(msgspec.Struct, frozen=True):
 
     def lines_of(self, run: Run) -> list[str]:
         """What the tools of a run did, a line for each call."""
-        return tool_lines(self.wire, [self.entry(place).native for place in range(run.first, run.last + 1)])
+        return tool_lines([self.entry(place) for place in range(run.first, run.last + 1)])
 
     def shortened(self, block: Block, place: int, tokens: int) -> Block:
         """An exchange with a long text in it cut to about so many tokens; the same one if it has no more."""
         entry = self.entry(place)
-        length = len(text_of(self.wire, entry))
+        length = len(text_of(entry))
         keep = length * tokens // max(1, entry.tokens)
         if not 0 < keep < length:
             return block

@@ -18,7 +18,7 @@ def said(entry: Entry) -> str:
     if entry.wire not in NAMES:
         return ""
     try:
-        return text_of(WIRES.get(entry.wire, openai_chat.WIRE), entry)
+        return text_of(entry)
     except (ValueError, LookupError, TypeError):
         return ""
 

@@ -266,12 +266,19 @@ def without_half(value: bytes) -> bytes:
     return value
 
 
-def so_far(wire: Wire, natives: Sequence[bytes]) -> bytes:
+def view_of(entry: Entry) -> View:
+    """An entry for reading, whatever wire it is of."""
+    from longtalk.wires import WIRES
+
+    return WIRES[entry.wire].view(entry.native)
+
+
+def so_far(wire: Wire, entries: Sequence[Entry]) -> bytes:
     """What finished rounds of tools did, in words: in place of messages that can't be sent any more."""
     lines: list[str] = []
     names: dict[str, str] = {}
-    for native in natives:
-        seen = wire.view(native)
+    for entry in entries:
+        seen = view_of(entry)
         if seen.call_id:
             lines.append(f"{names.get(seen.call_id, 'a tool')} answered: {seen.text}")
         elif seen.text.strip():
@@ -287,12 +294,12 @@ def quoted(tag: str, text: str) -> str:
     return f"<{tag}>\n{safe}\n</{tag}>"
 
 
-def tool_lines(wire: Wire, natives: Sequence[bytes]) -> list[str]:
+def tool_lines(entries: Sequence[Entry]) -> list[str]:
     """What tools did, a line for each call: what was called, with what, and what came back."""
     called: dict[str, str] = {}
     lines: list[str] = []
-    for native in natives:
-        seen = wire.view(native)
+    for entry in entries:
+        seen = view_of(entry)
         if seen.text.strip() and not seen.call_id:
             lines.append(f"You said: {_one_line(seen.text)}")
         for call in seen.calls:
@@ -316,19 +323,21 @@ def head_and_tail(text: str, keep: int) -> str:
     return f"{text[:head]}\n[… {len(text) - head - tail:,} characters are left out here …]\n{text[len(text) - tail :]}"
 
 
-def text_of(wire: Wire, entry: Entry) -> str:
+def text_of(entry: Entry) -> str:
     """What an entry says."""
-    return str(_json.value(entry.native)["text"]) if entry.wire == LONGTALK else wire.view(entry.native).text
+    return str(_json.value(entry.native)["text"]) if entry.wire == LONGTALK else view_of(entry).text
 
 
-def shortened(wire: Wire, entry: Entry, keep: int) -> Entry:
+def shortened(entry: Entry, keep: int) -> Entry:
     """A tool result or an event with its text cut to head and tail."""
-    text = head_and_tail(text_of(wire, entry), keep)
+    from longtalk.wires import WIRES
+
+    text = head_and_tail(text_of(entry), keep)
     if entry.wire == LONGTALK:
         native = _json.encode({**_json.value(entry.native), "text": text})
     else:
-        seen = wire.view(entry.native)
-        native = wire.result(seen.call_id, text, error=entry.mark in ("error", "closed"), name=seen.name)
+        seen = view_of(entry)
+        native = WIRES[entry.wire].result(seen.call_id, text, error=entry.mark in ("error", "closed"), name=seen.name)
     return msgspec.structs.replace(entry, native=native)
 
 

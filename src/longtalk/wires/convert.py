@@ -1,0 +1,273 @@
+"""A message of one wire in the form of another, for a conversation that goes on with another provider.
+
+What was said, pictures, calls and their results go along. Reasoning, signatures, ids of a server and what its own tools
+did stay behind: they are worth something only where they were made. The transcript keeps the original, so whoever goes
+back sends exactly what was there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk import _json
+from longtalk.pack import Entry
+from longtalk.wires.base import Call, View, Wire, system, view_of
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,(.*)", re.DOTALL)
+_REASONING = "reasoning"
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """An image: its data in base64, or where it is."""
+
+    media: str
+    data: str = ""
+    url: str = ""
+
+    @property
+    def address(self) -> str:
+        """A URL, of the data itself if need be."""
+        return self.url or f"data:{self.media};base64,{self.data}"
+
+
+Part = str | Picture
+
+
+class Ids:
+    """The ids of calls as another provider takes them: short, plain, and none twice."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._open: dict[str, tuple[str, str]] = {}
+
+    def call(self, call: Call) -> Call:
+        plain = _plain(call.id)
+        made, number = plain, 1
+        while made in self._used:
+            number += 1
+            made = f"{plain[:56]}_{number}"
+        self._used.add(made)
+        self._open[call.id] = (made, call.name)
+        return Call(made, call.name, call.arguments)
+
+    def result(self, seen: View) -> tuple[str, str]:
+        """That of the call which a result answers, and the name of its tool."""
+        made, name = self._open.get(seen.call_id) or (_plain(seen.call_id), "")
+        return made, seen.name or name
+
+
+def converted(entry: Entry, to: Wire, ids: Ids) -> Entry | None:
+    """An entry of another wire in the form of this one; None if nothing of it can go along."""
+    seen = view_of(entry)
+    if seen.call_id:
+        call_id, name = ids.result(seen)
+        native = to.result(call_id, seen.text, error=entry.mark in ("error", "closed"), name=name)
+    elif entry.role == "assistant":
+        calls = [ids.call(call) for call in seen.calls]
+        text = seen.text or seen.refusal
+        if not calls and not text.strip():
+            return None
+        native = _json.encode(_ANSWERS[to.name](text, calls))
+    elif entry.role != "user":
+        # A system message inside the conversation: each wire has its way with ours.
+        made = system(seen.text, at=entry.at)
+        return msgspec.structs.replace(entry, native=made.native, wire=made.wire) if seen.text.strip() else None
+    else:
+        parts = [part for part in _parts(entry) if part]
+        if not parts:
+            return None
+        only_text = len(parts) == 1 and isinstance(parts[0], str)
+        said: Any = parts[0] if only_text else [_picture(to, part) for part in parts]
+        native = to.user(said)
+    return msgspec.structs.replace(entry, native=native, wire=to.name, bound="")
+
+
+def left_behind(entries: Iterable[Entry], to: Wire) -> list[str]:
+    """What of these can't go along to another wire, in words, each once."""
+    found: dict[str, None] = {}
+    for entry in entries:
+        if entry.wire != to.name and entry.wire in _KINDS:
+            found |= dict.fromkeys(_KINDS[entry.wire](_json.value(entry.native)))
+    return sorted(found)
+
+
+def _plain(name: str) -> str:
+    return name if _ID.fullmatch(name) else "call_" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:24]
+
+
+# What users said
+
+
+def _parts(entry: Entry) -> list[Part]:
+    """What a user said, in order; what can't go along is left out."""
+    value = _json.value(entry.native)
+    if entry.wire == "gemini":
+        return [part for each in _objects(value.get("parts")) if (part := _gemini_part(each)) is not None]
+    content = value.get("content")
+    if isinstance(content, str):
+        return [content]
+    return [part for each in _objects(content) if (part := _part(each)) is not None]
+
+
+def _part(block: Mapping[str, Any]) -> Part | None:
+    """A part of OpenAI's or Anthropic's."""
+    if isinstance(block.get("text"), str):
+        return str(block["text"])
+    image = block.get("image_url")
+    image = image.get("url") if isinstance(image, Mapping) else image
+    if isinstance(image, str):
+        return _from_url(image)
+    source = block.get("source") if block.get("type") == "image" else None
+    if isinstance(source, Mapping) and isinstance(source.get("data"), str):
+        return Picture(str(source.get("media_type") or "image/png"), data=source["data"])
+    if isinstance(source, Mapping) and isinstance(source.get("url"), str):
+        return _from_url(source["url"])
+    return None
+
+
+def _gemini_part(part: Mapping[str, Any]) -> Part | None:
+    if isinstance(part.get("text"), str):
+        return str(part["text"])
+    data, file = part.get("inlineData"), part.get("fileData")
+    if isinstance(data, Mapping) and str(data.get("mimeType")).startswith("image/"):
+        return Picture(str(data["mimeType"]), data=str(data.get("data", "")))
+    if isinstance(file, Mapping) and str(file.get("mimeType", "image/")).startswith("image/"):
+        return _from_url(str(file.get("fileUri", "")))
+    return None
+
+
+def _from_url(url: str) -> Picture | None:
+    found = _DATA_URL.fullmatch(url)
+    if found:
+        return Picture(found[1] or "image/png", data=found[2])
+    return Picture("image/*", url=url) if url else None
+
+
+def _picture(to: Wire, part: Part) -> Any:
+    if isinstance(part, str):
+        return part
+    if to.name == "anthropic":
+        source = {"type": "url", "url": part.url} if part.url else _base64(part)
+        return {"type": "image", "source": source}
+    if to.name == "gemini":
+        if part.url:
+            return {"fileData": {"mimeType": part.media, "fileUri": part.url}}
+        return {"inlineData": {"mimeType": part.media, "data": part.data}}
+    if to.name == "openai-responses":
+        return {"type": "input_image", "image_url": part.address}
+    return {"type": "image_url", "image_url": {"url": part.address}}
+
+
+def _base64(part: Picture) -> dict[str, str]:
+    return {"type": "base64", "media_type": part.media, "data": part.data}
+
+
+# What models said
+
+
+def _chat_answer(text: str, calls: list[Call]) -> dict[str, Any]:
+    made = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _spelt(call)}}
+        for call in calls
+    ]
+    return {"role": "assistant", "content": text or None, **({"tool_calls": made} if made else {})}
+
+
+def _anthropic_answer(text: str, calls: list[Call]) -> dict[str, Any]:
+    said = [{"type": "text", "text": text}] if text.strip() else []
+    made = [
+        {"type": "tool_use", "id": call.id, "name": re.sub(r"[^A-Za-z0-9_-]", "_", call.name), "input": _given(call)}
+        for call in calls
+    ]
+    return {"role": "assistant", "content": [*said, *made]}
+
+
+def _gemini_answer(text: str, calls: list[Call]) -> dict[str, Any]:
+    said = [{"text": text}] if text.strip() else []
+    made = [{"functionCall": {"id": call.id, "name": call.name, "args": _given(call)}} for call in calls]
+    return {"role": "model", "parts": [*said, *made]}
+
+
+def _responses_answer(text: str, calls: list[Call]) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    said = [{"type": "message", "role": "assistant", "content": content}] if text.strip() else []
+    made = [
+        {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": _spelt(call)} for call in calls
+    ]
+    return {"output": [*said, *made]}
+
+
+_ANSWERS: Mapping[str, Callable[[str, list[Call]], dict[str, Any]]] = {
+    "openai-chat": _chat_answer,
+    "anthropic": _anthropic_answer,
+    "gemini": _gemini_answer,
+    "openai-responses": _responses_answer,
+}
+
+
+def _spelt(call: Call) -> str:
+    return call.arguments.decode("utf-8", "replace") or "{}"
+
+
+def _given(call: Call) -> dict[str, Any]:
+    """The arguments as an object, which a model may have failed to write."""
+    try:
+        value = _json.value(call.arguments or b"{}")
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"arguments": _spelt(call)}
+
+
+# What stays behind
+
+
+def _of_chat(message: Mapping[str, Any]) -> list[str]:
+    kinds = [_REASONING for name in ("reasoning_content", "reasoning", "reasoning_details") if message.get(name)]
+    kinds += ["audio"] if message.get("audio") else []
+    known = ("text", "image_url", "refusal")
+    return kinds + [_kind(part) for part in _objects(message.get("content")) if part.get("type") not in known]
+
+
+def _of_anthropic(message: Mapping[str, Any]) -> list[str]:
+    thinking, known = ("thinking", "redacted_thinking"), ("text", "image", "tool_use", "tool_result")
+    blocks = [block for block in _objects(message.get("content")) if block.get("type") not in known]
+    return [_REASONING if block.get("type") in thinking else _kind(block) for block in blocks]
+
+
+def _of_responses(message: Mapping[str, Any]) -> list[str]:
+    known = ("message", "function_call", "custom_tool_call", None)
+    items = [item for item in _objects(message.get("output")) if item.get("type") not in known]
+    parts = [part for part in _objects(message.get("content")) if part.get("type") not in ("input_text", "input_image")]
+    return [_REASONING if item.get("type") == "reasoning" else _kind(item) for item in (*items, *parts)]
+
+
+def _of_gemini(content: Mapping[str, Any]) -> list[str]:
+    known = {"text", "inlineData", "fileData", "functionCall", "functionResponse"}
+    beside = {"thought", "thoughtSignature", "partMetadata", "videoMetadata", "mediaResolution"}
+    found = []
+    for part in _objects(content.get("parts")):
+        found += [_REASONING] if part.get("thought") or part.get("thoughtSignature") else []
+        found += sorted(part.keys() - known - beside)
+    return found
+
+
+_KINDS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "openai-chat": _of_chat,
+    "anthropic": _of_anthropic,
+    "gemini": _of_gemini,
+    "openai-responses": _of_responses,
+}
+
+
+def _kind(block: Mapping[str, Any]) -> str:
+    return str(block.get("type"))
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

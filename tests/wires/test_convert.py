@@ -1,0 +1,177 @@
+"""A conversation goes on over another wire, and back: what is sent is valid, and nothing of the original is lost."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longtalk import Chat, DigestTools, InputError, KeepAll, KeepLast, TokenBudget
+from longtalk.context import compose
+from longtalk.epochs import Epoch
+from longtalk.state import decode
+from longtalk.testing import Scripted, says, validate
+from longtalk.transcript import Transcript
+from longtalk.wires import NAMES, WIRES
+from longtalk.wires.base import Preamble, Quirks, view_of
+from tests.policies.drawn import traces
+
+PAIRS = list(itertools.permutations(sorted(WIRES), 2))
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PARTS: dict[str, Any] = {
+    "openai-chat": {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
+    "openai-responses": {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"},
+    "anthropic": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+    "gemini": {"inlineData": {"mimeType": "image/png", "data": PNG}},
+}
+
+
+def request(transcript: Transcript, wire: str) -> bytes:
+    to = WIRES[wire]
+    context = compose(
+        transcript,
+        epoch=Epoch(""),
+        wire=to,
+        quirks=Quirks(),
+        preamble=Preamble(),
+        reader="r",
+        instruction=None,
+        tail=transcript.tail,
+    )
+    return to.request(
+        model="m",
+        preamble=Preamble(),
+        pieces=context.pieces,
+        mark=context.mark,
+        options=to.defaults,
+        quirks=Quirks(),
+        stream=False,
+    )
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_conversation_is_valid_on_any_other_wire(here: str, there: str, data: st.DataObject) -> None:
+    transcript = data.draw(traces(here))
+    if transcript[-1].role == "assistant":
+        transcript = transcript.append("last", [_said(here, "And now?")])
+    body = request(transcript, there)
+    validate(body, wire=there)
+    # The same entries give the same bytes, and what is added stands behind them.
+    assert request(transcript, there) == body
+
+
+def _said(wire: str, text: str) -> Any:
+    from longtalk.draft import inputs
+
+    return inputs(text, WIRES[wire])[0]
+
+
+def look(where: str) -> str:
+    """Look something up."""
+    return f"Nothing in {where}."
+
+
+def turn(chat: Chat, message: Any, state: bytes | None) -> Any:
+    return chat.send(message, state=state, system="You teach the violin.")
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_there_and_back_the_original_goes_as_it_was(here: str, there: str) -> None:
+    calls = [("a1", "look", {"where": "Rome"}), ("b2", "look", {"where": "Oslo"})]
+    first = Scripted(says("I'll see.", calls=calls, wire=here), says("Nothing.", wire=here), wire=WIRES[here])
+    with Chat(first, tools=[look]) as chat:
+        state = turn(chat, ["What is this?", PARTS[here]], None).state
+        state = chat.note("Ada has tuned her violin", state=state)
+        before = len(decode(state, wires=NAMES))
+    calls = [("c3", "look", {"where": "Bern"})]
+    second = Scripted(says(None, calls=calls, wire=there), says("No.", wire=there), wire=WIRES[there])
+    with Chat(second, tools=[look]) as chat:
+        reply = turn(chat, "And in Bern?", state)
+    assert [notice.kind for notice in reply.notices if notice.kind == "converted"] == ["converted"]
+    for body in second.requests:
+        validate(body, wire=there)
+        assert PNG.encode() in body
+        for said in (b"What is this?", b"I'll see.", b"Nothing in Rome.", b"Nothing in Oslo.", b"tuned her violin"):
+            assert said in body
+    third = Scripted(says("Well.", wire=here), says("Well.", wire=here), wire=WIRES[here])
+    with Chat(third, tools=[look]) as chat:
+        back = turn(chat, "So?", reply.state)
+        again = turn(chat, "And so?", back.state)
+    for body in third.requests:
+        validate(body, wire=here)
+    # What was sent before the switch stands at the beginning, byte for byte.
+    sent = first.requests[-1].rpartition(b"]}")[0] if here == "anthropic" else first.requests[-1][:-2]
+    assert _unmarked(third.requests[0]).startswith(_unmarked(sent))
+    assert _unmarked(third.requests[1]).startswith(_unmarked(third.requests[0])[:-2])
+    kept = decode(again.state, wires=NAMES)
+    assert [entry.native for entry in kept][:before] == [entry.native for entry in decode(state, wires=NAMES)]
+    assert [notice.kind for notice in again.notices if notice.kind == "converted"] == []
+
+
+def _unmarked(body: bytes) -> bytes:
+    return body.replace(b',"cache_control":{"type":"ephemeral"}', b"")
+
+
+def test_reasoning_stays_behind_and_is_named() -> None:
+    thinking = Scripted(says("Yes.", fields={"thinking": ["hm"]}, wire="anthropic"), wire=WIRES["anthropic"])
+    with Chat(thinking) as chat:
+        state = turn(chat, "Hello.", None).state
+    with Chat(Scripted(says("Yes."))) as chat:
+        reply = turn(chat, "Hello again.", state)
+    (notice,) = [notice for notice in reply.notices if notice.kind == "converted"]
+    assert "reasoning" in notice.text
+    assert b"signed" not in json.dumps([entry.native.decode() for entry in reply.entries]).encode()
+
+
+def test_ids_that_another_provider_does_not_take_become_plain_and_unique() -> None:
+    calls = [("functions.look:0", "look", {"where": "Rome"})]
+    steps = [step for _ in range(2) for step in (says(None, calls=calls), says("Well."))]
+    with Chat(Scripted(*steps), tools=[look]) as chat:
+        state = turn(chat, "One.", None).state
+        state = turn(chat, "Two.", state).state
+    other = Scripted(says("Yes.", wire="anthropic"), wire=WIRES["anthropic"])
+    with Chat(other) as chat:
+        turn(chat, "Three.", state)
+    blocks = [block for message in json.loads(other.requests[0])["messages"] for block in message["content"]]
+    ids = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    assert len(set(ids)) == 2
+    assert ids == [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+
+
+def test_a_switch_can_be_refused() -> None:
+    with Chat(Scripted(says("Yes."))) as chat:
+        state = turn(chat, "Hello.", None).state
+    with Chat(Scripted(wire=WIRES["anthropic"]), on_switch="raise") as chat, pytest.raises(InputError, match="convert"):
+        turn(chat, "Hello again.", state)
+
+
+def test_two_hundred_turns_that_change_the_provider_at_random() -> None:
+    source = random.Random(7)
+    state: bytes | None = None
+    facts = []
+    for number in range(200):
+        wire = source.choice(sorted(WIRES))
+        fact = f"Fact {number}: it has {source.randint(2, 99)} strings."
+        facts.append(fact)
+        steps = [says("Noted.", wire=wire)]
+        if source.random() < 0.3:
+            wanted = [(f"c{number}_{i}", "look", {"where": f"place {i}"}) for i in range(source.randint(1, 3))]
+            steps.insert(0, says(source.choice([None, "Let me see."]), calls=wanted, wire=wire))
+        provider = Scripted(*steps, wire=WIRES[wire])
+        policy = source.choice([KeepAll(), KeepLast(20), TokenBudget(3_000, digest=DigestTools())])
+        with provider, Chat(provider, tools=[look], policy=policy) as chat:
+            state = turn(chat, fact, state).state
+            if source.random() < 0.2:
+                state = chat.note(f"event {number}", state=state)
+        for body in provider.requests:
+            validate(body, wire=wire)
+            assert fact.encode() in body
+    said = [view_of(entry).text for entry in decode(state or b"", wires=NAMES) if entry.role == "user"]
+    assert said == facts
