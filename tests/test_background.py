@@ -43,7 +43,7 @@ QUICK = Summarize(2_000, length=200, background=True, timeout=0.05)
 OTHER = "Ada has found another violin, of 1901, in the shop of Mr Ferri, and asks what it is worth."
 
 
-@pytest.fixture(params=["memory", "jsonl", "sqlite"])
+@pytest.fixture(params=["memory", pytest.param("jsonl", marks=pytest.mark.slow), "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made: Store = {"memory": Memory, "jsonl": lambda: JSONL(tmp_path), "sqlite": lambda: SQLite(tmp_path / "talks.db")}[
         request.param

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -142,6 +143,7 @@ def test_so_is_every_request_of_a_conversation_with_thinking(
     play("anthropic", script, story, policy)
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(scripts("gemini"), stories, policies)
 def test_so_is_every_request_of_a_conversation_with_signatures(
@@ -150,6 +152,8 @@ def test_so_is_every_request_of_a_conversation_with_signatures(
     play("gemini", script, story, policy)
 
 
+@pytest.mark.slow
+@settings(max_examples=120)
 @given(scripts("openai-responses"), stories, policies)
 def test_so_is_every_request_of_a_conversation_with_encrypted_reasoning(
     script: list[Any], story: list[tuple[Any, ...]], policy: Any

@@ -21,13 +21,14 @@ from longtalk.summarist import for_a_summary
 from longtalk.testing import says
 from longtalk.transcript import Record, Transcript
 from longtalk.wires import NAMES, WIRES
+from tests.policies.drawn import EVERY_WIRE
 from tests.summarising import HANGS, TOLD, WORDS, AsyncTeller, anyio_backend, asks, has_summary, kinds, texts  # noqa: F401
 
 pytestmark = pytest.mark.anyio
 
 LIMIT = Summarize(2_000, length=200)
 QUICK = Summarize(2_000, length=200, timeout=0.05)
-both = pytest.mark.parametrize("wire", sorted(WIRES))
+both = pytest.mark.parametrize("wire", EVERY_WIRE)
 ABSENT: Any = object()
 
 

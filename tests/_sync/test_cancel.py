@@ -176,6 +176,7 @@ def stream_text(native: bytes) -> str:
     return WIRE.view(native).text
 
 
+@pytest.mark.slow
 def test_a_strike_at_any_line_leaves_a_valid_conversation_that_has_all_that_was_shown() -> None:
     # A strike inside a collection of other tests' garbage would be ignored, with a warning.
     gc.collect()

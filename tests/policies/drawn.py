@@ -35,11 +35,8 @@ from longtalk.transcript import Entry, Transcript
 from longtalk.wires import WIRES
 from longtalk.wires.base import closing, event, system
 
-EVERY_WIRE = [
-    pytest.param(wire, marks=[] if wire in ("anthropic", "openai-chat") else [pytest.mark.slow])
-    for wire in sorted(WIRES)
-]
-"""For what takes long: with all checks on every wire, with the usual ones on two."""
+EVERY_WIRE = [pytest.param(wire, marks=[] if wire == "anthropic" else [pytest.mark.slow]) for wire in sorted(WIRES)]
+"""For what takes long: with all checks on every wire, with the usual ones on the one that has most rules."""
 
 # Policies
 

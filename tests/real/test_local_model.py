@@ -34,6 +34,7 @@ def test_it_answers_and_each_request_extends_the_one_before(chat: Chat) -> None:
     assert peek(state or b"").entries == 6
 
 
+@pytest.mark.slow
 def test_a_summary_is_asked_for_behind_what_the_model_has_in_its_cache() -> None:
     with Chat("local", options=SHORT, policy=Summarize(260, to=150, length=60)) as chat:
         state, asked, before = None, None, 0

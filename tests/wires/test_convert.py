@@ -22,6 +22,8 @@ from longtalk.wires.base import Preamble, Quirks, view_of
 from tests.policies.drawn import traces
 
 PAIRS = list(itertools.permutations(sorted(WIRES), 2))
+USUAL = [pytest.param(*pair, marks=[] if "openai-chat" in pair else [pytest.mark.slow]) for pair in PAIRS]
+"""With all checks all pairs, with the usual ones those with the wire that most servers speak."""
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PARTS: dict[str, Any] = {
     "openai-chat": {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
@@ -54,7 +56,7 @@ def request(transcript: Transcript, wire: str) -> bytes:
     )
 
 
-@pytest.mark.parametrize(("here", "there"), PAIRS)
+@pytest.mark.parametrize(("here", "there"), USUAL)
 @settings(max_examples=40)
 @given(data=st.data())
 def test_any_conversation_is_valid_on_any_other_wire(here: str, there: str, data: st.DataObject) -> None:
@@ -152,6 +154,7 @@ def test_a_switch_can_be_refused() -> None:
         turn(chat, "Hello again.", state)
 
 
+@pytest.mark.slow
 def test_two_hundred_turns_that_change_the_provider_at_random() -> None:
     source = random.Random(7)
     state: bytes | None = None
