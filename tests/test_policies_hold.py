@@ -44,7 +44,8 @@ def test_any_policy_on_any_conversation_sends_what_is_right(wire: str, data: st.
     noticed(f"epochs: {min(played.epochs, 5)}")
 
 
-@pytest.mark.parametrize("wire", EVERY_WIRE)
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", sorted(WIRES))
 @settings(max_examples=150)
 @given(st.data(), policies, st.sampled_from([100, 300, 600, 1_000, 2_000]))
 def test_so_it_does_in_a_small_window_unless_the_message_alone_is_too_long(

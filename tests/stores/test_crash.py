@@ -59,7 +59,11 @@ def kills(case: Case, folder: Path) -> int:
     return number
 
 
-@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if "async" in case.way else []) for case in QUICK],
+    ids=lambda case: case.name,
+)
 def test_a_kill_at_any_step_loses_nothing_and_repeats_nothing(tmp_path: Path, case: Case) -> None:
     assert kills(case, tmp_path) > 20
 

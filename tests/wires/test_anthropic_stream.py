@@ -296,6 +296,7 @@ def test_a_text_that_was_cut_is_what_had_been_said_of_it(stream: tuple[list[Said
         assert re.sub(r"\s", "", shown) == re.sub(r"\s", "", added)
 
 
+@pytest.mark.slow
 @given(streams())
 def test_looking_at_an_answer_under_way_does_not_change_it(stream: tuple[list[Said], list[bytes]]) -> None:
     _, events = stream
