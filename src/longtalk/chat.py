@@ -361,7 +361,8 @@ class AsyncChat:
         before = answering(transcript, wire)
         if message is None and before is not wire and open_calls(transcript):
             raise InputError(f"This turn began over {before.name}: it ends there, or you say something new.")
-        last = next((entry.wire for entry in reversed(list(transcript)) if entry.role == "assistant"), wire.name)
+        entries = (transcript[i] for i in range(len(transcript) - 1, -1, -1))
+        last = next((entry.wire for entry in entries if entry.role == "assistant"), wire.name)
         if last == wire.name:
             return ()
         behind = left_behind(transcript, wire)
