@@ -22,6 +22,7 @@ MODULES = [
     "providers.connect",
     "providers.http",
     "providers.local",
+    "providers.responses",
     "providers.scripted",
 ]
 TESTS = [

@@ -273,8 +273,13 @@ class AsyncChat:
         wire = self.provider.wire
         entries = [] if message is None else inputs(message, wire)
         notices = [*notices, *self.check_wire(transcript, message)]
+        sent = self._sent(options)
         preamble = Preamble(system=system, tools=tuple(toolbox))
         digest = preamble.digest()
+        if instruction and wire.keeps(sent):
+            # What the provider keeps it would keep too: it goes with what is given fresh each turn.
+            preamble = Preamble(system=f"{system}\n\n{instruction}" if system else instruction, tools=tuple(toolbox))
+            instruction = None
         if transcript.turns and transcript.turns[-1].preamble not in ("", digest):
             text = (
                 "The system text or the tools differ from the last turn's: they are sent as given, but the provider's "
@@ -303,7 +308,7 @@ class AsyncChat:
             tools=toolbox,
             preamble=preamble,
             policy=self._policy,
-            options=self._sent(options),
+            options=sent,
             max_rounds=max_rounds,
             window=self._window,
             encode=encode,

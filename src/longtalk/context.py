@@ -23,7 +23,7 @@ from longtalk.policies.view import MIDDLE, Run, Verdict
 from longtalk.receipts import Meter
 from longtalk.summaries import TAG
 from longtalk.transcript import Entry, Transcript
-from longtalk.wires.base import LONGTALK, Preamble, Quirks, Wire, shortened, so_far, tool_lines
+from longtalk.wires.base import LONGTALK, Handle, Preamble, Quirks, Wire, shortened, so_far, tool_lines
 from longtalk.wires.convert import Ids, converted
 
 Piece = bytes | memoryview
@@ -50,6 +50,10 @@ class Context(msgspec.Struct, frozen=True):
     """How long the summary at its head is, as counted."""
     meter: Meter | None = None
     """What carrying on has cost, with this request."""
+    keeper: str = ""
+    """Who keeps the conversation, if the provider does …"""
+    handle: Handle | None = None
+    """… and what it calls what is not sent."""
 
     def bound(self) -> str:
         """Where opaque blocks of the answer to this will be valid."""
@@ -83,11 +87,12 @@ def compose(
     instruction: str | None,
     tail: int,
     until: int | None = None,
+    held: int = 0,
 ) -> Context:
     """Render what is sent to `reader`, an account and a model.
 
     An instruction goes behind the first `tail` entries: after the user's message. With `until`, what would be sent of
-    the entries before that place.
+    the entries before that place. What stands before the place `held` the provider has, and is not sent again.
     """
     place = f"{wire.name} {reader} {preamble.digest()}" if wire.binds_prefix else f"{wire.name} {reader}"
     sheet = _Sheet(transcript, wire, quirks, place)
@@ -102,12 +107,16 @@ def compose(
     said = asides(transcript, epoch)
     if instruction:
         said[tail] = instruction
-    if epoch.summary:
+    if epoch.summary and not held:
         sheet.pieces.append(wire.quote(TAG, epoch.summary.text))
-    if epoch.lines:
+    if epoch.lines and not held:
         sheet.pieces.append(wire.quote("earlier_tool_calls", "\n".join(epoch.lines)))
     open_from = 0
+    if held:
+        runs = list(_held(transcript, runs, held))
     for run in runs:
+        if run.last < held:
+            continue
         first, stop = transcript.here(run.first), transcript.here(run.last + 1)
         as_is = run.verdict == "sent" and not run.keep
         cuts = {at for at in (*said, tail) if first < at < stop} if as_is else ()
@@ -205,6 +214,18 @@ class _Sheet:
         head = epoch.summary.tokens if epoch.summary else 0
         binds = self._wire.binds_prefix
         return Context(tuple(self.pieces), manifest, mark, self._place, binds, epoch.start, summary=head)
+
+
+def _held(transcript: Transcript, runs: Sequence[Run], held: int) -> Iterator[Run]:
+    """Runs, where what would be sent of the entries before a place is with the provider already."""
+    for run in runs:
+        for part in (*_part(transcript, run, run.first, min(run.last, held - 1)), *_rest(transcript, run, held)):
+            there = part.last < held and part.verdict == "sent"
+            yield msgspec.structs.replace(part, verdict="held", reason="kept by the provider") if there else part
+
+
+def _rest(transcript: Transcript, run: Run, first: int) -> list[Run]:
+    return [run] if run.first >= first else _part(transcript, run, first, run.last)
 
 
 def _cut(entry: Entry, keep: int) -> Entry:

@@ -19,6 +19,7 @@ from longtalk.context import Context
 from longtalk.epochs import Anchor, Aside, anchored, metered
 from longtalk.errors import InputError
 from longtalk.events import Notice
+from longtalk.handles import Held, drop, keep
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
 from longtalk.wires import WIRES
@@ -124,8 +125,11 @@ class Draft(msgspec.Struct, frozen=True):
             entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
         transcript = self._add(turn, entries)
         usage = self.wire.usage(answer.usage) if answer.usage else Usage()
-        if usage.input:
+        if usage.input and self.wire.measures:
             transcript = self.anchor(transcript, usage.input)
+        if answer.handle is not None and self.context is not None and self.context.keeper:
+            held = Held(answer.handle, transcript.size, self.context.epoch)
+            transcript = keep(transcript, self.context.keeper, held)
         if self.context is not None and self.context.meter is not None:
             transcript = metered(transcript, self.context.meter, usage, at=now())
         binds = answer.opaque and self.wire.binds_prefix
@@ -145,6 +149,10 @@ class Draft(msgspec.Struct, frozen=True):
             return transcript
         epoch, counted = self.context.epoch, self.context.counted
         return anchored(transcript, Anchor(epoch, self.turn.model, self.turn.preamble, counted, tokens, refused))
+
+    def forget(self, keeper: str) -> Draft:
+        """The provider has nothing of the conversation that it could go on with."""
+        return msgspec.structs.replace(self, transcript=drop(self.transcript, keeper))
 
     def billed(self, usage: bytes | None) -> Draft:
         """A model call was made beside the conversation."""

@@ -99,7 +99,7 @@ class AsyncSummarist:
             preamble=self._preamble,
             pieces=(*context.pieces, wire.user(request(self.wants.length))),
             mark=len(context.pieces),
-            options=self._options,
+            options=wire.alone(self._options),
             quirks=self._quirks,
             stream=False,
         )

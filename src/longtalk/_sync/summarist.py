@@ -100,7 +100,7 @@ class Summarist:
             preamble=self._preamble,
             pieces=(*context.pieces, wire.user(request(self.wants.length))),
             mark=len(context.pieces),
-            options=self._options,
+            options=wire.alone(self._options),
             quirks=self._quirks,
             stream=False,
         )

@@ -15,18 +15,19 @@ from typing import Any
 
 import msgspec
 
-from longtalk import _json, attempts
+from longtalk import _json, attempts, handles
 from longtalk._sync._io import call as call_tool
 from longtalk._sync._io import completed, shielded, sleep
 from longtalk.attempts import Attempt
 from longtalk.context import Context, Piece, compose
 from longtalk.draft import Draft, Replay
-from longtalk.epochs import MOST_WINDOW, kept_asides, summed_up, windows
+from longtalk.epochs import MOST_WINDOW, Epoch, kept_asides, summed_up, windows
 from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, RequestRefused, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
+from longtalk.handles import Held
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
-from longtalk.providers.base import Provider
+from longtalk.providers.base import Keeper, Provider
 from longtalk.providers.failures import failure
 from longtalk.reply import Reply, Shed
 from longtalk.sent import Terms
@@ -193,6 +194,7 @@ class Loop:
     def _ask(self, call: Callable[[bytes], Any], pieces: list[bytes] | None) -> Any:
         """Make a model call; retry it while nothing of an answer has come."""
         tries = lessons = 0
+        forgotten = False
         too_long: ContextOverflow | None = None
         sent: tuple[Piece, ...] = ()
         while True:
@@ -208,7 +210,7 @@ class Loop:
                 preamble=self._preamble,
                 pieces=context.pieces,
                 mark=context.mark,
-                options=self._options,
+                options=self.draft.wire.going_on(self._options, context.handle),
                 quirks=quirks,
                 stream=pieces is not None,
             )
@@ -223,6 +225,10 @@ class Loop:
                 self._outgrow(problem, context)
                 continue
             except ProviderError as problem:
+                if context.handle is not None and not forgotten and self.draft.wire.forgot(problem.body):
+                    forgotten = True
+                    self._forget(context.keeper, problem)
+                    continue
                 # Nothing of an answer has come yet: `call` gives at most the first piece.
                 if lessons < LESSONS and self._learn(problem, quirks):
                     lessons += 1
@@ -239,6 +245,8 @@ class Loop:
         if made.wants is not None:
             self._summarise(self._summarist(made.wants, made, quirks))
             made = self._plan(self.draft.instruction)
+        keeper = self._keeper()
+        held = self._held(keeper, made.epoch) if keeper else None
         context = compose(
             self.draft.transcript,
             epoch=made.epoch,
@@ -248,8 +256,16 @@ class Loop:
             reader=f"{self._provider.account} {self._provider.model}",
             instruction=self.draft.instruction,
             tail=self.draft.tail,
+            held=held.place if held else 0,
         )
-        return msgspec.structs.replace(context, tokens=made.tokens, counted=made.counted, meter=made.meter)
+        return msgspec.structs.replace(
+            context,
+            tokens=made.tokens,
+            counted=made.counted,
+            meter=made.meter,
+            keeper=keeper,
+            handle=held.handle if held else None,
+        )
 
     def _plan(self, instruction: str | None, *, settled: bool = False, may_ask: bool = False) -> Plan:
         """The epoch of the next request. A new one is begun, and the caller told."""
@@ -260,6 +276,37 @@ class Loop:
             draft = draft if notice in draft.notices else draft.notice(notice)
         self.draft = msgspec.structs.replace(draft, transcript=begun(draft.transcript, made))
         return made
+
+    # What the provider keeps itself
+
+    def _keeper(self) -> str:
+        """A name for who keeps this conversation; nothing if nobody does but us."""
+        wire = self.draft.wire
+        return f"{wire.name} {self._provider.account}" if wire.keeps(self._options) else ""
+
+    def _held(self, keeper: str, epoch: Epoch) -> Held | None:
+        """What the provider has of the conversation and can go on with. If it has to be told anew, so is the caller."""
+        found = handles.find(self.draft.transcript, keeper, self.draft.wire, epoch)
+        provider = self._provider if isinstance(self._provider, Keeper) else None
+        if isinstance(found, Held):
+            if provider is None or provider.stands(found.handle):
+                return found
+            self.draft = self.draft.forget(keeper)
+            found = "what it has is gone, or went on without us"
+        if found:
+            self._tell_rebuilt(found)
+        opened = None if provider is None else provider.opened(self._options)
+        return None if opened is None else Held(opened, 0)
+
+    def _forget(self, keeper: str, problem: ProviderError) -> None:
+        """The provider can't go on with what it has."""
+        self.draft = self.draft.forget(keeper)
+        self._tell_rebuilt(f"it says: {problem.body[:200].decode('utf-8', 'replace')}")
+
+    def _tell_rebuilt(self, why: str) -> None:
+        told = any(notice.kind == "rebuilt" for notice in self.draft.notices)
+        text = f"{self._provider.label} is told the whole conversation anew: {why.rstrip('.')}."
+        self.draft = self.draft if told else self.draft.notice(Notice("rebuilt", text))
 
     # Summaries
 

@@ -18,7 +18,7 @@ from longtalk.summaries import Summary, Wanted
 from longtalk.transcript import Entry, Transcript
 from longtalk.wires.base import Wire, text_of, tool_lines
 
-Verdict = Literal["sent", "summarised", "handed_out", "left_out"]
+Verdict = Literal["sent", "held", "summarised", "handed_out", "left_out"]
 
 CUT = "cut to head and tail"
 DIGEST = "tool digest"

@@ -7,11 +7,11 @@ both is its wire's. What goes wrong is a `ProviderError`; whether it may be trie
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from longtalk.wires.base import Wire
+from longtalk.wires.base import Handle, Wire
 
 if TYPE_CHECKING:
     from longtalk.prices import Prices
@@ -62,6 +62,19 @@ class AsyncProvider(Protocol):
     async def aclose(self) -> None: ...
 
 
+@runtime_checkable
+class AsyncKeeper(Protocol):
+    """A provider that keeps conversations which others may go on with, or that have to be begun."""
+
+    async def stands(self, handle: Handle) -> bool:
+        """Whether a conversation is still as it was after the answer that the handle came with."""
+        ...
+
+    async def opened(self, options: Mapping[str, Any]) -> Handle | None:
+        """A new conversation, where that has to be begun before the first request."""
+        ...
+
+
 class Provider(Protocol):
     """Who answers in a sync program."""
 
@@ -77,3 +90,12 @@ class Provider(Protocol):
     def stream(self, body: bytes) -> Generator[bytes, None, None]: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """See `AsyncKeeper`."""
+
+    def stands(self, handle: Handle) -> bool: ...
+
+    def opened(self, options: Mapping[str, Any]) -> Handle | None: ...

@@ -9,6 +9,7 @@ from longtalk.providers.base import AsyncProvider
 from longtalk.providers.http import AsyncHTTP
 from longtalk.providers.local import AsyncLocal
 from longtalk.providers.registry import resolve
+from longtalk.providers.responses import AsyncResponses
 
 if TYPE_CHECKING:
     import httpx2
@@ -36,4 +37,8 @@ def connect(
     if client is not None and not hasattr(client, "aclose"):
         raise InputError(f"`client` is an httpx2.AsyncClient here, not {type(client).__name__}.")
     resolved = resolve(model, base_url=base_url, api_key=api_key)
-    return AsyncLocal(resolved) if resolved.provider == "local" else AsyncHTTP(resolved, client=client)
+    if resolved.provider == "local":
+        return AsyncLocal(resolved)
+    if resolved.wire.name == "openai-responses":
+        return AsyncResponses(resolved, client=client)
+    return AsyncHTTP(resolved, client=client)

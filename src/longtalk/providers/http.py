@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from longtalk import _json
 from longtalk._io import ClientHolder
 from longtalk.errors import BadAnswer, ProviderError, StreamCut, Unreachable
 from longtalk.providers.failures import failure
@@ -40,11 +41,22 @@ class AsyncHTTP:
         self._client = ClientHolder(client, **_settings(resolved.base_url))
 
     async def send(self, body: bytes) -> bytes:
+        return await self._whole("POST", self.wire.path(self.model, stream=False), body)
+
+    async def call(self, method: str, path: str, body: bytes | None = None) -> dict[str, bytes]:
+        """Ask for something else than an answer: the fields of the JSON that comes."""
+        said = await self._whole(method, path, body)
+        try:
+            return _json.fields(said)
+        except ValueError as problem:
+            raise BadAnswer(f"{self.label} sent something that can't be read ({problem}).", body=said) from None
+
+    async def _whole(self, method: str, path: str, body: bytes | None) -> bytes:
         import httpx2
 
         chunks: list[bytes] = []
         try:
-            async with self._request(body, stream=False) as answer:
+            async with self._request(method, path, body) as answer:
                 if answer.status_code >= 300:
                     raise await self._failure(answer)
                 async for chunk in answer.aiter_bytes():
@@ -58,7 +70,7 @@ class AsyncHTTP:
 
         events, begun, found = Events(), b"", False
         try:
-            async with self._request(body, stream=True) as answer:
+            async with self._request("POST", self.wire.path(self.model, stream=True), body) as answer:
                 if answer.status_code >= 300:
                     raise await self._failure(answer)
                 async for chunk in answer.aiter_bytes():
@@ -77,9 +89,8 @@ class AsyncHTTP:
                 f"{self.label} was asked for a stream and sent none, but {said or 'nothing'!r}.", body=begun
             )
 
-    def _request(self, body: bytes, *, stream: bool) -> Any:
-        url = self._base_url + self.wire.path(self.model, stream=stream)
-        return self._client.get().stream("POST", url, content=body, headers=self._headers)
+    def _request(self, method: str, path: str, body: bytes | None) -> Any:
+        return self._client.get().stream(method, self._base_url + path, content=body, headers=self._headers)
 
     async def _failure(self, answer: Any) -> ProviderError:
         """The error that an answer is. Of a long one the beginning says enough."""

@@ -24,6 +24,7 @@ from longtalk.wires.base import (
     Call,
     Preamble,
     Quirks,
+    Replayed,
     Reported,
     Usage,
     View,
@@ -53,7 +54,7 @@ _NOT_TAKEN = re.compile(
 )
 
 
-class Anthropic:
+class Anthropic(Replayed):
     """See `Wire`."""
 
     name = "anthropic"

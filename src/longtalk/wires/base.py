@@ -71,6 +71,14 @@ class Usage(msgspec.Struct, frozen=True):
         )
 
 
+class Handle(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A conversation that a provider keeps itself, as it was after one answer."""
+
+    id: str
+    stamp: str = ""
+    """Tells whether it has gone on since, where the id does not."""
+
+
 class Answer(msgspec.Struct, frozen=True):
     """One answer of a model. `native` is None when it was interrupted before anything was said."""
 
@@ -83,6 +91,8 @@ class Answer(msgspec.Struct, frozen=True):
     """Whether it has blocks that only its provider can read, and that are valid only where they were made."""
     usage: bytes | None = None
     """What the provider reported, as it came."""
+    handle: Handle | None = None
+    """What the provider calls the conversation up to here, if it keeps it."""
 
 
 class Preamble(msgspec.Struct, frozen=True):
@@ -154,6 +164,10 @@ class Wire(Protocol):
     """Whether opaque blocks are valid only behind the very bytes that stood before them, not just for their reader."""
     drops_opaque: bool
     """Whether an answer may go without them while its exchange is still open; if not, its rounds are told in words."""
+    takes_answers: bool
+    """Whether a conversation that the provider keeps can be told what others have answered meanwhile."""
+    measures: bool
+    """Whether the input that is reported is the request, and nothing that the provider adds."""
 
     def path(self, model: str, *, stream: bool) -> str:
         """Where requests go, below the provider's base URL."""
@@ -225,6 +239,41 @@ class Wire(Protocol):
     def objection(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
         """What this refusal teaches about the server, added to what is known; None when it teaches nothing."""
         ...
+
+    def keeps(self, options: Mapping[str, Any]) -> bool:
+        """Whether these options ask the provider to keep the conversation."""
+        ...
+
+    def going_on(self, options: Mapping[str, Any], handle: Handle | None) -> Mapping[str, Any]:
+        """The options of a request that goes on with what the provider keeps; without a handle, that begins it."""
+        ...
+
+    def alone(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The options of a request that the provider need not keep anything of."""
+        ...
+
+    def forgot(self, error: bytes) -> bool:
+        """Whether a refusal says that the provider has no such conversation, or can't go on with it."""
+        ...
+
+
+class Replayed:
+    """A wire on which the whole conversation goes with every request."""
+
+    takes_answers = True
+    measures = True
+
+    def keeps(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        return False
+
+    def going_on(self, options: Mapping[str, Any], handle: Handle | None) -> Mapping[str, Any]:  # noqa: ARG002
+        return options
+
+    def alone(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return options
+
+    def forgot(self, error: bytes) -> bool:  # noqa: ARG002
+        return False
 
 
 def option(key: str, value: Any) -> bytes:

@@ -27,6 +27,7 @@ from longtalk.wires.base import (
     Call,
     Preamble,
     Quirks,
+    Replayed,
     Reported,
     Usage,
     View,
@@ -62,7 +63,7 @@ _STAND_IN = b'"skip_thought_signature_validator"'
 """What the provider takes for the signature of a call that its model did not make."""
 
 
-class Gemini:
+class Gemini(Replayed):
     """See `Wire`."""
 
     name = "gemini"

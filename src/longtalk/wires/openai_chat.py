@@ -22,6 +22,7 @@ from longtalk.wires.base import (
     Call,
     Preamble,
     Quirks,
+    Replayed,
     Reported,
     Usage,
     View,
@@ -36,7 +37,7 @@ from longtalk.wires.openai_chat_stream import Pieces, text_of_parts
 _FINISH: dict[str | None, Finish] = {"length": "length", "content_filter": "filtered"}
 
 
-class OpenAIChat:
+class OpenAIChat(Replayed):
     """See `Wire`."""
 
     name = "openai-chat"

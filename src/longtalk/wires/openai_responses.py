@@ -25,6 +25,7 @@ from longtalk.wires.base import (
     LONGTALK,
     Answer,
     Call,
+    Handle,
     Preamble,
     Quirks,
     Reported,
@@ -60,6 +61,13 @@ _NO_SUCH_ID = re.compile(
     r"Item with id .{1,80} not found|Duplicate item found with id|input\[\d+\]\.id\b", re.IGNORECASE
 )
 _UNKNOWN = re.compile(r"(?:Unknown|Unsupported) parameter: .{0,2}input\[\d+\][\w.\[\]]*\.(\w+)", re.IGNORECASE)
+KEPT = ("previous_response_id", "conversation")
+"""Ways in which the server can keep a conversation."""
+_FORGOTTEN = re.compile(
+    r"previous_response_not_found|Previous response with id|Conversation with id .{1,80} not found|conversation_locked"
+    r"|previous_response_id|No tool output found|No tool call found",
+    re.IGNORECASE,
+)
 _NO_ENCRYPTION = re.compile(r"encrypted content is not supported", re.IGNORECASE)
 
 
@@ -67,14 +75,12 @@ class OpenAIResponses:
     """See `Wire`."""
 
     name = "openai-responses"
-    reserved: tuple[str, ...] = (
-        *("input", "instructions", "model", "stream"),
-        # What a server keeps is not the conversation that is held here.
-        *("background", "conversation", "previous_response_id"),
-    )
+    reserved: tuple[str, ...] = ("input", "instructions", "model", "stream", "background")
     defaults: Mapping[str, Any] = {"store": False, "include": [_ENCRYPTED]}
     binds_prefix = False
     drops_opaque = True
+    takes_answers = True
+    measures = True
 
     def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002
         return "/responses"
@@ -205,6 +211,31 @@ class OpenAIResponses:
         counts = (said.input_tokens, said.output_tokens, details.cached_tokens, details.cache_write_tokens)
         return Usage(*(int(count) if count and math.isfinite(count) else 0 for count in counts))
 
+    def keeps(self, options: Mapping[str, Any]) -> bool:
+        named = [name for name in KEPT if options.get(name) is not None]
+        if len(named) > 1 or any(options[name] != "auto" for name in named):
+            raise InputError(
+                f"The option {named[0]!r} can only be 'auto', and one of {' and '.join(KEPT)} is enough: the id itself "
+                "is kept with the conversation."
+            )
+        return bool(named)
+
+    def going_on(self, options: Mapping[str, Any], handle: Handle | None) -> Mapping[str, Any]:
+        if not self.keeps(options):
+            return options
+        named = next(name for name in KEPT if options.get(name) is not None)
+        if handle is None and named == "conversation":
+            raise InputError(
+                "This provider can't begin a conversation that is kept there: 'previous_response_id' may do."
+            )
+        return {**self.alone(options), "store": True, **({named: handle.id} if handle is not None else {})}
+
+    def alone(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: value for name, value in options.items() if name not in KEPT}
+
+    def forgot(self, error: bytes) -> bool:
+        return _FORGOTTEN.search(error.decode("utf-8", "replace")) is not None
+
     def objection(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
         said = error.decode("utf-8", "replace")
         if known.void < len(natives) and _NOT_TAKEN.search(said):
@@ -245,7 +276,19 @@ def finished(items: Sequence[bytes], response: Mapping[str, bytes], *, output: b
         empty=not sendable(native, Quirks()),
         opaque=stored or any(is_opaque(_json.fields(item)) for item in named),
         usage=None if usage == b"null" else usage,
+        handle=_handle(response, named) if stored else None,
     )
+
+
+def _handle(response: Mapping[str, bytes], items: Sequence[bytes]) -> Handle | None:
+    """What the server calls the conversation after this response."""
+    within = response.get("conversation", b"null")
+    if within[:1] == b"{":
+        last = _json.fields(items[-1]).get("id", b"") if items else b""
+        found = _json.text(_json.fields(within).get("id", b"")), _json.text(last)
+    else:
+        found = _json.text(response.get("id", b"")), ""
+    return Handle(found[0], found[1] or "") if found[0] else None
 
 
 def reported(response: Mapping[str, bytes]) -> bytes:

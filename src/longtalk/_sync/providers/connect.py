@@ -10,6 +10,7 @@ from longtalk.providers.base import Provider
 from longtalk._sync.providers.http import HTTP
 from longtalk._sync.providers.local import Local
 from longtalk.providers.registry import resolve
+from longtalk._sync.providers.responses import Responses
 
 if TYPE_CHECKING:
     import httpx2
@@ -37,4 +38,8 @@ def connect(
     if client is not None and not hasattr(client, "close"):
         raise InputError(f"`client` is an httpx2.Client here, not {type(client).__name__}.")
     resolved = resolve(model, base_url=base_url, api_key=api_key)
-    return Local(resolved) if resolved.provider == "local" else HTTP(resolved, client=client)
+    if resolved.provider == "local":
+        return Local(resolved)
+    if resolved.wire.name == "openai-responses":
+        return Responses(resolved, client=client)
+    return HTTP(resolved, client=client)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from longtalk import _json
 from longtalk._sync._io import ClientHolder
 from longtalk.errors import BadAnswer, ProviderError, StreamCut, Unreachable
 from longtalk.providers.failures import failure
@@ -41,11 +42,22 @@ class HTTP:
         self._client = ClientHolder(client, **_settings(resolved.base_url))
 
     def send(self, body: bytes) -> bytes:
+        return self._whole("POST", self.wire.path(self.model, stream=False), body)
+
+    def call(self, method: str, path: str, body: bytes | None = None) -> dict[str, bytes]:
+        """Ask for something else than an answer: the fields of the JSON that comes."""
+        said = self._whole(method, path, body)
+        try:
+            return _json.fields(said)
+        except ValueError as problem:
+            raise BadAnswer(f"{self.label} sent something that can't be read ({problem}).", body=said) from None
+
+    def _whole(self, method: str, path: str, body: bytes | None) -> bytes:
         import httpx2
 
         chunks: list[bytes] = []
         try:
-            with self._request(body, stream=False) as answer:
+            with self._request(method, path, body) as answer:
                 if answer.status_code >= 300:
                     raise self._failure(answer)
                 for chunk in answer.iter_bytes():
@@ -59,7 +71,7 @@ class HTTP:
 
         events, begun, found = Events(), b"", False
         try:
-            with self._request(body, stream=True) as answer:
+            with self._request("POST", self.wire.path(self.model, stream=True), body) as answer:
                 if answer.status_code >= 300:
                     raise self._failure(answer)
                 for chunk in answer.iter_bytes():
@@ -78,9 +90,8 @@ class HTTP:
                 f"{self.label} was asked for a stream and sent none, but {said or 'nothing'!r}.", body=begun
             )
 
-    def _request(self, body: bytes, *, stream: bool) -> Any:
-        url = self._base_url + self.wire.path(self.model, stream=stream)
-        return self._client.get().stream("POST", url, content=body, headers=self._headers)
+    def _request(self, method: str, path: str, body: bytes | None) -> Any:
+        return self._client.get().stream(method, self._base_url + path, content=body, headers=self._headers)
 
     def _failure(self, answer: Any) -> ProviderError:
         """The error that an answer is. Of a long one the beginning says enough."""

@@ -1,0 +1,67 @@
+"""Conversations that a provider keeps itself, by an id.
+
+After each answer of such a provider its handle is kept as a record, with the place that it stands at. The next request
+goes on from there and carries only what came since. A handle is used while that place is on the path (records are read
+from the path alone), in the epoch that it was made in, for the same account (on the same machine, for programs), and as
+long as the provider says that nobody has gone on from it. Otherwise the provider is told everything anew, as the policy
+would send it to any other: the conversation is always whole here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from longtalk import _json
+from longtalk.epochs import Epoch, latest
+from longtalk.pack import ANSWERS
+from longtalk.transcript import Transcript
+from longtalk.wires.base import Handle, Wire
+
+_MOST = 16
+"""So many keepers are remembered: each machine is one."""
+
+
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a provider has a conversation."""
+
+    handle: Handle
+    place: int
+    """So many entries of the conversation it has, in the form that they were sent in."""
+    epoch: int = 0
+    """Where the epoch began that those were sent in."""
+
+
+def find(transcript: Transcript, keeper: str, wire: Wire, epoch: Epoch) -> Held | str:
+    """Where the provider can go on from; else why it can't, in words. Nothing is said about a new conversation."""
+    known = _known(transcript)
+    held = known.get(keeper)
+    if held is None:
+        others = any(transcript[i].role in ANSWERS for i in range(len(transcript)))
+        return "it has not heard it so far" if others or known else ""
+    if not 0 < held.place <= transcript.size or held.epoch != epoch.start:
+        return "what is sent of it has changed"
+    since = range(transcript.here(held.place), len(transcript))
+    if not wire.takes_answers and any(transcript[i].role in ANSWERS for i in since):
+        return "it went on elsewhere"
+    return held
+
+
+def keep(transcript: Transcript, keeper: str, held: Held) -> Transcript:
+    """A transcript that knows how far a provider has it."""
+    known = {**_known(transcript)}
+    known.pop(keeper, None)
+    return _with(transcript, dict([*list(known.items())[1 - _MOST :], (keeper, held)]))
+
+
+def drop(transcript: Transcript, keeper: str) -> Transcript:
+    """A transcript of which a provider knows nothing any more."""
+    known = _known(transcript)
+    return _with(transcript, {name: held for name, held in known.items() if name != keeper})
+
+
+def _known(transcript: Transcript) -> dict[str, Held]:
+    return latest(transcript, "handle", dict[str, Held]) or {}
+
+
+def _with(transcript: Transcript, known: dict[str, Held]) -> Transcript:
+    return transcript.record("handle", _json.encode(known), instead=True)
