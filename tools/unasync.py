@@ -22,6 +22,7 @@ MODULES = [
     "providers.connect",
     "providers.http",
     "providers.local",
+    "providers.program",
     "providers.responses",
     "providers.scripted",
 ]

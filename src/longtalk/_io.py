@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
+from longtalk._ends import end
+
 if TYPE_CHECKING:
     import anyio
+    import anyio.abc
     import httpx2
 
 ASYNC = True
@@ -123,6 +127,47 @@ async def shielded(close: Callable[[], Awaitable[Any]]) -> None:
 
     with anyio.move_on_after(5, shield=True):
         await close()
+
+
+class Child:
+    """A program that runs. What it prints comes in pieces, none after None."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        self._process = process
+
+    @staticmethod
+    async def start(command: Sequence[str], **settings: Any) -> Child:
+        import anyio
+
+        return Child(await anyio.open_process(command, start_new_session=True, **settings))
+
+    async def read(self, seconds: float) -> bytes | None:
+        """What it prints next; a `TimeoutError` if that takes longer."""
+        import anyio
+
+        out = self._process.stdout
+        try:
+            with anyio.fail_after(seconds):
+                return await out.receive() if out is not None else None
+        except anyio.EndOfStream:
+            return None
+
+    async def wait(self, seconds: float) -> int:
+        """The status that it ends with; a `TimeoutError` if that takes longer."""
+        import anyio
+
+        with anyio.fail_after(seconds):
+            return await self._process.wait()
+
+    async def aclose(self) -> None:
+        """End it, with all that it has started."""
+        for hard in (False, True):
+            if self._process.returncode is None:
+                end(self._process, hard=hard)
+                with contextlib.suppress(TimeoutError):
+                    await self.wait(2)
+        if self._process.stdout is not None:
+            await self._process.stdout.aclose()
 
 
 class ClientHolder:

@@ -23,7 +23,7 @@ from longtalk.handles import Held, drop, keep
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
 from longtalk.wires import WIRES
-from longtalk.wires.base import Answer, Call, Usage, Wire, closing, system, view_of
+from longtalk.wires.base import Answer, Call, Quirks, Usage, Wire, closing, system, view_of
 
 if TYPE_CHECKING:
     from longtalk.prices import Cost, Prices
@@ -303,7 +303,13 @@ def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) ->
 
 def measured(entries: Sequence[Entry], counter: Counter) -> list[Entry]:
     """Entries that know how long they are."""
-    return [msgspec.structs.replace(entry, tokens=of_message(entry.native, counter)) for entry in entries]
+    return [msgspec.structs.replace(entry, tokens=of_message(_sent(entry), counter)) for entry in entries]
+
+
+def _sent(entry: Entry) -> bytes:
+    """What is sent of an entry: of what an agent printed, its answer."""
+    wire = WIRES.get(entry.wire)
+    return entry.native if wire is None or wire.measures else wire.render(entry, Quirks()) or b"{}"
 
 
 def answering(transcript: Transcript, wire: Wire) -> Wire:

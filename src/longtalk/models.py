@@ -33,8 +33,8 @@ __all__ = ["Model", "Prices", "Provider", "Rates", "Tier", "find", "models", "pr
 
 FILE = os.path.join(os.path.dirname(__file__), "data", "models.json.gz")
 _MOST_BYTES = 5_000_000
-_OWN = ("local", "ollama", "vllm", "llamacpp", "lmstudio", "compatible")
-"""Servers that have the models that somebody has put there: the data file knows none of them."""
+_OWN = ("local", "ollama", "vllm", "llamacpp", "lmstudio", "compatible", "claude-cli", "codex-cli", "gemini-cli")
+"""Servers that have the models that somebody has put there, and programs: the data file knows no models of theirs."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Caching: TypeAlias = Literal["none", "automatic", "marks"]

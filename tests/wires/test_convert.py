@@ -17,11 +17,11 @@ from longtalk.epochs import Epoch
 from longtalk.state import decode
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript import Transcript
-from longtalk.wires import NAMES, WIRES
+from longtalk.wires import HTTP, NAMES, WIRES
 from longtalk.wires.base import Preamble, Quirks, view_of
 from tests.policies.drawn import traces
 
-PAIRS = list(itertools.permutations(sorted(WIRES), 2))
+PAIRS = list(itertools.permutations(sorted(HTTP), 2))
 USUAL = [pytest.param(*pair, marks=[] if "openai-chat" in pair else [pytest.mark.slow]) for pair in PAIRS]
 """With all checks all pairs, with the usual ones those with the wire that most servers speak."""
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -160,7 +160,7 @@ def test_two_hundred_turns_that_change_the_provider_at_random() -> None:
     state: bytes | None = None
     facts = []
     for number in range(200):
-        wire = source.choice(sorted(WIRES))
+        wire = source.choice(sorted(HTTP))
         fact = f"Fact {number}: it has {source.randint(2, 99)} strings."
         facts.append(fact)
         steps = [says("Noted.", wire=wire)]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from _thread import allocate_lock
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from longtalk._ends import end
+
 if TYPE_CHECKING:
+    import subprocess
     from threading import Thread
 
     import httpx2
@@ -86,6 +90,61 @@ class Jobs:
 
 def shielded(close: Callable[[], Any]) -> None:
     close()
+
+
+class Child:
+    """A program that runs. What it prints comes in pieces, none after None."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        import queue
+        import threading
+
+        self._process = process
+        self._printed: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._listener = threading.Thread(target=self._listen, name="longtalk-child", daemon=True)
+        self._listener.start()
+
+    @staticmethod
+    def start(command: Sequence[str], **settings: Any) -> Child:
+        import subprocess
+
+        return Child(subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, **settings))
+
+    def _listen(self) -> None:
+        out = self._process.stdout
+        while out is not None and (data := os.read(out.fileno(), 65536)):
+            self._printed.put(data)
+        self._printed.put(None)
+
+    def read(self, seconds: float) -> bytes | None:
+        """What it prints next; a `TimeoutError` if that takes longer."""
+        import queue
+
+        try:
+            return self._printed.get(timeout=seconds)
+        except queue.Empty:
+            raise TimeoutError from None
+
+    def wait(self, seconds: float) -> int:
+        """The status that it ends with; a `TimeoutError` if that takes longer."""
+        import subprocess
+
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError from None
+
+    def close(self) -> None:
+        """End it, with all that it has started."""
+        for hard in (False, True):
+            if self._process.poll() is None:
+                end(self._process, hard=hard)
+                with contextlib.suppress(TimeoutError):
+                    self.wait(2)
+        # Whoever still has the other end may keep the listener waiting: what it listens to stays open then.
+        self._listener.join(2)
+        if self._process.stdout is not None and not self._listener.is_alive():
+            self._process.stdout.close()
 
 
 class ClientHolder:

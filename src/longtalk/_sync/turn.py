@@ -301,7 +301,7 @@ class Loop:
     def _forget(self, keeper: str, problem: ProviderError) -> None:
         """The provider can't go on with what it has."""
         self.draft = self.draft.forget(keeper)
-        self._tell_rebuilt(f"it says: {problem.body[:200].decode('utf-8', 'replace')}")
+        self._tell_rebuilt(str(problem))
 
     def _tell_rebuilt(self, why: str) -> None:
         told = any(notice.kind == "rebuilt" for notice in self.draft.notices)

@@ -14,7 +14,7 @@ import msgspec
 
 from longtalk.errors import InputError
 from longtalk.providers.base import Capabilities
-from longtalk.wires import WIRES
+from longtalk.wires import AGENTS, WIRES
 from longtalk.wires.base import Wire
 
 
@@ -32,6 +32,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _HOSTED = Capabilities(structured_output=True, cache=True)
+_AGENT = Capabilities(keeps_state=True, accepts_history=False, tools=False)
 
 PROVIDERS: Mapping[str, Address] = {
     "openai": Address(
@@ -75,6 +76,9 @@ PROVIDERS: Mapping[str, Address] = {
     "llamacpp": Address(base_url="http://127.0.0.1:8080/v1"),
     "lmstudio": Address(base_url="http://127.0.0.1:1234/v1"),
     "compatible": Address(),
+    "claude-cli": Address(wire="claude-cli", capabilities=_AGENT),
+    "gemini-cli": Address(wire="gemini-cli", capabilities=_AGENT),
+    "codex-cli": Address(wire="codex-cli", capabilities=_AGENT),
     "local": Address(capabilities=Capabilities(tools=False, structured_output=True, cache=True, window=4096)),
 }
 
@@ -115,7 +119,7 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
     if address is None:
         form = "" if colon else "A model is named 'provider:model'. "
         raise InputError(f"There is no provider {provider!r}. {form}{_hint(provider)}")
-    if not model and provider != "local":
+    if not model and provider not in ("local", *AGENTS):
         raise InputError(f"Which model of {provider}? Name it as '{provider}:MODEL'.")
     if base_url is not None and not isinstance(base_url, str):
         raise InputError(f"`base_url` is text, not {type(base_url).__name__}.")

@@ -86,9 +86,24 @@ def _gemini(body: Any) -> None:
     check(body)
 
 
+def _agent(body: Any) -> None:
+    """A run of an agent: see `longtalk.wires.agent.Start`."""
+    start = body if isinstance(body, dict) else {}
+    arguments, said = start.get("arguments"), start.get("input")
+    if not isinstance(arguments, list) or not all(isinstance(each, str) and "\0" not in each for each in arguments):
+        raise WireViolation("AG1", "the arguments are no list of texts")
+    if not isinstance(said, str) or not said.strip():
+        raise WireViolation("AG2", "nothing is said on the standard input")
+    if start.get("session") and (not start.get("stamp") or start["session"] not in arguments):
+        raise WireViolation("AG3", "a session goes with its stamp, and is named to the program")
+    if start.get("session") and said.startswith("<conversation_so_far>"):
+        raise WireViolation("AG4", "the program knows what was said before")
+
+
 _VALIDATORS: dict[str, Callable[[Any], None]] = {
     "openai-chat": _openai_chat,
     "anthropic": _anthropic,
     "openai-responses": _openai_responses,
     "gemini": _gemini,
+    **dict.fromkeys(("claude-cli", "codex-cli", "gemini-cli"), _agent),
 }

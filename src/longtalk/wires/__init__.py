@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from longtalk.pack import Entry
-from longtalk.wires import anthropic, gemini, openai_chat, openai_responses
+from longtalk.wires import anthropic, claude_cli, codex_cli, gemini, gemini_cli, openai_chat, openai_responses
 from longtalk.wires.base import LONGTALK, Usage, Wire, redacted_own, text_of
 
-_ALL: tuple[Wire, ...] = (openai_chat.WIRE, openai_responses.WIRE, anthropic.WIRE, gemini.WIRE)
-WIRES: Mapping[str, Wire] = {wire.name: wire for wire in _ALL}
+_HTTP: tuple[Wire, ...] = (openai_chat.WIRE, openai_responses.WIRE, anthropic.WIRE, gemini.WIRE)
+_AGENTS: tuple[Wire, ...] = (claude_cli.WIRE, gemini_cli.WIRE, codex_cli.WIRE)
+HTTP: Mapping[str, Wire] = {wire.name: wire for wire in _HTTP}
+AGENTS: Mapping[str, Wire] = {wire.name: wire for wire in _AGENTS}
+WIRES: Mapping[str, Wire] = {**HTTP, **AGENTS}
 NAMES = frozenset((*WIRES, LONGTALK))
 
 

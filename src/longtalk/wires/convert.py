@@ -16,7 +16,7 @@ import msgspec
 
 from longtalk import _json
 from longtalk.pack import Entry
-from longtalk.wires.base import Call, View, Wire, system, view_of
+from longtalk.wires.base import LONGTALK, Call, View, Wire, system, view_of
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,(.*)", re.DOTALL)
@@ -73,13 +73,13 @@ def converted(entry: Entry, to: Wire, ids: Ids) -> Entry | None:
         text = seen.text or seen.refusal
         if not calls and not text.strip():
             return None
-        native = _json.encode(_ANSWERS[to.name](text, calls))
+        native = _json.encode(_ANSWERS.get(to.name, _agent_answer)(text, calls))
     elif entry.role != "user":
         # A system message inside the conversation: each wire has its way with ours.
         made = system(seen.text, at=entry.at)
         return msgspec.structs.replace(entry, native=made.native, wire=made.wire) if seen.text.strip() else None
     else:
-        parts = [part for part in _parts(entry) if part]
+        parts = [part for part in _parts(entry) if part and (isinstance(part, str) or not _is_agent(to))]
         if not parts:
             return None
         only_text = len(parts) == 1 and isinstance(parts[0], str)
@@ -92,8 +92,10 @@ def left_behind(entries: Iterable[Entry], to: Wire) -> list[str]:
     """What of these can't go along to another wire, in words, each once."""
     found: dict[str, None] = {}
     for entry in entries:
-        if entry.wire != to.name and entry.wire in _KINDS:
-            found |= dict.fromkeys(_KINDS[entry.wire](_json.value(entry.native)))
+        if entry.wire not in (to.name, LONGTALK):
+            found |= dict.fromkeys(_KINDS.get(entry.wire, _of_agent)(_json.value(entry.native)))
+            if _is_agent(to) and entry.role == "user" and any(isinstance(part, Picture) for part in _parts(entry)):
+                found["images"] = None
     return sorted(found)
 
 
@@ -203,6 +205,16 @@ def _responses_answer(text: str, calls: list[Call]) -> dict[str, Any]:
     return {"output": [*said, *made]}
 
 
+def _agent_answer(text: str, calls: list[Call]) -> dict[str, Any]:
+    made = [f"[called {call.name}({_spelt(call)})]" for call in calls]
+    return {"role": "assistant", "content": "\n".join([*([text] if text.strip() else []), *made])}
+
+
+def _is_agent(wire: Wire) -> bool:
+    """Whether a wire is that of a program, which takes text alone."""
+    return wire.name not in _ANSWERS
+
+
 _ANSWERS: Mapping[str, Callable[[str, list[Call]], dict[str, Any]]] = {
     "openai-chat": _chat_answer,
     "anthropic": _anthropic_answer,
@@ -255,6 +267,14 @@ def _of_gemini(content: Mapping[str, Any]) -> list[str]:
         found += [_REASONING] if part.get("thought") or part.get("thoughtSignature") else []
         found += sorted(part.keys() - known - beside)
     return found
+
+
+def _of_agent(message: Mapping[str, Any]) -> list[str]:
+    known = ("assistant", "init", "message", "result", "system", "thread.started", "turn.started", "turn.completed")
+    events = [event for event in _objects(message.get("events")) if event.get("type") not in known]
+    items = [item for event in events if isinstance(item := event.get("item"), Mapping)]
+    used = len(items) < len(events) or any(item.get("type") not in ("agent_message", "error") for item in items)
+    return ["what the agent did on its own"] if used else []
 
 
 _KINDS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {

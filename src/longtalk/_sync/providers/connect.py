@@ -9,8 +9,10 @@ from longtalk.errors import InputError
 from longtalk.providers.base import Provider
 from longtalk._sync.providers.http import HTTP
 from longtalk._sync.providers.local import Local
+from longtalk._sync.providers.program import Program
 from longtalk.providers.registry import resolve
 from longtalk._sync.providers.responses import Responses
+from longtalk.wires import AGENTS
 
 if TYPE_CHECKING:
     import httpx2
@@ -38,6 +40,8 @@ def connect(
     if client is not None and not hasattr(client, "close"):
         raise InputError(f"`client` is an httpx2.Client here, not {type(client).__name__}.")
     resolved = resolve(model, base_url=base_url, api_key=api_key)
+    if resolved.provider in AGENTS:
+        return Program(resolved)
     if resolved.provider == "local":
         return Local(resolved)
     if resolved.wire.name == "openai-responses":

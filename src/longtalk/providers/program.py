@@ -1,0 +1,93 @@
+"""Agents on the command line, run as child processes: one run for one answer.
+
+A run gets the prompt on its standard input, the variables that it needs and no others, and as much time as it is given.
+Whoever stops waiting ends it, with all that it has started. Its own file of the session tells whether somebody has gone
+on with that since: nobody else may while it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk import _json
+from longtalk._io import Child, in_thread, shielded
+from longtalk.errors import InputError, ProviderError, StreamCut, Unreachable
+from longtalk.providers.errand import Errand, place_of
+from longtalk.providers.failures import failure
+from longtalk.providers.registry import Resolved
+from longtalk.wires.agent import Agent, Start
+from longtalk.wires.base import Wire
+
+
+class AsyncProgram:
+    """A provider that is a program."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        if not isinstance(resolved.wire, Agent):
+            raise InputError(f"{resolved.label} is no program.")
+        self.label = resolved.label
+        self.model = resolved.model
+        self.wire: Wire = resolved.wire
+        self._agent = resolved.wire
+        self.capabilities = resolved.capabilities
+        self.defaults: Mapping[str, Any] = {}
+        self._access = self._agent.speech.access(resolved.base_url, resolved.key)
+        self.account = place_of(self._agent.speech)
+
+    async def send(self, body: bytes) -> bytes:
+        events = self.stream(body)
+        try:
+            return b"\n".join([line async for line in events])
+        finally:
+            await shielded(events.aclose)
+
+    async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
+        start = msgspec.json.decode(body, type=Start)
+        errand = await in_thread(lambda: Errand(self._agent, self.label, start, self._access))
+        child, begun = None, False
+        try:
+            child = await self._run(errand)
+            until = time.monotonic() + start.timeout
+            while not errand.printed_all:
+                for line in errand.lines(await self._next(child, start, until, begun=begun)):
+                    begun = True
+                    yield line
+            status = await child.wait(max(1.0, until - time.monotonic()))
+            if not errand.final:
+                raise self._failure(status, errand)
+            yield await in_thread(errand.last_line)
+        except TimeoutError:
+            raise StreamCut(f"{self.label} said all and did not end within {start.timeout:g} seconds.") from None
+        finally:
+            if child is not None:
+                await shielded(child.aclose)
+            errand.close()
+
+    async def aclose(self) -> None:
+        pass
+
+    async def _run(self, errand: Errand) -> Child:
+        try:
+            return await Child.start(errand.command, **errand.settings)
+        except OSError as problem:
+            raise Unreachable(f"{self.label} can't be run: {problem}.", retryable=False) from problem
+
+    async def _next(self, child: Child, start: Start, until: float, *, begun: bool) -> bytes | None:
+        left = until - time.monotonic()
+        try:
+            if left <= 0:
+                raise TimeoutError
+            return await child.read(min(left, start.silence))
+        except TimeoutError:
+            over = left <= start.silence
+            why = f"was not done within {start.timeout:g}" if over else f"said nothing for {start.silence:g}"
+            text = f"{self.label} {why} seconds and was ended: the options 'timeout' and 'silence' say how long it may."
+            raise StreamCut(text) if begun else Unreachable(text, retryable=False) from None
+
+    def _failure(self, status: int, errand: Errand) -> ProviderError:
+        said = errand.complaint() or f"it ended with status {status} and said nothing."
+        return failure(self.label, 0, {}, _json.encode({"code": "invalid_request", "message": said}))

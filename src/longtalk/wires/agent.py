@@ -1,0 +1,389 @@
+"""Agents on the command line: programs that hold a conversation with a model themselves, with tools of their own.
+
+A message is `{"role":…,"content":"…"}`, an answer `{"events":[…]}`: the lines that the program printed, as they came,
+but for pieces of what a later line says whole, and for our own words that it repeats. A request says how to run it
+(`Start`), with the text for its standard input: what is new, when it goes on with a session of its own; else the whole
+conversation, quoted. What each agent is called with and how it prints is in a file of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from longtalk import _json
+from longtalk.errors import InputError
+from longtalk.transcript import Entry, Finish
+from longtalk.wires.base import (
+    LONGTALK,
+    Answer,
+    Handle,
+    Preamble,
+    Quirks,
+    Reported,
+    Usage,
+    View,
+    neutral_text,
+    quoted,
+)
+
+SYSTEM = "<longtalk:system>"
+"""In arguments and variables: the file that holds the system text."""
+OURS = b'"longtalk"'
+"""The type of the last line, which is ours."""
+STALE = b"its own record of the conversation is gone, in use, or not what it was"
+OPTIONS = ("arguments", "cwd", "env", "silence", "timeout")
+TIMEOUT, SILENCE = 3600.0, 600.0
+
+
+class Start(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How to run an agent."""
+
+    arguments: tuple[str, ...]
+    input: str
+    system: str | None = None
+    """For a file that is there while the program runs: `SYSTEM` names it."""
+    variables: dict[str, str] = {}
+    """Of its environment, beside those that are passed on …"""
+    env: tuple[str, ...] = ()
+    """… and the names of more that are."""
+    cwd: str | None = None
+    timeout: float = TIMEOUT
+    """Seconds that it may run."""
+    silence: float = SILENCE
+    """Seconds in which it may say nothing."""
+    session: str = ""
+    """Which one of its own it goes on with …"""
+    stamp: str = ""
+    """… and how that looked when it was left."""
+    before: msgspec.Raw = msgspec.Raw(b"null")
+    """What it had reported by then, where it counts on and on."""
+
+
+class Ours(msgspec.Struct, frozen=True, omit_defaults=True, tag="longtalk"):
+    """What is added behind the last line: how the session looks now."""
+
+    stamp: str = ""
+    before: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """What a line says."""
+
+    text: str = ""
+    partial: bool = False
+    """Whether it is a piece of a text …"""
+    kept: bool = True
+    """… and whether the line is worth keeping."""
+    session: str = ""
+    final: bool = False
+    """Whether it is the last one."""
+    usage: bytes | None = None
+    finish: Finish = "stop"
+    error: bytes | None = None
+
+
+class Speech(Protocol):
+    """What differs between agents."""
+
+    name: str
+    program: str
+    package: str
+    """Where it comes from, in npm."""
+    home: tuple[str, str, str]
+    """A variable that says where it keeps its files, the folder below that, and the folder without it."""
+    sessions: str
+    """Below that: the files of a session, by its `{id}` or the `{start}` of it."""
+    passed: tuple[str, ...]
+    """Variables of its own that are passed on; a last `*` stands for anything."""
+    quiet: Mapping[str, str]
+    """Variables that keep it from doing what nobody asked for, unless they are set."""
+    sums: bool
+    """Whether it reports what its session has used so far, not what this answer has."""
+    gone: tuple[bytes, ...]
+    """What it says of a session that it does not have."""
+
+    def access(self, base_url: str, key: str | None) -> tuple[list[str], dict[str, str]]:
+        """Arguments and variables that make it use this address and key."""
+        ...
+
+    def start(
+        self, model: str, session: str, more: Sequence[str], *, system: bool, stream: bool
+    ) -> tuple[list[str], dict[str, str]]:
+        """Arguments, with those of the caller's, and variables that make it answer, in lines of JSON."""
+        ...
+
+    def unrecorded(self) -> list[str]:
+        """Arguments that keep it from keeping a session."""
+        ...
+
+    def hear(self, line: Mapping[str, bytes]) -> Heard: ...
+
+    def line(self, text: str) -> bytes:
+        """A line that says this."""
+        ...
+
+    def count(self, raw: bytes) -> Usage: ...
+
+
+class Agent:
+    """See `Wire`."""
+
+    reserved: tuple[str, ...] = ("model", "session", "stream", "system")
+    defaults: Mapping[str, Any] = {}
+    binds_prefix = False
+    drops_opaque = True
+    takes_answers = False
+    measures = False
+
+    def __init__(self, speech: Speech) -> None:
+        self.speech = speech
+        self.name = speech.name
+
+    def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002
+        return ""
+
+    def headers(self, key: str | None) -> dict[str, str]:  # noqa: ARG002
+        return {}
+
+    def user(self, content: str | Sequence[Any]) -> bytes:
+        parts = [content] if isinstance(content, str) else content
+        if not all(isinstance(part, str) for part in parts):
+            raise InputError(f"{self.name} takes text, and nothing else.")
+        return _message("user", "\n\n".join(parts))
+
+    def is_part(self, part: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        return False
+
+    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+        return _json.encode({"role": "tool", "call_id": call_id, "name": name, "content": text})
+
+    def instruction(self, text: str) -> bytes:
+        return _message("system", text)
+
+    def quote(self, tag: str, text: str) -> bytes:
+        return _message("user", quoted(tag, text))
+
+    def is_plain(self, role: str) -> bool:
+        return role != "assistant"
+
+    def without_opaque(self, native: bytes) -> bytes | None:
+        return native
+
+    def redacted(self, native: bytes, text: str) -> bytes:
+        seen = self.view(native)
+        if seen.call_id:
+            return self.result(seen.call_id, text, error=False, name=seen.name)
+        return _message(seen.role, text)
+
+    def render(self, entry: Entry, quirks: Quirks) -> bytes | None:  # noqa: ARG002
+        if entry.wire == LONGTALK:
+            return _message("event" if entry.kind == "event" else "system", neutral_text(entry))
+        seen = self.view(entry.native)
+        if entry.role != "assistant":
+            return entry.native
+        return _message("assistant", seen.text) if seen.text.strip() else None
+
+    def request(
+        self,
+        *,
+        model: str,
+        preamble: Preamble,
+        pieces: Sequence[bytes | memoryview],
+        mark: int,  # noqa: ARG002
+        options: Mapping[str, Any],
+        quirks: Quirks,  # noqa: ARG002
+        stream: bool,
+    ) -> bytes:
+        if preamble.tools:
+            raise InputError(f"{self.name} has tools of its own and can't call yours: leave `tools` out.")
+        self.keeps(options)
+        handle: Handle = options.get("session") or Handle("")
+        system = preamble.system if preamble.system and preamble.system.strip() else None
+        more = options.get("arguments", ())
+        arguments, variables = self.speech.start(model, handle.id, more, system=system is not None, stream=stream)
+        stamp, _, before = handle.stamp.partition(" ")
+        start = Start(
+            arguments=tuple(arguments),
+            input=_prompt([message for piece in pieces for message in _json.value(b"[%s]" % bytes(piece))]),
+            system=system,
+            variables=variables,
+            env=tuple(options.get("env", ())),
+            cwd=options.get("cwd"),
+            timeout=float(options.get("timeout", TIMEOUT)),
+            silence=float(options.get("silence", SILENCE)),
+            session=handle.id,
+            stamp=stamp,
+            before=msgspec.Raw(before.encode() or b"null"),
+        )
+        return _json.encode(start)
+
+    def parse(self, body: bytes) -> Answer:
+        lines = self.accumulator()
+        for line in body.splitlines():
+            lines.feed(line)
+        if not lines.done:
+            raise ValueError("it has no end")
+        return lines.answer()
+
+    def accumulator(self) -> Lines:
+        return Lines(self)
+
+    def view(self, native: bytes) -> View:
+        fields = _json.fields(native)
+        if fields.get("events", b"")[:1] != b"[":
+            role, text = (_json.text(fields.get(name, b"")) or "" for name in ("role", "content"))
+            call_id, name = (_json.text(fields.get(name, b"")) or "" for name in ("call_id", "name"))
+            return View(role=role, text=text, call_id=call_id, name=name)
+        said = ""
+        for line in _json.items(fields["events"]):
+            heard = self.hear(_json.fields(line))
+            said = heard.text or said
+        return View(role="assistant", text=said)
+
+    def hear(self, line: Mapping[str, bytes]) -> Heard:
+        return Heard(kept=False) if line.get("type") == OURS else self.speech.hear(line)
+
+    def usage(self, raw: bytes) -> Usage:
+        try:
+            return self.speech.count(raw)
+        except (ValueError, RecursionError):
+            return Usage()
+
+    def objection(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:  # noqa: ARG002
+        return None
+
+    def keeps(self, options: Mapping[str, Any]) -> bool:
+        """Always, whatever the options are; they are looked at here."""
+        for name, value in options.items():
+            if name not in (*OPTIONS, "session"):
+                raise InputError(
+                    f"{self.name} has no option {name!r}, but {', '.join(OPTIONS)}: give it to the program with "
+                    "arguments=[…], if it has one."
+                )
+            texts = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+            if name in ("arguments", "env") and not texts:
+                raise InputError(f"The option {name!r} of {self.name} is a list of texts, not {value!r}.")
+            seconds = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+            if name in ("timeout", "silence") and not seconds:
+                raise InputError(f"The option {name!r} of {self.name} is a number of seconds, not {value!r}.")
+            if name == "cwd" and not isinstance(value, str):
+                raise InputError(f"The option 'cwd' of {self.name} is the path of a folder, not {value!r}.")
+        return True
+
+    def going_on(self, options: Mapping[str, Any], handle: Handle | None) -> Mapping[str, Any]:
+        return options if handle is None else {**options, "session": handle}
+
+    def alone(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**options, "arguments": [*options.get("arguments", ()), *self.speech.unrecorded()]}
+
+    def forgot(self, error: bytes) -> bool:
+        return any(words in error for words in (STALE, *self.speech.gone))
+
+
+class Lines:
+    """See `Accumulator`."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.done = False
+        self.begun = False
+        self._agent = agent
+        self._events: list[bytes] = []
+        self._partial = ""
+        self._spoken = False
+        self._last = Heard()
+        self._session = ""
+        self._ours = Ours()
+
+    def feed(self, data: bytes) -> str:
+        if data[:1] != b"{":
+            return ""
+        fields = _json.fields(data)
+        if fields.get("type") == OURS:
+            self._ours = msgspec.json.decode(data, type=Ours)
+            return ""
+        heard = self._agent.hear(fields)
+        self._session = heard.session or self._session
+        if heard.error is not None:
+            raise Reported(heard.error)
+        if heard.partial:
+            return self._grow(heard.text)
+        streamed = bool(self._partial)
+        if heard.kept:
+            self._settle(whole=bool(heard.text))
+            self._events.append(data)
+        if heard.final:
+            self.done = self.begun = True
+            self._last = heard
+            return ""
+        said = "" if streamed or not heard.text else self._grow(heard.text)
+        self._partial = ""
+        return said
+
+    def _grow(self, text: str) -> str:
+        """One more piece of a text; what is said after something else stands apart from what was said before."""
+        gap = "\n\n" if self._spoken and not self._partial and text else ""
+        self._partial += text
+        self._spoken = self._spoken or bool(text)
+        self.begun = self.begun or bool(text)
+        return gap + text
+
+    def _settle(self, *, whole: bool) -> None:
+        """Keep the pieces of a text that no line says whole."""
+        if self._partial and not whole:
+            self._events.append(self._agent.speech.line(self._partial))
+        self._partial = ""
+
+    def answer(self, *, interrupted: bool = False) -> Answer:
+        self._settle(whole=False)
+        native = b'{"events":[%s]}' % b",".join(self._events)
+        view = self._agent.view(native)
+        if interrupted:
+            return Answer(native=native if view.text else None, view=view, finish="interrupted")
+        usage, before = self._last.usage, bytes(self._ours.before)
+        handle = None
+        if self._session and self._ours.stamp:
+            so_far = (usage or b"").decode() if self._agent.speech.sums else ""
+            handle = Handle(self._session, f"{self._ours.stamp} {so_far}".strip())
+        if usage is not None and before != b"null":
+            usage = b'{"now":%s,"before":%s}' % (usage, before)
+        empty = not view.text.strip()
+        return Answer(native=native, view=view, finish=self._last.finish, empty=empty, usage=usage, handle=handle)
+
+
+def number(value: object) -> int:
+    """A count, as somebody reports it."""
+    return int(value) if isinstance(value, int | float) and 0 <= value < 10**12 else 0
+
+
+def report(error: bytes, status: str) -> bytes:
+    """What an agent says went wrong, as an error that can be told by its status, if that is in its words."""
+    message = _json.fields(error).get("message", b"") if error[:1] == b"{" else error
+    said = _json.text(message) or "it failed."
+    found = re.search(status, said)
+    return _json.encode({"code": found[1] if found else "invalid_request", "message": said})
+
+
+def _message(role: str, text: str) -> bytes:
+    return _json.encode({"role": role, "content": text})
+
+
+def _told(message: Mapping[str, Any]) -> str:
+    role, text = str(message["role"]), str(message["content"])
+    # An event has its own frame.
+    return text if role == "event" else quoted(role, text)
+
+
+def _prompt(messages: Sequence[Mapping[str, Any]]) -> str:
+    """What is said on the standard input. What was answered before goes in quotes."""
+    answered = [i for i, message in enumerate(messages) if message["role"] in ("assistant", "tool")]
+    new = answered[-1] + 1 if answered else 0
+    parts = [str(message["content"]) for message in messages[new:]]
+    if new:
+        told = "\n".join(map(_told, messages[:new]))
+        rest = "" if parts else "Go on from here."
+        parts = [quoted("conversation_so_far", told), *parts, *([rest] if rest else [])]
+    return "\n\n".join(parts)

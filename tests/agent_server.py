@@ -1,0 +1,151 @@
+"""A server on loopback that the real agents on the command line can talk with: the three APIs that they speak.
+
+It answers in order, `answer 1`, `answer 2` …, and keeps what it was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Event = dict[str, Any]
+
+
+class AgentServer:
+    """`requests` are the bodies of what agents asked their model."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.paths: list[str] = []
+        self.failure: tuple[int, bytes] | None = None
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_HEAD(self) -> None:
+                self._whole(200, b"")
+
+            def do_GET(self) -> None:
+                self._whole(404, b"{}")
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                answer = server._answer(self.path, body)
+                if isinstance(answer, tuple):
+                    self._whole(*answer)
+                    return
+                self.send_response(200)
+                self.send_header("content-type", "text/event-stream")
+                self.send_header("transfer-encoding", "chunked")
+                self.end_headers()
+                for event in answer:
+                    name = f"event: {event['type']}\n" if "type" in event else ""
+                    chunk = f"{name}data: {json.dumps(event)}\n\n".encode()
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                self.wfile.write(b"0\r\n\r\n")
+
+            def _whole(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                pass
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def heard(self, request: int = -1) -> list[str]:
+        """What the model was told in a request, by users and itself, in order; not what the agent adds."""
+        body = self.requests[request]
+        if "contents" in body:
+            told = [content["parts"][-1].get("text", "") for content in body["contents"]]
+        elif "input" in body:
+            said = [item for item in body["input"] if item.get("role") in ("user", "assistant")]
+            told = [item["content"][-1]["text"] for item in said]
+        else:
+            said = [message for message in body["messages"] if message["role"] != "system"]
+            contents = [message["content"] for message in said]
+            told = [content if isinstance(content, str) else content[-1].get("text", "") for content in contents]
+        return [text for text in told if not text.startswith("<environment_context>")]
+
+    def __enter__(self) -> AgentServer:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(self, path: str, raw: bytes) -> tuple[int, bytes] | Iterator[Event]:
+        self.paths.append(path)
+        apis = {"/v1/messages": _anthropic, ":streamGenerateContent": _gemini, "/v1/responses": _responses}
+        found = next((answer for name, answer in apis.items() if name in path and "count" not in path), None)
+        if found is None:
+            return 404, b'{"error":{"message":"no such path"}}'
+        body = json.loads(raw)
+        self.requests.append(body)
+        return self.failure or found(f"answer {len(self.requests)}", str(body.get("model")))
+
+
+def _anthropic(said: str, model: str) -> Iterator[Event]:
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": []}
+    usage = {"input_tokens": 20, "output_tokens": 1}
+    yield {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}}
+    yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    for word in said.partition(" "):
+        delta = {"type": "text_delta", "text": word}
+        yield {"type": "content_block_delta", "index": 0, "delta": delta}
+    yield {"type": "content_block_stop", "index": 0}
+    end = {"stop_reason": "end_turn", "stop_sequence": None}
+    yield {"type": "message_delta", "delta": end, "usage": {"output_tokens": 5}}
+    yield {"type": "message_stop"}
+
+
+def _gemini(said: str, model: str) -> Iterator[Event]:
+    for number, word in enumerate(said.partition(" "), 1):
+        candidate: Event = {"content": {"role": "model", "parts": [{"text": word}]}, "index": 0}
+        if number == 3:
+            candidate["finishReason"] = "STOP"
+        counts = {"promptTokenCount": 20, "candidatesTokenCount": number, "totalTokenCount": 20 + number}
+        yield {"candidates": [candidate], "usageMetadata": counts, "modelVersion": model, "responseId": said}
+
+
+def _responses(said: str, model: str) -> Iterator[Event]:
+    response = {"id": "resp_1", "object": "response", "created_at": 1, "model": model, "output": []}
+    yield {"type": "response.created", "response": {**response, "status": "in_progress"}}
+    message = {"type": "message", "id": "msg_1", "role": "assistant"}
+    opened = {**message, "status": "in_progress", "content": []}
+    yield {"type": "response.output_item.added", "output_index": 0, "item": opened}
+    for word in said.partition(" "):
+        place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+        yield {"type": "response.output_text.delta", **place, "delta": word}
+    part = {"type": "output_text", "text": said, "annotations": []}
+    item = {**message, "status": "completed", "content": [part]}
+    yield {"type": "response.output_item.done", "output_index": 0, "item": item}
+    usage = {
+        "input_tokens": 20,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 5,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 25,
+    }
+    yield {
+        "type": "response.completed",
+        "response": {**response, "status": "completed", "output": [item], "usage": usage},
+    }
