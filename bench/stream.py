@@ -29,17 +29,35 @@ from longtalk.wires import WIRES
 ROUNDS = 12
 GOAL = 1.6
 BODY = b'{"model":"m","stream":true}'
+# What each wire's provider sends beside the text, in every event.
+BESIDE = {
+    "anthropic": b"",
+    "gemini": b',"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":5,"totalTokenCount":15,'
+    b'"promptTokensDetails":[{"modality":"TEXT","tokenCount":10}]},"modelVersion":"m","responseId":"bBpzaN6XA5iZkdUP"',
+    "openai-chat": b',"id":"chatcmpl-CKpBRxW4sCSkqGIfOyKNjhNRV5Khm","object":"chat.completion.chunk",'
+    b'"created":1759100000,"model":"m","service_tier":"default","system_fingerprint":"fp_560af6e559","obfuscation":"Qm"',
+    "openai-responses": b',"logprobs":[],"obfuscation":"QmCkXcQ1"',
+}
 
 
 def answer(wire: str, events: int) -> bytes:
     """A response with so many pieces of text, as it goes over the network."""
     text = " ".join(f"word{number % 97}" for number in range(events))
     parts = says(text, wire=wire, pieces=events).events
-    sent = [b"data: %s\n\n" % data for data in parts if isinstance(data, bytes)]
+    sent = [framed(wire, data) for data in parts if isinstance(data, bytes)]
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(data), data) for data in sent)
     return (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n%s0\r\n\r\n" % chunks
     )
+
+
+def framed(wire: str, data: bytes) -> bytes:
+    """An event as the wire's provider sends it: with what it says beside the text, a name, its own line ends."""
+    if data[-1:] == b"}" and not (wire == "gemini" and b"usageMetadata" in data):
+        data = b"%s%s}" % (data[:-1], BESIDE[wire])
+    if wire in ("anthropic", "openai-responses"):
+        return b"event: %s\ndata: %s\n\n" % (json.loads(data)["type"].encode(), data)
+    return b"data: %s\r\n\r\n" % data if wire == "gemini" else b"data: %s\n\n" % data
 
 
 class _Handler(socketserver.StreamRequestHandler):

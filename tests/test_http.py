@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from typing import Any
 
@@ -115,6 +116,14 @@ async def test_what_is_not_unicode_comes_back_byte_for_byte(loopback: Loopback) 
         await c.send("b", state=reply.state)
     assert message in loopback.requests[1]
     assert reply.text == "bad \ufffd\ufffd bytes"
+
+
+async def test_a_packed_stream_is_unpacked(loopback: Loopback) -> None:
+    packed = gzip.compress(b"".join(sse(*says("Grüße aus 東京 😀").events)))  # type: ignore[arg-type]
+    loopback.say(Answer(chunks=[packed[:30], packed[30:]], headers={"content-encoding": "gzip"}))
+    async with chat(loopback) as c:
+        texts = [event.text async for event in c.stream("a") if isinstance(event, Text)]
+    assert "".join(texts) == "Grüße aus 東京 😀"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])

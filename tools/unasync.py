@@ -57,7 +57,7 @@ RULES = [
     (r"\banext\(", "next("),
     (r"\baclose\b", "close"),
     (r"\baread\b", "read"),
-    (r"\baiter_bytes\b", "iter_bytes"),
+    (r"\baiter_(bytes|raw)\b", r"iter_\1"),
     (r"\bAsync([A-Z]\w*)", r"\1"),
     (r"\blongtalk\._io\b", "longtalk._sync._io"),
     *((rf"\blongtalk\.{re.escape(name)}\b", f"longtalk._sync.{name}") for name in MODULES),

@@ -419,7 +419,7 @@ class AsyncStream:
 
     async def __anext__(self) -> Event:
         try:
-            happened = await self._events.__anext__()
+            happened = await anext(self._events)
         except StopAsyncIteration:
             self._end("interrupted")
             raise
@@ -431,7 +431,7 @@ class AsyncStream:
             # Somebody else has closed it meanwhile.
             await shielded(self._events.aclose)
             raise StopAsyncIteration
-        if isinstance(happened, Done):
+        if type(happened) is Done:
             self._reply = happened.reply
         return happened
 

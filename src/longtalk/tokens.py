@@ -202,6 +202,12 @@ def _written(value: Mapping[str, Any]) -> bytes:
         raise InputError(f"This can't be written as JSON, so it can't be counted: {problem}.") from None
 
 
+def _texts(parts: list[Any]) -> list[str] | None:
+    """What parts say that are nothing but text; None if there are others."""
+    texts = [p["text"] for p in parts if type(p) is dict and len(p) == 1 and type(p.get("text")) is str]
+    return texts if len(texts) == len(parts) else None
+
+
 class _Tally:
     """Takes a message apart into text and what counts by rules of its own."""
 
@@ -228,7 +234,13 @@ class _Tally:
             if isinstance(value, str):
                 self._string(value)
             elif isinstance(value, list):
-                waiting += reversed(value)
+                # A streamed answer may be thousands of parts that are nothing but text.
+                texts = _texts(value) if len(value) < left else None
+                if texts is None:
+                    waiting += reversed(value)
+                else:
+                    self.texts += texts
+                    left -= len(texts)
             elif isinstance(value, dict):
                 waiting += reversed(self._object(value))
             elif value is not None:

@@ -105,23 +105,24 @@ class AsyncLoop:
                 try:
                     for notice in self._news():
                         yield notice
-                    while waiting:
-                        data = waiting.pop(0)
-                        # First kept, then understood: whatever happens in between, nothing is lost.
-                        pieces.append(data)
-                        text = self._understand(accumulator.feed, data)
-                        if text:
-                            yield Text(text)
-                        if waiting:
-                            continue
+                    while True:
                         try:
-                            data = await anext(source, None)
+                            data = waiting.pop(0) if waiting else await anext(source, None)
                         except ProviderError:
                             # What breaks after the end of an answer does not take it away.
                             if not accumulator.done:
                                 raise
-                            data = None
-                        waiting = [] if data is None else [data]
+                            break
+                        if data is None:
+                            break
+                        # First kept, then understood: whatever happens in between, nothing is lost.
+                        pieces.append(data)
+                        try:
+                            text = accumulator.feed(data)
+                        except ValueError as problem:
+                            raise self._misread(problem, data) from None
+                        if text:
+                            yield Text(text)
                 finally:
                     await shielded(source.aclose)
                 if not accumulator.done:
@@ -431,15 +432,17 @@ class AsyncLoop:
 
     def _understand(self, read: Callable[..., Any], *data: bytes) -> Any:
         """What the wire makes of the provider's bytes; what it can't read is the provider's fault."""
-        label = self._provider.label
         try:
             return read(*data)
-        except Reported as reported:
-            raise failure(label, 0, {}, reported.error) from None
         except ValueError as problem:
-            said = b"".join(data)
-            excerpt = " ".join(said.decode("utf-8", "replace").split())[:200]
-            raise BadAnswer(f"{label} sent an answer that can't be read ({problem}): {excerpt!r}", body=said) from None
+            raise self._misread(problem, b"".join(data)) from None
+
+    def _misread(self, problem: ValueError, said: bytes) -> ProviderError:
+        label = self._provider.label
+        if isinstance(problem, Reported):
+            return failure(label, 0, {}, problem.error)
+        excerpt = " ".join(said.decode("utf-8", "replace").split())[:200]
+        return BadAnswer(f"{label} sent an answer that can't be read ({problem}): {excerpt!r}", body=said)
 
     def _quirks(self) -> Quirks:
         """What this conversation has learnt about the server that it speaks to."""

@@ -420,7 +420,7 @@ class Stream:
 
     def __next__(self) -> Event:
         try:
-            happened = self._events.__next__()
+            happened = next(self._events)
         except StopIteration:
             self._end("interrupted")
             raise
@@ -432,7 +432,7 @@ class Stream:
             # Somebody else has closed it meanwhile.
             shielded(self._events.close)
             raise StopIteration
-        if isinstance(happened, Done):
+        if type(happened) is Done:
             self._reply = happened.reply
         return happened
 

@@ -15,57 +15,47 @@ class Events:
         self._data: list[bytes] = []
         self._first = True
         self._after_cr = False
+        self._odd = True
+        """Whether the next chunk may begin with anything but a new line of text."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of each event that this chunk completes."""
-        # A line feed behind a carriage return is the second half of a line end that has been seen.
-        if self._after_cr and chunk[:1] == b"\n":
-            chunk, self._after_cr = chunk[1:], False
-        if not chunk:
-            return []
-        if self._is_one(chunk):
-            self._first = self._after_cr = False
-            return [chunk[6:-2]]
-        self._after_cr = chunk[-1:] == b"\r"
-        if b"\n" not in chunk and b"\r" not in chunk:
-            self._rest.append(chunk)
-            return []
-        lines = self._joined(chunk).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self._rest = [lines.pop()]
-        found: list[bytes] = []
-        for line in lines:
-            self._line(line, found)
+        # Most chunks are whole lines, and so is what came before.
+        if self._odd or chunk[-1:] != b"\n":
+            chunk = self._whole_lines(chunk)
+        found, data = [], self._data
+        for line in chunk.splitlines():
+            if line[:6] == b"data: ":
+                data.append(line[6:])
+            elif not line:
+                if data:
+                    found.append(b"\n".join(data))
+                    data.clear()
+            elif line[:5] == b"data:" or line == b"data":
+                data.append(line[5:])
         return found
 
     def end(self) -> list[bytes]:
         """What is left when the stream is over."""
-        found: list[bytes] = []
-        self._line(self._joined(b""), found)
-        self._line(b"", found)
-        return found
+        return self.feed(b"\n\n")
 
-    def _is_one(self, chunk: bytes) -> bool:
-        """Whether this is one event and nothing else, as most chunks are."""
-        return (
-            chunk[:6] == b"data: "
-            and chunk[-2:] == b"\n\n"
-            and chunk.find(b"\n") == len(chunk) - 2
-            and b"\r" not in chunk
-            and not self._data
-            and not any(self._rest)
-        )
+    def _whole_lines(self, chunk: bytes) -> bytes:
+        """What is there up to the last end of a line. The rest waits."""
+        # A line feed behind a carriage return is the second half of a line end that has been seen.
+        if self._after_cr and chunk[:1] == b"\n":
+            chunk, self._after_cr = chunk[1:], False
+        if chunk:
+            self._after_cr = chunk[-1:] == b"\r"
+        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        whole = self._joined(chunk[:end]) if end else b""
+        if chunk[end:]:
+            self._rest.append(chunk[end:])
+        self._odd = self._first or self._after_cr or bool(self._rest)
+        return whole
 
     def _joined(self, chunk: bytes) -> bytes:
-        text = b"".join((*self._rest, chunk))
+        text, self._rest = b"".join((*self._rest, chunk)), []
         if self._first:
             text = text.removeprefix(b"\xef\xbb\xbf")
             self._first = False
         return text
-
-    def _line(self, line: bytes, found: list[bytes]) -> None:
-        if not line:
-            if self._data:
-                found.append(b"\n".join(self._data))
-                self._data = []
-        elif line == b"data" or line.startswith(b"data:"):
-            self._data.append(line[6:] if line[5:6] == b" " else line[5:])

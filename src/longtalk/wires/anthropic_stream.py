@@ -7,12 +7,12 @@ JSON that its pieces spell, citations are appended. Of any other key of a delta 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from longtalk import _json
-from longtalk.wires.base import Answer, Reported, readable, without_half
+from longtalk.wires.base import ESCAPE, Answer, Reported, readable, without_half
 
 _JOINED = ("text", "thinking", "data")
 
@@ -27,7 +27,21 @@ class _Event(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _Said(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    type: Literal["text_delta"]
+    text: str
+
+
+class _Plain(msgspec.Struct, gc=False):
+    """What most events are: one piece of text and nothing else."""
+
+    type: Literal["content_block_delta"]
+    index: int
+    delta: _Said
+
+
 _event = msgspec.json.Decoder(_Event)
+_plain = msgspec.json.Decoder(_Plain)
 
 
 class Blocks:
@@ -42,8 +56,24 @@ class Blocks:
         self._reason: str | None = None
         self._usage: dict[str, bytes] = {}
         self._held = b""
+        self._plain = False
+        """Whether the last event was a piece of text and nothing else. Then so is the next one, as a rule."""
 
     def feed(self, data: bytes) -> str:
+        if not self._plain or ESCAPE in data:
+            return self._take(data)
+        try:
+            event = _plain.decode(data)
+            block = self._blocks[event.index]
+        except (ValueError, RecursionError, KeyError):
+            return self._take(data)
+        text = event.delta.text
+        block.join("text", text.encode())
+        return text
+
+    def _take(self, data: bytes) -> str:
+        """An event of any kind."""
+        self._plain = False
         # Some servers keep the line open with events that say nothing, or end it as others do.
         if not data.strip() or data == b"[DONE]":
             return ""
@@ -84,7 +114,11 @@ class Blocks:
     def _grow(self, index: int, delta: dict[str, bytes]) -> str:
         kind = delta.pop("type", b"")
         self._blocks.setdefault(index, _Block({})).grow(delta)
-        return self._read(delta.get("text", b'""')) if kind == b'"text_delta"' else ""
+        if kind != b'"text_delta"':
+            return ""
+        said = self._read(delta.get("text", b'""'))
+        self._plain = not self._held
+        return said
 
     def _end(self, index: int) -> str:
         if index in self._blocks:
@@ -134,7 +168,6 @@ class _Block:
 
     def grow(self, delta: dict[str, bytes]) -> None:
         for key, value in delta.items():
-            there = self.members.get(key)
             if key == "partial_json" and value[:1] == b'"':
                 self._input.append(value[1:-1])
             elif key == "citation":
@@ -142,11 +175,16 @@ class _Block:
                 listed = _json.items(held) if held[:1] == b"[" else []
                 self.members["citations"] = b"[" + b",".join([*listed, value]) + b"]"
             elif key in _JOINED and value[:1] == b'"':
-                if not isinstance(there, list):
-                    there = self.members[key] = [there[1:-1] if there and there[:1] == b'"' else b""]
-                there.append(value[1:-1])
+                self.join(key, value[1:-1])
             else:
                 self.members[key] = value
+
+    def join(self, key: str, body: bytes) -> None:
+        """More of a text."""
+        there = self.members.get(key)
+        if not isinstance(there, list):
+            there = self.members[key] = [there[1:-1] if there and there[:1] == b'"' else b""]
+        there.append(body)
 
     def json(self, *, cut: bool) -> bytes | None:
         """The block; None for a call that was cut off before it was whole."""

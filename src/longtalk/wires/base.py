@@ -25,6 +25,9 @@ LONGTALK = OWN
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Options that say how long an answer may be."""
 
+ESCAPE = ord("\\")
+"""What begins an escape in JSON. A text without one is stored as it reads."""
+
 # A high surrogate as an escape, not an escaped backslash and letters, before the closing quote.
 _HALF = re.compile(rb'(?<!\\)((?:\\\\)*)\\u[dD][89abAB].."$')
 
@@ -294,7 +297,7 @@ def longest_answer(options: Mapping[str, Any]) -> int | None:
 
 def readable(held: bytes, string: bytes) -> tuple[str, bytes]:
     """The text of one more piece of a streamed JSON string, and what of it waits: half a pair for its other half."""
-    if not held and b"\\" not in string:
+    if not held and string[-7:-5] != b"\\u":
         return _json.text(string) or "", b""
     body = held + string[1:-1]
     before = body[:-6]

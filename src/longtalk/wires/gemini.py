@@ -12,6 +12,7 @@ user's voice.
 from __future__ import annotations
 
 import hashlib
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -171,6 +172,15 @@ class Gemini(Replayed):
         return Parts(finished)
 
     def view(self, native: bytes) -> View:
+        try:
+            said = _plain.decode(native)
+        except (ValueError, RecursionError):
+            return self._view(native)
+        text = "".join([part.text for part in said.parts if not part.thought])
+        return View(role="assistant" if said.role == "model" else said.role, text=text)
+
+    def _view(self, native: bytes) -> View:
+        """The same for a message of any kind."""
         fields = _json.fields(native)
         parts = [_json.fields(part) for part in _array(fields.get("parts", b"[]"))]
         results = [_json.fields(part["functionResponse"]) for part in parts if "functionResponse" in part]
@@ -233,11 +243,11 @@ def finished(
     cut: bool = False,
 ) -> Answer:
     """An answer from parts that arrived; `cut` when they are not all. `content` is all of them as they came."""
-    seen = [_json.fields(part) for part in parts]
-    kept = [part for part, members in zip(parts, seen, strict=True) if not _is_blank(members)]
-    opaque = any(map(_is_signed, seen))
+    signed, thought, blank = _looked_at(parts)
+    kept = [part for part, is_blank in zip(parts, blank, strict=True) if not is_blank]
+    opaque = any(signed)
     # Nothing but what the model thought, and no way to give it back.
-    empty = not opaque and all(is_thought(members) or _is_blank(members) for members in seen)
+    empty = not opaque and all(map(operator.or_, thought, blank))
     if empty and reason in _BROKEN and not cut:
         raise Reported(_json.encode({"error": {"code": reason, "message": why or f"the answer ended with {reason}"}}))
     exact = content if content and len(kept) == len(parts) > 0 else b""
@@ -262,6 +272,34 @@ class _Usage(msgspec.Struct, rename="camel"):
 
 
 # Parts
+
+
+class _Said(msgspec.Struct, gc=False, rename="camel", forbid_unknown_fields=True):
+    text: str = ""
+    thought: bool = False
+    thought_signature: str = ""
+
+
+class _Plain(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """What most messages are: texts and thoughts."""
+
+    role: str
+    parts: list[_Said]
+
+
+_plain = msgspec.json.Decoder(_Plain)
+_texts = msgspec.json.Decoder(list[_Said])
+
+
+def _looked_at(parts: Sequence[bytes]) -> tuple[list[bool], list[bool], list[bool]]:
+    """Of each part whether it is signed, whether it is a thought, and whether it is blank."""
+    try:
+        said = _texts.decode(b"[" + b",".join(parts) + b"]")
+    except (ValueError, RecursionError):
+        seen = [_json.fields(part) for part in parts]
+        return list(map(_is_signed, seen)), list(map(is_thought, seen)), list(map(_is_blank, seen))
+    signed = [part.thought_signature != "" for part in said]
+    return signed, [part.thought for part in said], [not (part.text or part.thought_signature) for part in said]
 
 
 def _array(data: bytes) -> list[bytes]:

@@ -7,11 +7,40 @@ There is no event that ends a stream: an answer is whole when a chunk has told w
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
 from longtalk import _json
 from longtalk.wires.base import Answer, Reported, readable
+
+
+class _Content(msgspec.Struct, gc=False):
+    parts: tuple[msgspec.Raw]
+
+
+class _Candidate(msgspec.Struct, gc=False, rename="camel"):
+    content: _Content
+    finish_reason: None = None
+    index: Literal[0] = 0
+
+
+class _Plain(msgspec.Struct, gc=False, rename="camel"):
+    """What most chunks are: one part and nothing else that counts."""
+
+    candidates: tuple[_Candidate]
+    usage_metadata: dict[str, msgspec.Raw] = {}
+    error: None = None
+
+
+class _Part(msgspec.Struct, gc=False):
+    text: str
+    thought: bool = False
+
+
+_NULL = msgspec.Raw(b"null")
+_plain = msgspec.json.Decoder(_Plain)
+_part = msgspec.json.Decoder(_Part)
 
 
 class Parts:
@@ -22,19 +51,37 @@ class Parts:
     def __init__(self, finished: Callable[..., Answer]) -> None:
         self.done = False
         self._finished = finished
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | msgspec.Raw] = []
+        """As they came, or where they are in what came, which is kept as long as this is."""
         self._reason: str | None = None
         self._why: str = ""
-        self._usage: dict[str, bytes] = {}
+        self._usage: dict[str, bytes | msgspec.Raw] = {}
         self._held = b""
 
     def feed(self, data: bytes) -> str:
+        if self._held:
+            return self._take(data)
+        try:
+            chunk = _plain.decode(data)
+            part = chunk.candidates[0].content.parts[0]
+            said = _part.decode(part)
+        except (ValueError, RecursionError):
+            return self._take(data)
+        # Some servers send a count that is none.
+        if _NULL in chunk.usage_metadata.values():
+            return self._take(data)
+        self._usage |= chunk.usage_metadata
+        self._parts.append(part)
+        return "" if said.thought else said.text
+
+    def _take(self, data: bytes) -> str:
+        """A chunk of any kind."""
         # Some servers keep the line open with events that say nothing, or end it as others do.
         if not data.strip() or data == b"[DONE]":
             return ""
         candidate, usage = opened(data)
+        # Counts are of the whole answer so far: the last one is right, and none is no count.
         if usage[:1] == b"{":
-            # Counts are of the whole answer so far: the last one is right, and none is no count.
             self._usage |= {key: value for key, value in _json.fields(usage).items() if value != b"null"}
         if candidate is None:
             return ""
@@ -59,8 +106,10 @@ class Parts:
         return _json.text(b'"%s"' % held) or ""
 
     def answer(self, *, interrupted: bool = False) -> Answer:
-        usage = _json.build(self._usage) if self._usage else None
-        answer = self._finished(self._parts, self._reason, usage, why=self._why, cut=interrupted)
+        counts = {key: bytes(value) for key, value in self._usage.items()}
+        usage = _json.build(counts) if counts else None
+        parts = [bytes(part) for part in self._parts]
+        answer = self._finished(parts, self._reason, usage, why=self._why, cut=interrupted)
         if not interrupted:
             return answer
         return msgspec.structs.replace(answer, finish="interrupted", native=None if answer.empty else answer.native)

@@ -8,12 +8,12 @@ the lists whose members are matched up; of any other key the last value wins, as
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from longtalk import _json
-from longtalk.wires.base import Answer, Reported, readable, without_half
+from longtalk.wires.base import ESCAPE, Answer, Reported, readable, without_half
 
 _TEXT = "text"
 _NAME = "name"
@@ -41,7 +41,26 @@ class _Chunk(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _Said(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    content: str
+
+
+class _PlainChoice(msgspec.Struct, gc=False):
+    delta: _Said
+    finish_reason: None = None
+    index: Literal[0] = 0
+
+
+class _Plain(msgspec.Struct, gc=False):
+    """What most chunks are: one piece of text and nothing else that counts."""
+
+    choices: tuple[_PlainChoice]
+    usage: None = None
+    error: None = None
+
+
 _chunk = msgspec.json.Decoder(_Chunk)
+_plain = msgspec.json.Decoder(_Plain)
 _Choices: TypeAlias = list[tuple[int, str | None, Mapping[str, Any]]]
 
 
@@ -57,8 +76,22 @@ class Pieces:
         self._reason: str | None = None
         self._usage: bytes | None = None
         self._held = b""
+        self._plain = False
+        """Whether the last event was a piece of text and nothing else. Then so is the next one, as a rule."""
 
     def feed(self, data: bytes) -> str:
+        if not self._plain or ESCAPE in data:
+            return self._take(data)
+        try:
+            text = _plain.decode(data).choices[0].delta.content
+        except (ValueError, RecursionError):
+            return self._take(data)
+        self._message.text("content").bodies.append(text.encode())
+        return text
+
+    def _take(self, data: bytes) -> str:
+        """An event of any kind."""
+        self._plain = False
         if data == b"[DONE]":
             self.done = True
             held, self._held = self._held, b""
@@ -85,6 +118,7 @@ class Pieces:
             content = delta.get("content")
             if content is not None:
                 text += self._readable(bytes(content))
+                self._plain = len(delta) == 1 and not self._held
             self._message.merge({key: bytes(value) for key, value in delta.items()})
         return text
 
@@ -163,14 +197,11 @@ class _Object:
                 continue
             first = value[:1]
             if rule is _TEXT and first == b'"':
-                if not isinstance(there, _Text):
-                    there = self._members[key] = _Text()
-                there.bodies.append(value[1:-1])
+                self.text(key).bodies.append(value[1:-1])
             elif rule is _TEXT and first == b"[":
-                if not isinstance(there, _Text):
-                    there = self._members[key] = _Text()
-                there.close()
-                there.parts += _json.items(value)
+                text = self.text(key)
+                text.close()
+                text.parts += _json.items(value)
             elif isinstance(rule, dict) and first == b"{":
                 if not isinstance(there, _Object):
                     there = self._members[key] = _Object(rule)
@@ -182,6 +213,13 @@ class _Object:
                     there.merge(_json.fields(item))
             else:
                 self._members[key] = value
+
+    def text(self, key: str) -> _Text:
+        """The text under way of this key, which may begin here."""
+        there = self._members.get(key)
+        if not isinstance(there, _Text):
+            there = self._members[key] = _Text()
+        return there
 
     def members(self) -> dict[str, bytes]:
         return {

@@ -7,11 +7,12 @@ of its texts, which are joined as raw JSON string bodies. Events of other types 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import msgspec
 
 from longtalk import _json
-from longtalk.wires.base import Answer, Reported, readable, without_half
+from longtalk.wires.base import ESCAPE, Answer, Reported, readable, without_half
 
 _LEADS_IN = ("response.created", "response.in_progress", "response.queued")
 _TEXTS = {"response.output_text.delta": "text", "response.refusal.delta": "refusal"}
@@ -29,7 +30,17 @@ class _Event(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _Plain(msgspec.Struct, gc=False):
+    """What most events are: a piece of text."""
+
+    type: Literal["response.output_text.delta"]
+    delta: str
+    output_index: int
+    content_index: int
+
+
 _event = msgspec.json.Decoder(_Event)
+_plain = msgspec.json.Decoder(_Plain)
 
 
 class Items:
@@ -44,8 +55,25 @@ class Items:
         self._open: dict[int, _Message] = {}
         self._response: dict[str, bytes] = {}
         self._held = b""
+        self._plain = False
+        """Whether the last event was a piece of text and nothing else. Then so is the next one, as a rule."""
 
     def feed(self, data: bytes) -> str:
+        if not self._plain or ESCAPE in data:
+            return self._take(data)
+        try:
+            event = _plain.decode(data)
+            message = self._open[event.output_index]
+        except (ValueError, RecursionError, KeyError):
+            return self._take(data)
+        text = event.delta
+        message.grow(event.content_index, "text", text.encode())
+        self.begun = True
+        return text
+
+    def _take(self, data: bytes) -> str:
+        """An event of any kind."""
+        self._plain = False
         if not data.strip() or data == b"[DONE]":
             return ""
         led_in, self.begun = self.begun, True
@@ -86,6 +114,7 @@ class Items:
         if key != "text":
             return ""
         said, self._held = readable(self._held, delta)
+        self._plain = not self._held
         return said
 
     def _keep(self, index: int, item: bytes) -> str:

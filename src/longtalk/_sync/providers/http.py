@@ -74,7 +74,7 @@ class HTTP:
             with self._request("POST", self.wire.path(self.model, stream=True), body) as answer:
                 if answer.status_code >= 300:
                     raise self._failure(answer)
-                for chunk in answer.iter_bytes():
+                for chunk in _unpacked(answer):
                     begun = begun or chunk[:500]
                     for data in events.feed(chunk):
                         found = True
@@ -123,6 +123,12 @@ class HTTP:
             # Waiting as long once more is nobody's wish.
             return Unreachable(f"No answer from {where} within the time limit ({why}).", retryable=False)
         return Unreachable(f"Can't reach {where}: {why}. Is the server running, and the address (base_url=) right?")
+
+
+def _unpacked(answer: Any) -> Any:
+    """The body of an answer as it comes. Of one that nobody has packed or read yet there is nothing to unpack."""
+    as_sent = "content-encoding" not in answer.headers and not answer.is_stream_consumed
+    return answer.iter_raw() if as_sent else answer.iter_bytes()
 
 
 def _settings(base_url: str) -> dict[str, Any]:
