@@ -7,7 +7,6 @@ all that such a state has shed is joined again. Where the policy wants a summary
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,13 +22,11 @@ from longtalk.sent import UNKNOWN_WINDOW, Terms
 from longtalk.shed import encode_part, join, split
 from longtalk.state import decode, encode
 from longtalk.summaries import Summary, Wanted
-from longtalk.testing.validate import validate
+from longtalk.testing.validate import unmarked, validate
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Transcript
 from longtalk.wires import NAMES, WIRES
 from longtalk.wires.base import Preamble, Quirks, Usage, Wire
-
-_MARKS = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
 
 
 class PolicyViolation(AssertionError):
@@ -166,7 +163,7 @@ def _request(wire: Wire, preamble: Preamble, context: Context, mark: int) -> byt
         quirks=Quirks(),
         stream=False,
     )
-    return _MARKS.sub(b"", body)
+    return unmarked(body)
 
 
 def _check_manifest(transcript: Transcript, context: Context) -> None:

@@ -8,7 +8,8 @@ import msgspec
 
 from longtalk import _json
 from longtalk.stores.base import BRIEF, MAIN, REPLACED, Holder, KeyTaken, Lease, Placed, Request
-from longtalk.testing.store_cases import LASTING, ME, ODD, Case, Desk, holds, into, message, raises, same, there
+from longtalk.testing.report import holds, raises, same, there
+from longtalk.testing.store_cases import LASTING, ME, ODD, Case, Desk, into, message
 from longtalk.transcript import Record, chain
 
 BESIDE: list[Case] = []

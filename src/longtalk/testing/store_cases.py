@@ -10,15 +10,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 from unittest import SkipTest
 
 from longtalk import _json
 from longtalk.pack import Entry, checksum
 from longtalk.stores.base import BARE, BRIEF, MAIN, REPLACED, Asked, Commit, Head, Holder, Placed, Store
+from longtalk.testing.report import same, there
 from longtalk.transcript import Record, Turn, chain, new_id
 
-T = TypeVar("T")
 Check: TypeAlias = "Callable[[Desk], None]"
 Reopen: TypeAlias = Callable[[Store], Store]
 
@@ -182,34 +182,3 @@ def into(cases: list[Case], *, reopens: bool = False, forks: bool = False) -> Ca
 def message(text: str, *, role: str = "user", at: int = 0) -> Entry:
     native = _json.encode({"role": role, "content": text})
     return Entry(role=role, wire="openai-chat", native=native, at=at, tokens=len(text))
-
-
-def holds(condition: object, what: str = "this does not hold") -> None:
-    """As `assert`, also where Python leaves those out."""
-    if not condition:
-        raise AssertionError(what)
-
-
-def same(found: object, wanted: object, what: str = "found") -> None:
-    if found != wanted or isinstance(found, bool) != isinstance(wanted, bool):
-        raise AssertionError(f"{what}: {_short(found)} instead of {_short(wanted)}")
-
-
-def there(value: T | None, what: str) -> T:
-    """A value that has to be there."""
-    if value is None:
-        raise AssertionError(f"{what} is not there")
-    return value
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 400 else f"{text[:300]}…{text[-90:]}"
-
-
-def raises(kind: type[Exception], call: Callable[[], object], what: str) -> Exception:
-    try:
-        call()
-    except kind as problem:
-        return problem
-    raise AssertionError(f"{what}: {kind.__name__} was not raised")

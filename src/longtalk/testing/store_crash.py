@@ -20,7 +20,8 @@ import msgspec
 
 from longtalk.stores.base import MAIN, Commit, Head, Lease, Placed, Request
 from longtalk.stores.memory import Memory
-from longtalk.testing.store_cases import ME, Case, Desk, Talk, holds, into, message, same, there
+from longtalk.testing.report import holds, same, there
+from longtalk.testing.store_cases import ME, Case, Desk, Talk, into, message
 from longtalk.transcript import Record, Turn, chain, new_id
 
 LASTING: list[Case] = []

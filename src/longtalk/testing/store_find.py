@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from longtalk import _json
 from longtalk.stores.base import MAIN, Hit, Summary
-from longtalk.testing.store_cases import Case, Desk, Talk, into, same, there
+from longtalk.testing.report import same, there
+from longtalk.testing.store_cases import Case, Desk, Talk, into
 
 FOUND: list[Case] = []
 case = into(FOUND)

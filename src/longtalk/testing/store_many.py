@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from longtalk.stores.base import MAIN, Commit, KeyTaken, Lease, Moved, Request, Store
-from longtalk.testing.store_cases import ME, Case, Desk, Talk, holds, into, message, same
+from longtalk.testing.report import holds, same
+from longtalk.testing.store_cases import ME, Case, Desk, Talk, into, message
 from longtalk.transcript import chain
 
 APART: list[Case] = []

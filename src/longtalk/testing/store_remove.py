@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from longtalk.stores.base import BARE, MAIN, Moved, Request
-from longtalk.testing.store_cases import KINDS, Case, Desk, holds, into, message, raises, same, there
+from longtalk.testing.report import holds, raises, same, there
+from longtalk.testing.store_cases import KINDS, Case, Desk, into, message
 from longtalk.transcript import chain
 
 REMOVED: list[Case] = []

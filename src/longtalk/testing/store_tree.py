@@ -9,7 +9,8 @@ import msgspec
 
 from longtalk.pack import Entry
 from longtalk.stores.base import MAIN, REPLACED, Head, Lease, Moved, Placed, Request
-from longtalk.testing.store_cases import ME, ODD, Case, Desk, holds, into, message, raises, same, there
+from longtalk.testing.report import holds, raises, same, there
+from longtalk.testing.store_cases import ME, ODD, Case, Desk, into, message
 from longtalk.transcript import Record, Turn, chain, new_id
 
 TREE: list[Case] = []

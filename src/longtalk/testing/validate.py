@@ -6,8 +6,11 @@ Written from the rules, not from our wires: it reads the finished JSON with the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
+
+_MARKS = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
 
 
 class WireViolation(AssertionError):
@@ -25,6 +28,11 @@ def validate(request: bytes, *, wire: str = "openai-chat") -> None:
     except (ValueError, RecursionError) as problem:
         raise WireViolation("JSON", str(problem)) from None
     _VALIDATORS[wire](body)
+
+
+def unmarked(request: bytes) -> bytes:
+    """A request without cache marks, which move from turn to turn."""
+    return _MARKS.sub(b"", request)
 
 
 def _openai_chat(body: Any) -> None:
