@@ -1,6 +1,7 @@
 """A server on loopback that the real agents on the command line can talk with: the three APIs that they speak.
 
-It answers in order, `answer 1`, `answer 2` …, and keeps what it was sent.
+It answers in order, `answer 1`, `answer 2` …, and keeps what it was sent. With a `model`, a server of Messages,
+requests are passed on to that one: one sentence is enough, since small models do not know when to stop.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx2
+
 Event = dict[str, Any]
 
 
 class AgentServer:
     """`requests` are the bodies of what agents asked their model."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str = "", key: str = "") -> None:
+        self.model = model
+        self.key = key
         self.requests: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.failure: tuple[int, bytes] | None = None
@@ -43,8 +48,7 @@ class AgentServer:
                 self.send_header("transfer-encoding", "chunked")
                 self.end_headers()
                 for event in answer:
-                    name = f"event: {event['type']}\n" if "type" in event else ""
-                    chunk = f"{name}data: {json.dumps(event)}\n\n".encode()
+                    chunk = event if isinstance(event, bytes) else _chunk(event)
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
                 self.wfile.write(b"0\r\n\r\n")
 
@@ -92,7 +96,7 @@ class AgentServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def _answer(self, path: str, raw: bytes) -> tuple[int, bytes] | Iterator[Event]:
+    def _answer(self, path: str, raw: bytes) -> tuple[int, bytes] | Iterator[Event | bytes]:
         self.paths.append(path)
         apis = {"/v1/messages": _anthropic, ":streamGenerateContent": _gemini, "/v1/responses": _responses}
         found = next((answer for name, answer in apis.items() if name in path and "count" not in path), None)
@@ -100,10 +104,27 @@ class AgentServer:
             return 404, b'{"error":{"message":"no such path"}}'
         body = json.loads(raw)
         self.requests.append(body)
+        if self.model:
+            return _passed_on(
+                f"{self.model}{path}", self.key, {**body, "temperature": 0, "stop_sequences": [".", "!", "?"]}
+            )
         return self.failure or found(f"answer {len(self.requests)}", str(body.get("model")))
 
 
-def _anthropic(said: str, model: str) -> Iterator[Event]:
+def _chunk(event: Event) -> bytes:
+    name = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{name}data: {json.dumps(event)}\n\n".encode()
+
+
+def _passed_on(url: str, key: str, body: Event) -> Iterator[Event | bytes]:
+    with httpx2.stream(
+        "POST", url, json=body, headers={"authorization": f"Bearer {key}"}, timeout=120, trust_env=False
+    ) as answer:
+        answer.raise_for_status()
+        yield from answer.iter_bytes()
+
+
+def _anthropic(said: str, model: str) -> Iterator[Event | bytes]:
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": []}
     usage = {"input_tokens": 20, "output_tokens": 1}
     yield {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}}
@@ -117,7 +138,7 @@ def _anthropic(said: str, model: str) -> Iterator[Event]:
     yield {"type": "message_stop"}
 
 
-def _gemini(said: str, model: str) -> Iterator[Event]:
+def _gemini(said: str, model: str) -> Iterator[Event | bytes]:
     for number, word in enumerate(said.partition(" "), 1):
         candidate: Event = {"content": {"role": "model", "parts": [{"text": word}]}, "index": 0}
         if number == 3:
@@ -126,7 +147,7 @@ def _gemini(said: str, model: str) -> Iterator[Event]:
         yield {"candidates": [candidate], "usageMetadata": counts, "modelVersion": model, "responseId": said}
 
 
-def _responses(said: str, model: str) -> Iterator[Event]:
+def _responses(said: str, model: str) -> Iterator[Event | bytes]:
     response = {"id": "resp_1", "object": "response", "created_at": 1, "model": model, "output": []}
     yield {"type": "response.created", "response": {**response, "status": "in_progress"}}
     message = {"type": "message", "id": "msg_1", "role": "assistant"}

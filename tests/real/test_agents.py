@@ -15,6 +15,8 @@ import pytest
 
 from longtalk import AsyncChat, Chat, Conversation, Text
 from longtalk.errors import ProviderError
+from longtalk.providers.local_engine import engine
+from longtalk.providers.weights import find
 from longtalk.reply import Reply
 from longtalk.stores.memory import Memory
 from longtalk.testing import Scripted, says
@@ -163,3 +165,19 @@ def _environments() -> Iterator[bytes]:
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             yield path.read_bytes()
+
+
+def test_claude_speaks_with_the_local_model(home: Path) -> None:
+    model = engine(find(""), context=8192)
+    options = {"arguments": ["--bare", "--tools", ""], "cwd": str(home / "work"), "timeout": 100}
+    with AgentServer(model.url, model.key) as server:
+        chat = Chat("claude-cli:local", base_url=server.url, api_key=model.key, options=options)
+        one = chat.send("Hello, I am Ada and I play the violin.", system="You are a music teacher.")
+        with chat.stream("What do I play?", state=one.state, system="You are a music teacher.") as stream:
+            said = "".join(event.text for event in stream if isinstance(event, Text))
+    two = stream.reply
+    assert one.text.strip()
+    assert said.strip() == two.text.strip() != ""
+    assert (_told(one), _told(two)) == ([], [])
+    # What the agent kept, it has told the model again.
+    assert two.usage.input > one.usage.input > 0
