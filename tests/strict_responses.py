@@ -5,6 +5,9 @@ It obeys words in the last message: `#think` reasons before the answer, `#tool` 
 writes all its JSON in an odd way, `#long` stops for want of room, `#filter` for its content, `#refuse` refuses. What it
 thinks is encrypted for one account and model: no other can read it. `store` is obeyed, and with it who may call items
 by their id.
+
+What it stores it goes on with, by `previous_response_id` or in a `conversation`, for the same account only; `seen` is
+what its model would have read. A conversation grows when a response is done, and takes one turn at a time.
 """
 
 from __future__ import annotations
@@ -14,24 +17,27 @@ import hmac
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from longtalk.testing.responses_rules import check
+from longtalk.testing.responses_rules import OUTPUTS, check
 from longtalk.testing.validate import WireViolation
 
 KEY = "sk-one"
 OTHER_KEY = "sk-two"
+TOLD = "Ada plays a violin of 1740 and has asked about bows."
+"""Its summary of any conversation."""
 
 Item = dict[str, Any]
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, code: str | None, message: str) -> None:
+    def __init__(self, status: int, code: str | None, message: str, param: str = "input") -> None:
         super().__init__(message)
         self.status = status
-        self.error = {"message": message, "type": "invalid_request_error", "param": "input", "code": code}
+        self.error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
 
 
 class StrictResponses:
@@ -53,17 +59,38 @@ class StrictResponses:
         self.encrypts = True
         self.hasty = 0
         """So many events are sent of the next stream, then the line is cut."""
+        self.calls: list[str] = []
+        """Requests for something else than a response: method and path."""
+        self.down: list[int] = []
+        """The statuses with which the next of those are refused."""
+        self.responses: dict[str, tuple[str, list[Item]]] = {}
+        """What was stored, by the id of the response: whose it is, and all items up to it."""
+        self.conversations: dict[str, tuple[str, list[Item]]] = {}
+        self.locked: set[str] = set()
+        """Conversations in which a turn runs."""
+        self._seen: list[list[Item]] = []
         self._number = 0
         self._after_thought: set[str] = set()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_GET(self) -> None:
+                self._say(*server._tell("GET", self.path, self._key()))
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                key = (self.headers.get("authorization") or "").removeprefix("Bearer ")
-                status, answer = server._answer(self.path, key, body)
+                if self.path == "/v1/conversations":
+                    self._say(*server._tell("POST", self.path, self._key()))
+                else:
+                    self._say(*server._answer(self.path, self._key(), body))
+
+            def _key(self) -> str:
+                return (self.headers.get("authorization") or "").removeprefix("Bearer ")
+
+            def _say(self, status: int, answer: bytes | Iterator[bytes]) -> None:
                 self.send_response(status)
                 if isinstance(answer, bytes):
                     self.send_header("content-type", "application/json")
@@ -75,18 +102,29 @@ class StrictResponses:
                 self.send_header("transfer-encoding", "chunked")
                 self.end_headers()
                 left, server.hasty = server.hasty, 0
-                for number, chunk in enumerate(answer):
-                    if left and number == left:
-                        self.close_connection = True
-                        self.connection.close()
-                        return
-                    self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
-                self.wfile.write(b"0\r\n\r\n")
+                try:
+                    for number, chunk in enumerate(answer):
+                        if left and number == left:
+                            self.close_connection = True
+                            self.connection.close()
+                            return
+                        self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                    self.wfile.write(b"0\r\n\r\n")
+                except OSError:
+                    # Whoever listened has gone away.
+                    self.close_connection = True
+                finally:
+                    if isinstance(answer, Generator):
+                        answer.close()
 
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """Clients may go away at any time."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
 
     @property
     def url(self) -> str:
@@ -103,6 +141,17 @@ class StrictResponses:
     def kinds(self, request: int = -1) -> list[str]:
         return [item.get("type", item.get("role")) for item in self.body(request)["input"]]
 
+    def seen(self, request: int = -1) -> list[Item]:
+        """All items that the model has read for a request: what the server had, and what came."""
+        return self._seen[request]
+
+    def forget(self) -> None:
+        """Lose all that was stored."""
+        self.responses.clear()
+        self.conversations.clear()
+        for stored in self.stored.values():
+            stored.clear()
+
     def __enter__(self) -> StrictResponses:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
@@ -113,8 +162,54 @@ class StrictResponses:
 
     # Judging
 
-    def _answer(self, path: str, key: str, raw: bytes) -> tuple[int, bytes | list[bytes]]:
+    def _tell(self, method: str, path: str, key: str) -> tuple[int, bytes]:
+        """Begin a conversation, or say what was added to one last."""
+        self.calls.append(f"{method} {path.removeprefix('/v1')}")
+        if self.down:
+            return self.down.pop(0), b'{"error":{"message":"Not now."}}'
+        if method == "POST":
+            name = self._next("conv_")
+            self.conversations[name] = (key, [])
+            return 200, json.dumps({"id": name, "object": "conversation"}).encode()
+        found = re.fullmatch(r"/v1/conversations/([\w-]+)/items\?order=desc&limit=1", path)
+        try:
+            items = self._conversation(key, found[1] if found else path)
+        except _Refused as refused:
+            return refused.status, json.dumps({"error": refused.error}).encode()
+        return 200, json.dumps({"object": "list", "data": items[-1:], "has_more": len(items) > 1}).encode()
+
+    def _conversation(self, key: str, name: str) -> list[Item]:
+        if not name.startswith("conv"):
+            what = f"Invalid 'conversation': '{name}'. Expected an ID that begins with 'conv'."
+            raise _Refused(400, "invalid_value", what, "conversation")
+        owner, items = self.conversations.get(name, ("", []))
+        if owner != key:
+            raise _Refused(404, None, f"Conversation with id '{name}' not found.", "conversation")
+        return items
+
+    def _before(self, key: str, body: dict[str, Any]) -> list[Item]:
+        """The items that a request goes on from."""
+        within, before = body.get("conversation"), body.get("previous_response_id")
+        if within is not None:
+            name = within if isinstance(within, str) else within["id"]
+            if name in self.locked:
+                what = "Another process is currently operating on this conversation. Please retry in a few seconds."
+                raise _Refused(400, "conversation_locked", what, "conversation")
+            return self._conversation(key, name)
+        if before is None:
+            return []
+        if not before.startswith("resp"):
+            what = f"Invalid 'previous_response_id': '{before}'. Expected an ID that begins with 'resp'."
+            raise _Refused(400, "invalid_value", what, "previous_response_id")
+        owner, items = self.responses.get(before, ("", []))
+        if owner != key:
+            what = f"Previous response with id '{before}' not found."
+            raise _Refused(400, "previous_response_not_found", what, "previous_response_id")
+        return items
+
+    def _answer(self, path: str, key: str, raw: bytes) -> tuple[int, bytes | Iterator[bytes]]:
         self.requests.append(raw)
+        self._seen.append([])
         streams = False
         try:
             if path != "/v1/responses":
@@ -124,6 +219,8 @@ class StrictResponses:
             body = json.loads(raw)
             streams = bool(body.get("stream"))
             check(body)
+            self._seen[-1] = [*self._before(key, body), *body["input"]]
+            _check_chain(self._seen[-1])
             self._judge(key, body)
         except WireViolation as broken:
             self.violations.append(str(broken))
@@ -132,18 +229,45 @@ class StrictResponses:
             self.refusals.append(str(refused))
             return self._refuse(refused, streams)
         response = self._respond(key, body)
-        odd = "#odd" in _words(body)
-        return 200, list(_stream(response, odd)) if streams else _dump(response, odd).encode()
+        odd = "#odd" in _words(self.seen())
+        ended = partial(self._keep, key, response, self._seen[-1])
+        if streams:
+            return 200, self._ending(_stream(response, odd), response["conversation"], ended)
+        ended()
+        return 200, _dump(response, odd).encode()
 
-    def _refuse(self, refused: _Refused, streams: bool) -> tuple[int, bytes | list[bytes]]:
+    def _ending(self, events: Iterator[bytes], within: Item | None, ended: Callable[[], None]) -> Iterator[bytes]:
+        """Events, of which the last one comes when the response is done."""
+        name = within["id"] if within else ""
+        self.locked.add(name)
+        try:
+            waiting = next(events)
+            for event in events:
+                yield waiting
+                waiting = event
+            ended()
+        finally:
+            self.locked.discard(name)
+        yield waiting
+
+    def _keep(self, key: str, response: dict[str, Any], seen: list[Item]) -> None:
+        """A response is done: it can be gone on with."""
+        within = response["conversation"]
+        said = [*seen, *response["output"]]
+        if within is not None:
+            self.conversations[within["id"]] = (key, [_named(item, i) for i, item in enumerate(said)])
+        elif response["store"]:
+            self.responses[response["id"]] = (key, said)
+
+    def _refuse(self, refused: _Refused, streams: bool) -> tuple[int, bytes | Iterator[bytes]]:
         if not (streams and self.late):
             return refused.status, json.dumps({"error": refused.error}).encode()
         begun = {"id": "resp_x", "status": "in_progress", "output": [], "error": None}
         failed = {"type": "response.failed", "response": {**begun, "status": "failed", "error": refused.error}}
-        return 200, [_event(item) for item in ({"type": "response.created", "response": begun}, failed)]
+        return 200, iter([_event(item) for item in ({"type": "response.created", "response": begun}, failed)])
 
     def _judge(self, key: str, body: dict[str, Any]) -> None:
-        if self.window is not None and len(self.requests[-1]) > self.window:
+        if self.window is not None and self._length() > self.window:
             what = "Your input exceeds the context window of this model. Please adjust your input and try again."
             raise _Refused(400, "context_length_exceeded", what)
         if not self.encrypts and "reasoning.encrypted_content" in body.get("include", ()):
@@ -163,6 +287,11 @@ class StrictResponses:
                 raise _Refused(400, None, what)
             thought = item.get("type") == "reasoning" or (thought and item.get("role") != "user")
 
+    def _length(self) -> int:
+        """Characters of a request, with what was stored before."""
+        before = len(self.seen()) - len(self.body()["input"])
+        return len(self.requests[-1]) + sum(len(_dump(item, False)) for item in self.seen()[:before])
+
     def _seal(self, key: str, model: str, number: str) -> str:
         mac = hmac.new(key.encode(), f"{model} {number}".encode(), hashlib.sha256).hexdigest()
         return f"{number}.{mac}"
@@ -170,9 +299,9 @@ class StrictResponses:
     # Answering
 
     def _respond(self, key: str, body: dict[str, Any]) -> dict[str, Any]:
-        words = _words(body)
+        words = _words(self.seen())
         flags = set(re.findall(r"#\w+", words))
-        stores = body.get("store") is not False
+        stores, within = body.get("store") is not False, body.get("conversation")
         output: list[Item] = []
         if "#think" in flags:
             sealed = self._seal(key, body["model"], self._next(""))
@@ -195,7 +324,7 @@ class StrictResponses:
             output.append({**call, "name": "lookup", "input": "plain words"})
             calls += 1
         if not calls:
-            said = f"You said: {words}"
+            said = TOLD if "<summary_request>" in words else f"You said: {words}"
             part: Item = {"type": "output_text", "text": said, "annotations": [], "logprobs": []}
             if "#refuse" in flags:
                 part = {"type": "refusal", "refusal": "I can't do that."}
@@ -209,7 +338,7 @@ class StrictResponses:
             if "#think" in flags and item["type"] in ("message", "function_call"):
                 self._after_thought.add(item["id"])
         reason = "max_output_tokens" if "#long" in flags else "content_filter" if "#filter" in flags else None
-        counted = len(self.requests[-1]) // 4
+        counted = self._length() // 4
         details = {"cached_tokens": counted // 2, "cache_write_tokens": 3}
         usage = {
             "input_tokens": counted,
@@ -224,6 +353,8 @@ class StrictResponses:
             "error": None,
             "incomplete_details": {"reason": reason} if reason else None,
             "store": stores,
+            "previous_response_id": body.get("previous_response_id"),
+            "conversation": {"id": within if isinstance(within, str) else within["id"]} if within else None,
             "output": output,
             "usage": usage,
         }
@@ -233,9 +364,36 @@ class StrictResponses:
         return f"{prefix}{self._number:06}"
 
 
-def _words(body: dict[str, Any]) -> str:
+def _check_chain(items: list[Item]) -> None:
+    """Calls and results fit together, wherever they are (R1, R2), and no item is there twice (R6)."""
+    calls: list[tuple[str, str]] = []
+    ids = [item["id"] for item in items if "id" in item]
+    twice = next((id for i, id in enumerate(ids) if id in ids[:i]), None)  # noqa: A001
+    if twice is not None:
+        raise WireViolation("R6", f"Duplicate item found with id {twice}. Remove duplicate items from your input.")
+    for item in items:
+        kind = item.get("type", "message")
+        if kind in OUTPUTS:
+            calls.append((OUTPUTS[kind], item["call_id"]))
+        elif kind in OUTPUTS.values():
+            if (kind, item["call_id"]) not in calls:
+                what = kind.removesuffix("_output").replace("_", " ")
+                raise WireViolation("R2", f"No tool call found for {what} output with call_id {item['call_id']}.")
+            calls.remove((kind, item["call_id"]))
+        elif calls and item.get("role", "assistant") == "user":
+            raise WireViolation("R1", f"No tool output found for function call {calls[0][1]}.")
+    if calls:
+        raise WireViolation("R1", f"No tool output found for function call {calls[0][1]}.")
+
+
+def _named(item: Item, place: int) -> Item:
+    """An item of a conversation has an id, also one that came without."""
+    return item if "id" in item else {"id": f"item_{place:06}", **item}
+
+
+def _words(items: list[Item]) -> str:
     """What the user said last."""
-    said = [item["content"] for item in body["input"] if item.get("role") == "user"]
+    said = [item["content"] for item in items if item.get("role") == "user"]
     last = said[-1] if said else ""
     return last if isinstance(last, str) else "".join(part.get("text", "") for part in last)
 

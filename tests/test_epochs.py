@@ -223,6 +223,7 @@ def runs(*spans: tuple[int, int]) -> list[dict[str, Any]]:
         {"start": 2, "runs": runs((0, 1)), "raw": 2, "current": 3},
         {"start": "2", "runs": runs((0, 1))},
         {"start": 2, "runs": [{"first": 0, "last": 1, "verdict": "eaten", "reason": "x"}]},
+        {"start": 2, "runs": [{"first": 0, "last": 1, "verdict": "held", "reason": "x"}], "raw": 2, "current": 2},
         {"start": 2, "runs": {}},
         {"policy": None},
         [],

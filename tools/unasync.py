@@ -36,6 +36,7 @@ TESTS = [
     "test_conversation_data",
     "test_faults",
     "test_gemini",
+    "test_handles",
     "test_http",
     "test_openai_responses",
     "test_summarist",

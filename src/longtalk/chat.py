@@ -106,6 +106,7 @@ class AsyncChat:
         """Whether the caller has yet to be told that nobody knows this model."""
         self._tools = Toolbox.of(tools, allow_async=ASYNC)
         self._options = self._checked(options)
+        self.provider.wire.keeps(self._sent(None))
         self._seal = seal
         self._on_bad_state = on_bad_state
         self._on_switch = on_switch

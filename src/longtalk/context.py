@@ -23,7 +23,7 @@ from longtalk.policies.view import MIDDLE, Run, Verdict
 from longtalk.receipts import Meter
 from longtalk.summaries import TAG
 from longtalk.transcript import Entry, Transcript
-from longtalk.wires.base import LONGTALK, Handle, Preamble, Quirks, Wire, shortened, so_far, tool_lines
+from longtalk.wires.base import LONGTALK, Handle, Preamble, Quirks, Wire, shortened, so_far, tool_lines, view_of
 from longtalk.wires.convert import Ids, converted
 
 Piece = bytes | memoryview
@@ -114,6 +114,7 @@ def compose(
     open_from = 0
     if held:
         runs = list(_held(transcript, runs, held))
+        sheet.pass_over(transcript.here(held), end)
     for run in runs:
         if run.last < held:
             continue
@@ -135,6 +136,8 @@ def compose(
             if cut <= tail:
                 open_from = len(sheet.pieces)
             first = cut
+    if held:
+        sheet.put_behind(transcript.here(held) - 1)
     # The instruction of this turn will not be there next time, unless tools run behind it.
     mark = len(sheet.pieces) - 1 if instruction and tail == end else len(sheet.pieces)
     return sheet.context(runs, epoch, mark)
@@ -155,7 +158,7 @@ class _Sheet:
         self._void = transcript.here(quirks.void)
         self._prefix = _Prefix(place, wire.binds_prefix)
         # A server with quirks may want any message in another form, so none can go unseen.
-        self._plain = msgspec.structs.replace(quirks, void=0) == Quirks()
+        self._plain = msgspec.structs.replace(quirks, void=0, nameless=False) == Quirks()
 
     def add(self, first: int, stop: int, tail: int) -> bool:
         """Entries as they are. False if an answer after `tail` can't go without the blocks that it would lose."""
@@ -173,6 +176,23 @@ class _Sheet:
             else:
                 self.pieces.append(piece)
         return True
+
+    def pass_over(self, first: int, stop: int) -> None:
+        """What the provider has. Ids that were made for it are not made again."""
+        if any(self._is_foreign_answer(i) for i in range(first, stop)):
+            for i in filter(self._is_foreign_answer, range(first)):
+                for call in view_of(self._transcript[i]).calls:
+                    self._ids.call(call)
+
+    def put_behind(self, last: int) -> None:
+        """Make the pieces fit the last entry that the provider has."""
+        entry = self._transcript[max(0, last)]
+        if entry.role == "assistant" and entry.wire == self._wire.name:
+            self.pieces = list(self._wire.behind(entry.native, self.pieces))
+
+    def _is_foreign_answer(self, i: int) -> bool:
+        entry = self._transcript[i]
+        return entry.role == "assistant" and entry.wire not in (self._wire.name, LONGTALK)
 
     def add_special(self, run: Run, first: int, stop: int) -> None:
         """Entries that go in another form, or not at all."""

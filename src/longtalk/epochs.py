@@ -151,7 +151,7 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
 
     borders = {epoch.raw, epoch.current, *(place for pair in epoch.pinned for place in pair)}
     for run in epoch.runs:
-        if run.verdict == "handed_out" or (run.keep and not _is_cut(run, role(run.first))):
+        if run.verdict in ("handed_out", "held") or (run.keep and not _is_cut(run, role(run.first))):
             return False
         if run.is_gone:
             borders |= {run.first, run.last + 1}

@@ -19,6 +19,8 @@ from longtalk.wires.base import Handle, Wire
 
 _MOST = 16
 """So many keepers are remembered: each machine is one."""
+_LONGEST = 256
+"""So many characters an id may have."""
 
 
 class Held(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,7 +40,9 @@ def find(transcript: Transcript, keeper: str, wire: Wire, epoch: Epoch) -> Held 
     if held is None:
         others = any(transcript[i].role in ANSWERS for i in range(len(transcript)))
         return "it has not heard it so far" if others or known else ""
-    if not 0 < held.place <= transcript.size or held.epoch != epoch.start:
+    # An answer stands behind what its epoch began with, and before what is to be answered now.
+    fits = epoch.start < held.place < transcript.size and 0 < len(held.handle.id) <= _LONGEST
+    if not fits or held.epoch != epoch.start:
         return "what is sent of it has changed"
     since = range(transcript.here(held.place), len(transcript))
     if not wire.takes_answers and any(transcript[i].role in ANSWERS for i in since):

@@ -28,11 +28,11 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     total: int = 0
     """Tokens of the last request, by what the provider had reported before; the parts below are as counted."""
     history: int = 0
-    """Tokens of the entries that it sent."""
+    """Tokens of the entries that it sent, or that the provider keeps."""
     summary: int = 0
     """Tokens of the summary at its head."""
     left_out: int = 0
-    """Tokens that the entries have which it did not send as they are."""
+    """Tokens that the other entries have: the model did not see these as they are."""
     usage: Usage = Usage()
     """Tokens of all model calls, as reported."""
     cost: float | None = None
@@ -52,9 +52,9 @@ def measured(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> Metric
         status=turn.status,
         calls=len(turn.usage),
         total=held.tokens,
-        history=sum(run.tokens for run in runs if run.verdict == "sent"),
+        history=sum(run.tokens for run in runs if run.verdict in ("sent", "held")),
         summary=held.summary,
-        left_out=sum(run.tokens for run in runs if run.verdict != "sent"),
+        left_out=sum(run.tokens for run in runs if run.verdict not in ("sent", "held")),
         usage=sum((reported(raw, wire) for raw in turn.usage), Usage()),
         cost=held.cost,
     )

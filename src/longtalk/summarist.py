@@ -83,11 +83,13 @@ class AsyncSummarist:
 
     async def _ask(self) -> Outcome:
         wire = self._provider.wire
+        options = wire.alone(self._options)
+        quirks = wire.minding(options, self._quirks)
         context = compose(
             self._transcript,
             epoch=self._epoch,
             wire=wire,
-            quirks=self._quirks,
+            quirks=quirks,
             preamble=self._preamble,
             reader=f"{self._provider.account} {self._provider.model}",
             instruction=None,
@@ -99,8 +101,8 @@ class AsyncSummarist:
             preamble=self._preamble,
             pieces=(*context.pieces, wire.user(request(self.wants.length))),
             mark=len(context.pieces),
-            options=wire.alone(self._options),
-            quirks=self._quirks,
+            options=options,
+            quirks=quirks,
             stream=False,
         )
         answer = wire.parse(await within(self.wants.timeout, lambda: self._provider.send(body)))

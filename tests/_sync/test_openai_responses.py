@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from longtalk import Chat, Text, _json
-from longtalk.errors import AuthFailed, ContextOverflow, InputError, RequestRefused, StreamCut, TurnFailed
+from longtalk.errors import AuthFailed, BadAnswer, ContextOverflow, InputError, RequestRefused, StreamCut, TurnFailed
 from longtalk.policies import KeepLast
 from longtalk.state import decode
 from longtalk.wires import NAMES
@@ -308,6 +308,29 @@ def test_what_a_chat_sets_or_holds_itself_is_no_option(server: StrictResponses, 
         with pytest.raises(InputError, match=option):
             c.send("x", options={option: "y"})
     assert server.requests == []
+
+
+@pytest.mark.parametrize("said", [b"", b"<html>", b"{}", b"[]", b'{"id":5}', b'{"id":"conv_/../x"}'])
+def test_a_conversation_that_has_no_name_is_none(server: StrictResponses, said: bytes) -> None:
+    server._tell = lambda *_: (200, said)  # type: ignore[method-assign]
+    with chat(server, options={"conversation": "auto"}) as c:
+        with pytest.raises(BadAnswer):
+            c.send("x")
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("said", [b"{}", b'{"data":5}', b'{"data":[5]}', b'{"data":[{"id":5}]}', b'{"data":[]}'])
+def test_a_conversation_of_which_nothing_can_be_understood_is_not_gone_on_with(
+    server: StrictResponses, said: bytes
+) -> None:
+    tell = server._tell
+    server._tell = lambda method, *rest: (200, said) if method == "GET" else tell(method, *rest)  # type: ignore[method-assign]
+    with chat(server, options={"conversation": "auto"}) as c:
+        first = c.send("x")
+        second = c.send("y", state=first.state)
+    assert server.violations == []
+    assert "rebuilt" in [notice.kind for notice in second.notices]
+    assert len(server.conversations) == 2
 
 
 def test_other_refusals_are_told(server: StrictResponses) -> None:

@@ -203,3 +203,14 @@ def test_tools_are_objects_with_a_type(tools: Any) -> None:
 )
 def test_what_is_no_request_of_this_endpoint_is_refused(rule: str, body: Any) -> None:
     refused(rule, body)
+
+
+@pytest.mark.parametrize("more", [{"previous_response_id": "resp_1"}, {"conversation": {"id": "conv_1"}}])
+def test_a_result_may_answer_a_call_that_the_server_has(more: dict[str, Any]) -> None:
+    check(request(result(), **more))
+    refused("R1", request(call(), **more))
+
+
+@pytest.mark.parametrize("more", [{"previous_response_id": 5}, {"conversation": 5}, {"conversation": {"id": 5}}])
+def test_what_the_server_goes_on_with_has_a_name(more: dict[str, Any]) -> None:
+    refused("R8", request(**more), "Invalid type")

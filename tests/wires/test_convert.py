@@ -20,6 +20,7 @@ from longtalk.transcript import Transcript
 from longtalk.wires import HTTP, NAMES, WIRES
 from longtalk.wires.base import Preamble, Quirks, view_of
 from tests.policies.drawn import traces
+from tests.strict_responses import KEY, StrictResponses
 
 PAIRS = list(itertools.permutations(sorted(HTTP), 2))
 USUAL = [pytest.param(*pair, marks=[] if "openai-chat" in pair else [pytest.mark.slow]) for pair in PAIRS]
@@ -78,6 +79,11 @@ def _said(wire: str, text: str) -> Any:
 def look(where: str) -> str:
     """Look something up."""
     return f"Nothing in {where}."
+
+
+def seek(q: str = "") -> str:
+    """Seek something."""
+    return f"Nothing about {q}."
 
 
 def turn(chat: Chat, message: Any, state: bytes | None) -> Any:
@@ -159,22 +165,50 @@ def test_two_hundred_turns_that_change_the_provider_at_random() -> None:
     source = random.Random(7)
     state: bytes | None = None
     facts = []
-    for number in range(200):
-        wire = source.choice(sorted(HTTP))
-        fact = f"Fact {number}: it has {source.randint(2, 99)} strings."
-        facts.append(fact)
-        steps = [says("Noted.", wire=wire)]
-        if source.random() < 0.3:
-            wanted = [(f"c{number}_{i}", "look", {"where": f"place {i}"}) for i in range(source.randint(1, 3))]
-            steps.insert(0, says(source.choice([None, "Let me see."]), calls=wanted, wire=wire))
-        provider = Scripted(*steps, wire=WIRES[wire])
-        policy = source.choice([KeepAll(), KeepLast(20), TokenBudget(3_000, digest=DigestTools())])
-        with provider, Chat(provider, tools=[look], policy=policy) as chat:
-            state = turn(chat, fact, state).state
-            if source.random() < 0.2:
-                state = chat.note(f"event {number}", state=state)
-        for body in provider.requests:
-            validate(body, wire=wire)
-            assert fact.encode() in body
+    with StrictResponses() as keeper:
+        for number in range(200):
+            fact = f"Fact {number}: it has {source.randint(2, 99)} strings."
+            policy = source.choice([KeepAll(), KeepLast(20), TokenBudget(3_000, digest=DigestTools())])
+            way = source.choice([*HTTP, "previous_response_id", "conversation"])
+            if way in HTTP:
+                facts.append(fact)
+                state = _told_by_wire(way, fact, state, policy, source)
+            else:
+                facts.append(f"{fact} {source.choice(['#tool', '#think #tools', '#think #search', '#odd'])}")
+                state = _told_by_handle(keeper, way, facts[-1], state, policy)
+                if source.random() < 0.1:
+                    keeper.forget()
+        assert keeper.violations == []
+        assert {message.split("'")[0] for message in keeper.refusals} <= FORGOTTEN
     said = [view_of(entry).text for entry in decode(state or b"", wires=NAMES) if entry.role == "user"]
     assert said == facts
+
+
+FORGOTTEN = {"Previous response with id ", "Item with id "}
+
+
+def _told_by_handle(keeper: StrictResponses, way: str, fact: str, state: bytes | None, policy: Any) -> bytes:
+    """A turn with a provider that keeps the conversation itself."""
+    options = {way: "auto"}
+    settings: Any = {"tools": [look, seek], "policy": policy, "options": options}
+    with Chat("openai:gpt-strict", base_url=keeper.url, api_key=KEY, **settings) as chat:
+        reply = turn(chat, fact, state)
+    assert fact in json.dumps(keeper.seen())
+    return bytes(reply.state)
+
+
+def _told_by_wire(wire: str, fact: str, state: bytes | None, policy: Any, source: random.Random) -> bytes:
+    """A turn with a provider that is sent all."""
+    steps = [says("Noted.", wire=wire)]
+    if source.random() < 0.3:
+        wanted = [(f"c{source.randrange(10**9)}", "look", {"where": f"place {i}"}) for i in range(source.randint(1, 3))]
+        steps.insert(0, says(source.choice([None, "Let me see."]), calls=wanted, wire=wire))
+    provider = Scripted(*steps, wire=WIRES[wire])
+    with provider, Chat(provider, tools=[look], policy=policy) as chat:
+        state = bytes(turn(chat, fact, state).state)
+        if source.random() < 0.2:
+            state = chat.note("The sun shines.", state=state)
+    for body in provider.requests:
+        validate(body, wire=wire)
+        assert fact.encode() in body
+    return state

@@ -14,7 +14,7 @@ from longtalk.errors import InputError
 from longtalk.testing import validate
 from longtalk.tools import Tool
 from longtalk.transcript import Entry
-from longtalk.wires.base import Call, Preamble, Quirks, Reported, Usage, closing, event, system
+from longtalk.wires.base import Call, Handle, Preamble, Quirks, Reported, Usage, closing, event, system
 from longtalk.wires.openai_responses import WIRE
 from longtalk.wires.openai_responses_items import LONGEST_OUTPUT
 
@@ -433,3 +433,87 @@ def test_what_a_refusal_teaches(error: bytes, learnt: Quirks | None) -> None:
     if learnt is not None:
         # Nothing is learnt twice.
         assert WIRE.objection(error, NATIVES, learnt) is None
+
+
+# What the server keeps
+
+
+def test_options_say_how_the_server_keeps_it() -> None:
+    assert WIRE.keeps({"temperature": 1}) == ""
+    assert WIRE.keeps({"previous_response_id": "auto", "conversation": None}) == "previous_response_id"
+    assert WIRE.keeps({"conversation": "auto"}) == "conversation"
+
+
+def test_a_request_names_what_it_goes_on_with_and_is_stored() -> None:
+    given = {"store": False, "previous_response_id": "auto", "user": "ada"}
+    assert WIRE.going_on(given, Handle("resp_1")) == {"store": True, "previous_response_id": "resp_1", "user": "ada"}
+    assert WIRE.going_on(given, None) == {"store": True, "user": "ada"}
+    assert WIRE.alone(given) == {"store": False, "user": "ada"}
+    assert WIRE.going_on({"store": False}, None) == {"store": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"store": True}, True), ({"store": False}, False), ({"store": True, "conversation": "auto"}, False)],
+)
+def test_ids_go_where_the_server_stores_what_it_is_sent(options: dict[str, Any], named: bool) -> None:
+    native = WIRE.parse(body(THOUGHT, SAID, store=True)).native or b""
+    sent = WIRE.render(Entry(role="assistant", wire=WIRE.name, native=native, at=0), WIRE.minding(options, Quirks()))
+    assert (b"rs_1" in (sent or b"")) is named
+    assert b"gAAA" in (sent or b"")
+
+
+@pytest.mark.parametrize(
+    ("more", "handle"),
+    [
+        ({"store": True}, Handle("r")),
+        ({}, None),
+        ({"store": False}, None),
+        ({"store": True, "id": None}, None),
+        ({"store": True, "conversation": {"id": "conv_1"}}, Handle("conv_1", "msg_1")),
+        ({"store": True, "conversation": {}}, None),
+    ],
+)
+def test_a_response_says_what_can_be_gone_on_with(more: dict[str, Any], handle: Handle | None) -> None:
+    assert WIRE.parse(body(SAID, **more)).handle == handle
+
+
+def test_what_was_changed_here_is_not_what_the_server_has() -> None:
+    twice = WIRE.parse(body(CALL, CALL, store=True))
+    assert len({call.id for call in twice.view.calls}) == 2
+    assert twice.handle is None
+    nameless = SAID.replace(b'"id":"msg_1",', b"")
+    assert WIRE.parse(body(nameless, store=True, conversation={"id": "conv_1"})).handle is None
+
+
+@pytest.mark.parametrize(
+    ("error", "forgot"),
+    [
+        (
+            b'{"error":{"code":"previous_response_not_found","message":"Previous response with id \'r\' not found."}}',
+            True,
+        ),
+        (b"Previous response cannot be used for this organization due to Zero Data Retention.", True),
+        (b"Conversation with id 'conv_1' not found.", True),
+        (b'{"error":{"code":"conversation_locked","message":"Another process is operating"}}', True),
+        (b'{"error":{"message":"Expected an ID that begins with \'conv\'.","param":"conversation"}}', True),
+        (b"No tool output found for function call call_1.", True),
+        (b"No tool call found for function call output with call_id call_1.", True),
+        (b'{"error":{"message":"Your conversation is too long","param":"input"}}', False),
+        (b"", False),
+        (b"\xff", False),
+    ],
+)
+def test_what_says_that_a_server_has_forgotten(error: bytes, forgot: bool) -> None:
+    assert WIRE.forgot(error) is forgot
+
+
+def test_a_result_behind_a_custom_call_that_the_server_has_is_of_its_kind() -> None:
+    result = WIRE.result("call_9", "la", error=False)
+    other = WIRE.result("call_1", "5", error=False)
+    pieces = WIRE.behind(b'{"output":' + array(CALL, CUSTOM) + b"}", [result, other, USER])
+    assert [json.loads(bytes(piece)).get("type") for piece in pieces] == [
+        "custom_tool_call_output",
+        "function_call_output",
+        None,
+    ]

@@ -84,11 +84,13 @@ class Summarist:
 
     def _ask(self) -> Outcome:
         wire = self._provider.wire
+        options = wire.alone(self._options)
+        quirks = wire.minding(options, self._quirks)
         context = compose(
             self._transcript,
             epoch=self._epoch,
             wire=wire,
-            quirks=self._quirks,
+            quirks=quirks,
             preamble=self._preamble,
             reader=f"{self._provider.account} {self._provider.model}",
             instruction=None,
@@ -100,8 +102,8 @@ class Summarist:
             preamble=self._preamble,
             pieces=(*context.pieces, wire.user(request(self.wants.length))),
             mark=len(context.pieces),
-            options=wire.alone(self._options),
-            quirks=self._quirks,
+            options=options,
+            quirks=quirks,
             stream=False,
         )
         answer = wire.parse(within(self.wants.timeout, lambda: self._provider.send(body)))

@@ -37,7 +37,7 @@ from longtalk.tokens import of_message, of_preamble
 from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
 from longtalk.tools import failure as tool_failure
 from longtalk.transcript import Transcript, now
-from longtalk.wires.base import Call, Preamble, Quirks, Reported, longest_answer
+from longtalk.wires.base import Call, Handle, Preamble, Quirks, Reported, longest_answer
 
 RETRIES = 2
 LESSONS = 5
@@ -87,6 +87,8 @@ class Loop:
         self._results: list[ToolResult] = []
         self._told = 0
         self._replay: Replay | None = None
+        self._opened: Handle | None = None
+        """A conversation that was begun with the provider, until something is said in it."""
 
     def events(self, *, stream: bool) -> Generator[Event, None, None]:
         """Play the turn to its end."""
@@ -204,6 +206,11 @@ class Loop:
                 context = self._compose(quirks)
             except ContextOverflow as problem:
                 raise too_long or problem from None
+            except ProviderError as problem:
+                # Whoever keeps the conversation could not be asked about it.
+                self._wait(problem, tries)
+                tries += 1
+                continue
             if too_long is not None and context.pieces == sent:
                 raise too_long
             body = self.draft.wire.request(
@@ -212,7 +219,7 @@ class Loop:
                 pieces=context.pieces,
                 mark=context.mark,
                 options=self.draft.wire.going_on(self._options, context.handle),
-                quirks=quirks,
+                quirks=self.draft.wire.minding(self._options, quirks),
                 stream=pieces is not None,
             )
             self.draft = self.draft.ask(context, pieces)
@@ -234,11 +241,15 @@ class Loop:
                 if lessons < LESSONS and self._learn(problem, quirks):
                     lessons += 1
                     continue
-                wait = problem.retry_after if problem.retry_after is not None else _back_off(tries)
-                if not problem.retryable or tries >= RETRIES or wait > LONGEST_WAIT:
-                    raise
+                self._wait(problem, tries)
             tries += 1
-            sleep(wait)
+
+    def _wait(self, problem: ProviderError, tries: int) -> None:
+        """Wait before a call is made again; raise what went wrong if it is not."""
+        wait = problem.retry_after if problem.retry_after is not None else _back_off(tries)
+        if not problem.retryable or tries >= RETRIES or wait > LONGEST_WAIT:
+            raise problem
+        sleep(wait)
 
     def _compose(self, quirks: Quirks) -> Context:
         """What is sent next. A limit that is exceeded begins a new epoch first, maybe with a summary."""
@@ -252,7 +263,7 @@ class Loop:
             self.draft.transcript,
             epoch=made.epoch,
             wire=self.draft.wire,
-            quirks=quirks,
+            quirks=self.draft.wire.minding(self._options, quirks),
             preamble=self._preamble,
             reader=f"{self._provider.account} {self._provider.model}",
             instruction=self.draft.instruction,
@@ -283,7 +294,8 @@ class Loop:
     def _keeper(self) -> str:
         """A name for who keeps this conversation; nothing if nobody does but us."""
         wire = self.draft.wire
-        return f"{wire.name} {self._provider.account}" if wire.keeps(self._options) else ""
+        way = wire.keeps(self._options)
+        return f"{wire.name} {way} {self._provider.account}" if way else ""
 
     def _held(self, keeper: str, epoch: Epoch) -> Held | None:
         """What the provider has of the conversation and can go on with. If it has to be told anew, so is the caller."""
@@ -296,8 +308,9 @@ class Loop:
             found = "what it has is gone, or went on without us"
         if found:
             self._tell_rebuilt(found)
-        opened = None if provider is None else provider.opened(self._options)
-        return None if opened is None else Held(opened, 0)
+        if provider is not None and (self._opened is None or not provider.stands(self._opened)):
+            self._opened = provider.opened(self._options)
+        return None if self._opened is None else Held(self._opened, 0)
 
     def _forget(self, keeper: str, problem: ProviderError) -> None:
         """The provider can't go on with what it has."""

@@ -67,7 +67,7 @@ class AsyncKeeper(Protocol):
     """A provider that keeps conversations which others may go on with, or that have to be begun."""
 
     async def stands(self, handle: Handle) -> bool:
-        """Whether a conversation is still as it was after the answer that the handle came with."""
+        """Whether a conversation is still as it was after the answer that the handle came with, or as it was opened."""
         ...
 
     async def opened(self, options: Mapping[str, Any]) -> Handle | None:

@@ -22,13 +22,12 @@ class AsyncResponses(AsyncHTTP):
             return True
         try:
             said = await self.call("GET", f"/conversations/{handle.id}/items?order=desc&limit=1")
-        except RequestRefused as problem:
-            if problem.status == 404:
-                return False
-            raise
-        items = _json.items(said.get("data", b"[]"))
-        newest = _json.text(_json.fields(items[0]).get("id", b"")) if items else ""
-        return bool(handle.stamp) and newest == handle.stamp
+            items = _json.items(said.get("data", b"null"))
+            newest = _json.text(_json.fields(items[0]).get("id", b"")) if items else ""
+        except (RequestRefused, ValueError):
+            # Deleted, somebody else's, or nothing that can be understood.
+            return False
+        return newest == handle.stamp
 
     async def opened(self, options: Mapping[str, Any]) -> Handle | None:
         if options.get("conversation") is None:

@@ -68,9 +68,20 @@ def _parameters(body: Item) -> None:
     include = body.get("include")
     if include is not None and not (isinstance(include, list) and all(isinstance(name, str) for name in include)):
         raise WireViolation("field", "Invalid type for 'include': expected an array of strings.")
-    if body.get("previous_response_id") and body.get("conversation"):
+    _kept(body)
+
+
+def _kept(body: Item) -> None:
+    """What the provider is to go on with."""
+    before, within = body.get("previous_response_id"), body.get("conversation")
+    if before and within:
         what = "Mutually exclusive parameters: ensure you are only providing one of: 'previous_response_id' or"
         raise WireViolation("R8", f"{what} 'conversation'.")
+    if before is not None and not isinstance(before, str):
+        raise WireViolation("R8", "Invalid type for 'previous_response_id': expected a string.")
+    within = within.get("id") if isinstance(within, dict) else within
+    if within is not None and not isinstance(within, str):
+        raise WireViolation("R8", "Invalid type for 'conversation': expected a string or an object with an id.")
 
 
 def _tools(tools: Any) -> None:

@@ -256,7 +256,7 @@ class Agent:
     def objection(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:  # noqa: ARG002
         return None
 
-    def keeps(self, options: Mapping[str, Any]) -> bool:
+    def keeps(self, options: Mapping[str, Any]) -> str:
         """Always, whatever the options are; they are looked at here."""
         for name, value in options.items():
             if name not in (*OPTIONS, "session"):
@@ -272,7 +272,10 @@ class Agent:
                 raise InputError(f"The option {name!r} of {self.name} is a number of seconds, not {value!r}.")
             if name == "cwd" and not isinstance(value, str):
                 raise InputError(f"The option 'cwd' of {self.name} is the path of a folder, not {value!r}.")
-        return True
+        return "session"
+
+    def minding(self, options: Mapping[str, Any], known: Quirks) -> Quirks:  # noqa: ARG002
+        return known
 
     def going_on(self, options: Mapping[str, Any], handle: Handle | None) -> Mapping[str, Any]:
         return options if handle is None else {**options, "session": handle}
@@ -282,6 +285,9 @@ class Agent:
 
     def forgot(self, error: bytes) -> bool:
         return any(words in error for words in (STALE, *self.speech.gone))
+
+    def behind(self, answer: bytes, pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:  # noqa: ARG002
+        return pieces
 
 
 class Lines:

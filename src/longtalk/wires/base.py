@@ -128,6 +128,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """Calls of the turn that runs need a signature, also those that have none."""
     alternate: bool = False
     """Only user and assistant in turn: no system message but the first, nothing twice in a row."""
+    nameless: bool = False
+    """Nothing goes by an id of the server's own. Not learnt: it depends on what a request asks for."""
 
 
 class Reported(ValueError):
@@ -243,8 +245,12 @@ class Wire(Protocol):
         """What this refusal teaches about the server, added to what is known; None when it teaches nothing."""
         ...
 
-    def keeps(self, options: Mapping[str, Any]) -> bool:
-        """Whether these options ask the provider to keep the conversation."""
+    def keeps(self, options: Mapping[str, Any]) -> str:
+        """How these options ask the provider to keep the conversation; nothing if they don't."""
+        ...
+
+    def minding(self, options: Mapping[str, Any], known: Quirks) -> Quirks:
+        """What is known about the server, with what a request with these options has to mind."""
         ...
 
     def going_on(self, options: Mapping[str, Any], handle: Handle | None) -> Mapping[str, Any]:
@@ -259,6 +265,10 @@ class Wire(Protocol):
         """Whether a refusal says that the provider has no such conversation, or can't go on with it."""
         ...
 
+    def behind(self, answer: bytes, pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+        """Pieces that go behind an answer which the provider has, and which is not among them."""
+        ...
+
 
 class Replayed:
     """A wire on which the whole conversation goes with every request."""
@@ -266,8 +276,11 @@ class Replayed:
     takes_answers = True
     measures = True
 
-    def keeps(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        return False
+    def keeps(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+        return ""
+
+    def minding(self, options: Mapping[str, Any], known: Quirks) -> Quirks:  # noqa: ARG002
+        return known
 
     def going_on(self, options: Mapping[str, Any], handle: Handle | None) -> Mapping[str, Any]:  # noqa: ARG002
         return options
@@ -277,6 +290,9 @@ class Replayed:
 
     def forgot(self, error: bytes) -> bool:  # noqa: ARG002
         return False
+
+    def behind(self, answer: bytes, pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:  # noqa: ARG002
+        return pieces
 
 
 def option(key: str, value: Any) -> bytes:

@@ -64,8 +64,8 @@ _UNKNOWN = re.compile(r"(?:Unknown|Unsupported) parameter: .{0,2}input\[\d+\][\w
 KEPT = ("previous_response_id", "conversation")
 """Ways in which the server can keep a conversation."""
 _FORGOTTEN = re.compile(
-    r"previous_response_not_found|Previous response with id|Conversation with id .{1,80} not found|conversation_locked"
-    r"|previous_response_id|No tool output found|No tool call found",
+    r"previous_response|Previous response|Conversation with id .{1,80} not found|conversation_locked"
+    r'|"param"\s*:\s*"conversation\b|No tool output found|No tool call found',
     re.IGNORECASE,
 )
 _NO_ENCRYPTION = re.compile(r"encrypted content is not supported", re.IGNORECASE)
@@ -211,19 +211,24 @@ class OpenAIResponses:
         counts = (said.input_tokens, said.output_tokens, details.cached_tokens, details.cache_write_tokens)
         return Usage(*(int(count) if count and math.isfinite(count) else 0 for count in counts))
 
-    def keeps(self, options: Mapping[str, Any]) -> bool:
+    def keeps(self, options: Mapping[str, Any]) -> str:
         named = [name for name in KEPT if options.get(name) is not None]
         if len(named) > 1 or any(options[name] != "auto" for name in named):
             raise InputError(
                 f"The option {named[0]!r} can only be 'auto', and one of {' and '.join(KEPT)} is enough: the id itself "
                 "is kept with the conversation."
             )
-        return bool(named)
+        return named[0] if named else ""
+
+    def minding(self, options: Mapping[str, Any], known: Quirks) -> Quirks:
+        # What is told anew may be what the server has forgotten, or has in another conversation.
+        nameless = options.get("store") is False or bool(self.keeps(options))
+        return msgspec.structs.replace(known, nameless=True) if nameless else known
 
     def going_on(self, options: Mapping[str, Any], handle: Handle | None) -> Mapping[str, Any]:
-        if not self.keeps(options):
+        named = self.keeps(options)
+        if not named:
             return options
-        named = next(name for name in KEPT if options.get(name) is not None)
         if handle is None and named == "conversation":
             raise InputError(
                 "This provider can't begin a conversation that is kept there: 'previous_response_id' may do."
@@ -235,6 +240,9 @@ class OpenAIResponses:
 
     def forgot(self, error: bytes) -> bool:
         return _FORGOTTEN.search(error.decode("utf-8", "replace")) is not None
+
+    def behind(self, answer: bytes, pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+        return answered_in_kind([b",".join(items_of(answer)), *pieces])[1:]
 
     def objection(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
         said = error.decode("utf-8", "replace")
@@ -276,19 +284,20 @@ def finished(items: Sequence[bytes], response: Mapping[str, bytes], *, output: b
         empty=not sendable(native, Quirks()),
         opaque=stored or any(is_opaque(_json.fields(item)) for item in named),
         usage=None if usage == b"null" else usage,
-        handle=_handle(response, named) if stored else None,
+        # A server that does not say so may keep nothing. What was changed here is not what it has.
+        handle=_handle(response, items) if stored and named == list(items) else None,
     )
 
 
 def _handle(response: Mapping[str, bytes], items: Sequence[bytes]) -> Handle | None:
     """What the server calls the conversation after this response."""
     within = response.get("conversation", b"null")
-    if within[:1] == b"{":
-        last = _json.fields(items[-1]).get("id", b"") if items else b""
-        found = _json.text(_json.fields(within).get("id", b"")), _json.text(last)
-    else:
-        found = _json.text(response.get("id", b"")), ""
-    return Handle(found[0], found[1] or "") if found[0] else None
+    if within[:1] != b"{":
+        found = _json.text(response.get("id", b""))
+        return Handle(found) if found else None
+    found = _json.text(_json.fields(within).get("id", b""))
+    last = _json.text(_json.fields(items[-1]).get("id", b"")) if items else None
+    return Handle(found, last) if found and last else None
 
 
 def reported(response: Mapping[str, bytes]) -> bytes:

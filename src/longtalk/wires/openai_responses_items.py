@@ -2,9 +2,9 @@
 
 Never sent back are calls that an app would have to answer in another way than by a tool (a computer, a shell, a patch,
 an approval) unless the provider has answered them itself, calls that were cut off, and messages that say nothing.
-Reasoning goes with what it led to, or not at all. Unless a response was stored, ids of the server's own are left out,
-and only encrypted reasoning goes. Of the provider's own tools (`_WITH_ID`) the id goes back, as their form demands,
-until a server says that it does not know it.
+Reasoning goes with what it led to, or not at all. Unless a response was stored, and this request is too, ids of the
+server's own are left out, and only encrypted reasoning goes. Of the provider's own tools (`_WITH_ID`) the id goes back,
+as their form demands, until a server says that it does not know it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_opaque(item: Mapping[str, bytes]) -> bool:
 def sendable(native: bytes, quirks: Quirks) -> list[bytes]:
     """The items of an answer as they go back."""
     fields = _json.fields(native)
-    stored = not quirks.ids and fields.get("store") == b"true"
+    stored = not (quirks.ids or quirks.nameless) and fields.get("store") == b"true"
     refused = {name for name in quirks.fields if name not in NEEDED}
     items = [(raw, _json.fields(raw)) for raw in _listed(native, fields)]
     results = {(item.get("type"), item.get("call_id")) for _, item in items}
