@@ -133,8 +133,8 @@ def _unpacked(answer: Any) -> Any:
 def _settings(base_url: str) -> dict[str, Any]:
     """Of a client that is made here: a server on this machine is never behind the proxy that the environment names."""
     here = any(host in base_url for host in ("://127.", "://localhost", "://[::1]"))
-    # Certificates take a while to load, and nothing is encrypted at a plain address.
-    encrypted = not base_url.lower().startswith("http://")
+    # Certificates take a while to load, and nothing is encrypted on the way to a plain address on this machine.
+    encrypted = not (here and base_url.lower().startswith("http://"))
     # In order: to connect, to read, to write, to wait for a free connection.
     timeout = (CONNECT_SECONDS, SILENCE_SECONDS, SILENCE_SECONDS, None)
     return {"trust_env": not here, "verify": encrypted, "timeout": timeout}
