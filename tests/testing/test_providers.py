@@ -57,7 +57,7 @@ def test_a_good_provider_passes() -> None:
 
 @pytest.mark.parametrize("wire", sorted(HTTP))
 def test_a_good_provider_of_any_wire_passes_without_a_model(wire: str) -> None:
-    good = type("Good", (Played,), {"wire": HTTP[wire], "defaults": WIRES[wire].defaults})
+    good = type("Good", (Played,), {"wire": HTTP[wire], "defaults": HTTP[wire].defaults})
     report = check_provider(serve=serve(good))
     report.raise_for_failures()
     assert len(report.passed) == len(CASES)
