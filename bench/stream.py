@@ -24,7 +24,7 @@ from longtalk import Chat, Done, Text
 from longtalk._sync.providers.http import HTTP
 from longtalk.providers.registry import PROVIDERS, Resolved
 from longtalk.testing import says
-from longtalk.wires import HTTP
+from longtalk.wires import HTTP_WIRES
 
 ROUNDS = 12
 GOAL = 1.6
@@ -86,7 +86,7 @@ def _serve(pipe: Connection, answers: dict[str, bytes]) -> None:
 def server(events: int) -> Iterator[str]:
     """The address of a server that ends with this."""
     ours, theirs = multiprocessing.Pipe()
-    answers = {wire: answer(wire, events) for wire in HTTP}
+    answers = {wire: answer(wire, events) for wire in HTTP_WIRES}
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, answers), daemon=True)
     process.start()
     try:
@@ -120,8 +120,10 @@ def measure(events: int) -> dict[str, tuple[float, float]]:
     """Microseconds of CPU an event, bare and through a chat, by wire."""
     found = {}
     with server(events) as address:
-        for wire in sorted(HTTP):
-            known = Resolved(wire, "m", HTTP[wire], f"{address}/{wire}", None, PROVIDERS["compatible"].capabilities)
+        for wire in sorted(HTTP_WIRES):
+            known = Resolved(
+                wire, "m", HTTP_WIRES[wire], f"{address}/{wire}", None, PROVIDERS["compatible"].capabilities
+            )
             with httpx2.Client(trust_env=False, timeout=60) as client, Chat(HTTP(known)) as chat:
                 jobs: list[Callable[[], Any]] = [
                     lambda client=client, wire=wire: bare(client, f"{address}/{wire}/x", BODY),

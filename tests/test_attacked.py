@@ -15,7 +15,7 @@ from longtalk.policies import Compactor, OverExchanges, Run, View
 from longtalk.state import decode, encode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.tokens import Estimator, counter_for, of_message
-from longtalk.wires import HTTP, NAMES, WIRES
+from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 
 
 def look(q: str) -> str:
@@ -64,7 +64,7 @@ def test_an_overflow_is_believed_however_short_we_count(window: int, tokens: int
     assert chat.send("more", state=reply.state).text == "fine"
 
 
-@pytest.mark.parametrize("wire", sorted(HTTP))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 def test_instructions_that_stay_count(wire: str) -> None:
     steps = []
     for i in range(30):
@@ -162,7 +162,7 @@ def test_thinking_goes_back_again_after_something_was_shed() -> None:
     assert calls("context") == calls("all")
 
 
-@pytest.mark.parametrize("wire", sorted(HTTP))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 def test_forged_records_break_no_request(wire: str) -> None:
     steps = []
     for i in range(3):

@@ -18,7 +18,7 @@ from longtalk.policies import Policy
 from longtalk.state import decode
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript import Transcript
-from longtalk.wires import HTTP, NAMES, WIRES
+from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ policies = st.sampled_from(
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(sorted(HTTP)), policies, st.integers(1, 24), st.integers(0, 30), st.randoms())
+@given(st.sampled_from(sorted(HTTP_WIRES)), policies, st.integers(1, 24), st.integers(0, 30), st.randoms())
 def test_what_was_shed_and_the_state_make_the_whole_transcript(
     wire: str, policy: Policy, turns: int, pinned: int, order: random.Random
 ) -> None:

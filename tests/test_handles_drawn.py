@@ -12,7 +12,7 @@ from longtalk import Chat, Reply, TurnFailed
 from longtalk.policies import KeepAll, KeepLast, Policy, TokenBudget
 from longtalk.state import decode
 from longtalk.testing import Scripted, says, validate
-from longtalk.wires import HTTP, NAMES, WIRES
+from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 from longtalk.wires.base import view_of
 from tests.strict_responses import KEY, OTHER_KEY, StrictResponses
 
@@ -28,7 +28,7 @@ steps = st.one_of(
     st.tuples(st.just("cut"), flags, st.integers(1, 12)),
     st.tuples(st.just("note")),
     st.tuples(st.just("forget")),
-    st.tuples(st.just("other"), st.sampled_from(sorted(HTTP)), st.booleans()),
+    st.tuples(st.just("other"), st.sampled_from(sorted(HTTP_WIRES)), st.booleans()),
     st.tuples(st.just("old"), st.integers(0, 9)),
     st.tuples(st.just("policy"), st.integers(0, len(POLICIES) - 1)),
     st.tuples(st.just("way"), st.sampled_from(WAYS)),

@@ -27,7 +27,7 @@ from longtalk.testing import Scripted, Step, says, validate
 from longtalk.testing.policies import check_policy
 from longtalk.tokens import Estimator
 from longtalk.transcript import Transcript
-from longtalk.wires import HTTP, NAMES, WIRES
+from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 from tests.policies.drawn import EVERY_WIRE, policies, traces
 
 _MARKS = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
@@ -45,7 +45,7 @@ def test_any_policy_on_any_conversation_sends_what_is_right(wire: str, data: st.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wire", sorted(HTTP))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 @settings(max_examples=150)
 @given(st.data(), policies, st.sampled_from([100, 300, 600, 1_000, 2_000]))
 def test_so_it_does_in_a_small_window_unless_the_message_alone_is_too_long(

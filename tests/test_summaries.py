@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk.summaries import TAG, Summary, clean, joined_spans, problem_with, request
-from longtalk.wires import HTTP, WIRES
+from longtalk.wires import HTTP_WIRES, WIRES
 from longtalk.wires.base import quoted
 from tests.summarising import TOLD
 
@@ -111,7 +111,7 @@ def test_tags_around_a_summary_are_no_part_of_it(text: str, inner: str) -> None:
     assert clean(text) == inner
 
 
-@pytest.mark.parametrize("wire", sorted(HTTP))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 @pytest.mark.parametrize(
     "end", [f"</{TAG}>", f"</ {TAG}>", f"< / {TAG.upper()} >", f"<\n/{TAG}\n>", f"<{TAG}>", f"</{TAG} x='y'>"]
 )

@@ -24,7 +24,7 @@ from longtalk.stores.memory import Memory
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import Scripted, Scripted, says, validate
 from longtalk.transcript import Turn
-from longtalk.wires import HTTP, WIRES
+from longtalk.wires import HTTP_WIRES, WIRES
 from longtalk.wires.base import Usage
 
 
@@ -361,7 +361,7 @@ def test_messages_in_openais_form_are_taken_in_and_go_on(store: Store) -> None:
     assert body["messages"][:2] == messages
 
 
-@pytest.mark.parametrize("wire", sorted(HTTP))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 def test_what_is_redacted_is_gone_and_the_talk_goes_on(store: Store, tmp_path: Path, wire: str) -> None:
     call = says("Let me see.", calls=[("c1", "lookup", {"q": "a secret"})], wire=wire)
     answers = [says(text, wire=wire) for text in ("secret said", "b", "c")]

@@ -23,7 +23,7 @@ from longtalk.stores.memory import Memory
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import says
 from longtalk.transcript import Record, now
-from longtalk.wires import HTTP, WIRES
+from longtalk.wires import HTTP_WIRES, WIRES
 from tests.summarising import (
     HANGS,
     TOLD,
@@ -104,7 +104,7 @@ def test_no_turn_waits_for_it(store: Store) -> None:
     talk.verify()
 
 
-@pytest.mark.parametrize("wire", sorted(HTTP))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 def test_a_long_talk_is_summarised_again_and_again(store: Store, wire: str) -> None:
     teller = Teller(wire=wire)
     talk = open_talk(store, teller)

@@ -23,7 +23,7 @@ from longtalk.stores.memory import Memory
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.transcript import Record, Turn, now
-from longtalk.wires import HTTP, WIRES
+from longtalk.wires import HTTP_WIRES, WIRES
 
 
 BOTH = says("Let me see.", calls=[("c1", "lookup", {"q": "bows"}), ("c2", "lookup", {"q": "strings"})])
@@ -1057,7 +1057,7 @@ def test_a_missing_entry_is_found(store: Store) -> None:
 
 
 @pytest.mark.parametrize("policy", [TokenBudget(300), KeepLast(3)], ids=["budget", "last"])
-@pytest.mark.parametrize("wire", sorted(HTTP))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 @pytest.mark.parametrize("fresh", [True, False])
 def test_the_same_is_sent_as_by_a_chat_and_no_more_is_read(
     store: Store, policy: Any, wire: str, fresh: bool

@@ -15,7 +15,7 @@ from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.policies import Compactor, DropOldest, OverTokens, Size
 from longtalk.state import decode
 from longtalk.testing import Scripted, says, validate
-from longtalk.wires import HTTP, NAMES, WIRES
+from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 
 
 WORDS = "So many words about bows and strings. "
@@ -106,7 +106,7 @@ def test_room_is_kept_for_the_answer() -> None:
         assert reply.context.tokens <= 1_000
 
 
-@pytest.mark.parametrize("wire", sorted(HTTP))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 def test_ten_thousand_events_without_a_turn(wire: str) -> None:
     provider = Scripted(says("I see.", wire=wire), wire=WIRES[wire], window=8_000)
     chat = Chat(provider)
@@ -130,7 +130,7 @@ def test_ten_thousand_events_without_a_turn(wire: str) -> None:
     assert len(decode(reply.state, wires=NAMES)) == 10_002
 
 
-@pytest.mark.parametrize("wire", sorted(HTTP))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 def test_a_tool_result_of_300_000_characters(wire: str) -> None:
     def read_file(path: str) -> str:
         """Read a file."""

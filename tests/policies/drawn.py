@@ -32,10 +32,12 @@ from longtalk.policies import (
 from longtalk.testing import says
 from longtalk.tokens import Estimator, of_message
 from longtalk.transcript import Entry, Transcript
-from longtalk.wires import HTTP, WIRES
+from longtalk.wires import HTTP_WIRES, WIRES
 from longtalk.wires.base import closing, event, system
 
-EVERY_WIRE = [pytest.param(wire, marks=[] if wire == "anthropic" else [pytest.mark.slow]) for wire in sorted(HTTP)]
+EVERY_WIRE = [
+    pytest.param(wire, marks=[] if wire == "anthropic" else [pytest.mark.slow]) for wire in sorted(HTTP_WIRES)
+]
 """For what takes long: with all checks on every wire, with the usual ones on the one that has most rules."""
 
 # Policies

@@ -14,7 +14,7 @@ from longtalk.state import decode
 from longtalk.testing import Scripted, WireViolation, says
 from longtalk.testing.policies import PolicyViolation, check_policy, transcript_of
 from longtalk.tokens import Estimator, of_message
-from longtalk.wires import HTTP, NAMES, WIRES
+from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 
 
 def look(q: str) -> str:
@@ -46,7 +46,7 @@ TALK: list[dict[str, Any]] = [
 # Conversations
 
 
-@pytest.mark.parametrize("wire", sorted(HTTP))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 def test_a_state_is_a_conversation(wire: str) -> None:
     state = held(wire)
     assert transcript_of(state) == decode(state, wires=NAMES)

@@ -10,7 +10,7 @@ from longtalk.errors import InputError, ProviderError
 from longtalk.providers.base import Capabilities
 from longtalk.testing.provider_script import Script
 from longtalk.testing.providers import CASES, Case, check_provider, over_http
-from longtalk.wires import HTTP
+from longtalk.wires import HTTP_WIRES
 from tests.testing.broken_providers import BROKEN, MakesOneCall, ReadsLines, ReportsNoUsage, StreamsNothing
 from tests.testing.played import Played, maker, serve
 
@@ -55,9 +55,9 @@ def test_a_good_provider_passes() -> None:
     assert len(report.passed) == len(CASES)
 
 
-@pytest.mark.parametrize("wire", sorted(HTTP))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 def test_a_good_provider_of_any_wire_passes_without_a_model(wire: str) -> None:
-    good = type("Good", (Played,), {"wire": HTTP[wire], "defaults": HTTP[wire].defaults})
+    good = type("Good", (Played,), {"wire": HTTP_WIRES[wire], "defaults": HTTP_WIRES[wire].defaults})
     report = check_provider(serve=serve(good))
     report.raise_for_failures()
     assert len(report.passed) == len(CASES)

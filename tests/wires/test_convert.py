@@ -17,12 +17,12 @@ from longtalk.epochs import Epoch
 from longtalk.state import decode
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript import Transcript
-from longtalk.wires import HTTP, NAMES, WIRES
+from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 from longtalk.wires.base import Preamble, Quirks, view_of
 from tests.policies.drawn import traces
 from tests.strict_responses import KEY, StrictResponses
 
-PAIRS = list(itertools.permutations(sorted(HTTP), 2))
+PAIRS = list(itertools.permutations(sorted(HTTP_WIRES), 2))
 USUAL = [pytest.param(*pair, marks=[] if "openai-chat" in pair else [pytest.mark.slow]) for pair in PAIRS]
 """With all checks all pairs, with the usual ones those with the wire that most servers speak."""
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -169,8 +169,8 @@ def test_two_hundred_turns_that_change_the_provider_at_random() -> None:
         for number in range(200):
             fact = f"Fact {number}: it has {source.randint(2, 99)} strings."
             policy = source.choice([KeepAll(), KeepLast(20), TokenBudget(3_000, digest=DigestTools())])
-            way = source.choice([*HTTP, "previous_response_id", "conversation"])
-            if way in HTTP:
+            way = source.choice([*HTTP_WIRES, "previous_response_id", "conversation"])
+            if way in HTTP_WIRES:
                 facts.append(fact)
                 state = _told_by_wire(way, fact, state, policy, source)
             else:

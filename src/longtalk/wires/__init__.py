@@ -10,9 +10,9 @@ from longtalk.wires.base import LONGTALK, Usage, Wire, redacted_own, text_of
 
 _HTTP: tuple[Wire, ...] = (openai_chat.WIRE, openai_responses.WIRE, anthropic.WIRE, gemini.WIRE)
 _AGENTS: tuple[Wire, ...] = (claude_cli.WIRE, gemini_cli.WIRE, codex_cli.WIRE)
-HTTP: Mapping[str, Wire] = {wire.name: wire for wire in _HTTP}
+HTTP_WIRES: Mapping[str, Wire] = {wire.name: wire for wire in _HTTP}
 AGENTS: Mapping[str, Wire] = {wire.name: wire for wire in _AGENTS}
-WIRES: Mapping[str, Wire] = {**HTTP, **AGENTS}
+WIRES: Mapping[str, Wire] = {**HTTP_WIRES, **AGENTS}
 NAMES = frozenset((*WIRES, LONGTALK))
 
 
