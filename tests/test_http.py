@@ -258,6 +258,17 @@ async def test_a_refused_connection_names_the_address_and_the_remedy() -> None:
     assert "base_url" in str(caught.value)
 
 
+async def test_a_cause_that_is_a_sentence_ends_once() -> None:
+    import httpx2
+
+    def hang_up(_: Any) -> Any:
+        raise httpx2.RemoteProtocolError("Server disconnected without sending a response.")
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(hang_up)) as client:
+        with pytest.raises(Unreachable, match=r"a response\. Is the server running"):
+            await AsyncChat("compatible:m", base_url="http://there/v1", client=client).send("a")
+
+
 async def test_an_address_that_is_none_is_named() -> None:
     async with AsyncChat("compatible:m", base_url="ftp://nowhere") as c:
         with pytest.raises(Unreachable, match="ftp://nowhere"):

@@ -111,7 +111,7 @@ class HTTP:
         # No secret is quoted: neither one in the address, nor in the header that a local protocol error shows.
         address = re.sub(r"//[^/@]*@", "//", self._base_url)
         quiet = isinstance(problem, httpx2.LocalProtocolError)
-        why = type(problem).__name__ if quiet else str(problem) or type(problem).__name__
+        why = type(problem).__name__ if quiet else str(problem).rstrip(".") or type(problem).__name__
         if isinstance(problem, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
             return Unreachable(f"The address {address!r} of {self.label} is not one: {why}.", retryable=False)
         if isinstance(problem, httpx2.DecodingError):
