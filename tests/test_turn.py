@@ -23,7 +23,9 @@ from longtalk.errors import (
 )
 from longtalk.state import decode, encode
 from longtalk.testing import AsyncScripted, Step, says, validate
+from longtalk.transcript import Entry
 from longtalk.wires import NAMES
+from longtalk.wires.base import View, view_of
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +68,21 @@ async def test_parallel_calls_are_all_answered() -> None:
         "c1": "about bows",
         "c2": "about strings",
     }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_is_read_once(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    again = []
+
+    def view(entry: Entry) -> View:
+        again.append(entry.role)
+        return view_of(entry)
+
+    monkeypatch.setattr("longtalk.draft.view_of", view)
+    chat = AsyncChat(AsyncScripted(BOTH, says("done")), tools=[lookup])
+    reply = (await collect(chat.stream("x")))[-1].reply if stream else await chat.send("x")
+    assert reply.text == "done"
+    assert "assistant" not in again
 
 
 async def test_the_whole_exchange_is_in_the_state() -> None:

@@ -172,7 +172,7 @@ class Draft(msgspec.Struct, frozen=True):
         return self._answer_calls([entry])
 
     def open_calls(self) -> tuple[Call, ...]:
-        return open_calls(self.transcript)
+        return open_calls(self.transcript, self.answer)
 
     def checkpoint(self) -> Draft:
         return msgspec.structs.replace(self, transcript=self.transcript.revise())
@@ -322,16 +322,17 @@ def answering(transcript: Transcript, wire: Wire) -> Wire:
     return wire
 
 
-def open_calls(transcript: Transcript) -> tuple[Call, ...]:
-    """The calls at the end of a transcript that have no result yet."""
+def open_calls(transcript: Transcript, known: Answer | None = None) -> tuple[Call, ...]:
+    """The calls at the end of a transcript that have no result yet. An answer that is `known` is not read again."""
     answered = []
     for i in range(len(transcript) - 1, -1, -1):
         entry = transcript[i]
         if entry.role == "tool":
             answered.append(view_of(entry).call_id)
         elif entry.role == "assistant":
+            view = known.view if known is not None and known.native is entry.native else view_of(entry)
             calls = []
-            for call in view_of(entry).calls:
+            for call in view.calls:
                 # Some servers give two calls one id: each still wants a result.
                 if call.id in answered:
                     answered.remove(call.id)

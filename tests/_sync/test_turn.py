@@ -24,7 +24,9 @@ from longtalk.errors import (
 )
 from longtalk.state import decode, encode
 from longtalk.testing import Scripted, Step, says, validate
+from longtalk.transcript import Entry
 from longtalk.wires import NAMES
+from longtalk.wires.base import View, view_of
 
 
 
@@ -66,6 +68,21 @@ def test_parallel_calls_are_all_answered() -> None:
         "c1": "about bows",
         "c2": "about strings",
     }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_is_read_once(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    again = []
+
+    def view(entry: Entry) -> View:
+        again.append(entry.role)
+        return view_of(entry)
+
+    monkeypatch.setattr("longtalk.draft.view_of", view)
+    chat = Chat(Scripted(BOTH, says("done")), tools=[lookup])
+    reply = (collect(chat.stream("x")))[-1].reply if stream else chat.send("x")
+    assert reply.text == "done"
+    assert "assistant" not in again
 
 
 def test_the_whole_exchange_is_in_the_state() -> None:
