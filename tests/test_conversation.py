@@ -486,7 +486,7 @@ async def test_a_second_turn_can_wait(store: Store, monkeypatch: pytest.MonkeyPa
         if len(waited) == 2:
             await collect(first)
 
-    monkeypatch.setattr("longtalk.conversation.sleep", sleep)
+    monkeypatch.setattr("longtalk.branches.sleep", sleep)
     provider = AsyncScripted(says("b"))
     await talk(store, provider).send("y", on_busy="wait")
     assert len(waited) == 2
@@ -670,7 +670,7 @@ async def test_a_process_on_another_host_is_waited_for(store: Store, monkeypatch
     async def sleep(_: float) -> None:
         store.renew("", "c", "main", lease.token, now() - 1)
 
-    monkeypatch.setattr("longtalk.conversation.sleep", sleep)
+    monkeypatch.setattr("longtalk.branches.sleep", sleep)
     await talk(store, says("b")).send("y", on_busy="wait")
     assert statuses(store) == ["interrupted", "complete"]
 
@@ -724,7 +724,7 @@ async def test_a_key_whose_turn_runs_is_busy(store: Store, monkeypatch: pytest.M
     async def sleep(_: float) -> None:
         await collect(first)
 
-    monkeypatch.setattr("longtalk.conversation.sleep", sleep)
+    monkeypatch.setattr("longtalk.branches.sleep", sleep)
     assert (await other.send("x", key="k", on_busy="wait")).text == "Once upon a time"
     assert await other.branches() == ["main"]
 
@@ -872,7 +872,7 @@ async def test_a_note_waits_for_the_turn_that_runs(store: Store, monkeypatch: py
     async def sleep(_: float) -> None:
         await collect(first)
 
-    monkeypatch.setattr("longtalk.conversation.sleep", sleep)
+    monkeypatch.setattr("longtalk.branches.sleep", sleep)
     await conversation.note("seen")
     assert [said.role for said in await conversation.history()][:4] == ["user", "assistant"] * 2
     assert "seen" in (await conversation.history())[4].text
@@ -991,7 +991,7 @@ async def test_rewinding_waits_for_the_turn_that_runs(store: Store, monkeypatch:
     async def sleep(_: float) -> None:
         await collect(running)
 
-    monkeypatch.setattr("longtalk.conversation.sleep", sleep)
+    monkeypatch.setattr("longtalk.branches.sleep", sleep)
     kept = await conversation.rewind(first.id)
     assert texts(store) == ["user: w", "assistant: a"]
     assert texts(store, kept) == ["user: w", "assistant: a", "user: x", "assistant: Once upon a time"]

@@ -14,6 +14,8 @@ ROOT = Path(__file__).parent.parent
 MODULES = [
     "archive",
     "asking",
+    "background",
+    "branches",
     "chat",
     "conversation",
     "stored",

@@ -49,11 +49,24 @@ class AsyncStored:
         """A method of the store, on this conversation."""
         return await in_store(self.store, lambda: method(self.owner, self.conversation, *args))
 
+    async def head(self) -> Head | None:
+        """Where the branch stands, by what the store says now."""
+        head: Head | None = await self.call(self.store.head, self.branch)
+        return head
+
+    async def entries(self) -> list[Entry]:
+        """All that is on the branch now."""
+        head = await self.head()
+        if head is None:
+            return []
+        pack: Pack = await self.call(self.store.read, self.branch, 0, head.size)
+        return pack.entries()
+
     async def load(self, *, whole: bool = False) -> tuple[Head | None, Transcript]:
         """Where the branch stands, and what the next turn needs of it, or all of it."""
         seen = self._seen
         if seen is None or (whole and seen[1].shed.entries):
-            head = await self.call(self.store.head, self.branch)
+            head = await self.head()
             # Another thread may forget it right away.
             seen = self._seen = (head, Transcript() if head is None else await self._read(head, whole=whole))
         return seen

@@ -486,7 +486,7 @@ def test_a_second_turn_can_wait(store: Store, monkeypatch: pytest.MonkeyPatch) -
         if len(waited) == 2:
             collect(first)
 
-    monkeypatch.setattr("longtalk._sync.conversation.sleep", sleep)
+    monkeypatch.setattr("longtalk._sync.branches.sleep", sleep)
     provider = Scripted(says("b"))
     talk(store, provider).send("y", on_busy="wait")
     assert len(waited) == 2
@@ -670,7 +670,7 @@ def test_a_process_on_another_host_is_waited_for(store: Store, monkeypatch: pyte
     def sleep(_: float) -> None:
         store.renew("", "c", "main", lease.token, now() - 1)
 
-    monkeypatch.setattr("longtalk._sync.conversation.sleep", sleep)
+    monkeypatch.setattr("longtalk._sync.branches.sleep", sleep)
     talk(store, says("b")).send("y", on_busy="wait")
     assert statuses(store) == ["interrupted", "complete"]
 
@@ -724,7 +724,7 @@ def test_a_key_whose_turn_runs_is_busy(store: Store, monkeypatch: pytest.MonkeyP
     def sleep(_: float) -> None:
         collect(first)
 
-    monkeypatch.setattr("longtalk._sync.conversation.sleep", sleep)
+    monkeypatch.setattr("longtalk._sync.branches.sleep", sleep)
     assert (other.send("x", key="k", on_busy="wait")).text == "Once upon a time"
     assert other.branches() == ["main"]
 
@@ -872,7 +872,7 @@ def test_a_note_waits_for_the_turn_that_runs(store: Store, monkeypatch: pytest.M
     def sleep(_: float) -> None:
         collect(first)
 
-    monkeypatch.setattr("longtalk._sync.conversation.sleep", sleep)
+    monkeypatch.setattr("longtalk._sync.branches.sleep", sleep)
     conversation.note("seen")
     assert [said.role for said in conversation.history()][:4] == ["user", "assistant"] * 2
     assert "seen" in (conversation.history())[4].text
@@ -991,7 +991,7 @@ def test_rewinding_waits_for_the_turn_that_runs(store: Store, monkeypatch: pytes
     def sleep(_: float) -> None:
         collect(running)
 
-    monkeypatch.setattr("longtalk._sync.conversation.sleep", sleep)
+    monkeypatch.setattr("longtalk._sync.branches.sleep", sleep)
     kept = conversation.rewind(first.id)
     assert texts(store) == ["user: w", "assistant: a"]
     assert texts(store, kept) == ["user: w", "assistant: a", "user: x", "assistant: Once upon a time"]

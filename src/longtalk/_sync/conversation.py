@@ -10,21 +10,31 @@ lands on a branch of its own.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from longtalk import attempts
-from longtalk._sync._io import Jobs, in_store, shielded, sleep
+from longtalk._sync._io import Jobs, in_store
 from longtalk._sync.archive import Archive, Format
 from longtalk._sync.asking import Arguments, StoredStream, OnBusy, no_state
 from longtalk.attempts import Attempt
+from longtalk._sync.background import summarise
+from longtalk._sync.branches import (
+    branch_before,
+    branch_names,
+    branch_to_go_on,
+    branch_unanswered,
+    change_branch,
+    check_new,
+    fork_branch,
+    rewind_branch,
+    wait_for_turn,
+)
 from longtalk._sync.chat import Chat, Stream
-from longtalk.draft import Draft, Message, interrupted, noted
-from longtalk.epochs import summed_up
+from longtalk.draft import Draft, Message, noted
 from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.events import Notice
 from longtalk.metrics import Metrics
@@ -36,11 +46,11 @@ from longtalk.receipts import CostReceipt
 from longtalk.reply import Reply
 from longtalk.said import Said, check_meta, check_name
 from longtalk.sent import pins_of
-from longtalk._sync.stored import Stored, Writer, placed
-from longtalk.stores.base import MAIN, Asked, Commit, Head, Moved, Store
-from longtalk._sync.summarist import Summarist, Outcome
+from longtalk._sync.stored import Stored, Writer
+from longtalk.stores.base import MAIN, Asked, Commit, Moved, Store
+from longtalk._sync.summarist import Summarist
 from longtalk.tokens import Counter
-from longtalk.transcript import Entry, Transcript, Turn, Turns, new_id, now
+from longtalk.transcript import Entry, Transcript, Turns, now
 from longtalk._sync.turn import Loop
 from longtalk.wires import WIRES
 from longtalk.wires.base import Answer, event, view_of
@@ -50,8 +60,6 @@ if TYPE_CHECKING:
 
 STEP = 32
 """Entries of a turn that are read at once."""
-WAIT = 0.05
-"""Seconds between two looks at a branch that is busy."""
 
 
 class StoredChat(Chat):
@@ -175,7 +183,7 @@ class Conversation:
             said = event(text, source=source, at=now())
             return noted(transcript, said, self._chat.provider.wire, self._chat.counter)
 
-        return (self._change(change, meta=meta))[-1].id
+        return (change_branch(self._stored, change, meta=meta))[-1].id
 
     def _begin(self, given: Arguments) -> Loop | Reply:
         """A turn that is ready to be played, or the reply of one that was."""
@@ -191,13 +199,13 @@ class Conversation:
                 self._stored.forget()
             head, transcript = self._stored.load()
             if asked is not None and (head is None or _turn(head.entry) != asked.turn.id):
-                return self._begin_on(self._branch_of(asked), given)
+                return self._begin_on(self._on(branch_to_go_on(self._stored, asked)), given)
             if head is None:
-                self._check_new()
+                check_new(self._stored)
             if not self._stored.is_free(head):
                 self._stored.forget()
                 if given.on_busy == "wait":
-                    self._wait()
+                    wait_for_turn(self._stored)
                     continue
                 if given.on_busy == "fork" and asked is None:
                     return self._begin_on(self.fork(), given)
@@ -225,49 +233,7 @@ class Conversation:
 
     def _summarise_later(self, writer: Writer, summarist: Summarist, claim: Attempt) -> None:
         # Somebody may have taken over, and then the turn is on another branch.
-        self._jobs.start(partial(self._on(writer.branch)._summarise, summarist, claim))
-
-    def _summarise(self, summarist: Summarist, claim: Attempt) -> None:
-        """Make a summary while nobody waits, and keep it if the branch still has what it is of."""
-
-        def claimed(transcript: Transcript) -> Transcript:
-            # What was deleted, redacted or cut off meanwhile needs no summary.
-            if not attempts.is_claimed(transcript, claim):
-                raise _NotHere
-            return transcript
-
-        def change(transcript: Transcript) -> Transcript:
-            transcript = claimed(transcript)
-            if made.summary is not None:
-                transcript = summed_up(transcript, made.summary, made.last)
-            return attempts.tried(transcript, made.problem, told=False, usage=made.usage, cost=made.cost)
-
-        made = Outcome(problem="it was cancelled before it was there: `close` waits for it")
-
-        def keep() -> None:
-            in_store(self._stored.store, lambda: self._stored.attach(change))
-
-        # Nobody is there to be told that a store has failed. The claim ends by itself.
-        with contextlib.suppress(Exception):
-            claimed((self._stored.load())[1])
-            try:
-                made = summarist.ask()
-            finally:
-                shielded(keep)
-
-    def _wait(self) -> None:
-        """Give who runs a turn a moment. Raises `Busy` if that is who waits here."""
-        if self._stored.is_inside():
-            raise Busy(f"This waits for a turn on {self.id!r} from inside one of the turn's own tools.", until=0)
-        sleep(WAIT)
-
-    def _check_new(self) -> None:
-        """Raise `InputError` if this is a branch of a conversation that has others and not this one."""
-        others = self.branches()
-        if others and self.branch not in others:
-            raise InputError(
-                f"{self.id!r} has no branch {self.branch!r}, but {', '.join(map(repr, others))}. `fork` makes one."
-            )
+        self._jobs.start(partial(summarise, self._stored.on(writer.branch), summarist, claim))
 
     def _begin_on(self, other: Conversation, given: Arguments) -> Loop | Reply:
         """Begin it on another branch, and say so."""
@@ -308,58 +274,32 @@ class Conversation:
 
     def fork(self, at: str | None = None, *, name: str | None = None) -> Conversation:
         """A new branch that begins with this one's entries, up to the one with that id (or the last of that turn)."""
-        head, runs = self._running()
-        if head is None:
-            raise InputError(f"There is nothing to fork: {self.id!r} has no branch {self.branch!r}.")
-        if at is not None or (head.turn is not None and runs):
-            # A turn that somebody runs is not there yet.
-            return self._branch(name, lambda said: _find(said, at)[1] if at else _begins(said, head.turn))
-        return self._branch_at(name, head.size, head.entry) or self.fork(name=name)
+        return self._on(fork_branch(self._stored, at, name=name))
 
     def edit(self, entry: str, message: Message, **arguments: Any) -> tuple[Conversation, Reply]:
         """Say something else in the place of an earlier message: a new branch, and the reply on it."""
-        branch = self._branch(None, lambda said: _find(said, entry)[0])
+        branch = self._on(branch_before(self._stored, entry))
         return branch, branch.send(message, **arguments)
 
     def regenerate(self, turn: str | None = None, **arguments: Any) -> tuple[Conversation, Reply]:
         """Another answer to the last message, or to that of a turn: a new branch, and the reply on it."""
-        branch = self._branch(None, lambda said: _asked(said, turn))
-        head, transcript = branch._stored.load()
-        if head is not None and head.turn is not None and head.turn.status == "running":
-            # The new answer is a turn of its own, also when the first one was cut off.
-            branch._stored.remember(head, interrupted(transcript))
+        branch = self._on(branch_unanswered(self._stored, turn))
         return branch, branch.send(None, **arguments)
 
     def rewind(self, to: str) -> str:
         """Go on from an earlier entry. What came after it stays, on a branch whose name is returned."""
-        while True:
-            self._stored.forget()
-            head, _ = self._stored.load()
-            _, size = _find(self._entries(), to)
-            if head is None or not self._stored.is_free(head):
-                self._wait()
-                continue
-            kept = self._branch_at(None, head.size, head.entry)
-            commit = Commit(branch=self.branch, expect=head.revision, cut=size, at=now())
-            try:
-                in_store(self._stored.store, partial(self._stored.write, commit))
-            except Moved:
-                continue
-            self._stored.forget()
-            if kept is not None:
-                return kept.branch
+        return rewind_branch(self._stored, to)
 
     def branches(self) -> list[str]:
         """The names of all branches."""
-        found: list[Head] = self._stored.call(self._stored.store.branches)
-        return [head.branch for head in found]
+        return branch_names(self._stored)
 
     # Reading, and what the app says of it
 
     def history(self, *, meta: Mapping[str, Any] | None = None) -> list[Said]:
         """All that was said on this branch; with `meta`, the entries that have these values among the app's data."""
-        if self._head() is None:
-            self._check_new()
+        if self._stored.head() is None:
+            check_new(self._stored)
             return []
         return self._archive.history(self.id, branch=self.branch, meta=meta)
 
@@ -373,25 +313,25 @@ class Conversation:
 
     def receipts(self) -> list[CostReceipt]:
         """What each epoch that began to save money was expected to cost, what it did, and what it has saved so far."""
-        return [] if self._head() is None else self._archive.receipts(self.id, branch=self.branch)
+        return [] if self._stored.head() is None else self._archive.receipts(self.id, branch=self.branch)
 
     def metrics(self) -> list[Metrics]:
         """What each turn of this branch has sent, received and cost, the first one first."""
-        if self._head() is None:
-            self._check_new()
+        if self._stored.head() is None:
+            check_new(self._stored)
             return []
         return self._archive.metrics(self.id, branch=self.branch)
 
     def meta(self) -> dict[str, Any]:
         """The app's own data on this conversation."""
-        return {} if self._head() is None else self._archive.meta(self.id)
+        return {} if self._stored.head() is None else self._archive.meta(self.id)
 
     def describe(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the app's own data on this conversation, or on one of its entries. It is never sent to a model."""
         check_meta(meta)
-        if entry is None and self._head() is None:
+        if entry is None and self._stored.head() is None:
             # Nothing was said yet: it begins with this.
-            self._check_new()
+            check_new(self._stored)
             begun = Commit(branch=self.branch, expect=0, at=now(), meta=meta)
             with contextlib.suppress(Moved):
                 in_store(self._stored.store, partial(self._stored.write, begun))
@@ -400,11 +340,11 @@ class Conversation:
 
     def pin(self, entry: str) -> None:
         """Keep an exchange whatever the policy leaves out, by the id of its turn or of one of its entries."""
-        self._change(lambda transcript: self._chat.pin_in(transcript, entry), whole=True)
+        change_branch(self._stored, lambda transcript: self._chat.pin_in(transcript, entry), whole=True)
 
     def unpin(self, entry: str) -> None:
         """Let an exchange go that was pinned."""
-        self._change(lambda transcript: unpin(transcript, entry))
+        change_branch(self._stored, lambda transcript: unpin(transcript, entry))
 
     def pins(self) -> list[str]:
         """The ids of the entries that are pinned."""
@@ -426,131 +366,14 @@ class Conversation:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _branch(self, name: str | None, find: Callable[[Sequence[Entry]], int]) -> Conversation:
-        """A new branch with as many of this one's entries as `find` says."""
-        made = None
-        while made is None:
-            said = self._entries()
-            size = find(said)
-            made = self._branch_at(name, size, said[size - 1].id if size else None)
-        return made
-
-    def _branch_at(self, name: str | None, size: int, last: str | None) -> Conversation | None:
-        """A new branch with so many of this one's entries; None if the last of them is another one by now."""
-        name = name or f"{self.branch}-{new_id()[:6]}"
-        commit = Commit(branch=name, expect=0, source=(self.branch, size), behind=last, at=now())
-        try:
-            self._stored.call(self._stored.store.write, commit)
-        except Moved as moved:
-            if moved.head is not None and moved.head.branch == name:
-                raise InputError(f"There is a branch {name!r} already.") from None
-            return None
-        return self._on(name)
-
-    def _branch_of(self, asked: Asked) -> Conversation:
-        """Where a turn that was cut off goes on, when it is not at the end of this branch."""
-        if self.branch != asked.branch and not self.branch.startswith(f"{asked.branch}~{asked.turn.id}"):
-            return self._on(asked.branch)
-        # Others have gone on behind it.
-        name = f"{self.branch}~{asked.turn.id}"
-        # It may be there, since an earlier try was cut off too.
-        with contextlib.suppress(InputError):
-            return self._branch(name, lambda said: _find(said, asked.turn.id)[1])
-        return self._on(name)
-
-    def _on(self, branch: str) -> Conversation:
+    def _on(self, branch: Stored) -> Conversation:
+        """This conversation, on another branch."""
         other = object.__new__(type(self))
         other._chat, other._archive, other._jobs = self._chat, self._archive, self._jobs
-        other._stored = self._stored.on(branch)
+        other._stored = branch
         return other
-
-    def _head(self) -> Head | None:
-        head: Head | None = self._stored.call(self._stored.store.head, self.branch)
-        return head
-
-    def _running(self) -> tuple[Head | None, bool]:
-        """Where the branch stands, and whether somebody runs a turn on it."""
-        before: Head | None = None
-        while True:
-            head = self._head()
-            runs = not self._stored.is_free(head)
-            # A lease that nobody holds is that of a turn that was cut off, or has ended since the head was read.
-            if runs or head is None or head.lease is None or head == before:
-                return head, runs
-            before = head
-
-    def _entries(self) -> list[Entry]:
-        head = self._head()
-        if head is None:
-            return []
-        pack: Pack = self._stored.call(self._stored.store.read, self.branch, 0, head.size)
-        return pack.entries()
-
-    def _change(
-        self,
-        change: Callable[[Transcript], Transcript],
-        *,
-        meta: Mapping[str, Any] | None = None,
-        whole: bool = False,
-    ) -> Sequence[Entry]:
-        """Change the branch without a turn, once nobody else runs one. `meta` is for the last entry."""
-        while True:
-            head, before = self._stored.load(whole=whole)
-            if head is None:
-                self._check_new()
-            if not self._stored.is_free(head):
-                self._stored.forget()
-                self._wait()
-                continue
-            after = change(before)
-            new = after.fresh[len(before.fresh) :]
-            turn = after.turns[-1] if len(after.turns) and after.turns != before.turns else None
-            made = [placed(record, after.size - 1) for record in after.records if record not in before.records]
-            data = {0: meta} if meta else {}
-            last = Commit(
-                branch=self.branch, expect=0, entries=new[-1:], records=tuple(made), at=now(), entry_meta=data
-            )
-            commits = [last]
-            if turn is not None or len(new) > 1:
-                # What closes an earlier turn goes first.
-                commits.insert(0, Commit(branch=self.branch, expect=0, entries=new[:-1], turn=turn, at=now()))
-            try:
-                for commit in commits:
-                    commit = msgspec.structs.replace(commit, expect=head.revision if head else 0)
-                    head = in_store(self._stored.store, partial(self._stored.write, commit))
-            except Moved:
-                continue
-            if head is not None:
-                self._stored.remember(head, after)
-            return new
-
-
-class _NotHere(Exception):
-    """What somebody wants to change is not here any more."""
 
 
 def _turn(entry: str | None) -> str:
     """The turn that an entry is of, by its id."""
     return (entry or "").rpartition("-")[0]
-
-
-def _find(said: Sequence[Entry], name: str) -> tuple[int, int]:
-    """Where an entry or a turn begins on a branch, and where it ends."""
-    found = [i for i, entry in enumerate(said) if name in (entry.id, entry.turn)]
-    if not found:
-        raise InputError(f"There is no entry or turn {name!r} on this branch.")
-    return found[0], found[-1] + 1
-
-
-def _begins(said: Sequence[Entry], turn: Turn | None) -> int:
-    """Where a turn begins; the end, if it is not there."""
-    return next((i for i, entry in enumerate(said) if turn is not None and entry.turn == turn.id), len(said))
-
-
-def _asked(said: Sequence[Entry], turn: str | None) -> int:
-    """Behind the message of a user, the last one or that of a turn."""
-    turn = turn or next((entry.turn for entry in reversed(said) if entry.role == "user"), "")
-    asked = [i for i, entry in enumerate(said) if entry.turn == turn and entry.role == "user"]
-    if not asked:
-        raise InputError(f"There is no message of a user in the turn {turn!r}.")
-    return asked[-1] + 1

@@ -50,11 +50,24 @@ class Stored:
         """A method of the store, on this conversation."""
         return in_store(self.store, lambda: method(self.owner, self.conversation, *args))
 
+    def head(self) -> Head | None:
+        """Where the branch stands, by what the store says now."""
+        head: Head | None = self.call(self.store.head, self.branch)
+        return head
+
+    def entries(self) -> list[Entry]:
+        """All that is on the branch now."""
+        head = self.head()
+        if head is None:
+            return []
+        pack: Pack = self.call(self.store.read, self.branch, 0, head.size)
+        return pack.entries()
+
     def load(self, *, whole: bool = False) -> tuple[Head | None, Transcript]:
         """Where the branch stands, and what the next turn needs of it, or all of it."""
         seen = self._seen
         if seen is None or (whole and seen[1].shed.entries):
-            head = self.call(self.store.head, self.branch)
+            head = self.head()
             # Another thread may forget it right away.
             seen = self._seen = (head, Transcript() if head is None else self._read(head, whole=whole))
         return seen
