@@ -36,7 +36,7 @@ from longtalk.policies import (
     WindowShare,
 )
 from longtalk.testing.policies import Played, check_policy, transcript_of
-from longtalk.wires import WIRES
+from longtalk.wires import HTTP_WIRES
 from longtalk.wires.base import Preamble
 
 POLICIES: dict[str, Any] = {
@@ -142,7 +142,7 @@ def natives(messages: Iterable[Message], wire: str) -> list[bytes]:
 
 def _gemini(message: Message, called: dict[str, str]) -> bytes:
     """A message in Gemini's form, its calls with the ids that they have. `called` are their tools by id."""
-    wire = WIRES["gemini"]
+    wire = HTTP_WIRES["gemini"]
     if message["role"] == "user":
         return wire.user(message["content"])
     if message["role"] == "tool":
@@ -158,7 +158,7 @@ def _gemini(message: Message, called: dict[str, str]) -> bytes:
 
 def _anthropic(message: Message, ids: dict[str, str], numbers: Iterator[int]) -> bytes:
     """A message in the other form. Calls are numbered anew, since here no two may have one id, as some files have."""
-    wire = WIRES["anthropic"]
+    wire = HTTP_WIRES["anthropic"]
     if message["role"] == "user":
         return wire.user(message["content"])
     if message["role"] == "tool":
@@ -175,7 +175,7 @@ def _anthropic(message: Message, ids: dict[str, str], numbers: Iterator[int]) ->
 
 def _openai_responses(message: Message, ids: dict[str, str], numbers: Iterator[int]) -> bytes:
     """The same as an answer of items."""
-    wire = WIRES["openai-responses"]
+    wire = HTTP_WIRES["openai-responses"]
     if message["role"] == "user":
         return wire.user(message["content"])
     if message["role"] == "tool":
@@ -197,7 +197,7 @@ def play(conversations: Sequence[Sequence[Message]]) -> tuple[dict[tuple[str, st
     """What each policy did on each wire, and what was wrong."""
     results: dict[tuple[str, str], Played] = {}
     violations: list[str] = []
-    for wire in sorted(WIRES):
+    for wire in sorted(HTTP_WIRES):
         prepared = []
         for messages in conversations:
             system, others = split(messages)

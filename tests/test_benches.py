@@ -10,7 +10,7 @@ import pytest
 
 from bench import bill, stream, traces
 from longtalk.policies import Compactor, KeepAll, OverExchanges
-from longtalk.wires import WIRES
+from longtalk.wires import HTTP_WIRES
 
 
 def goals(text: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def test_traces_are_played_from_a_file(
     traces.main([str(file), "--limit", "2"])
     said = capsys.readouterr().out
     assert said.startswith("2 conversations")
-    assert said.count("last 1 ") == len(WIRES)
+    assert said.count("last 1 ") == len(HTTP_WIRES)
     assert goals(said)["violations"] == {"name": "violations", "value": 0, "goal": 0, "met": True}
 
 
@@ -46,7 +46,7 @@ def test_a_violation_is_counted_and_shown(
     traces.main([str(file)])
     said = capsys.readouterr().out
     assert "Violation: helpless on anthropic, conversation 0: over 1 exchange" in said
-    assert goals(said)["violations"]["value"] == 3 * len(WIRES)
+    assert goals(said)["violations"]["value"] == 3 * len(HTTP_WIRES)
     assert not goals(said)["violations"]["met"]
 
 
@@ -108,5 +108,5 @@ def test_a_streamed_event_is_measured_on_each_wire(
     monkeypatch.setattr(stream, "ROUNDS", 1)
     stream.main(["--events", "20"])
     found = goals(capsys.readouterr().out)
-    assert set(found) == {f"{wire}, a turn against a bare read" for wire in WIRES}
+    assert set(found) == {f"{wire}, a turn against a bare read" for wire in HTTP_WIRES}
     assert all(goal["value"] > 0 for goal in found.values())

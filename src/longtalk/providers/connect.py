@@ -8,7 +8,6 @@ from longtalk.errors import InputError
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.http import AsyncHTTP
 from longtalk.providers.local import AsyncLocal
-from longtalk.providers.program import AsyncProgram
 from longtalk.providers.registry import resolve
 from longtalk.providers.responses import AsyncResponses
 from longtalk.wires import AGENTS
@@ -40,6 +39,8 @@ def connect(
         raise InputError(f"`client` is an httpx2.AsyncClient here, not {type(client).__name__}.")
     resolved = resolve(model, base_url=base_url, api_key=api_key)
     if resolved.provider in AGENTS:
+        from longtalk.providers.program import AsyncProgram
+
         return AsyncProgram(resolved)
     if resolved.provider == "local":
         return AsyncLocal(resolved)

@@ -9,7 +9,6 @@ from longtalk.errors import InputError
 from longtalk.providers.base import Provider
 from longtalk._sync.providers.http import HTTP
 from longtalk._sync.providers.local import Local
-from longtalk._sync.providers.program import Program
 from longtalk.providers.registry import resolve
 from longtalk._sync.providers.responses import Responses
 from longtalk.wires import AGENTS
@@ -41,6 +40,8 @@ def connect(
         raise InputError(f"`client` is an httpx2.Client here, not {type(client).__name__}.")
     resolved = resolve(model, base_url=base_url, api_key=api_key)
     if resolved.provider in AGENTS:
+        from longtalk._sync.providers.program import Program
+
         return Program(resolved)
     if resolved.provider == "local":
         return Local(resolved)
