@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.fake_agents import Agents, installed
 from tests.loopback import Loopback
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,6 +35,16 @@ def anyio_backend() -> str:
 def loopback() -> Iterator[Loopback]:
     with Loopback() as server:
         yield server
+
+
+@pytest.fixture
+def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agents]:
+    """Programs in place of the real agents, and a home for them."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("the programs in place of agents are looked after in /proc")
+    agents = installed(tmp_path, monkeypatch)
+    yield agents
+    agents.end()
 
 
 @pytest.fixture(autouse=True)

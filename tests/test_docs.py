@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from longtalk.testing import says, validate
+from tests.fake_agents import Agents
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -55,6 +56,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def environment(server: str, tmp_path: Path) -> dict[str, str]:
+    agents = Agents(tmp_path / "agents")
     return {
         **os.environ,
         "OPENAI_BASE_URL": server,
@@ -63,7 +65,9 @@ def environment(server: str, tmp_path: Path) -> dict[str, str]:
         "ANTHROPIC_API_KEY": "k",
         "OLLAMA_HOST": server,
         "XDG_DATA_HOME": str(tmp_path / "data"),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(agents.home),
+        "CLAUDE_SAYS": "With pleasure.",
+        "PATH": os.pathsep.join([str(agents.bin), str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
 
 

@@ -134,6 +134,7 @@ class Child:
 
     def __init__(self, process: anyio.abc.Process) -> None:
         self._process = process
+        self._closed = False
 
     @staticmethod
     async def start(command: Sequence[str], **settings: Any) -> Child:
@@ -156,16 +157,28 @@ class Child:
         """The status that it ends with; a `TimeoutError` if that takes longer."""
         import anyio
 
-        with anyio.fail_after(seconds):
-            return await self._process.wait()
+        # With its output in other hands it may have ended unheard.
+        with anyio.move_on_after(seconds):
+            await self._process.wait()
+        if self._process.returncode is None:
+            raise TimeoutError
+        return self._process.returncode
 
     async def aclose(self) -> None:
         """End it, with all that it has started."""
-        for hard in (False, True):
+        if self._closed:
+            return
+        self._closed = True
+        try:
             if self._process.returncode is None:
-                end(self._process, hard=hard)
+                end(self._process, hard=False)
                 with contextlib.suppress(TimeoutError):
                     await self.wait(2)
+        finally:
+            # What it has started may outlive it.
+            end(self._process, hard=True)
+        with contextlib.suppress(TimeoutError):
+            await self.wait(2)
         if self._process.stdout is not None:
             await self._process.stdout.aclose()
 

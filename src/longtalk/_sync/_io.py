@@ -100,6 +100,7 @@ class Child:
         import threading
 
         self._process = process
+        self._closed = False
         self._printed: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._listener = threading.Thread(target=self._listen, name="longtalk-child", daemon=True)
         self._listener.start()
@@ -136,11 +137,19 @@ class Child:
 
     def close(self) -> None:
         """End it, with all that it has started."""
-        for hard in (False, True):
+        if self._closed:
+            return
+        self._closed = True
+        try:
             if self._process.poll() is None:
-                end(self._process, hard=hard)
+                end(self._process, hard=False)
                 with contextlib.suppress(TimeoutError):
                     self.wait(2)
+        finally:
+            # What it has started may outlive it.
+            end(self._process, hard=True)
+        with contextlib.suppress(TimeoutError):
+            self.wait(2)
         # Whoever still has the other end may keep the listener waiting: what it listens to stays open then.
         self._listener.join(2)
         if self._process.stdout is not None and not self._listener.is_alive():

@@ -10,6 +10,8 @@ import platform
 import re
 import shutil
 import tempfile
+from _thread import allocate_lock
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,43 +27,62 @@ PASSED = (
     *("APPDATA", "COMSPEC", "LOCALAPPDATA", "PATHEXT", "PROGRAMDATA", "SYSTEMROOT", "TEMP", "TMP", "USERPROFILE"),
 )
 """Variables that every program may see."""
-_ID = re.compile(r"[A-Za-z0-9-]{8,100}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{7,99}")
+"""It becomes an argument: none may look like an option."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL", re.IGNORECASE)
+_WITH_PASSWORD = re.compile(r"://[^/\s]*@")
 _SHORT = 6
 _COMPLAINT = 4000
 
 
 class Errand:
-    """One run. Raises `RequestRefused` with `STALE` when its session is not what it was, or not free."""
+    """One run."""
 
-    def __init__(self, wire: Agent, label: str, start: Start, access: tuple[Sequence[str], Mapping[str, str]]) -> None:
+    def __init__(self, wire: Agent, start: Start, access: tuple[Sequence[str], Mapping[str, str]]) -> None:
         self._wire = wire
-        self._label = label
         self._start = start
+        self._access = access
         self._session = start.session
-        self._rest = b""
-        self._strange: list[bytes] = []
+        self._rest: list[bytes] = []
+        self._strange: deque[str] = deque(maxlen=20)
+        self._held = contextlib.ExitStack()
+        self._closed = False
+        self._lock = allocate_lock()
+        self.command: list[str] = []
+        self.settings: dict[str, Any] = {}
         self.printed_all = False
         self.final = False
         """Whether the last line has come."""
+
+    def open(self) -> None:
+        """Get all that it takes. `RequestRefused` with `STALE` says that its session is not what it was, or not free.
+
+        Whoever is cancelled meanwhile closes it first: then nothing is kept.
+        """
+        start, speech = self._start, self._wire.speech
         with contextlib.ExitStack() as held:
             if start.session:
                 held.enter_context(self._claimed())
-            self._prompt = held.enter_context(tempfile.TemporaryFile())
-            self._errors = held.enter_context(tempfile.TemporaryFile())
-            self._prompt.write(start.input.encode("utf-8", "replace"))
-            self._prompt.seek(0)
             system = held.enter_context(_file(start.system)) if start.system is not None else ""
-            speech = wire.speech
-            self.command = [_found(speech), *(each.replace(SYSTEM, system) for each in self._arguments(access[0]))]
-            variables = {**access[1], **{name: each.replace(SYSTEM, system) for name, each in start.variables.items()}}
-            self.settings: dict[str, Any] = {
-                "stdin": self._prompt,
+            arguments = [each.replace(SYSTEM, system) for each in self._arguments(self._access[0])]
+            variables = {name: each.replace(SYSTEM, system) for name, each in start.variables.items()}
+            variables = {**self._access[1], **variables}
+            if any("\0" in each for each in (*arguments, *variables.values())):
+                raise InputError(f"What {speech.name} is run with can't have a NUL character in it.")
+            self._errors = held.enter_context(tempfile.TemporaryFile())
+            prompt = held.enter_context(tempfile.TemporaryFile())
+            prompt.write(start.input.encode("utf-8", "replace"))
+            prompt.seek(0)
+            self.command = [_found(speech), *arguments]
+            self.settings = {
+                "stdin": prompt,
                 "stderr": self._errors,
                 "env": {**_passed_on(speech, start.env), **variables},
                 "cwd": _folder(start.cwd),
             }
-            self._held = held.pop_all()
+            with self._lock:
+                if not self._closed:
+                    self._held = held.pop_all()
 
     def _arguments(self, access: Sequence[str]) -> list[str]:
         """Settings go behind the name of a command of the program's, where there is one."""
@@ -71,42 +92,66 @@ class Errand:
     @contextlib.contextmanager
     def _claimed(self) -> Iterator[None]:
         """The session's file to ourselves, as it was."""
-        files = _files(self._wire.speech, self._session)
         with contextlib.ExitStack() as open_files:
-            free = all(_locked(open_files.enter_context(path.open("rb"))) for path in files)
-            if not free or not files or _stamp(files) != self._start.stamp:
+            if not self._is_ours(open_files):
                 raise RequestRefused(STALE.decode(), status=404, body=STALE)
             yield
+
+    def _is_ours(self, open_files: contextlib.ExitStack) -> bool:
+        """Whether it is there, free, and as it was. Somebody may remove it meanwhile."""
+        try:
+            files = _files(self._wire.speech, self._session)
+            free = all(_locked(open_files.enter_context(path.open("rb"))) for path in files)
+            return free and bool(files) and _stamp(files) == self._start.stamp
+        except OSError:
+            return False
 
     def lines(self, printed: bytes | None) -> Iterator[bytes]:
         """The whole lines of JSON in what was printed last."""
         self.printed_all = printed is None
-        *whole, self._rest = (self._rest + (printed if printed is not None else b"\n")).split(b"\n")
-        for line in whole:
-            if line[:1] != b"{":
-                self._strange.append(line[:500])
-                continue
-            heard = self._wire.hear(_json.fields(line))
-            self._session = heard.session or self._session
-            self.final = self.final or heard.final
-            yield line
+        first, *more = (printed if printed is not None else b"\n").split(b"\n")
+        self._rest.append(first)
+        for rest in more:
+            line, self._rest = b"".join(self._rest).strip(), [rest]
+            if line and self._is_heard(line):
+                yield line
 
-    def last_line(self) -> bytes:
-        """How the session looks now, as a line of ours."""
-        stamp = _stamp(_files(self._wire.speech, self._session)) if self._session else ""
+    def _is_heard(self, line: bytes) -> bool:
+        """Whether it is a line of JSON. Whatever else a program prints may be a complaint."""
+        try:
+            heard = self._wire.hear(_json.fields(line))
+        except ValueError:
+            self._strange.append(self._without_secrets(line)[:500])
+            return False
+        self._session = heard.session or self._session
+        self.final = self.final or heard.final
+        return True
+
+    def last_line(self, *, whole: bool) -> bytes:
+        """How the session looks now, as a line of ours. After a run that had to be ended nobody goes on with it."""
+        stamp = ""
+        with contextlib.suppress(OSError):
+            stamp = _stamp(_files(self._wire.speech, self._session)) if whole else ""
         return _json.encode(Ours(stamp=stamp, before=self._start.before))
 
     def complaint(self) -> str:
         """What it printed beside an answer, in one line, without a secret in it."""
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - _COMPLAINT))
-        said = b"\n".join([*self._strange[-20:], self._errors.read()]).decode("utf-8", "replace")
-        for name, value in self.settings["env"].items():
-            if _SECRET.search(name) and len(value) > _SHORT:
-                said = said.replace(value, "…")
-        return " ".join(said.split())
+        start = max(0, self._errors.seek(0, os.SEEK_END) - _COMPLAINT)
+        self._errors.seek(start)
+        said = self._errors.read()
+        # Half a word may be half a secret.
+        said = re.sub(rb"^\S*", b"", said) if start else said
+        return " ".join(" ".join((*self._strange, self._without_secrets(said))).split())
+
+    def _without_secrets(self, said: bytes) -> str:
+        text = said.decode("utf-8", "replace")
+        for secret in _secrets(self.settings["env"], self._start.env):
+            text = text.replace(secret, "…")
+        return text
 
     def close(self) -> None:
+        with self._lock:
+            self._closed = True
         self._held.close()
 
 
@@ -133,6 +178,16 @@ def _stamp(files: Sequence[Path]) -> str:
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:24] if seen else ""
 
 
+def _secrets(variables: Mapping[str, str], named: Sequence[str]) -> list[str]:
+    """Values that nobody else is to read, long ones first: one may begin like another."""
+    found = {
+        value
+        for name, value in variables.items()
+        if len(value) > _SHORT and (_SECRET.search(name) or _WITH_PASSWORD.search(value) or name in named)
+    }
+    return sorted(found, key=len, reverse=True)
+
+
 def _locked(file: Any) -> bool:
     """Whether nobody else has this file; nobody will until it is closed."""
     try:
@@ -153,7 +208,8 @@ def _found(speech: Speech) -> str:
             f"{speech.name} runs the program {speech.program!r}, which is not installed here (or not on PATH): "
             f"npm install -g {speech.package}"
         )
-    return found
+    # It may be started in another folder.
+    return os.path.abspath(found)
 
 
 def _folder(cwd: str | None) -> str | None:

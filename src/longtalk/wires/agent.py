@@ -37,6 +37,8 @@ OURS = b'"longtalk"'
 STALE = b"its own record of the conversation is gone, in use, or not what it was"
 OPTIONS = ("arguments", "cwd", "env", "silence", "timeout")
 TIMEOUT, SILENCE = 3600.0, 600.0
+_LONGEST = 10**9
+_ROLES = ("user", "assistant", "tool", "system", "event")
 
 
 class Start(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,6 +103,8 @@ class Speech(Protocol):
     """Variables of its own that are passed on; a last `*` stands for anything."""
     quiet: Mapping[str, str]
     """Variables that keep it from doing what nobody asked for, unless they are set."""
+    repeats: bool
+    """Whether a text that it prints in pieces comes whole as well."""
     sums: bool
     """Whether it reports what its session has used so far, not what this answer has."""
     gone: tuple[bytes, ...]
@@ -203,21 +207,21 @@ class Agent:
         self.keeps(options)
         handle: Handle = options.get("session") or Handle("")
         system = preamble.system if preamble.system and preamble.system.strip() else None
-        more = options.get("arguments", ())
+        more = options.get("arguments") or ()
         arguments, variables = self.speech.start(model, handle.id, more, system=system is not None, stream=stream)
         stamp, _, before = handle.stamp.partition(" ")
         start = Start(
             arguments=tuple(arguments),
-            input=_prompt([message for piece in pieces for message in _json.value(b"[%s]" % bytes(piece))]),
+            input=_prompt([self.view(each) for piece in pieces for each in _json.items(b"[%s]" % piece)]),
             system=system,
             variables=variables,
-            env=tuple(options.get("env", ())),
+            env=tuple(options.get("env") or ()),
             cwd=options.get("cwd"),
-            timeout=float(options.get("timeout", TIMEOUT)),
-            silence=float(options.get("silence", SILENCE)),
+            timeout=float(options.get("timeout") or TIMEOUT),
+            silence=float(options.get("silence") or SILENCE),
             session=handle.id,
             stamp=stamp,
-            before=msgspec.Raw(before.encode() or b"null"),
+            before=_reported(before),
         )
         return _json.encode(start)
 
@@ -264,10 +268,12 @@ class Agent:
                     f"{self.name} has no option {name!r}, but {', '.join(OPTIONS)}: give it to the program with "
                     "arguments=[…], if it has one."
                 )
+            if value is None:
+                continue
             texts = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
             if name in ("arguments", "env") and not texts:
                 raise InputError(f"The option {name!r} of {self.name} is a list of texts, not {value!r}.")
-            seconds = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+            seconds = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _LONGEST
             if name in ("timeout", "silence") and not seconds:
                 raise InputError(f"The option {name!r} of {self.name} is a number of seconds, not {value!r}.")
             if name == "cwd" and not isinstance(value, str):
@@ -281,7 +287,9 @@ class Agent:
         return options if handle is None else {**options, "session": handle}
 
     def alone(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**options, "arguments": [*options.get("arguments", ()), *self.speech.unrecorded()]}
+        given = options.get("arguments") or ()
+        more = [each for each in self.speech.unrecorded() if each not in given]
+        return {**options, "arguments": [*given, *more]}
 
     def forgot(self, error: bytes) -> bool:
         return any(words in error for words in (STALE, *self.speech.gone))
@@ -298,7 +306,8 @@ class Lines:
         self.begun = False
         self._agent = agent
         self._events: list[bytes] = []
-        self._partial = ""
+        self._pieces: list[str] = []
+        """Of a text that no line has said whole so far."""
         self._spoken = False
         self._last = Heard()
         self._session = ""
@@ -316,48 +325,51 @@ class Lines:
         if heard.error is not None:
             raise Reported(heard.error)
         if heard.partial:
-            return self._grow(heard.text)
-        streamed = bool(self._partial)
-        if heard.kept:
-            self._settle(whole=bool(heard.text))
-            self._events.append(data)
+            said = self._say(heard.text)
+            self._pieces += [heard.text] if heard.text else []
+            return said
+        if not heard.kept:
+            return ""
+        said_before = self._spoken if heard.final else bool(self._pieces)
+        if heard.text or heard.final or not self._agent.speech.repeats:
+            self._events += [] if heard.text else self._unsettled()
+            self._pieces.clear()
+        self._events.append(data)
         if heard.final:
             self.done = self.begun = True
             self._last = heard
-            return ""
-        said = "" if streamed or not heard.text else self._grow(heard.text)
-        self._partial = ""
-        return said
+        return "" if said_before else self._say(heard.text)
 
-    def _grow(self, text: str) -> str:
-        """One more piece of a text; what is said after something else stands apart from what was said before."""
-        gap = "\n\n" if self._spoken and not self._partial and text else ""
-        self._partial += text
+    def _say(self, text: str) -> str:
+        """One more piece of text; what is said after something else stands apart from what was said before."""
+        gap = "\n\n" if text and self._spoken and not self._pieces else ""
         self._spoken = self._spoken or bool(text)
-        self.begun = self.begun or bool(text)
+        self.begun = self.begun or self._spoken
         return gap + text
 
-    def _settle(self, *, whole: bool) -> None:
-        """Keep the pieces of a text that no line says whole."""
-        if self._partial and not whole:
-            self._events.append(self._agent.speech.line(self._partial))
-        self._partial = ""
+    def _unsettled(self) -> list[bytes]:
+        """A line for the pieces of a text that none says whole."""
+        return [self._agent.speech.line("".join(self._pieces))] if self._pieces else []
 
     def answer(self, *, interrupted: bool = False) -> Answer:
-        self._settle(whole=False)
-        native = b'{"events":[%s]}' % b",".join(self._events)
+        native = b'{"events":[%s]}' % b",".join([*self._events, *self._unsettled()])
         view = self._agent.view(native)
         if interrupted:
             return Answer(native=native if view.text else None, view=view, finish="interrupted")
         usage, before = self._last.usage, bytes(self._ours.before)
         handle = None
         if self._session and self._ours.stamp:
-            so_far = (usage or b"").decode() if self._agent.speech.sums else ""
+            so_far = (usage or b"").decode("utf-8", "replace") if self._agent.speech.sums else ""
             handle = Handle(self._session, f"{self._ours.stamp} {so_far}".strip())
         if usage is not None and before != b"null":
             usage = b'{"now":%s,"before":%s}' % (usage, before)
         empty = not view.text.strip()
         return Answer(native=native, view=view, finish=self._last.finish, empty=empty, usage=usage, handle=handle)
+
+
+def counts(line: Mapping[str, bytes], name: str) -> bytes | None:
+    """What a line reports as used, if it does."""
+    return line[name] if line.get(name, b"")[:1] == b"{" else None
 
 
 def number(value: object) -> int:
@@ -377,19 +389,27 @@ def _message(role: str, text: str) -> bytes:
     return _json.encode({"role": role, "content": text})
 
 
-def _told(message: Mapping[str, Any]) -> str:
-    role, text = str(message["role"]), str(message["content"])
+def _reported(before: str) -> msgspec.Raw:
+    """What a state says was reported before. It is put into the request as it is: nothing else may get in with it."""
+    data = before.encode("utf-8", "replace")
+    try:
+        _json.prove(data)
+    except ValueError:
+        data = b"null"
+    return msgspec.Raw(data)
+
+
+def _told(seen: View) -> str:
     # An event has its own frame.
-    return text if role == "event" else quoted(role, text)
+    return seen.text if seen.role == "event" else quoted(seen.role if seen.role in _ROLES else "user", seen.text)
 
 
-def _prompt(messages: Sequence[Mapping[str, Any]]) -> str:
+def _prompt(messages: Sequence[View]) -> str:
     """What is said on the standard input. What was answered before goes in quotes."""
-    answered = [i for i, message in enumerate(messages) if message["role"] in ("assistant", "tool")]
+    answered = [i for i, message in enumerate(messages) if message.role in ("assistant", "tool")]
     new = answered[-1] + 1 if answered else 0
-    parts = [str(message["content"]) for message in messages[new:]]
+    parts = [message.text for message in messages[new:]]
     if new:
-        told = "\n".join(map(_told, messages[:new]))
-        rest = "" if parts else "Go on from here."
-        parts = [quoted("conversation_so_far", told), *parts, *([rest] if rest else [])]
+        told = quoted("conversation_so_far", "\n".join(map(_told, messages[:new])))
+        parts = [told, *(parts or ["Go on from here."])]
     return "\n\n".join(parts)

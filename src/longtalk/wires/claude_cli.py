@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from longtalk import _json
 from longtalk.transcript import Finish
 from longtalk.wires import anthropic
-from longtalk.wires.agent import SYSTEM, Agent, Heard
+from longtalk.wires.agent import SYSTEM, Agent, Heard, counts
 from longtalk.wires.base import Usage
 
 _FINISH: dict[str | None, Finish] = {"max_tokens": "length", "refusal": "filtered"}
@@ -28,6 +28,7 @@ class Claude:
         "DISABLE_ERROR_REPORTING": "1",
         "DISABLE_TELEMETRY": "1",
     }
+    repeats = True
     sums = False
     gone: tuple[bytes, ...] = (b"No conversation found",)
 
@@ -58,12 +59,11 @@ class Claude:
             return Heard(text=_text(line) if own else "", session=session)
         if kind != "result":
             return Heard(session=session)
-        usage = line.get("usage", b"null")
         return Heard(
             text=_json.text(line.get("result", b"")) or "",
             session=session,
             final=True,
-            usage=None if usage == b"null" else usage,
+            usage=counts(line, "usage"),
             finish=_FINISH.get(_json.text(line.get("stop_reason", b"")), "stop"),
             error=_error(line) if line.get("is_error") == b"true" else None,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from longtalk import _json
-from longtalk.wires.agent import SYSTEM, Agent, Heard, number, report
+from longtalk.wires.agent import SYSTEM, Agent, Heard, counts, number, report
 from longtalk.wires.base import Usage
 
 _STARTED = ("item.started", "item.updated")
@@ -21,6 +21,7 @@ class Codex:
     sessions = "sessions/*/*/*/rollout-*-{id}.jsonl"
     passed: tuple[str, ...] = ("CODEX_*", "OPENAI_*")
     quiet: Mapping[str, str] = {}
+    repeats = False
     sums = True
     gone: tuple[bytes, ...] = (b"no rollout found", b"thread/resume failed")
 
@@ -45,7 +46,7 @@ class Codex:
     ) -> tuple[list[str], dict[str, str]]:
         arguments = ["exec", "--json", "--skip-git-repo-check"]
         arguments += ["-m", model] if model else []
-        arguments += ["-c", f'model_instructions_file="{SYSTEM}"'] if system else []
+        arguments += ["-c", f"model_instructions_file='{SYSTEM}'"] if system else []
         arguments += ["-c", "analytics.enabled=false", "-c", "feedback.enabled=false"]
         return [*arguments, *more, *(["resume", session] if session else []), "-"], {}
 
@@ -59,7 +60,7 @@ class Codex:
             said = item.get("type") == b'"agent_message"'
             return Heard(text=(_json.text(item.get("text", b"")) or "") if said else "")
         if kind == "turn.completed":
-            return Heard(final=True, usage=line.get("usage"))
+            return Heard(final=True, usage=counts(line, "usage"))
         if kind == "turn.failed":
             return Heard(final=True, error=report(line.get("error", b""), r"\bstatus (\d{3})\b"))
         return Heard(session=_json.text(line.get("thread_id", b"")) or "", kept=kind not in _STARTED)
@@ -70,7 +71,8 @@ class Codex:
     def count(self, raw: bytes) -> Usage:
         """Tokens of this turn: what is reported now without what was before."""
         said = _json.value(raw)
-        now, before = _counts(said.get("now", said)), _counts(said.get("before"))
+        held = said if isinstance(said, Mapping) else {}
+        now, before = _counts(held.get("now", held)), _counts(held.get("before"))
         # It starts anew when it has summed up what was before.
         before = before if now.input >= before.input and now.output >= before.output else Usage()
         return Usage(

@@ -270,7 +270,10 @@ def _of_gemini(content: Mapping[str, Any]) -> list[str]:
 
 
 def _of_agent(message: Mapping[str, Any]) -> list[str]:
-    known = ("assistant", "init", "message", "result", "system", "thread.started", "turn.started", "turn.completed")
+    known = (
+        *("assistant", "error", "init", "message", "rate_limit_event", "result", "system"),
+        *("thread.started", "turn.started", "turn.completed"),
+    )
     events = [event for event in _objects(message.get("events")) if event.get("type") not in known]
     items = [item for event in events if isinstance(item := event.get("item"), Mapping)]
     used = len(items) < len(events) or any(item.get("type") not in ("agent_message", "error") for item in items)

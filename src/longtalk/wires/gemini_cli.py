@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from longtalk import _json
-from longtalk.wires.agent import SYSTEM, Agent, Heard, number, report
+from longtalk.wires.agent import SYSTEM, Agent, Heard, counts, number, report
 from longtalk.wires.base import Usage
 
 
@@ -19,6 +19,7 @@ class Gemini:
     sessions = "tmp/*/chats/session-*-{start}.json*"
     passed: tuple[str, ...] = ("GEMINI_*", "GOOGLE_*")
     quiet: Mapping[str, str] = {"GEMINI_TELEMETRY_ENABLED": "false"}
+    repeats = False
     sums = False
     gone: tuple[bytes, ...] = (b"Error resuming session", b"Invalid session identifier")
 
@@ -53,14 +54,15 @@ class Gemini:
             return Heard(session=_json.text(line.get("session_id", b"")) or "")
         failed = line.get("status") == b'"error"'
         error = report(line.get("error", b""), r'"code":\s*"?(\d{3})') if failed else None
-        return Heard(final=True, usage=line.get("stats"), error=error)
+        return Heard(final=True, usage=counts(line, "stats"), error=error)
 
     def line(self, text: str) -> bytes:
         return _json.encode({"type": "message", "role": "assistant", "content": text})
 
     def count(self, raw: bytes) -> Usage:
         said = _json.value(raw)
-        return Usage(*(number(said.get(name)) for name in ("input_tokens", "output_tokens", "cached")))
+        held = said if isinstance(said, Mapping) else {}
+        return Usage(*(number(held.get(name)) for name in ("input_tokens", "output_tokens", "cached")))
 
 
 WIRE = Agent(Gemini())

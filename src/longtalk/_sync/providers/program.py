@@ -23,6 +23,9 @@ from longtalk.providers.registry import Resolved
 from longtalk.wires.agent import Agent, Start
 from longtalk.wires.base import Wire
 
+GRACE = 20.0
+"""Seconds in which it may end after it has said all: then it is ended."""
+
 
 class Program:
     """A provider that is a program."""
@@ -30,6 +33,8 @@ class Program:
     def __init__(self, resolved: Resolved) -> None:
         if not isinstance(resolved.wire, Agent):
             raise InputError(f"{resolved.label} is no program.")
+        if resolved.model.startswith("-"):
+            raise InputError(f"{resolved.model!r} is an option, not a model: give it with arguments=[…].")
         self.label = resolved.label
         self.model = resolved.model
         self.wire: Wire = resolved.wire
@@ -48,25 +53,27 @@ class Program:
 
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
         start = msgspec.json.decode(body, type=Start)
-        errand = in_thread(lambda: Errand(self._agent, self.label, start, self._access))
+        errand = Errand(self._agent, start, self._access)
         child, begun = None, False
         try:
+            in_thread(errand.open)
             child = self._run(errand)
             until = time.monotonic() + start.timeout
             while not errand.printed_all:
-                for line in errand.lines(self._next(child, start, until, begun=begun)):
+                for line in errand.lines(self._next(child, errand, start, until, begun=begun)):
                     begun = True
                     yield line
-            status = child.wait(max(1.0, until - time.monotonic()))
+            status = self._status(child)
+            shielded(child.close)
             if not errand.final:
                 raise self._failure(status, errand)
-            yield in_thread(errand.last_line)
-        except TimeoutError:
-            raise StreamCut(f"{self.label} said all and did not end within {start.timeout:g} seconds.") from None
+            yield in_thread(lambda: errand.last_line(whole=status is not None))
         finally:
-            if child is not None:
-                shielded(child.close)
-            errand.close()
+            try:
+                if child is not None:
+                    shielded(child.close)
+            finally:
+                errand.close()
 
     def close(self) -> None:
         pass
@@ -77,18 +84,29 @@ class Program:
         except OSError as problem:
             raise Unreachable(f"{self.label} can't be run: {problem}.", retryable=False) from problem
 
-    def _next(self, child: Child, start: Start, until: float, *, begun: bool) -> bytes | None:
+    def _next(self, child: Child, errand: Errand, start: Start, until: float, *, begun: bool) -> bytes | None:
         left = until - time.monotonic()
         try:
             if left <= 0:
                 raise TimeoutError
-            return child.read(min(left, start.silence))
+            return child.read(min(left, GRACE if errand.final else start.silence))
         except TimeoutError:
+            # What is heard after the end of an answer is nobody's business: others may still have its output.
+            if errand.final:
+                return None
             over = left <= start.silence
             why = f"was not done within {start.timeout:g}" if over else f"said nothing for {start.silence:g}"
             text = f"{self.label} {why} seconds and was ended: the options 'timeout' and 'silence' say how long it may."
             raise StreamCut(text) if begun else Unreachable(text, retryable=False) from None
 
-    def _failure(self, status: int, errand: Errand) -> ProviderError:
-        said = errand.complaint() or f"it ended with status {status} and said nothing."
+    def _status(self, child: Child) -> int | None:
+        """What it ends with; None if it does not end by itself."""
+        try:
+            return child.wait(GRACE)
+        except TimeoutError:
+            return None
+
+    def _failure(self, status: int | None, errand: Errand) -> ProviderError:
+        ended = "it closed its output" if status is None else f"it ended with status {status}"
+        said = errand.complaint() or f"{ended} and said nothing."
         return failure(self.label, 0, {}, _json.encode({"code": "invalid_request", "message": said}))
