@@ -12,7 +12,7 @@ from longtalk.testing.provider_cases import echo
 from longtalk.testing.provider_script import Script, play
 from longtalk.testing.providers import CASES, Blocking, Case, check_provider, over_http
 from longtalk.testing.validate import validate
-from tests import strict_anthropic, strict_gemini, strict_responses
+from tests import strict_anthropic, strict_chat, strict_gemini, strict_responses
 
 # How a model of each wire is named, and what of its address is the server's.
 MODELS = {
@@ -81,6 +81,7 @@ def test_those_with_clients_of_their_own_pass(wire: str) -> None:
 @pytest.mark.parametrize(
     ("wire", "server", "key"),
     [
+        ("openai-chat", strict_chat.StrictChat, strict_chat.KEY),
         ("openai-responses", strict_responses.StrictResponses, strict_responses.KEY),
         ("anthropic", strict_anthropic.StrictAnthropic, strict_anthropic.KEY),
         ("gemini", strict_gemini.StrictGemini, strict_gemini.KEY),
