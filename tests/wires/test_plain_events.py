@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longtalk import _json
-from longtalk.wires import WIRES, gemini
+from longtalk.wires import HTTP_WIRES, WIRES, gemini
 from tests.strategies import strings, values
 
 # Around a text: what most events are, and what is much like it.
@@ -141,7 +141,7 @@ def test_messages_of_gemini(parts: list[bytes], role: bytes) -> None:
     assert list(gemini._looked_at(parts)) == looks
 
 
-@pytest.mark.parametrize("wire", sorted(WIRES))
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 def test_a_text_without_escapes_takes_the_short_way(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
     accumulator = WIRES[wire].accumulator()
     lead = {"anthropic": SHAPES[wire][:2], "openai-responses": SHAPES[wire][1:3]}.get(wire, SHAPES[wire][:1])
