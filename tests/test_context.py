@@ -47,6 +47,7 @@ def composed(
     quirks: Quirks | None = None,
     instruction: str | None = None,
     tail: int | None = None,
+    held: int = 0,
 ) -> Context:
     return compose(
         of,
@@ -57,6 +58,7 @@ def composed(
         reader="me",
         instruction=instruction,
         tail=len(of) if tail is None else tail,
+        held=held,
     )
 
 
@@ -222,6 +224,15 @@ def test_an_answer_that_is_nothing_else_is_left_out_and_that_is_said() -> None:
 
 
 ENTRIES = st.lists(st.sampled_from([USER, ANSWER, EMPTY, CUT, EVENT, SYSTEM]), min_size=1, max_size=12)
+
+
+def test_what_the_provider_has_is_as_long_as_it_was_sent() -> None:
+    of = transcript(*(msgspec.structs.replace(entry, tokens=100) for entry in (EVENT, USER, ANSWER, USER)))
+    cut = Run(0, 0, "sent", "cut to head and tail", tokens=30, keep=50)
+    epoch = Epoch("", start=2, runs=(cut, Run(1, 1, "sent", "kept", tokens=100)))
+    context = composed(of, epoch=epoch, held=3)
+    runs = [(run.last, run.verdict, run.tokens) for run in context.manifest]
+    assert runs == [(0, "held", 30), (2, "held", 200), (3, "sent", 100)]
 
 
 @given(ENTRIES, st.integers(0, 12), st.integers(0, 13), st.integers(0, 13), st.booleans())

@@ -177,10 +177,10 @@ class _Sheet:
                 self.pieces.append(piece)
         return True
 
-    def pass_over(self, first: int, stop: int) -> None:
-        """What the provider has. Ids that were made for it are not made again."""
-        if any(self._is_foreign_answer(i) for i in range(first, stop)):
-            for i in filter(self._is_foreign_answer, range(first)):
+    def pass_over(self, held: int, end: int) -> None:
+        """The first entries, which the provider has. Ids that were made for them are not made again behind them."""
+        if any(map(self._is_foreign_answer, range(held, end))):
+            for i in filter(self._is_foreign_answer, range(held)):
                 for call in view_of(self._transcript[i]).calls:
                     self._ids.call(call)
 
@@ -239,13 +239,12 @@ class _Sheet:
 def _held(transcript: Transcript, runs: Sequence[Run], held: int) -> Iterator[Run]:
     """Runs, where what would be sent of the entries before a place is with the provider already."""
     for run in runs:
-        for part in (*_part(transcript, run, run.first, min(run.last, held - 1)), *_rest(transcript, run, held)):
+        parts = [run]
+        if run.first < held <= run.last:
+            parts = [*_part(transcript, run, run.first, held - 1), *_part(transcript, run, held, run.last)]
+        for part in parts:
             there = part.last < held and part.verdict == "sent"
             yield msgspec.structs.replace(part, verdict="held", reason="kept by the provider") if there else part
-
-
-def _rest(transcript: Transcript, run: Run, first: int) -> list[Run]:
-    return [run] if run.first >= first else _part(transcript, run, first, run.last)
 
 
 def _cut(entry: Entry, keep: int) -> Entry:
