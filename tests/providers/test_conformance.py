@@ -57,6 +57,20 @@ def test_a_provider_that_keeps_the_conversation_is_not_asked_to_be_sent_all(clie
     )
 
 
+@pytest.mark.parametrize("blocking", [False, True])
+def test_nor_is_one_that_has_to_begin_it_there(blocking: bool) -> None:
+    with strict_responses.StrictResponses() as strict:
+        address = ("openai-responses", strict.url.removesuffix("/v1"), strict_responses.KEY)
+
+        def make() -> Any:
+            return Blocking(at(*address, AsyncChat).provider) if blocking else at(*address).provider
+
+        report = check_provider(make, options={"conversation": "auto"})
+        assert strict.violations == []
+        assert strict.conversations
+    report.raise_for_failures()
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if "stream" in case.name or "thread" in case.name], ids=str)
 def test_an_async_provider_passes_the_cases_with_streams_and_threads(case: Case) -> None:
     case.run(serve=over_http(lambda url, key: Blocking(at("anthropic", url, key, AsyncChat).provider)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import ExitStack
+from functools import partial
 
 from anyio.from_thread import start_blocking_portal
 
-from longtalk.providers.base import AsyncProvider
+from longtalk.providers.base import AsyncKeeper, AsyncProvider
 
 
 class Blocking:
@@ -24,6 +25,9 @@ class Blocking:
         self._stack = ExitStack()
         self._portal = self._stack.enter_context(start_blocking_portal())
         self._stack.callback(self._portal.call, provider.aclose)
+        if isinstance(provider, AsyncKeeper):
+            self.stands = partial(self._portal.call, provider.stands)
+            self.opened = partial(self._portal.call, provider.opened)
 
     def send(self, body: bytes) -> bytes:
         return self._portal.call(self._provider.send, body)

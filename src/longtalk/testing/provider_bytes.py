@@ -224,9 +224,9 @@ def told(stage: Stage, *, hold: bool = False, cut: bool = False) -> Act:
     accumulator, first = stage.provider.wire.accumulator(), 0
     while first < len(events) and not accumulator.feed(events[first]):
         first += 1
-    told = Act(events=events, hold=first + 1) if hold else Act(events=events[: first + 1], cut=cut)
-    stage.script.add(told)
-    return told
+    played = Act(events=events, hold=first + 1) if hold else Act(events=events[: first + 1], cut=cut)
+    stage.script.add(played)
+    return played
 
 
 def _keys(native: bytes) -> list[str]:

@@ -16,7 +16,7 @@ from unittest import SkipTest
 from longtalk import _json
 from longtalk._sync.chat import Chat
 from longtalk.events import Done, Event, Text
-from longtalk.providers.base import Capabilities, Provider
+from longtalk.providers.base import Capabilities, Keeper, Provider
 from longtalk.providers.script import Step, says
 from longtalk.reply import Reply
 from longtalk.testing.provider_script import Act, Respond, Script, Serve
@@ -42,6 +42,8 @@ class Watched:
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
+        if isinstance(provider, Keeper):
+            self.stands, self.opened = provider.stands, provider.opened
         self.requests: list[bytes] = []
         self.answers: list[bytes] = []
         self.streams: list[Generator[bytes, None, None]] = []
@@ -129,9 +131,13 @@ class Desk:
         script.respond = respond(watched.wire.name) if respond else None
         return Stage(script, watched)
 
+    def keeps(self, provider: Watched) -> bool:
+        """Whether the options ask the provider to keep the conversation itself."""
+        return bool(provider.wire.keeps({**provider.defaults, **self.options}))
+
     def sends_all(self, provider: Watched) -> None:
-        """The case can't be tried where the options ask the provider to keep the conversation itself."""
-        if provider.wire.keeps({**provider.defaults, **self.options}):
+        """Where the provider keeps the conversation, the case can't be tried."""
+        if self.keeps(provider):
             raise SkipTest("the provider keeps the conversation, and is sent only what is new")
 
     def chat(self, provider: Watched, **settings: Any) -> Chat:

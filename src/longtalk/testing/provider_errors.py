@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -21,7 +20,7 @@ from longtalk.errors import (
 from longtalk.testing.provider_bytes import STORY, told
 from longtalk.testing.provider_cases import Case, Desk, Stage, into, turn, ways
 from longtalk.testing.provider_script import Act
-from longtalk.testing.report import holds, same
+from longtalk.testing.report import holds, raises, same
 from longtalk.testing.validate import validate
 
 E = TypeVar("E", bound=ProviderError)
@@ -57,18 +56,7 @@ def _too_long(wire: str) -> Act:
 def _fails(stage: Stage, desk: Desk, kind: type[E], what: str, *, stream: bool) -> E:
     """A turn that raises this error."""
     chat = desk.chat(stage.provider)
-    return _raised(kind, lambda: turn(chat, "Hello.", stream=stream), what)
-
-
-def _raised(kind: type[E], call: Callable[[], object], what: str) -> E:
-    try:
-        call()
-    except kind as error:
-        return error
-    except Exception as error:
-        found = f"{type(error).__name__} ({error})"
-        raise AssertionError(f"{what} is {found} instead of {kind.__name__}") from error
-    raise AssertionError(f"{what}: {kind.__name__} was not raised")
+    return raises(kind, lambda: turn(chat, "Hello.", stream=stream), what)
 
 
 @into(ERRORS, scripted=True)
@@ -158,7 +146,7 @@ def a_request_that_is_too_long_is_told_with_the_window(desk: Desk) -> None:
 def nobody_there_is_unreachable(desk: Desk) -> None:
     stage = desk.stage(absent=True)
     for stream in ways(stage.provider):
-        _raised(Unreachable, partial(stage.call, stream=stream), "no server")
+        raises(Unreachable, partial(stage.call, stream=stream), "no server")
 
 
 @into(ERRORS, scripted=True)
@@ -166,14 +154,14 @@ def a_line_that_breaks_before_an_answer_is_unreachable(desk: Desk) -> None:
     stage = desk.stage()
     for stream in ways(stage.provider):
         stage.script.add(Act(cut=True))
-        _raised(Unreachable, partial(stage.call, stream=stream), "a broken line")
+        raises(Unreachable, partial(stage.call, stream=stream), "a broken line")
 
 
 @into(ERRORS, scripted=True)
 def half_a_body_is_no_answer(desk: Desk) -> None:
     stage = desk.stage()
     stage.script.add(Act(b'{"half":', cut=True))
-    error = _raised(ProviderError, lambda: stage.call(stream=False), "half a body")
+    error = raises(ProviderError, lambda: stage.call(stream=False), "half a body")
     holds(not isinstance(error, RequestRefused), f"half a body is {type(error).__name__}")
 
 
@@ -214,7 +202,7 @@ def a_key_is_never_shown(desk: Desk) -> None:
         errors.append(_fails(stage, desk, ProviderError, "a page of HTML", stream=stream))
         for each, what in ((stage, "a broken line"), (absent, "no server")):
             call = partial(each.call, stream=stream)
-            errors.append(_raised(ProviderError, call, what))
+            errors.append(raises(ProviderError, call, what))
     for each in (stage, absent):
         holds(each.script.key not in f"{each.provider.account} {each.provider.label}", "the account names the key")
         for error in errors:

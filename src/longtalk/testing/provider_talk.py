@@ -111,7 +111,9 @@ def a_state_goes_on_with_a_provider_made_anew(desk: Desk) -> None:
     other = desk.provider()
     for provider in (one, other):
         _check_answer(desk.chat(provider).send("What do I play?", state=first.state, system=SYSTEM))
-    same(other.requests[-1], one.requests[-1], "the request of a provider that was made anew")
+    # What somebody has gone on with may have to be told anew.
+    if not desk.keeps(one):
+        same(other.requests[-1], one.requests[-1], "the request of a provider that was made anew")
 
 
 @into(TALK)

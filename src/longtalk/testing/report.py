@@ -9,8 +9,9 @@ from typing import Protocol, TypeVar
 from unittest import SkipTest
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 
-_HELPERS = ("_same_all", "holds", "raises", "same", "there")
+_HELPERS = ("_fails", "_same_all", "holds", "raises", "same", "there")
 
 
 class Named(Protocol):
@@ -94,9 +95,12 @@ def _short(value: object) -> str:
     return text if len(text) <= 400 else f"{text[:300]}…{text[-90:]}"
 
 
-def raises(kind: type[Exception], call: Callable[[], object], what: str) -> Exception:
+def raises(kind: type[E], call: Callable[[], object], what: str) -> E:
     try:
         call()
     except kind as problem:
         return problem
+    except Exception as problem:
+        found = f"{type(problem).__name__} ({problem})"
+        raise AssertionError(f"{what}: {found} instead of {kind.__name__}") from problem
     raise AssertionError(f"{what}: {kind.__name__} was not raised")
