@@ -154,7 +154,7 @@ if "#exit3" in new:
 if "#secret" in new:
     print(" ".join(os.environ.values()), file=sys.stderr)
     print("x" * 3990, os.environ.get("CLAUDE_KEY"), "y" * 3985, file=sys.stderr)
-    print(os.environ.get("CLAUDE_KEY"))
+    print(os.environ.get("CLAUDE_KEY"), os.environ.get("GARDEN_GATE"))
     sys.exit(1)
 if "#exit0" in new:
     sys.exit(0)

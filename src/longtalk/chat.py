@@ -106,6 +106,7 @@ class AsyncChat:
         """Whether the caller has yet to be told that nobody knows this model."""
         self._tools = Toolbox.of(tools, allow_async=ASYNC)
         self._options = self._checked(options)
+        # What is wrong with them is said now, not in the first turn.
         self.provider.wire.keeps(self._sent(None))
         self._seal = seal
         self._on_bad_state = on_bad_state
@@ -277,7 +278,7 @@ class AsyncChat:
         sent = self._sent(options)
         preamble = Preamble(system=system, tools=tuple(toolbox))
         digest = preamble.digest()
-        if instruction and wire.keeps(sent):
+        if wire.keeps(sent) and instruction:
             # What the provider keeps it would keep too: it goes with what is given fresh each turn.
             preamble = Preamble(system=f"{system}\n\n{instruction}" if system else instruction, tools=tuple(toolbox))
             instruction = None

@@ -52,20 +52,21 @@ def find(transcript: Transcript, keeper: str, wire: Wire, epoch: Epoch) -> Held 
 
 def keep(transcript: Transcript, keeper: str, held: Held) -> Transcript:
     """A transcript that knows how far a provider has it."""
-    known = {**_known(transcript)}
-    known.pop(keeper, None)
-    return _with(transcript, dict([*list(known.items())[1 - _MOST :], (keeper, held)]))
+    return _with(transcript, [*_others(transcript, keeper)[1 - _MOST :], (keeper, held)])
 
 
 def drop(transcript: Transcript, keeper: str) -> Transcript:
     """A transcript of which a provider knows nothing any more."""
-    known = _known(transcript)
-    return _with(transcript, {name: held for name, held in known.items() if name != keeper})
+    return _with(transcript, _others(transcript, keeper))
 
 
 def _known(transcript: Transcript) -> dict[str, Held]:
     return latest(transcript, "handle", dict[str, Held]) or {}
 
 
-def _with(transcript: Transcript, known: dict[str, Held]) -> Transcript:
-    return transcript.record("handle", _json.encode(known), instead=True)
+def _others(transcript: Transcript, keeper: str) -> list[tuple[str, Held]]:
+    return [(name, held) for name, held in _known(transcript).items() if name != keeper]
+
+
+def _with(transcript: Transcript, known: list[tuple[str, Held]]) -> Transcript:
+    return transcript.record("handle", _json.encode(dict(known)), instead=True)

@@ -234,7 +234,7 @@ class AsyncLoop:
             except ProviderError as problem:
                 if context.handle is not None and not forgotten and self.draft.wire.forgot(problem.body):
                     forgotten = True
-                    self._forget(context.keeper, problem)
+                    self._forget(context.keeper, str(problem))
                     continue
                 # Nothing of an answer has come yet: `call` gives at most the first piece.
                 if lessons < LESSONS and self._learn(problem, quirks):
@@ -303,18 +303,17 @@ class AsyncLoop:
         if isinstance(found, Held):
             if provider is None or await provider.stands(found.handle):
                 return found
-            self.draft = self.draft.forget(keeper)
-            found = "what it has is gone, or went on without us"
-        if found:
+            self._forget(keeper, "what it has is gone, or went on without us")
+        elif found:
             self._tell_rebuilt(found)
         if provider is not None and (self._opened is None or not await provider.stands(self._opened)):
             self._opened = await provider.opened(self._options)
         return None if self._opened is None else Held(self._opened, 0)
 
-    def _forget(self, keeper: str, problem: ProviderError) -> None:
+    def _forget(self, keeper: str, why: str) -> None:
         """The provider can't go on with what it has."""
         self.draft = self.draft.forget(keeper)
-        self._tell_rebuilt(str(problem))
+        self._tell_rebuilt(why)
 
     def _tell_rebuilt(self, why: str) -> None:
         told = any(notice.kind == "rebuilt" for notice in self.draft.notices)

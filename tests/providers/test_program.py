@@ -158,6 +158,23 @@ async def test_what_is_wrong_with_an_option_is_said(options: dict[str, Any], say
     assert agents.runs() == []
 
 
+async def test_an_option_that_is_wrong_begins_no_turn(agents: Agents) -> None:
+    async with AsyncConversation("lesson", model="claude-cli", store=Memory()) as talk:
+        with pytest.raises(InputError):
+            await talk.send("Hello.", options={"timeout": 0})
+        assert await talk.history() == []
+    assert agents.runs() == []
+
+
+async def test_an_http_client_is_not_for_it(agents: Agents) -> None:
+    import httpx2
+
+    async with httpx2.AsyncClient() as client:
+        with pytest.raises(InputError, match="`client` is for models behind an address"):
+            AsyncChat("claude-cli", client=client)
+    assert agents.runs() == []
+
+
 async def test_tools_and_images_are_not_for_it(agents: Agents) -> None:
     def lookup(q: str) -> str:
         """Look something up."""
@@ -256,7 +273,8 @@ async def test_no_secret_is_in_a_complaint(stream: bool, agents: Agents, monkeyp
     key = "sk-0123456789abcdefghijklmnop"
     monkeypatch.setenv("CLAUDE_KEY", key + "-and-more")
     monkeypatch.setenv("HTTPS_PROXY", "http://me:hunter2@127.0.0.1:1")
-    chat = AsyncChat("claude-cli", api_key=key, options={"env": ["SOME_SECRET"]})
+    monkeypatch.setenv("GARDEN_GATE", "rosemary")
+    chat = AsyncChat("claude-cli", api_key=key, options={"env": ["SOME_SECRET", "GARDEN_*"]})
     with pytest.raises(ProviderError) as caught:
         if stream:
             async with chat.stream("#secret") as events:
@@ -265,7 +283,7 @@ async def test_no_secret_is_in_a_complaint(stream: bool, agents: Agents, monkeyp
         else:
             await chat.send("#secret")
     said = str(caught.value).encode() + caught.value.body
-    for secret in (b"sk-01", b"hunter2", b"somebody", b"and-more", b"klmnop"):
+    for secret in (b"sk-01", b"hunter2", b"somebody", b"and-more", b"klmnop", b"rosemary"):
         assert secret not in said
 
 

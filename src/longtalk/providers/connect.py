@@ -39,6 +39,8 @@ def connect(
         raise InputError(f"`client` is an httpx2.AsyncClient here, not {type(client).__name__}.")
     resolved = resolve(model, base_url=base_url, api_key=api_key)
     if resolved.provider in AGENTS:
+        if client is not None:
+            raise InputError(f"`client` is for models behind an address, and {model!r} is a program: leave it out.")
         from longtalk.providers.program import AsyncProgram
 
         return AsyncProgram(resolved)

@@ -51,6 +51,8 @@ class Errand:
         self.command: list[str] = []
         self.settings: dict[str, Any] = {}
         self.printed_all = False
+        self.begun = False
+        """Whether a line has come."""
         self.final = False
         """Whether the last line has come."""
 
@@ -61,8 +63,8 @@ class Errand:
         """
         start, speech = self._start, self._wire.speech
         with contextlib.ExitStack() as held:
-            if start.session:
-                held.enter_context(self._claimed())
+            if start.session and not self._is_ours(held):
+                raise RequestRefused(STALE.decode(), status=404, body=STALE)
             system = held.enter_context(_file(start.system)) if start.system is not None else ""
             arguments = [each.replace(SYSTEM, system) for each in self._arguments(self._access[0])]
             variables = {name: each.replace(SYSTEM, system) for name, each in start.variables.items()}
@@ -89,16 +91,8 @@ class Errand:
         first = 1 if self._start.arguments[:1] and not self._start.arguments[0].startswith("-") else 0
         return [*self._start.arguments[:first], *access, *self._start.arguments[first:]]
 
-    @contextlib.contextmanager
-    def _claimed(self) -> Iterator[None]:
-        """The session's file to ourselves, as it was."""
-        with contextlib.ExitStack() as open_files:
-            if not self._is_ours(open_files):
-                raise RequestRefused(STALE.decode(), status=404, body=STALE)
-            yield
-
     def _is_ours(self, open_files: contextlib.ExitStack) -> bool:
-        """Whether it is there, free, and as it was. Somebody may remove it meanwhile."""
+        """Whether the session's file is there, free, and as it was. Somebody may remove it meanwhile."""
         try:
             files = _files(self._wire.speech, self._session)
             free = all(_locked(open_files.enter_context(path.open("rb"))) for path in files)
@@ -124,6 +118,7 @@ class Errand:
             self._strange.append(self._without_secrets(line)[:500])
             return False
         self._session = heard.session or self._session
+        self.begun = True
         self.final = self.final or heard.final
         return True
 
@@ -183,7 +178,7 @@ def _secrets(variables: Mapping[str, str], named: Sequence[str]) -> list[str]:
     found = {
         value
         for name, value in variables.items()
-        if len(value) > _SHORT and (_SECRET.search(name) or _WITH_PASSWORD.search(value) or name in named)
+        if len(value) > _SHORT and (_SECRET.search(name) or _WITH_PASSWORD.search(value) or _is_among(name, named))
     }
     return sorted(found, key=len, reverse=True)
 
@@ -220,8 +215,11 @@ def _folder(cwd: str | None) -> str | None:
 
 def _passed_on(speech: Speech, more: Sequence[str]) -> dict[str, str]:
     names = (*PASSED, *speech.passed, *more)
-    passed = {name: value for name, value in os.environ.items() if any(fnmatch.fnmatch(name, each) for each in names)}
-    return {**speech.quiet, **passed}
+    return {**speech.quiet, **{name: value for name, value in os.environ.items() if _is_among(name, names)}}
+
+
+def _is_among(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatch(name, each) for each in patterns)
 
 
 @contextlib.contextmanager

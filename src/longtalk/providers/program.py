@@ -7,6 +7,7 @@ on with that since: nobody else may while it runs.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -52,27 +53,20 @@ class AsyncProgram:
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
         start = msgspec.json.decode(body, type=Start)
-        errand = Errand(self._agent, start, self._access)
-        child, begun = None, False
-        try:
+        with contextlib.closing(Errand(self._agent, start, self._access)) as errand:
             await in_thread(errand.open)
             child = await self._run(errand)
-            until = time.monotonic() + start.timeout
-            while not errand.printed_all:
-                for line in errand.lines(await self._next(child, errand, start, until, begun=begun)):
-                    begun = True
-                    yield line
-            status = await self._status(child)
-            await shielded(child.aclose)
+            try:
+                until = time.monotonic() + start.timeout
+                while not errand.printed_all:
+                    for line in errand.lines(await self._next(child, errand, start, until)):
+                        yield line
+                status = await self._status(child)
+            finally:
+                await shielded(child.aclose)
             if not errand.final:
                 raise self._failure(status, errand)
             yield await in_thread(lambda: errand.last_line(whole=status is not None))
-        finally:
-            try:
-                if child is not None:
-                    await shielded(child.aclose)
-            finally:
-                errand.close()
 
     async def aclose(self) -> None:
         pass
@@ -83,7 +77,7 @@ class AsyncProgram:
         except OSError as problem:
             raise Unreachable(f"{self.label} can't be run: {problem}.", retryable=False) from problem
 
-    async def _next(self, child: Child, errand: Errand, start: Start, until: float, *, begun: bool) -> bytes | None:
+    async def _next(self, child: Child, errand: Errand, start: Start, until: float) -> bytes | None:
         left = until - time.monotonic()
         try:
             if left <= 0:
@@ -96,7 +90,7 @@ class AsyncProgram:
             over = left <= start.silence
             why = f"was not done within {start.timeout:g}" if over else f"said nothing for {start.silence:g}"
             text = f"{self.label} {why} seconds and was ended: the options 'timeout' and 'silence' say how long it may."
-            raise StreamCut(text) if begun else Unreachable(text, retryable=False) from None
+            raise StreamCut(text) if errand.begun else Unreachable(text, retryable=False) from None
 
     async def _status(self, child: Child) -> int | None:
         """What it ends with; None if it does not end by itself."""

@@ -16,6 +16,7 @@ import msgspec
 
 from longtalk import _json
 from longtalk.errors import InputError
+from longtalk.pack import ANSWERS
 from longtalk.transcript import Entry, Finish
 from longtalk.wires.base import (
     LONGTALK,
@@ -186,10 +187,10 @@ class Agent:
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:  # noqa: ARG002
         if entry.wire == LONGTALK:
             return _message("event" if entry.kind == "event" else "system", neutral_text(entry))
-        seen = self.view(entry.native)
         if entry.role != "assistant":
             return entry.native
-        return _message("assistant", seen.text) if seen.text.strip() else None
+        text = self.view(entry.native).text
+        return _message("assistant", text) if text.strip() else None
 
     def request(
         self,
@@ -204,7 +205,6 @@ class Agent:
     ) -> bytes:
         if preamble.tools:
             raise InputError(f"{self.name} has tools of its own and can't call yours: leave `tools` out.")
-        self.keeps(options)
         handle: Handle = options.get("session") or Handle("")
         system = preamble.system if preamble.system and preamble.system.strip() else None
         more = options.get("arguments") or ()
@@ -244,8 +244,7 @@ class Agent:
             return View(role=role, text=text, call_id=call_id, name=name)
         said = ""
         for line in _json.items(fields["events"]):
-            heard = self.hear(_json.fields(line))
-            said = heard.text or said
+            said = self.hear(_json.fields(line)).text or said
         return View(role="assistant", text=said)
 
     def hear(self, line: Mapping[str, bytes]) -> Heard:
@@ -263,7 +262,7 @@ class Agent:
     def keeps(self, options: Mapping[str, Any]) -> str:
         """Always, whatever the options are; they are looked at here."""
         for name, value in options.items():
-            if name not in (*OPTIONS, "session"):
+            if name not in OPTIONS:
                 raise InputError(
                     f"{self.name} has no option {name!r}, but {', '.join(OPTIONS)}: give it to the program with "
                     "arguments=[…], if it has one."
@@ -406,8 +405,7 @@ def _told(seen: View) -> str:
 
 def _prompt(messages: Sequence[View]) -> str:
     """What is said on the standard input. What was answered before goes in quotes."""
-    answered = [i for i, message in enumerate(messages) if message.role in ("assistant", "tool")]
-    new = answered[-1] + 1 if answered else 0
+    new = max((i for i, message in enumerate(messages, 1) if message.role in ANSWERS), default=0)
     parts = [message.text for message in messages[new:]]
     if new:
         told = quoted("conversation_so_far", "\n".join(map(_told, messages[:new])))

@@ -54,7 +54,7 @@ class Claude:
         # What an agent of the agent says is not for us.
         own = line.get("parent_tool_use_id", b"null") == b"null"
         if kind == "stream_event":
-            return Heard(text=_piece(line) if own else "", partial=True, kept=False)
+            return Heard(text=_piece(line) if own else "", partial=True)
         if kind == "assistant":
             return Heard(text=_text(line) if own else "", session=session)
         if kind != "result":

@@ -66,10 +66,8 @@ class Items:
             message = self._open[event.output_index]
         except (ValueError, RecursionError, KeyError):
             return self._take(data)
-        text = event.delta
-        message.grow(event.content_index, "text", text.encode())
-        self.begun = True
-        return text
+        message.grow(event.content_index, "text", event.delta.encode())
+        return event.delta
 
     def _take(self, data: bytes) -> str:
         """An event of any kind."""

@@ -158,6 +158,23 @@ def test_what_is_wrong_with_an_option_is_said(options: dict[str, Any], says: str
     assert agents.runs() == []
 
 
+def test_an_option_that_is_wrong_begins_no_turn(agents: Agents) -> None:
+    with Conversation("lesson", model="claude-cli", store=Memory()) as talk:
+        with pytest.raises(InputError):
+            talk.send("Hello.", options={"timeout": 0})
+        assert talk.history() == []
+    assert agents.runs() == []
+
+
+def test_an_http_client_is_not_for_it(agents: Agents) -> None:
+    import httpx2
+
+    with httpx2.Client() as client:
+        with pytest.raises(InputError, match="`client` is for models behind an address"):
+            Chat("claude-cli", client=client)
+    assert agents.runs() == []
+
+
 def test_tools_and_images_are_not_for_it(agents: Agents) -> None:
     def lookup(q: str) -> str:
         """Look something up."""
@@ -256,7 +273,8 @@ def test_no_secret_is_in_a_complaint(stream: bool, agents: Agents, monkeypatch: 
     key = "sk-0123456789abcdefghijklmnop"
     monkeypatch.setenv("CLAUDE_KEY", key + "-and-more")
     monkeypatch.setenv("HTTPS_PROXY", "http://me:hunter2@127.0.0.1:1")
-    chat = Chat("claude-cli", api_key=key, options={"env": ["SOME_SECRET"]})
+    monkeypatch.setenv("GARDEN_GATE", "rosemary")
+    chat = Chat("claude-cli", api_key=key, options={"env": ["SOME_SECRET", "GARDEN_*"]})
     with pytest.raises(ProviderError) as caught:
         if stream:
             with chat.stream("#secret") as events:
@@ -265,7 +283,7 @@ def test_no_secret_is_in_a_complaint(stream: bool, agents: Agents, monkeypatch: 
         else:
             chat.send("#secret")
     said = str(caught.value).encode() + caught.value.body
-    for secret in (b"sk-01", b"hunter2", b"somebody", b"and-more", b"klmnop"):
+    for secret in (b"sk-01", b"hunter2", b"somebody", b"and-more", b"klmnop", b"rosemary"):
         assert secret not in said
 
 

@@ -40,6 +40,8 @@ def connect(
         raise InputError(f"`client` is an httpx2.Client here, not {type(client).__name__}.")
     resolved = resolve(model, base_url=base_url, api_key=api_key)
     if resolved.provider in AGENTS:
+        if client is not None:
+            raise InputError(f"`client` is for models behind an address, and {model!r} is a program: leave it out.")
         from longtalk._sync.providers.program import Program
 
         return Program(resolved)

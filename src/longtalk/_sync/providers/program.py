@@ -8,6 +8,7 @@ on with that since: nobody else may while it runs.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Generator, Mapping
 from typing import Any
@@ -53,27 +54,20 @@ class Program:
 
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
         start = msgspec.json.decode(body, type=Start)
-        errand = Errand(self._agent, start, self._access)
-        child, begun = None, False
-        try:
+        with contextlib.closing(Errand(self._agent, start, self._access)) as errand:
             in_thread(errand.open)
             child = self._run(errand)
-            until = time.monotonic() + start.timeout
-            while not errand.printed_all:
-                for line in errand.lines(self._next(child, errand, start, until, begun=begun)):
-                    begun = True
-                    yield line
-            status = self._status(child)
-            shielded(child.close)
+            try:
+                until = time.monotonic() + start.timeout
+                while not errand.printed_all:
+                    for line in errand.lines(self._next(child, errand, start, until)):
+                        yield line
+                status = self._status(child)
+            finally:
+                shielded(child.close)
             if not errand.final:
                 raise self._failure(status, errand)
             yield in_thread(lambda: errand.last_line(whole=status is not None))
-        finally:
-            try:
-                if child is not None:
-                    shielded(child.close)
-            finally:
-                errand.close()
 
     def close(self) -> None:
         pass
@@ -84,7 +78,7 @@ class Program:
         except OSError as problem:
             raise Unreachable(f"{self.label} can't be run: {problem}.", retryable=False) from problem
 
-    def _next(self, child: Child, errand: Errand, start: Start, until: float, *, begun: bool) -> bytes | None:
+    def _next(self, child: Child, errand: Errand, start: Start, until: float) -> bytes | None:
         left = until - time.monotonic()
         try:
             if left <= 0:
@@ -97,7 +91,7 @@ class Program:
             over = left <= start.silence
             why = f"was not done within {start.timeout:g}" if over else f"said nothing for {start.silence:g}"
             text = f"{self.label} {why} seconds and was ended: the options 'timeout' and 'silence' say how long it may."
-            raise StreamCut(text) if begun else Unreachable(text, retryable=False) from None
+            raise StreamCut(text) if errand.begun else Unreachable(text, retryable=False) from None
 
     def _status(self, child: Child) -> int | None:
         """What it ends with; None if it does not end by itself."""
