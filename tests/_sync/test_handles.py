@@ -9,12 +9,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from longtalk import Archive, Chat, Conversation, Reply
 from longtalk.errors import InputError, Overloaded, StreamCut, TooManyRounds, TurnFailed
 from longtalk.handles import Held, drop, find, keep
 from longtalk.policies import KeepAll, KeepLast, Summarize
+from longtalk._sync.providers.responses import Responses
 from longtalk.state import decode, encode
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import Scripted, says
@@ -323,6 +325,15 @@ def test_who_cannot_be_asked_about_a_conversation_is_asked_again(server: StrictR
     assert well(server)
     assert not rebuilt(third)
     assert said(server.seen()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("said", [b"<html>", b"[]", b'{"data":1}', b'{"data":[1]}', b'{"data":[]}'])
+def test_a_conversation_of_which_nothing_can_be_read_is_gone(said: bytes) -> None:
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=said))
+    with httpx2.Client(transport=transport) as client:
+        provider = Chat("openai:m", base_url="http://there/v1", api_key=KEY, client=client).provider
+        assert isinstance(provider, Responses)
+        assert not provider.stands(Handle("conv_1", "msg_1"))
 
 
 def test_a_first_request_that_is_made_again_opens_one_conversation(server: StrictResponses) -> None:

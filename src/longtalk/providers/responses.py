@@ -24,7 +24,7 @@ class AsyncResponses(AsyncHTTP):
             said = await self.call("GET", f"/conversations/{handle.id}/items?order=desc&limit=1")
             items = _json.items(said.get("data", b"null"))
             newest = _json.text(_json.fields(items[0]).get("id", b"")) if items else ""
-        except (RequestRefused, ValueError):
+        except (BadAnswer, RequestRefused, ValueError):
             # Deleted, somebody else's, or nothing that can be understood.
             return False
         return newest == handle.stamp
