@@ -44,9 +44,10 @@ def find(transcript: Transcript, keeper: str, wire: Wire, epoch: Epoch) -> Held 
     fits = epoch.start < held.place < transcript.size and 0 < len(held.handle.id) <= _LONGEST
     if not fits or held.epoch != epoch.start:
         return "what is sent of it has changed"
-    since = range(transcript.here(held.place), len(transcript))
-    if not wire.takes_answers and any(transcript[i].role in ANSWERS for i in since):
-        return "it went on elsewhere"
+    since = (transcript[i] for i in range(transcript.here(held.place), len(transcript)))
+    answers = [] if wire.takes_answers else [entry.wire for entry in since if entry.role in ANSWERS]
+    if answers:
+        return "it went on elsewhere" if set(answers) - {wire.name} else "its last answer was cut off"
     return held
 
 

@@ -571,6 +571,7 @@ def test_ids_of_calls_that_others_gave_are_not_made_twice(server: StrictResponse
 class Loner:
     """A wire whose provider can't be told what others have answered."""
 
+    name = "loner"
     takes_answers = False
 
 
@@ -581,6 +582,9 @@ def test_what_others_have_answered_may_be_more_than_can_be_told() -> None:
     held = keep(talked, "k", Held(Handle("h"), 1))
     assert find(held, "k", WIRES["openai-responses"], Epoch("")) == Held(Handle("h"), 1)
     assert find(held, "k", Loner(), Epoch("")) == "it went on elsewhere"  # type: ignore[arg-type]
+    own = Loner()
+    own.name = talked[1].wire
+    assert find(held, "k", own, Epoch("")) == "its last answer was cut off"  # type: ignore[arg-type]
 
 
 # What goes wrong

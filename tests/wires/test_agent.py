@@ -16,9 +16,10 @@ from longtalk.state import decode, encode
 from longtalk.testing import Scripted, Step, WireViolation, says, validate
 from longtalk.transcript import Entry
 from longtalk.wires import AGENTS, HTTP_WIRES, NAMES, WIRES, claude_cli, codex_cli, gemini_cli, redacted, reported
-from longtalk.wires.agent import Agent, Start
+from longtalk.wires.agent import Agent
 from longtalk.wires.base import Answer, Handle, Preamble, Quirks, Reported, Usage, event, system
 from longtalk.wires.convert import left_behind
+from longtalk.wires.speech import Start
 from tests.strategies import objects, values
 
 CLAUDE, GEMINI, CODEX = claude_cli.WIRE, gemini_cli.WIRE, codex_cli.WIRE

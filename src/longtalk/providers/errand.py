@@ -18,7 +18,8 @@ from typing import Any
 
 from longtalk import _json
 from longtalk.errors import InputError, RequestRefused
-from longtalk.wires.agent import STALE, SYSTEM, Agent, Ours, Speech, Start
+from longtalk.wires.agent import Agent
+from longtalk.wires.speech import STALE, SYSTEM, Ours, Speech, Start
 
 PASSED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TERM", "TZ", "TMPDIR", "XDG_*"),

@@ -95,7 +95,7 @@ def _gemini(body: Any) -> None:
 
 
 def _agent(body: Any) -> None:
-    """A run of an agent: see `longtalk.wires.agent.Start`."""
+    """A run of an agent: see `longtalk.wires.speech.Start`."""
     start = body if isinstance(body, dict) else {}
     arguments, said = start.get("arguments"), start.get("input")
     if not isinstance(arguments, list) or not all(isinstance(each, str) and "\0" not in each for each in arguments):

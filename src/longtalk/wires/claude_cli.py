@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from longtalk import _json
 from longtalk.transcript import Finish
 from longtalk.wires import anthropic
-from longtalk.wires.agent import SYSTEM, Agent, Heard, counts
+from longtalk.wires.agent import Agent
 from longtalk.wires.base import Usage
+from longtalk.wires.speech import SYSTEM, Heard, counts
 
 _FINISH: dict[str | None, Finish] = {"max_tokens": "length", "refusal": "filtered"}
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from longtalk import _json
-from longtalk.wires.agent import SYSTEM, Agent, Heard, counts, number, report
+from longtalk.wires.agent import Agent
 from longtalk.wires.base import Usage
+from longtalk.wires.speech import SYSTEM, Heard, counts, number, report
 
 _STARTED = ("item.started", "item.updated")
 

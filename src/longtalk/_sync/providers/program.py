@@ -21,8 +21,9 @@ from longtalk.errors import InputError, ProviderError, StreamCut, Unreachable
 from longtalk.providers.errand import Errand, place_of
 from longtalk.providers.failures import failure
 from longtalk.providers.registry import Resolved
-from longtalk.wires.agent import Agent, Start
+from longtalk.wires.agent import Agent
 from longtalk.wires.base import Wire
+from longtalk.wires.speech import Start
 
 GRACE = 20.0
 """Seconds in which it may end after it has said all: then it is ended."""
