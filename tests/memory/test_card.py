@@ -1,383 +1,145 @@
-"""The memory card: hidden however the answer is split, read whatever the model wrote."""
+"""The memory card: asked for in few words, read whatever the model wrote."""
 
 from __future__ import annotations
 
-import codecs
 import json
-import random
-import re
 import time
-import tracemalloc
-from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from longtalk.memory.card import (
-    CARD_TOKENS,
-    CATCH_UP_TOKENS,
-    LONGEST,
-    Card,
-    CardFilter,
-    Op,
-    Tally,
-    cards_of,
-    neutralised,
-    oversized,
-    read_card,
-    request,
-    without_cards,
-)
+from longtalk.memory.brief import Brief, Notes, Operation, apply, operations
+from longtalk.memory.card import CARD_TOKENS, CATCH_UP_TOKENS, Tally, oversized, read_card, request
+from longtalk.memory.notes import cleaned
+from longtalk.memory.sentinel import LONGEST, cards_of, neutralised
 from longtalk.tokens import Estimator
+from tests.properties import holds
 
-OPEN, CLOSE = "<MEMORY_CARD>", "</MEMORY_CARD>"
-CARD = f'{OPEN}{{"g":"x"}}{CLOSE}'
-B = r"[ \t\r\n]?"
-TAG = re.compile(rf"<{B}/?{B}memory\\?_card{B}/?{B}>", re.I)
 FIELDS = {"g": "goal", "c": "constraints", "d": "decisions", "q": "open questions", "f": "facts", "t": "topics"}
 
 
-def streamed(pieces: list[str]) -> tuple[str, CardFilter]:
-    cards = CardFilter()
-    shown = "".join(map(cards.feed, pieces))
-    return shown + cards.end(), cards
-
-
-def split(text: str, *places: int) -> list[str]:
-    ends = [0, *sorted(places), len(text)]
-    return [text[start:stop] for start, stop in pairwise(ends)]
-
-
-SHOWN = [
-    ("Text.", "Text.", []),
-    (f"Text.\n\n{CARD}", "Text.", ['{"g":"x"}']),
-    (f"Text.\n\n{CARD}\n", "Text.", ['{"g":"x"}']),
-    ("Text.\n< memory_card >{}</Memory_Card >", "Text.", ["{}"]),
-    ("Text.<MEMORY\\_CARD>{}</MEMORY\\_CARD>", "Text.", ["{}"]),
-    (f"One {CARD} two", "One two", ['{"g":"x"}']),
-    (f"One {CARD}two", "One two", ['{"g":"x"}']),
-    (f"One{CARD} two", "One two", ['{"g":"x"}']),
-    (f"One\n{CARD}\n\ntwo", "One\n\ntwo", ['{"g":"x"}']),
-    (f"One\n\n{CARD}\ntwo", "One\n\ntwo", ['{"g":"x"}']),
-    (f"{CARD}\n\nText.", "Text.", ['{"g":"x"}']),
-    (f" \n{CARD}\n\nText.", "Text.", ['{"g":"x"}']),
-    (f"One.\n{OPEN}a{CLOSE}\n\n{OPEN}b{CLOSE} Two.", "One.\n\nTwo.", ["a", "b"]),
-    (f"Text.\n{OPEN}{{}}", "Text.", ["{}"]),
-    (f"Text.\n{OPEN}{{}}</MEMORY_CA", "Text.", ["{}"]),
-    ("Text.\n\n<MEMORY_CA", "Text.", []),
-    ("Is a <mem", "Is a <mem", []),
-    ("#include <memory>", "#include <memory>", []),
-    ("atomic<memory_order> x", "atomic<memory_order> x", []),
-    ("<MEMORY_CARDS>", "<MEMORY_CARDS>", []),
-    (f"A {OPEN}1{OPEN}2{CLOSE} b {CLOSE}c", "A b c", [f"1{OPEN}2"]),
-    (f"Stray {CLOSE} tag", "Stray tag", []),
-    ("None <MEMORY_CARD/>", "None", [""]),
-    (f"{OPEN}a<MEMORY_CARD/> b", "b", ["a"]),
-    (f"```json\n{CARD}\n```", "```json\n```", ['{"g":"x"}']),
-    (f"`{CARD}`", "``", ['{"g":"x"}']),
-    (f"<mem{CARD}ory_card>", "<mem\u200bory_card>", ['{"g":"x"}']),
-    (f"<MEMORY_{CARD}", "<MEMORY_\u200b", ['{"g":"x"}']),
-    (f"a {' ' * 20}{CARD}b", f"a {' ' * 20}b", ['{"g":"x"}']),
-    (f"a{CARD}{' ' * 20}", f"a{' ' * 12}", ['{"g":"x"}']),
-    (f"a\n\n\n\n\n\n\n\n{CARD}{' ' * 9}b", f"a{' ' * 9}b", ['{"g":"x"}']),
-    (f"{CARD}{' ' * 20}", "", ['{"g":"x"}']),
-    (f"{CARD}{' ' * 20}a", "a", ['{"g":"x"}']),
-    ("a  \n ", "a  \n ", []),
-    ("", "", []),
-    (CARD, "", ['{"g":"x"}']),
-]
-
-
-@pytest.mark.parametrize(("text", "shown", "contents"), SHOWN)
-def test_a_card_is_hidden_and_kept(text: str, shown: str, contents: list[str]) -> None:
-    assert without_cards(text) == shown
-    assert cards_of(text) == contents
-
-
-@pytest.mark.parametrize(("text", "shown", "contents"), SHOWN)
-def test_where_a_stream_is_split_does_not_matter(text: str, shown: str, contents: list[str]) -> None:
-    for one in range(len(text) + 1):
-        for two in range(one, len(text) + 1):
-            found, cards = streamed(split(text, one, two))
-            assert (found, cards.cards) == (shown, contents)
-    found, cards = streamed(list(text))
-    assert (found, cards.cards) == (shown, contents)
-
-
-PIECES = st.sampled_from(
+@pytest.mark.parametrize(
+    ("content", "read"),
     [
-        *(OPEN, CLOSE, "< memory_card >", "</Memory_Card\t>", "<MEMORY\\_CARD>", "<MEMORY_CARD/>", "< / MEMORY_CARD>"),
-        *("<", "<<", "</", ">", "<MEM", "ORY_CARD>", "<MEMORY_", "CARD>", "<MEMORY_CARD", "MEMORY_CARD >", "/", "\\_"),
-        *(" ", "\n", "\n\n", " " * 9, " " * 30, "\t", "\u00a0", "\u200b", "x", "Text.", "🎻", "弓", "é"),
-        *('{"g":"x"}', '"', "```", "```json\n", "\n```\n", "\ud83d"),
-    ]
+        ('{"ops":[{"op":"set","field":"goal","text":"Play"}]}', [Operation.set("goal", "Play")]),
+        ('[{"op":" ADD","field":"d","items":["a","b"]}]', [Operation.add("d", "a", "b")]),
+        ('{"op":"resolve","text":"a","answer":"b\n c"}', [Operation.resolve("", "a", answer="b c")]),
+        ('{"Ops":{"op":"clear","field":"d"},"g":"x"}', [Operation.clear("d"), Operation("plain", "g", ("x",))]),
+        (
+            '{"+d":"a","-d":["b"]," ~ q":"c"}',
+            [Operation.add("d", "a"), Operation.remove("d", "b"), Operation.resolve("q", "c")],
+        ),
+        ('{"=g":"e","!f":0,"!t":null}', [Operation.set("g", "e"), Operation.clear("f"), Operation.clear("t")]),
+        ('{"-":"a"}', [Operation.remove("", "a")]),
+        (
+            '{"+d":"a","+d":["b"],"g":null,"g":"x"}',
+            [Operation.add("d", "a", "b"), Operation("plain", "g", ("x",))],
+        ),
+        ('{"goal":"Play","d":["a",""]}', [Operation("plain", "goal", ("Play",)), Operation("plain", "d", ("a",))]),
+        ('{"goal":"","facts":[],"topics":null,"+d":" ","-d":[],"ops":null}', []),
+        ('{"bpm":4.50,"n":[120]}', [Operation("plain", "bpm", ("4.50",)), Operation("plain", "n", ("120",))]),
+        ('{"g":"two\nlines\\u0000"}', [Operation("plain", "g", ("two lines",))]),
+        ('```json\n{"g":"x",}\n```', [Operation("plain", "g", ("x",))]),
+        ('{"g":"a,]","+d":["b",],}', [Operation("plain", "g", ("a,]",)), Operation.add("d", "b")]),
+        ('{"g":"\\u003cMEMORY_CARD>"}', [Operation("plain", "g", ("‹MEMORY_CARD>",))]),
+        ('{"g":"\\ud83d\\ude00 \\ud83d"}', [Operation("plain", "g", ("😀 \ufffd",))]),
+        ("{}", []),
+        ("[]", []),
+    ],
 )
-TEXTS = st.lists(PIECES | st.text(max_size=4), max_size=14).map("".join)
-
-
-@settings(max_examples=120)
-@given(TEXTS, st.data())
-@example("<" + CARD + " " * 9 + "MEMORY_CARD>", None)
-@example("<\n" + CLOSE + "MEMORY_CARD>x", None)
-def test_any_text_is_shown_alike_however_it_is_split(text: str, data: st.DataObject | None) -> None:
-    whole, cards = streamed([text])
-    assert streamed(list(text))[0] == whole == without_cards(text)
-    places = data.draw(st.lists(st.integers(0, len(text)), max_size=5)) if data else []
-    found, others = streamed(split(text, *places))
-    assert found == whole
-    assert others.cards == cards.cards == cards_of(text)
-    assert others.unclosed == cards.unclosed
-
-
-@settings(max_examples=120)
-@given(TEXTS)
-def test_what_is_shown_has_no_tag_and_shows_alike_again(text: str) -> None:
-    shown = without_cards(text)
-    assert not TAG.search(shown)
-    assert without_cards(shown) == shown
-    assert not cards_of(shown)
-    if not TAG.search(text) and "memory" not in text.lower():
-        assert shown == text
-
-
-@settings(max_examples=120)
-@given(st.text(max_size=30), st.text(max_size=30), st.sampled_from(["", " ", "\n\n"]))
-def test_text_around_a_card_stays(before: str, after: str, white: str) -> None:
-    shown = without_cards(before + white + CARD + white + after)
-    assert shown.replace("\u200b", "").split() == (before + " " * bool(white) + after).replace("\u200b", "").split()
-
-
-@settings(max_examples=120)
-@given(TEXTS)
-def test_only_what_may_become_a_tag_is_held_back(text: str) -> None:
-    cards, shown, fed = CardFilter(), "", ""
-    for character in text:
-        fed += character
-        shown += cards.feed(character)
-        if TAG.search(fed):
-            break
-        held = fed[len(shown) :]
-        assert fed == shown + held
-        tag = held.lstrip(" \t\r\n")
-        assert len(held) - len(tag) <= 8
-        blanks = sum(sign in " \t\r\n/\\" for sign in tag[1:])
-        assert len(tag) - blanks <= len(OPEN) - 1
-        assert blanks <= 7
-        bare = re.sub(r"[ \t\r\n/\\]", "", tag).upper()
-        assert OPEN.startswith(bare)
-
-
-def test_plain_words_are_shown_at_once() -> None:
-    cards = CardFilter()
-    assert cards.feed("a < b") == "a < b"
-    assert cards.feed(" <memo") == ""
-    assert cards.feed("ir>") == " <memoir>"
-    assert cards.feed("<MEMORY_CARD") == ""
-    assert cards.feed("S") == "<MEMORY_CARDS"
-
-
-@settings(max_examples=100)
-@given(TEXTS, st.randoms(use_true_random=False))
-def test_bytes_split_anywhere_come_out_alike(text: str, chance: random.Random) -> None:
-    text = text.encode("utf-8", "replace").decode()
-    data, decoder, cards = text.encode(), codecs.getincrementaldecoder("utf-8")(), CardFilter()
-    shown, at = "", 0
-    while at < len(data):
-        size = chance.randint(1, 5)
-        shown += cards.feed(decoder.decode(data[at : at + size]))
-        at += size
-    shown += cards.feed(decoder.decode(b"", final=True)) + cards.end()
-    assert shown == without_cards(text)
-    assert cards.cards == cards_of(text)
-
-
-def test_every_byte_of_an_answer_may_be_a_chunk_end() -> None:
-    data = f'Übe die 弓 🎻.\n\n{OPEN}{{"g":"🎻"}}{CLOSE}\n'.encode()
-    for place in range(len(data) + 1):
-        decoder, cards = codecs.getincrementaldecoder("utf-8")(), CardFilter()
-        pieces = [decoder.decode(data[:place]), decoder.decode(data[place:], final=True)]
-        assert "".join(map(cards.feed, pieces)) + cards.end() == "Übe die 弓 🎻."
-        assert cards.cards == ['{"g":"🎻"}']
-
-
-def test_the_end_says_that_a_card_was_not_closed() -> None:
-    cards = CardFilter()
-    assert cards.feed(f"Text.\n{OPEN}{{}}") == "Text."
-    assert (cards.cards, cards.unclosed) == ([], False)
-    assert cards.end() == ""
-    assert (cards.cards, cards.unclosed) == (["{}"], True)
-    assert cards.end() == ""
-    assert len(cards.cards) == 1
-
-
-def test_a_huge_card_is_hidden_in_little_memory() -> None:
-    cards = CardFilter()
-    chunk = "x" * 40
-    tracemalloc.start()
-    shown = cards.feed(f"Text. {OPEN}")
-    for _ in range(25_000):
-        shown += cards.feed(chunk)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    shown += cards.feed(f"{CLOSE} More.") + cards.end()
-    assert shown == "Text. More."
-    assert [len(content) for content in cards.cards] == [LONGEST + 1]
-    assert read_card(cards.cards[0]) == "too long"
-    assert peak < 150_000
-
-
-def test_endless_cards_are_hidden_and_only_some_are_kept() -> None:
-    text = CARD * 5000
-    assert without_cards(text) == ""
-    assert 0 < len(cards_of(text)) <= 64
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
-def test_a_megabyte_is_shown_alike_in_any_pieces(seed: int) -> None:
-    chance = random.Random(seed)
-    words = [
-        "word ",
-        "\n\n",
-        "<",
-        "<mem",
-        "🎻",
-        "```\n",
-        "</memory_card >",
-        f"{OPEN}{'y' * 200_000}{CLOSE}",
-        CARD,
-        CARD,
-    ]
-    text = "".join(chance.choices(words, [9, 3, 1, 1, 2, 1, 0.1, 0.004, 1, 1], k=60_000))
-    pieces, at = [], 0
-    while at < len(text):
-        size = chance.choice((1, 3, 17, 400, 60_000))
-        pieces.append(text[at : at + size])
-        at += size
-    found, cards = streamed(pieces)
-    assert found == without_cards(text)
-    assert cards.cards == cards_of(text)
-    assert not TAG.search(found)
+def test_a_card_is_read(content: str, read: list[Operation]) -> None:
+    assert read_card(content) == (read, [])
 
 
 @pytest.mark.parametrize(
-    "unit", ["<", "<m", "< ", "<MEMORY_CARD", OPEN, CLOSE, CARD, " ", "\n<", "<" + OPEN, "</", "_"]
+    ("content", "why"),
+    [
+        ("", "empty"),
+        ("```\n```", "empty"),
+        ("{", "not JSON"),
+        ('{"g":"x"', "not JSON"),
+        ("Goal: play", "not JSON"),
+        ("[" * 10_000, "nested too deeply"),
+        ("x" * (LONGEST + 1), "too long"),
+    ],
 )
-def test_time_is_linear(unit: str) -> None:
-    text = unit * (400_000 // len(unit))
-    start = time.process_time()
-    without_cards(text)
-    neutralised(text)
-    streamed([text[at : at + 50] for at in range(0, len(text), 50)])
-    assert time.process_time() - start < 3
+def test_what_is_no_card_is_not_read(content: str, why: str) -> None:
+    assert read_card(content) == why
 
 
-@settings(max_examples=120)
-@given(TEXTS)
-def test_neutralised_text_has_no_cards(text: str) -> None:
-    safe = neutralised(text)
-    assert without_cards(safe) == safe
-    assert not cards_of(safe)
-    assert neutralised(safe) == safe
-    assert len(safe) == len(text)
-    assert all(old == new or (old, new) == ("<", "‹") for old, new in zip(text, safe, strict=True))
-    if "memory" not in text.lower():
-        assert safe == text
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("7", "A card is an object, not a text."),
+        ('{"g":true}', "'g' takes a text, not true or false."),
+        ('{"+g":[["x"]]}', "'+g' takes a text, not a list."),
+        ('[{"op":"<MEMORY_CARD>"}]', "There is no operation '‹MEMORY_CARD>'."),
+        ('{"op":"remove","field":"goal","text":true}', "'remove' takes a text, not true or false."),
+        ('["add"]', "An operation is an object, not a text."),
+    ],
+)
+def test_what_makes_no_sense_in_a_card_is_refused(content: str, why: str) -> None:
+    assert read_card(content) == ([], [why])
 
 
-def test_other_text_is_left_as_it_is() -> None:
-    text = "<div> a<b, std::atomic<memory_order>, #include <memory>, MEMORY_CARD"
-    assert neutralised(text) == text
-    assert neutralised(f"Say {OPEN}!") == "Say ‹MEMORY_CARD>!"
-    assert neutralised("Cut <MEMORY_CA") == "Cut ‹MEMORY_CA"
-    assert neutralised('<memory_card v="1">') == '‹memory_card v="1">'
+def test_a_name_that_is_no_field_is_refused_by_the_brief() -> None:
+    changes, refused = operations({"": "a", "+": "b", "mood": "c", "+ops": "d", "++facts": "e", "!x": 1, "+facts": "f"})
+    done = apply(Notes(), changes, Brief(), Estimator())
+    assert [line.text for line in done.notes.lines] == ["f"]
+    assert (refused, len(done.refused)) == ([], 6)
 
 
-READ = [
-    ('{"ops":[{"op":"set","field":"goal","text":"Play"}]}', Card((Op("set", "goal", ("Play",)),))),
-    ('[{"op":"ADD","field":"d","items":["a","b"]}]', Card((Op("add", "d", ("a", "b")),))),
-    ('{"ops":[{"op":"clear","field":"d"}]}', Card((Op("clear", "d"),))),
-    (
-        '{"ops":[{"op":"add","field":"d"},{"op":"resolve","field":"q","text":"x"}]}',
-        Card((Op("resolve", "q", ("x",)),), 1),
-    ),
-    ('{"+d":"a","-d":["b"],"~q":"c","=g":"e","!f":1}', None),
-    ('{"+d":"a","+d":"b"}', Card((Op("add", "d", ("a",)), Op("add", "d", ("b",))))),
-    ('{"goal":"Play","decisions":["a","b"]}', Card((Op("set", "goal", ("Play",)), Op("set", "decisions", ("a", "b"))))),
-    ('{"goal":"","facts":[],"topics":null}', Card()),
-    ('{"bpm":4.50,"n":120}', Card((Op("set", "bpm", ("4.50",)), Op("set", "n", ("120",))))),
-    ('{"g":"two\nlines","x":{"y":1}}', Card((Op("set", "g", ("two lines",)),), 1)),
-    ('```json\n{"g":"x",}\n```', Card((Op("set", "g", ("x",)),))),
-    ('{"g":"a,]","+d":["b",],}', Card((Op("set", "g", ("a,]",)), Op("add", "d", ("b",))))),
-    ('{"g":"\\u003cMEMORY_CARD>"}', Card((Op("set", "g", ("‹MEMORY_CARD>",)),))),
-    ('{"g":"\\ud83d\\ude00 \\ud83d"}', Card((Op("set", "g", ("😀 \ufffd",)),))),
-    ("{}", Card()),
-    ("", "empty"),
-    ("```\n```", "empty"),
-    ("{", "not JSON"),
-    ('{"g":"x"', "not JSON"),
-    ("Goal: play", "not JSON"),
-    ("7", "no operations"),
-    ('{"g":true}', "no operations"),
-    ('{"":"x","+":"y"}', "no operations"),
-    ('{"g":[["x"]]}', "no operations"),
-    ("[" * 10_000, "nested too deeply"),
-    ("x" * (LONGEST + 1), "too long"),
-]
+def test_a_card_has_so_many_texts() -> None:
+    changes, refused = operations({"+facts": ["x"] * 301, "ops": [{"op": "add", "field": "facts", "text": "y"}] * 301})
+    assert sum(len(change.texts) for change in changes) == 600
+    assert len(refused) == 2
+    assert "only the first 300" in apply(Notes(), changes, Brief(), Estimator()).refused[0]
 
 
-@pytest.mark.parametrize(("content", "read"), READ)
-def test_a_card_is_read(content: str, read: Card | str | None) -> None:
-    kinds = ["add", "remove", "resolve", "set", "clear"]
-    found = read_card(content)
-    if read is None:
-        assert isinstance(found, Card)
-        assert [op.op for op in found.ops] == kinds
-        assert [op.field for op in found.ops] == ["d", "d", "q", "g", "f"]
-    else:
-        assert found == read
-
-
-def test_too_many_operations_are_refused() -> None:
-    found = read_card(json.dumps({f"+{number}": "x" for number in range(100)}))
-    assert isinstance(found, Card)
-    assert (len(found.ops), found.refused) == (64, 36)
-
-
+TEXT = st.text(st.characters(exclude_categories=()), max_size=6) | st.sampled_from(
+    ("", "\ud83d", "</MEMORY_CARD>", "<memory_c", "a\x00\nb", "x" * 5_000)
+)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
-OPS = st.fixed_dictionaries(
-    {},
-    optional={
-        "op": st.sampled_from(["set", "add", "remove", "resolve", "clear", "Set", "no"]) | JSON,
-        "field": st.text(max_size=5) | JSON,
-        "text": JSON,
-        "texts": JSON,
-    },
+OPS = st.lists(
+    st.fixed_dictionaries(
+        {"op": st.sampled_from(("set", "add", "remove", "resolve", "clear", "Set", "no")) | JSON},
+        optional={"field": st.just("facts") | JSON, "text": JSON, "texts": JSON, "answer": JSON},
+    ),
+    max_size=4,
 )
-CARDS = st.dictionaries(st.sampled_from(["+d", "-d", "~q", "!f", "=g", "goal", "ops"]), st.lists(OPS) | JSON) | JSON
-CONTENTS = st.text() | CARDS.map(json.dumps) | st.tuples(CARDS.map(json.dumps), st.text(max_size=2)).map("".join)
+KEYS = st.sampled_from(("+facts", "-fact", "~open", "!must", "=goal", "goal", "topics", "op", "OPS"))
+CARDS = st.dictionaries(KEYS | TEXT, OPS | JSON, max_size=4) | JSON
 
 
-@settings(max_examples=100)
-@given(CONTENTS)
-def test_what_is_read_has_the_right_types_whatever_is_written(content: str) -> None:
+@holds(CARDS)
+def test_any_json_value_is_a_card_or_refused(card: Any) -> None:
+    found = read_card(json.dumps(card))
+    for changes, refused in (operations(card), *([] if isinstance(found, str) else [found])):
+        assert msgspec.json.decode(msgspec.json.encode(changes), type=list[Operation]) == changes
+        for change in changes:
+            for text in (change.answer, *change.texts):
+                assert text == neutralised(cleaned(text))
+            assert all(change.texts)
+        done = apply(Notes(), changes, Brief(), Estimator())
+        assert all(len(why) < 600 and not cards_of(why) for why in (*refused, *done.refused))
+
+
+@holds(OPS)
+def test_any_operation_is_done_or_refused(ops: list[object]) -> None:
+    changes, refused = operations({"ops": ops})
+    assert len(changes) + len(refused) >= len(ops)
+
+
+@holds(st.text() | st.tuples(CARDS.map(json.dumps), st.text(max_size=2)).map("".join))
+def test_any_text_is_read_or_not(content: str) -> None:
     found = read_card(content)
-    if isinstance(found, str):
-        assert found in ("empty", "too long", "not JSON", "nested too deeply", "no operations")
-        return
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=Card) == found
-    for op in found.ops:
-        assert op.field
-        assert bool(op.texts) == (op.op != "clear")
-        for text in op.texts:
-            assert text == neutralised(" ".join(text.split())) != ""
-            text.encode()
+    assert isinstance(found, tuple) or found in ("empty", "too long", "not JSON", "nested too deeply")
 
 
 @pytest.mark.parametrize("unit", ['"\\', '\\"', ", ", ",", "[", "{", '{"a":', "`", "```\n", " ", '"', "1"])
@@ -435,6 +197,6 @@ def test_a_card_is_asked_for_in_few_words(catch_up: bool) -> None:
     for key, says in FIELDS.items():
         assert f"{key} = {says}" in words
     (example_card,) = cards_of(words)
-    assert read_card(example_card) == Card((Op("set", "g", ("…",)), Op("add", "c", ("…",))))
+    assert read_card(example_card) == ([Operation("plain", "g", ("…",)), Operation.add("c", "…")], [])
     assert ("150 words" in words) == catch_up
     assert "list" not in request({"g": "goal"})

@@ -7,12 +7,12 @@ import time
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtalk.memory.card import cards_of, without_cards
 from longtalk.memory.outline import BUDGET, outline
+from longtalk.memory.sentinel import cards_of, without_cards
 from longtalk.tokens import FAMILIES, Counter, Estimator
+from tests.properties import holds
 
 ANSWER = """Sure! Here is a plan.
 
@@ -204,8 +204,7 @@ MARKDOWN = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=120)
-@given(MARKDOWN | st.text(), st.integers(-1, 120), st.sampled_from(COUNTERS))
+@holds(MARKDOWN | st.text(), st.integers(-1, 120), st.sampled_from(COUNTERS))
 def test_the_budget_holds_for_any_text_and_any_counter(text: str, budget: int, counter: Counter) -> None:
     found = outline(text, budget=budget, counter=counter)
     assert not found or counter.count(found) <= budget
@@ -215,8 +214,7 @@ def test_the_budget_holds_for_any_text_and_any_counter(text: str, budget: int, c
     found.encode()
 
 
-@settings(max_examples=100)
-@given(st.text(alphabet="ab 弓!", min_size=1).filter(str.strip))
+@holds(st.text(alphabet="ab 弓!", min_size=1).filter(str.strip))
 def test_whatever_says_something_has_an_outline(text: str) -> None:
     assert outline(text, counter=Estimator())
 

@@ -9,21 +9,29 @@ The model or the app says what changes, and what is not mentioned stays:
 - `clear` empties a field;
 - `revoke`, for the app alone, takes a line away by its id, and the model can't say it again.
 
-A card has operations, `{"ops": [{"op": "add", "field": "facts", "text": "…"}]}`, or the older plain form: fields with
-texts and whole lists, `{"goal": "…", "facts": ["…", "…"]}`. There a text takes the place of the one before. A list adds
-what is new in it, since models that are asked what changed give lists of just that, unless the field is declared
-`whole`: then it is all that there is. An empty text or list says nothing.
+A card has three forms, which may be mixed:
+
+- operations: `{"ops": [{"op": "add", "field": "facts", "text": "…"}]}`, or the list or one of them alone;
+- signs before fields: `{"+facts": "…", "-facts": ["…", "…"], "~open": "…", "=goal": "…", "!topics": 1}`;
+- plain fields: `{"goal": "…", "facts": ["…", "…"]}`. There a text takes the place of the one before. A list adds what
+  is new in it, since models that are asked what changed give lists of just that, unless the field is declared
+  `whole`: then it is all that there is.
+
+A field or a sign with nothing says nothing, but for `!`: it clears whatever stands there. Texts come out in one line,
+without half characters, and with no tag of a card. Whether there is such a field, the brief says.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from longtalk.memory.notes import cleaned
 from longtalk.memory.schema import RESERVED
+from longtalk.memory.sentinel import neutralised
 
-WORDS = ("set", "add", "remove", "resolve", "clear")
+_SIGNS = {"=": "set", "+": "add", "-": "remove", "~": "resolve", "!": "clear"}
 MOST = 300
 """Texts of a card that count: no card that is meant well has more."""
 _TEXTS = ("text", "texts", "item", "items", "value")
@@ -76,15 +84,23 @@ def operations(card: object) -> tuple[list[Operation], list[str]]:
         card = {"ops": card}
     if not isinstance(card, dict):
         return [], [f"A card is an object, not {_kind(card)}."]
-    for name, value in _first(list(card.items()), refused):
-        if not isinstance(name, str):
-            refused.append(f"The name of a field is a text, not {_kind(name)}.")
-        elif name.casefold() in RESERVED:
-            for each in _first(value if isinstance(value, list) else [value], refused):
+    for key, value in _first(list(card.items()), refused):
+        name = _line(key)
+        op = _SIGNS.get(name[:1], "plain")
+        field = name if op == "plain" else name[1:].strip()
+        if name.casefold() in RESERVED:
+            for each in _first(listed(value), refused):
                 _read(each, made, refused)
+        elif op == "clear":
+            made.append(Operation(op, field))
         elif texts := _texts(value, name, refused):
-            made.append(Operation("plain", name, texts))
+            made.append(Operation(op, field, texts))
     return made, refused
+
+
+def listed(value: object) -> list[Any]:
+    """One or several as a list."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _read(value: object, made: list[Operation], refused: list[str]) -> None:
@@ -94,7 +110,7 @@ def _read(value: object, made: list[Operation], refused: list[str]) -> None:
         return
     word, field, answer = value.get("op"), value.get("field"), value.get("answer")
     op = word.strip().casefold() if isinstance(word, str) else ""
-    if op not in WORDS:
+    if op not in _SIGNS.values():
         refused.append(f"There is no operation {quote(word)}.")
         return
     if not isinstance(field, str | None):
@@ -104,17 +120,22 @@ def _read(value: object, made: list[Operation], refused: list[str]) -> None:
         refused.append(f"An answer is a text, not {_kind(answer)}.")
         answer = None
     given = next((value[key] for key in _TEXTS if value.get(key) is not None), None)
-    made.append(Operation(op, field or "", _texts(given, op, refused), answer or ""))
+    before = len(refused)
+    texts = _texts(given, op, refused)
+    if texts or len(refused) == before:
+        made.append(Operation(op, _line(field or ""), texts, _line(answer or "")))
 
 
 def _texts(value: object, where: str, refused: list[str]) -> tuple[str, ...]:
     """A text or a list of texts; what is neither is refused, what is empty says nothing."""
-    if value is None:
-        return ()
-    items = _first(value if isinstance(value, list) else [value], refused)
-    wrong = [_kind(item) for item in items if not isinstance(item, str)]
-    refused += [f"{quote(where)} takes a text, not {kind}." for kind in wrong]
-    return tuple(item for item in items if isinstance(item, str) and item.strip())
+    items = _first(listed(value), refused)
+    refused += [f"{quote(where)} takes a text, not {_kind(item)}." for item in items if not isinstance(item, str)]
+    return tuple(filter(None, (_line(item) for item in items if isinstance(item, str))))
+
+
+def _line(text: str) -> str:
+    """A text as it may be sent back."""
+    return neutralised(cleaned(text))
 
 
 def _first(values: list[T], refused: list[str]) -> list[T]:
@@ -132,4 +153,4 @@ def quote(value: object) -> str:
     """A value in a message: short, whatever it is."""
     if not isinstance(value, str):
         return _kind(value)
-    return repr(value) if len(value) <= 40 else f"{value[:40]!r}…"
+    return repr(neutralised(value[:40])) + "…" * (len(value) > 40)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from longtalk.memory.card import neutralised, without_cards
+from longtalk.memory.sentinel import neutralised, without_cards
 from longtalk.tokens import Counter
 
 BUDGET = 100

@@ -1,0 +1,271 @@
+"""The tags of a memory card: what stands between them is hidden, however the answer is split."""
+
+from __future__ import annotations
+
+import codecs
+import random
+import re
+import time
+import tracemalloc
+from itertools import pairwise
+
+import pytest
+from hypothesis import example
+from hypothesis import strategies as st
+
+from longtalk.memory.sentinel import LONGEST, CardFilter, cards_of, neutralised, without_cards
+from tests.properties import holds
+
+OPEN, CLOSE = "<MEMORY_CARD>", "</MEMORY_CARD>"
+CARD = f'{OPEN}{{"g":"x"}}{CLOSE}'
+B = r"[ \t\r\n]?"
+TAG = re.compile(rf"<{B}/?{B}memory\\?_card{B}/?{B}>", re.I)
+
+
+def streamed(pieces: list[str]) -> tuple[str, CardFilter]:
+    cards = CardFilter()
+    shown = "".join(map(cards.feed, pieces))
+    return shown + cards.end(), cards
+
+
+def split(text: str, *places: int) -> list[str]:
+    ends = [0, *sorted(places), len(text)]
+    return [text[start:stop] for start, stop in pairwise(ends)]
+
+
+SHOWN = [
+    ("Text.", "Text.", []),
+    (f"Text.\n\n{CARD}", "Text.", ['{"g":"x"}']),
+    (f"Text.\n\n{CARD}\n", "Text.", ['{"g":"x"}']),
+    ("Text.\n< memory_card >{}</Memory_Card >", "Text.", ["{}"]),
+    ("Text.<MEMORY\\_CARD>{}</MEMORY\\_CARD>", "Text.", ["{}"]),
+    (f"One {CARD} two", "One two", ['{"g":"x"}']),
+    (f"One {CARD}two", "One two", ['{"g":"x"}']),
+    (f"One{CARD} two", "One two", ['{"g":"x"}']),
+    (f"One\n{CARD}\n\ntwo", "One\n\ntwo", ['{"g":"x"}']),
+    (f"One\n\n{CARD}\ntwo", "One\n\ntwo", ['{"g":"x"}']),
+    (f"{CARD}\n\nText.", "Text.", ['{"g":"x"}']),
+    (f" \n{CARD}\n\nText.", "Text.", ['{"g":"x"}']),
+    (f"One.\n{OPEN}a{CLOSE}\n\n{OPEN}b{CLOSE} Two.", "One.\n\nTwo.", ["a", "b"]),
+    (f"Text.\n{OPEN}{{}}", "Text.", ["{}"]),
+    (f"Text.\n{OPEN}{{}}</MEMORY_CA", "Text.", ["{}"]),
+    ("Text.\n\n<MEMORY_CA", "Text.", []),
+    ("Is a <mem", "Is a <mem", []),
+    ("#include <memory>", "#include <memory>", []),
+    ("atomic<memory_order> x", "atomic<memory_order> x", []),
+    ("<MEMORY_CARDS>", "<MEMORY_CARDS>", []),
+    (f"A {OPEN}1{OPEN}2{CLOSE} b {CLOSE}c", "A b c", [f"1{OPEN}2"]),
+    (f"Stray {CLOSE} tag", "Stray tag", []),
+    ("None <MEMORY_CARD/>", "None", [""]),
+    (f"{OPEN}a<MEMORY_CARD/> b", "b", ["a"]),
+    (f"```json\n{CARD}\n```", "```json\n```", ['{"g":"x"}']),
+    (f"`{CARD}`", "``", ['{"g":"x"}']),
+    (f"<mem{CARD}ory_card>", "<mem\u200bory_card>", ['{"g":"x"}']),
+    (f"<MEMORY_{CARD}", "<MEMORY_\u200b", ['{"g":"x"}']),
+    (f"a {' ' * 20}{CARD}b", f"a {' ' * 20}b", ['{"g":"x"}']),
+    (f"a{CARD}{' ' * 20}", f"a{' ' * 12}", ['{"g":"x"}']),
+    (f"a\n\n\n\n\n\n\n\n{CARD}{' ' * 9}b", f"a{' ' * 9}b", ['{"g":"x"}']),
+    (f"{CARD}{' ' * 20}", "", ['{"g":"x"}']),
+    (f"{CARD}{' ' * 20}a", "a", ['{"g":"x"}']),
+    ("a  \n ", "a  \n ", []),
+    ("", "", []),
+    (CARD, "", ['{"g":"x"}']),
+]
+
+
+@pytest.mark.parametrize(("text", "shown", "contents"), SHOWN)
+def test_a_card_is_hidden_and_kept(text: str, shown: str, contents: list[str]) -> None:
+    assert without_cards(text) == shown
+    assert cards_of(text) == contents
+
+
+@pytest.mark.parametrize(("text", "shown", "contents"), SHOWN)
+def test_where_a_stream_is_split_does_not_matter(text: str, shown: str, contents: list[str]) -> None:
+    for one in range(len(text) + 1):
+        for two in range(one, len(text) + 1):
+            found, cards = streamed(split(text, one, two))
+            assert (found, cards.cards) == (shown, contents)
+    found, cards = streamed(list(text))
+    assert (found, cards.cards) == (shown, contents)
+
+
+PIECES = st.sampled_from(
+    [
+        *(OPEN, CLOSE, "< memory_card >", "</Memory_Card\t>", "<MEMORY\\_CARD>", "<MEMORY_CARD/>", "< / MEMORY_CARD>"),
+        *("<", "<<", "</", ">", "<MEM", "ORY_CARD>", "<MEMORY_", "CARD>", "<MEMORY_CARD", "MEMORY_CARD >", "/", "\\_"),
+        *(" ", "\n", "\n\n", " " * 9, " " * 30, "\t", "\u00a0", "\u200b", "x", "Text.", "🎻", "弓", "é"),
+        *('{"g":"x"}', '"', "```", "```json\n", "\n```\n", "\ud83d"),
+    ]
+)
+TEXTS = st.lists(PIECES | st.text(max_size=4), max_size=14).map("".join)
+
+
+@holds(TEXTS, st.data())
+@example("<" + CARD + " " * 9 + "MEMORY_CARD>", None)
+@example("<\n" + CLOSE + "MEMORY_CARD>x", None)
+def test_any_text_is_shown_alike_however_it_is_split(text: str, data: st.DataObject | None) -> None:
+    whole, cards = streamed([text])
+    assert streamed(list(text))[0] == whole == without_cards(text)
+    places = data.draw(st.lists(st.integers(0, len(text)), max_size=5)) if data else []
+    found, others = streamed(split(text, *places))
+    assert found == whole
+    assert others.cards == cards.cards == cards_of(text)
+    assert others.unclosed == cards.unclosed
+
+
+@holds(TEXTS)
+def test_what_is_shown_has_no_tag_and_shows_alike_again(text: str) -> None:
+    shown = without_cards(text)
+    assert not TAG.search(shown)
+    assert without_cards(shown) == shown
+    assert not cards_of(shown)
+    if not TAG.search(text) and "memory" not in text.lower():
+        assert shown == text
+
+
+@holds(st.text(max_size=30), st.text(max_size=30), st.sampled_from(["", " ", "\n\n"]))
+def test_text_around_a_card_stays(before: str, after: str, white: str) -> None:
+    shown = without_cards(before + white + CARD + white + after)
+    assert shown.replace("\u200b", "").split() == (before + " " * bool(white) + after).replace("\u200b", "").split()
+
+
+@holds(TEXTS)
+def test_only_what_may_become_a_tag_is_held_back(text: str) -> None:
+    cards, shown, fed = CardFilter(), "", ""
+    for character in text:
+        fed += character
+        shown += cards.feed(character)
+        if TAG.search(fed):
+            break
+        held = fed[len(shown) :]
+        assert fed == shown + held
+        tag = held.lstrip(" \t\r\n")
+        assert len(held) - len(tag) <= 8
+        blanks = sum(sign in " \t\r\n/\\" for sign in tag[1:])
+        assert len(tag) - blanks <= len(OPEN) - 1
+        assert blanks <= 7
+        bare = re.sub(r"[ \t\r\n/\\]", "", tag).upper()
+        assert OPEN.startswith(bare)
+
+
+def test_plain_words_are_shown_at_once() -> None:
+    cards = CardFilter()
+    assert cards.feed("a < b") == "a < b"
+    assert cards.feed(" <memo") == ""
+    assert cards.feed("ir>") == " <memoir>"
+    assert cards.feed("<MEMORY_CARD") == ""
+    assert cards.feed("S") == "<MEMORY_CARDS"
+
+
+@holds(TEXTS, st.randoms(use_true_random=False))
+def test_bytes_split_anywhere_come_out_alike(text: str, chance: random.Random) -> None:
+    text = text.encode("utf-8", "replace").decode()
+    data, decoder, cards = text.encode(), codecs.getincrementaldecoder("utf-8")(), CardFilter()
+    shown, at = "", 0
+    while at < len(data):
+        size = chance.randint(1, 5)
+        shown += cards.feed(decoder.decode(data[at : at + size]))
+        at += size
+    shown += cards.feed(decoder.decode(b"", final=True)) + cards.end()
+    assert shown == without_cards(text)
+    assert cards.cards == cards_of(text)
+
+
+def test_every_byte_of_an_answer_may_be_a_chunk_end() -> None:
+    data = f'Übe die 弓 🎻.\n\n{OPEN}{{"g":"🎻"}}{CLOSE}\n'.encode()
+    for place in range(len(data) + 1):
+        decoder, cards = codecs.getincrementaldecoder("utf-8")(), CardFilter()
+        pieces = [decoder.decode(data[:place]), decoder.decode(data[place:], final=True)]
+        assert "".join(map(cards.feed, pieces)) + cards.end() == "Übe die 弓 🎻."
+        assert cards.cards == ['{"g":"🎻"}']
+
+
+def test_the_end_says_that_a_card_was_not_closed() -> None:
+    cards = CardFilter()
+    assert cards.feed(f"Text.\n{OPEN}{{}}") == "Text."
+    assert (cards.cards, cards.unclosed) == ([], False)
+    assert cards.end() == ""
+    assert (cards.cards, cards.unclosed) == (["{}"], True)
+    assert cards.end() == ""
+    assert len(cards.cards) == 1
+
+
+def test_a_huge_card_is_hidden_in_little_memory() -> None:
+    cards = CardFilter()
+    chunk = "x" * 40
+    tracemalloc.start()
+    shown = cards.feed(f"Text. {OPEN}")
+    for _ in range(25_000):
+        shown += cards.feed(chunk)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    shown += cards.feed(f"{CLOSE} More.") + cards.end()
+    assert shown == "Text. More."
+    assert [len(content) for content in cards.cards] == [LONGEST + 1]
+    assert peak < 150_000
+
+
+def test_endless_cards_are_hidden_and_only_some_are_kept() -> None:
+    text = CARD * 5000
+    assert without_cards(text) == ""
+    assert 0 < len(cards_of(text)) <= 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_a_megabyte_is_shown_alike_in_any_pieces(seed: int) -> None:
+    chance = random.Random(seed)
+    words = [
+        "word ",
+        "\n\n",
+        "<",
+        "<mem",
+        "🎻",
+        "```\n",
+        "</memory_card >",
+        f"{OPEN}{'y' * 200_000}{CLOSE}",
+        CARD,
+        CARD,
+    ]
+    text = "".join(chance.choices(words, [9, 3, 1, 1, 2, 1, 0.1, 0.004, 1, 1], k=60_000))
+    pieces, at = [], 0
+    while at < len(text):
+        size = chance.choice((1, 3, 17, 400, 60_000))
+        pieces.append(text[at : at + size])
+        at += size
+    found, cards = streamed(pieces)
+    assert found == without_cards(text)
+    assert cards.cards == cards_of(text)
+    assert not TAG.search(found)
+
+
+@pytest.mark.parametrize(
+    "unit", ["<", "<m", "< ", "<MEMORY_CARD", OPEN, CLOSE, CARD, " ", "\n<", "<" + OPEN, "</", "_"]
+)
+def test_time_is_linear(unit: str) -> None:
+    text = unit * (400_000 // len(unit))
+    start = time.process_time()
+    without_cards(text)
+    neutralised(text)
+    streamed([text[at : at + 50] for at in range(0, len(text), 50)])
+    assert time.process_time() - start < 3
+
+
+@holds(TEXTS)
+def test_neutralised_text_has_no_cards(text: str) -> None:
+    safe = neutralised(text)
+    assert without_cards(safe) == safe
+    assert not cards_of(safe)
+    assert neutralised(safe) == safe
+    assert len(safe) == len(text)
+    assert all(old == new or (old, new) == ("<", "‹") for old, new in zip(text, safe, strict=True))
+    if "memory" not in text.lower():
+        assert safe == text
+
+
+def test_other_text_is_left_as_it_is() -> None:
+    text = "<div> a<b, std::atomic<memory_order>, #include <memory>, MEMORY_CARD"
+    assert neutralised(text) == text
+    assert neutralised(f"Say {OPEN}!") == "Say ‹MEMORY_CARD>!"
+    assert neutralised("Cut <MEMORY_CA") == "Cut ‹MEMORY_CA"
+    assert neutralised('<memory_card v="1">') == '‹memory_card v="1">'
