@@ -1,4 +1,4 @@
-"""How a program is ended that was started in a session of its own."""
+"""How a program is listened to, and ended, that was started in a session of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ import contextlib
 import os
 import signal
 from typing import Any
+
+WIDE = 1 << 20
+_SET_SIZE = 1031  # F_SETPIPE_SZ, which Python knows by name on some systems only
+
+
+def widen(pipe: Any) -> None:
+    """Make room in a pipe, where that can be done: some programs end before all that they print has gone through."""
+    with contextlib.suppress(ImportError, OSError, AttributeError, ValueError):
+        import fcntl
+
+        fcntl.fcntl(pipe.fileno(), _SET_SIZE, WIDE)
 
 
 def end(process: Any, *, hard: bool) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from longtalk._ends import end
+from longtalk._ends import end, widen
 
 if TYPE_CHECKING:
     import anyio
@@ -140,7 +140,10 @@ class Child:
     async def start(command: Sequence[str], **settings: Any) -> Child:
         import anyio
 
-        return Child(await anyio.open_process(command, start_new_session=True, **settings))
+        process = await anyio.open_process(command, start_new_session=True, **settings)
+        with contextlib.suppress(AttributeError):
+            widen(process.stdout._stream._transport.get_extra_info("pipe"))  # type: ignore[union-attr]
+        return Child(process)
 
     async def read(self, seconds: float) -> bytes | None:
         """What it prints next; a `TimeoutError` if that takes longer."""

@@ -349,6 +349,10 @@ class AsyncChat:
         taken = [key for key in options or () if key in self.provider.wire.reserved]
         if taken:
             raise InputError(f"The option {taken[0]!r} can't be set: a chat sets it by itself.")
+        if options and options.get("store") is False and self.provider.wire.keeps(options):
+            raise InputError(
+                "A provider can't go on with what it does not keep: leave `store` out, or the other option."
+            )
         return dict(options or {})
 
     def check_wire(self, transcript: Transcript, message: object) -> tuple[Notice, ...]:

@@ -413,7 +413,7 @@ class AsyncLoop:
 
     async def _send(self, body: bytes) -> bytes:
         data = await self._provider.send(body)
-        if b'"error"' in data:
+        if b'error"' in data:
             self._heed_refusal(self.draft.wire.parse, data)
         return data
 

@@ -341,3 +341,9 @@ def test_other_refusals_are_told(server: StrictResponses) -> None:
         with pytest.raises(RequestRefused, match="content"):
             c.send([{"type": "image_url", "image_url": {"url": "x"}}])
     assert json.loads(server.requests[0])["model"] == "gpt-strict"
+
+
+def test_what_must_not_be_kept_can_not_be_gone_on_with(server: StrictResponses) -> None:
+    for way in ("previous_response_id", "conversation"):
+        with pytest.raises(InputError, match="does not keep"):
+            Chat("openai:m", base_url=server.url, api_key=KEY, options={way: "auto", "store": False})

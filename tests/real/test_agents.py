@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from longtalk import AsyncChat, Chat, Conversation, Text
-from longtalk.errors import ProviderError
+from longtalk.errors import AuthFailed, ProviderError
 from longtalk.providers.local_engine import engine
 from longtalk.providers.weights import find
 from longtalk.reply import Reply
@@ -181,3 +181,37 @@ def test_claude_speaks_with_the_local_model(home: Path) -> None:
     assert (_told(one), _told(two)) == ([], [])
     # What the agent kept, it has told the model again.
     assert two.usage.input > one.usage.input > 0
+
+
+@pytest.mark.parametrize("agent", MODELS)
+def test_a_message_that_looks_like_a_command_is_said_and_kept(agent: str, home: Path, server: AgentServer) -> None:
+    chat = _chat(agent, home, server)
+    reply = chat.send("My name is Ada.")
+    reply = chat.send("/clear", state=reply.state)
+    assert reply.text == "answer 2"
+    reply = chat.send("Who am I?", state=reply.state)
+    assert _told(reply) == []
+    said = ["My name is Ada.", "answer 1", "<message>\n/clear\n</message>", "answer 2", "Who am I?"]
+    assert server.heard() == said
+
+
+@pytest.mark.parametrize("agent", ["claude-cli", "gemini-cli"])
+def test_a_long_message_is_answered(agent: str, home: Path, server: AgentServer) -> None:
+    assert _chat(agent, home, server).send("violin " * 100_000).text == "answer 1"
+    assert server.heard()[0].count("violin") == 100_000
+
+
+def test_a_session_of_another_folder_is_left(home: Path, server: AgentServer) -> None:
+    chat = _chat("claude-cli", home, server)
+    one = chat.send("One.")
+    (home / "elsewhere").mkdir()
+    two = chat.send("Two.", state=one.state, options={"cwd": str(home / "elsewhere")})
+    assert (two.text, _told(two)) == ("answer 2", ["rebuilt"])
+
+
+@pytest.mark.parametrize("agent", ["claude-cli", "codex-cli"])
+def test_a_key_that_is_not_taken_is_an_error_soon(agent: str, home: Path, server: AgentServer) -> None:
+    error = {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}}
+    server.failure = (401, json.dumps(error).encode())
+    with pytest.raises(AuthFailed):
+        _chat(agent, home, server).send("Hello.")

@@ -8,7 +8,7 @@ from _thread import allocate_lock
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from longtalk._ends import end
+from longtalk._ends import end, widen
 
 if TYPE_CHECKING:
     import subprocess
@@ -109,7 +109,9 @@ class Child:
     def start(command: Sequence[str], **settings: Any) -> Child:
         import subprocess
 
-        return Child(subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, **settings))
+        process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, **settings)
+        widen(process.stdout)
+        return Child(process)
 
     def _listen(self) -> None:
         out = self._process.stdout

@@ -414,7 +414,7 @@ class Loop:
 
     def _send(self, body: bytes) -> bytes:
         data = self._provider.send(body)
-        if b'"error"' in data:
+        if b'error"' in data:
             self._heed_refusal(self.draft.wire.parse, data)
         return data
 

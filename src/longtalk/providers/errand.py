@@ -56,6 +56,12 @@ class Errand:
         """Whether a line has come."""
         self.final = False
         """Whether the last line has come."""
+        self.failed = False
+        """Whether a line says that there will be no answer."""
+        self.broken = False
+        """Whether it ended in the middle of one."""
+        self.trouble = ""
+        """Why it tries again and again."""
 
     def open(self) -> None:
         """Get all that it takes. `RequestRefused` with `STALE` says that its session is not what it was, or not free.
@@ -116,11 +122,15 @@ class Errand:
         try:
             heard = self._wire.hear(_json.fields(line))
         except ValueError:
-            self._strange.append(self._without_secrets(line)[:500])
+            # The beginning of a line may quote what was said to it: no complaint.
+            self.broken = self.printed_all and line.startswith(b'{"')
+            self._strange += [] if self.broken else [self._without_secrets(line)[:500]]
             return False
+        self.trouble = self._without_secrets(heard.trouble.encode("utf-8", "replace"))[:300] or self.trouble
         self._session = heard.session or self._session
         self.begun = True
         self.final = self.final or heard.final
+        self.failed = self.failed or heard.error is not None
         return True
 
     def last_line(self, *, whole: bool) -> bytes:
@@ -131,12 +141,13 @@ class Errand:
         return _json.encode(Ours(stamp=stamp, before=self._start.before))
 
     def complaint(self) -> str:
-        """What it printed beside an answer, in one line, without a secret in it."""
+        """What it printed beside an answer, in one line, without a secret in it, and without warnings."""
         start = max(0, self._errors.seek(0, os.SEEK_END) - _COMPLAINT)
         self._errors.seek(start)
         said = self._errors.read()
         # Half a word may be half a secret.
         said = re.sub(rb"^\S*", b"", said) if start else said
+        said = re.sub(rb"(?im)^warning:.*$", b"", said)
         return " ".join(" ".join((*self._strange, self._without_secrets(said))).split())
 
     def _without_secrets(self, said: bytes) -> str:

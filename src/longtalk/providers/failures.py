@@ -24,7 +24,7 @@ _OVERFLOW = re.compile(
     r"|context (?:window|limit)|(?:exceeds?|greater than|longer than) the (?:available )?context|context length of only"
     r"|(?:prompt|input) is too long|prompt exceeds max length|model max length exceeded|exceeded model token limit"
     r"|too many tokens|too large for model with|reduce the length of the (?:messages|input)|input token count"
-    r"|maximum allowed input length|range of input length|`inputs` tokens",
+    r"|input_too_large|maximum allowed input length|range of input length|`inputs` tokens",
     re.IGNORECASE,
 )
 # The window comes behind these words …

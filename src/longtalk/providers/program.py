@@ -22,7 +22,7 @@ from longtalk.providers.failures import failure
 from longtalk.providers.registry import Resolved
 from longtalk.wires.agent import Agent
 from longtalk.wires.base import Wire
-from longtalk.wires.speech import Start
+from longtalk.wires.speech import NO_KEY, Start
 
 GRACE = 20.0
 """Seconds in which it may end after it has said all: then it is ended."""
@@ -59,9 +59,11 @@ class AsyncProgram:
             child = await self._run(errand)
             try:
                 until = time.monotonic() + start.timeout
-                while not errand.printed_all:
+                while not errand.printed_all and not errand.failed:
                     for line in errand.lines(await self._next(child, errand, start, until)):
                         yield line
+                if errand.failed:
+                    return
                 status = await self._status(child)
             finally:
                 await shielded(child.aclose)
@@ -91,6 +93,7 @@ class AsyncProgram:
             over = left <= start.silence
             why = f"was not done within {start.timeout:g}" if over else f"said nothing for {start.silence:g}"
             text = f"{self.label} {why} seconds and was ended: the options 'timeout' and 'silence' say how long it may."
+            text += f" It had trouble: {errand.trouble}." if errand.trouble else ""
             raise StreamCut(text) if errand.begun else Unreachable(text, retryable=False) from None
 
     async def _status(self, child: Child) -> int | None:
@@ -102,5 +105,10 @@ class AsyncProgram:
 
     def _failure(self, status: int | None, errand: Errand) -> ProviderError:
         ended = "it closed its output" if status is None else f"it ended with status {status}"
+        if errand.broken:
+            return StreamCut(f"{self.label} ended in the middle of a line.")
         said = errand.complaint() or f"{ended} and said nothing."
-        return failure(self.label, 0, {}, _json.encode({"code": "invalid_request", "message": said}))
+        code = "401" if NO_KEY.search(said) else "invalid_request"
+        problem = failure(self.label, 0, {}, _json.encode({"code": code, "message": said}))
+        problem.args = (f"{self.label} gave no answer: {said[:500]}",)
+        return problem

@@ -8,6 +8,7 @@ conversation, quoted. What each agent is called with and how it prints is in a f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,11 @@ from longtalk.wires.speech import OURS, SILENCE, STALE, TIMEOUT, Heard, Ours, Sp
 OPTIONS = ("arguments", "cwd", "env", "silence", "timeout")
 _LONGEST = 10**9
 _ROLES = ("user", "assistant", "tool", "system", "event")
+_SO_FAR = "conversation_so_far"
+_TAGS = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_ROLES)}|{_SO_FAR})\b)", re.IGNORECASE)
+_TAGS_BUT_EVENT = re.compile(rf"<(?=\s*/?\s*(?:user|assistant|tool|system|{_SO_FAR})\b)", re.IGNORECASE)
+_COMMANDS = ("/", "?", "!", "#", "@")
+"""What begins with one of these may be meant for the program itself."""
 
 
 class Agent:
@@ -62,8 +68,8 @@ class Agent:
             raise InputError(f"{self.name} takes text, and nothing else.")
         return _message("user", "\n\n".join(parts))
 
-    def is_part(self, part: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        return False
+    def is_part(self, part: Mapping[str, Any]) -> bool:
+        raise InputError(f"{self.name} takes text, and nothing else: this is a part with {sorted(part)}.")
 
     def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
         return _json.encode({"role": "tool", "call_id": call_id, "name": name, "content": text})
@@ -283,15 +289,27 @@ def _reported(before: str) -> msgspec.Raw:
 
 
 def _told(seen: View) -> str:
-    # An event has its own frame.
-    return seen.text if seen.role == "event" else quoted(seen.role if seen.role in _ROLES else "user", seen.text)
+    """What was said, in a frame of its own that it can't end, and with no other in it."""
+    role = seen.role if seen.role in _ROLES else "user"
+    if role == "event":
+        # It has its own frame.
+        return _TAGS_BUT_EVENT.sub("&lt;", seen.text)
+    return quoted(role, _TAGS.sub("&lt;", seen.text))
+
+
+def _said(seen: View) -> str:
+    """What is new: a user's words as they are, unless the program would take them for a command of its own."""
+    if seen.role == "system" or (seen.role == "user" and seen.text.lstrip()[:1] in _COMMANDS):
+        return quoted(seen.role if seen.role == "system" else "message", seen.text)
+    return seen.text
 
 
 def _prompt(messages: Sequence[View]) -> str:
     """What is said on the standard input. What was answered before goes in quotes."""
-    new = max((i for i, message in enumerate(messages, 1) if message.role in ANSWERS), default=0)
-    parts = [message.text for message in messages[new:]]
+    answered = [i for i, message in enumerate(messages) if message.role in ANSWERS]
+    new = answered[-1] + 1 if answered else 0
+    parts = [_said(message) for message in messages[new:]]
     if new:
-        told = quoted("conversation_so_far", "\n".join(map(_told, messages[:new])))
-        parts = [told, *(parts or ["Go on from here."])]
+        told = "\n".join(map(_told, messages[:new]))
+        parts = [f"<{_SO_FAR}>\n{told}\n</{_SO_FAR}>", *(parts or ["Go on from here."])]
     return "\n\n".join(parts)

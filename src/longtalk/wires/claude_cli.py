@@ -9,7 +9,7 @@ from longtalk.transcript import Finish
 from longtalk.wires import anthropic
 from longtalk.wires.agent import Agent
 from longtalk.wires.base import Usage
-from longtalk.wires.speech import SYSTEM, Heard, counts
+from longtalk.wires.speech import NO_KEY, SYSTEM, Heard, counts
 
 _FINISH: dict[str | None, Finish] = {"max_tokens": "length", "refusal": "filtered"}
 
@@ -58,6 +58,8 @@ class Claude:
             return Heard(text=_piece(line) if own else "", partial=True)
         if kind == "assistant":
             return Heard(text=_text(line) if own else "", session=session)
+        if kind == "system" and line.get("subtype") == b'"api_retry"':
+            return _retry(line)
         if kind != "result":
             return Heard(session=session)
         return Heard(
@@ -96,12 +98,22 @@ def _text(line: Mapping[str, bytes]) -> str:
     return "".join(_json.text(block.get("text", b"")) or "" for block in blocks if block.get("type") == b'"text"')
 
 
+def _retry(line: Mapping[str, bytes]) -> Heard:
+    """It will try again, many times; with a key that is not taken that is no use."""
+    status = line.get("error_status", b"null").decode("utf-8", "replace")
+    said = f"{_json.text(line.get('error', b'')) or 'no answer'} ({status})"
+    if status in ("401", "403"):
+        return Heard(error=_json.encode({"code": status, "message": said}))
+    return Heard(trouble=said)
+
+
 def _error(line: Mapping[str, bytes]) -> bytes:
     errors = _json.value(line.get("errors", b"[]"))
     said = _json.text(line.get("result", b"")) or "; ".join(map(str, errors if isinstance(errors, list) else [errors]))
-    code = line.get("api_error_status", b"null").decode()
     said = said or _json.text(line.get("subtype", b"")) or "it failed."
-    return _json.encode({"code": code if code != "null" else "invalid_request", "message": said})
+    code = line.get("api_error_status", b"null").decode()
+    usual = "401" if NO_KEY.search(said) else "invalid_request"
+    return _json.encode({"code": code if code != "null" else usual, "message": said})
 
 
 def _members(value: bytes) -> dict[str, bytes]:

@@ -64,6 +64,8 @@ class Codex:
             return Heard(final=True, usage=counts(line, "usage"))
         if kind == "turn.failed":
             return Heard(final=True, error=report(line.get("error", b""), r"\bstatus (\d{3})\b"))
+        if kind == "error":
+            return Heard(trouble=_json.text(line.get("message", b"")) or "")
         return Heard(session=_json.text(line.get("thread_id", b"")) or "", kept=kind not in _STARTED)
 
     def line(self, text: str) -> bytes:

@@ -17,6 +17,8 @@ SYSTEM = "<longtalk:system>"
 OURS = b'"longtalk"'
 """The type of the last line, which is ours."""
 STALE = b"its own record of the conversation is gone, in use, or not what it was"
+NO_KEY = re.compile(r"not logged in|please run /login|(?:specify|set|invalid) .{0,20}API.?KEY", re.IGNORECASE)
+"""What an agent says that nobody has logged in to."""
 TIMEOUT, SILENCE = 3600.0, 600.0
 
 
@@ -65,6 +67,8 @@ class Heard(msgspec.Struct, frozen=True):
     usage: bytes | None = None
     finish: Finish = "stop"
     error: bytes | None = None
+    trouble: str = ""
+    """Why it has to try again."""
 
 
 class Speech(Protocol):
