@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bench import bill, stream, traces
+from bench import bill, recall, stream, traces
 from longtalk.policies import Compactor, KeepAll, OverExchanges
 from longtalk.wires import HTTP_WIRES
 
 
 def goals(text: str) -> dict[str, Any]:
     said = json.loads(text.splitlines()[-1])
-    assert said["bench"] in ("bill", "stream", "traces")
+    assert said["bench"] in ("bill", "recall", "stream", "traces")
     return {goal["name"]: goal for goal in said["goals"]}
 
 
@@ -110,3 +110,31 @@ def test_a_streamed_event_is_measured_on_each_wire(
     found = goals(capsys.readouterr().out)
     assert set(found) == {f"{wire}, a turn against a bare read" for wire in HTTP_WIRES}
     assert all(goal["value"] > 0 for goal in found.values())
+
+
+def test_recall_is_measured_on_files_of_both_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    turns = [("D1:1", "Ada", "I play the violin."), ("D1:2", "Bo", "Since when?"), ("D1:3", "Ada", "Since school.")]
+    said = {
+        "session_1_date_time": "1:56 pm on 8 May, 2023",
+        "session_1": [{"dia_id": name, "speaker": who, "text": text} for name, who, text in turns],
+    }
+    asked = [{"question": "Since when does Ada play the violin?", "evidence": ["D1:1; D:1:03"], "category": 1}]
+    people = tmp_path / "people.json"
+    people.write_text(json.dumps([{"conversation": said, "qa": asked}]))
+    messages = [
+        {"id": 7, "role": "user", "time": "March-15-2024", "content": "Name a river in France."},
+        {"id": 8, "role": "assistant", "time": None, "content": "The Loire is the longest river."},
+    ]
+    questions = [{"ability": "knowledge_update", "question": "Which river is the longest?", "evidence": [7, 8]}]
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text(json.dumps({"messages": messages, "questions": questions}) + "\n")
+    recall.main([str(people), str(chat)])
+    found = goals(capsys.readouterr().out)
+    assert {found[f"{name}, recall at 300"]["value"] for name in ("LoCoMo", "BEAM")} == {100.0}
+
+
+def test_recall_without_data_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    recall.main([])
+    said = capsys.readouterr().out
+    assert said.startswith("No data")
+    assert goals(said) == {}

@@ -1,0 +1,240 @@
+"""What was said comes back when a message refers to it, within the budget, in order, and always the same."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longtalk.errors import InputError
+from longtalk.memory.excerpt import dated, fill, render
+from longtalk.memory.question import days, read
+from longtalk.memory.recall import Hit, Index, Unit, parts
+
+DAY = 86_400
+START = 1_700_000_000  # 14 November 2023
+
+TALK = (
+    ("user", "I have moved to Lisbon and found a flat near the river.", 0),
+    ("assistant", "Lovely! How do you like it there?", 0),
+    ("user", "The hills are hard on my knees, but the light is wonderful.", 0),
+    ("user", "My sister Clara plays the violin in an orchestra.", 5),
+    ("assistant", "Where does she rehearse?", 5),
+    ("user", "In an old factory, every Tuesday.", 5),
+    ("user", "Always answer me in metric units.", 9),
+    ("assistant", "I will.\n" + "Metric units are used nearly everywhere. " * 30 + "\nA furlong is 201 metres.", 9),
+    ("user", "We had soup with coriander for dinner.", 20),
+    ("assistant", "Sounds good.", 20),
+)
+
+
+def talk() -> Index:
+    return Index(Unit(place, role, text, START + day * DAY) for place, (role, text, day) in enumerate(TALK))
+
+
+def best(index: Index, query: str, **more: int) -> int:
+    return index.rank(query, **more).hits[0].place
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("Which city did I move to?", 0),
+        ("What does my sister play?", 3),
+        ("Where does my sister rehearse?", 5),
+        ("what instrument does Clara plya? the violins?", 3),
+        ("What did we eat for diner, with corriander?", 8),
+        ("How long is a furlong, did you say?", 7),
+    ],
+)
+def test_a_question_finds_what_answers_it(query: str, place: int) -> None:
+    assert place in [hit.place for hit in talk().rank(query).hits[:2]]
+
+
+def test_an_answer_borrows_the_words_of_its_question() -> None:
+    hits = talk().rank("Where does she rehearse?").hits
+    assert 5 in [hit.place for hit in hits]
+
+
+def test_a_long_answer_comes_in_parts() -> None:
+    hit = next(hit for hit in talk().rank("how many metres is a furlong").hits if hit.place == 7)
+    assert "furlong" in TALK[7][1][hit.start : hit.stop]
+    assert hit.stop - hit.start < len(TALK[7][1]) / 2
+
+
+def test_a_day_that_is_named_is_favoured() -> None:
+    index = talk()
+    assert best(index, "What did I tell you on 4 December?") == 8
+    assert best(index, "What did I say on 2023-11-19?") in (3, 4, 5)
+    assert best(index, "what was it 2 days ago?", now=START + 22 * DAY) in (8, 9)
+
+
+def test_a_participant_who_is_named_is_favoured() -> None:
+    said = [("Ada", "I love hiking."), ("Bo", "I love hiking too."), ("Ada", "Good."), ("Bo", "And you?")]
+    index = Index(Unit(place, "user", text, START, name) for place, (name, text) in enumerate(said))
+    assert best(index, "Does Bo love hiking?") == 1
+    assert best(index, "Does Ada love hiking?") == 0
+    assert [hit.place for hit in index.rank("Ada").hits] == []
+
+
+def test_a_standing_wish_comes_before_what_is_like_it() -> None:
+    said = ("Tell me about units of length.", "Always tell me about units of length.")
+    index = Index([*(Unit(place, "user", text) for place, text in enumerate(said)), Unit(2, "assistant", "Fine.")])
+    assert best(index, "units of length") == 1
+
+
+def test_what_the_context_holds_is_not_recalled() -> None:
+    index = talk()
+    assert 3 not in [hit.place for hit in index.rank("my sister's violin", exclude={3}).hits]
+    assert index.rank("my sister's violin orchestra", exclude=range(len(TALK))).need == 0
+
+
+@pytest.mark.parametrize("query", ["", "Thanks!", "ok", "How do vaccines train immunity?", "Who?", "!?", "👍"])
+def test_a_message_that_does_not_refer_back_needs_nothing(query: str) -> None:
+    assert talk().rank(query).need == 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["Which instrument does my sister play in the orchestra?", "soup with coriander", "And on 4 December 2023?"],
+)
+def test_a_message_that_refers_back_needs_its_budget(query: str) -> None:
+    assert talk().rank(query).need > 0.9
+
+
+def test_an_empty_index_finds_nothing() -> None:
+    assert Index().rank("violin").hits == ()
+    assert Index([Unit(0, "user", "")]).rank("violin").hits == ()
+
+
+def test_days_are_read_from_a_message() -> None:
+    def first(text: str) -> list[tuple[int, int]]:
+        return days(text, years=range(2023, 2024))
+
+    day = 737_999  # 28 July 2021
+    assert days("on 2021-07-28") == days("on July 28th, 2021") == days("the 28th of July 2021") == [(day, day)]
+    assert first("in May 2023") == first("it was May 2023") == [(738_641, 738_671)]
+    assert first("may I ask") == []
+    assert first("on 31 February 2023") == first("on 2023-99-99") == []
+    assert len(first("in March or April")) == 2
+    assert days("yesterday", now=DAY) == [(719_163, 719_163)]
+    assert not read("ſept", years=range(2023, 2024)).days
+
+
+# What is rendered
+
+
+def test_excerpts_have_dates_speakers_and_marks() -> None:
+    index = talk()
+    hits = [Hit(8, 1, 0, len(TALK[8][1])), Hit(0, 1, 0, 25), Hit(3, 1, 3, 9), Hit(3, 1, 9, 16), Hit(4, 1, 0, 24)]
+    assert render(index, hits) == (
+        "[Tue 2023-11-14]\nUser: I have moved to Lisbon an …\n"
+        "[Sun 2023-11-19]\nUser: … sister Clara …\nAssistant: Where does she rehearse?\n"
+        "[Mon 2023-12-04]\nUser: We had soup with coriander for dinner.\n"
+    )
+
+
+def test_a_day_that_is_unknown_has_no_line() -> None:
+    assert dated(0) == dated(-1) == dated(10**15) == ""
+    index = Index([Unit(0, "user", "Tea, please."), Unit(1, "user", "And milk.", START)])
+    assert render(index, [Hit(0, 1, 0, 12)]) == "User: Tea, please.\n"
+
+
+def test_what_is_left_over_is_filled_with_smaller_ones_and_a_cut() -> None:
+    index = talk()
+    hits = index.rank("my sister plays the violin in Lisbon, and rehearses metric units").hits
+    for budget in range(60, 400, 20):
+        text = render(index, fill(index, hits, budget, len))
+        assert budget * 0.5 < len(text) <= budget
+    assert fill(index, hits, 0, len) == ()
+
+
+# Whatever is said
+
+ANY = st.text(st.characters(exclude_categories=()), max_size=60)
+WORDS = st.lists(
+    st.sampled_from(
+        ["violin", "Lisbon", "我喜欢琴", "river", "12 May", "always", "👩‍👩‍👧", "\ud800", "yesterday", "Ada", "\n\n"]
+    ),
+    max_size=60,
+).map(" ".join)
+TEXTS = ANY | WORDS
+UNITS = st.lists(
+    st.tuples(
+        st.sampled_from(["user", "assistant", "tool", ""]),
+        TEXTS,
+        st.integers(-(10**13), 10**13) | st.integers(START, START + 30 * DAY),
+        st.sampled_from(["", "Ada", "Bo Li", "\ud800"]),
+    ),
+    max_size=12,
+).map(lambda said: [Unit(3 * place, *each) for place, each in enumerate(said)])
+COUNTS: tuple[Callable[[str], int], ...] = (len, lambda text: len(text.encode("utf-8", "surrogatepass")))
+
+
+@settings(max_examples=150, deadline=None)
+@given(UNITS, TEXTS, st.integers(-5, 300), st.sampled_from(COUNTS))
+def test_the_budget_is_never_exceeded_and_the_order_is_kept(
+    units: list[Unit], query: str, budget: int, count: Callable[[str], int]
+) -> None:
+    index = Index(units)
+    ranked = index.rank(query, now=START)
+    chosen = fill(index, ranked.hits, budget, count)
+    assert count(render(index, chosen)) <= max(0, budget)
+    assert [(hit.place, hit.start) for hit in chosen] == sorted({(hit.place, hit.start) for hit in chosen})
+    assert all(0 <= hit.start <= hit.stop <= len(index.at(hit.place).text) for hit in chosen)
+    assert 0 <= ranked.need <= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(UNITS, TEXTS, st.data())
+def test_growing_gives_the_ranking_of_the_whole_and_excluded_places_never_come(
+    units: list[Unit], query: str, data: st.DataObject
+) -> None:
+    exclude = data.draw(st.sets(st.sampled_from([unit.place for unit in units] or [0])))
+    grown = Index()
+    for unit in units:
+        grown.rank(query)
+        grown.add(unit)
+    ranked = grown.rank(query, exclude=exclude)
+    assert ranked == Index(units).rank(query, exclude=exclude)
+    assert not exclude & {hit.place for hit in ranked.hits}
+    if len(exclude) == len(units):
+        assert ranked.need == 0
+
+
+@given(TEXTS, st.integers(1, 50))
+def test_parts_are_the_whole_text_in_order(text: str, size: int) -> None:
+    found = parts(text, size)
+    assert "".join(text[start:stop] for start, stop in found) == text
+    assert all(stop - start <= 2 * size for start, stop in found)
+
+
+def test_huge_messages_are_taken() -> None:
+    index = Index([Unit(0, "user", "violin " * 50_000, START), Unit(1, "assistant", "x" * 200_000, START)])
+    hits = index.rank("violin").hits
+    assert hits[0].place == 0
+    assert 90 < len(render(index, fill(index, hits, 100, len))) <= 100
+
+
+# By meaning
+
+INSTALLED = importlib.util.find_spec("wordllama") is not None
+
+
+@pytest.mark.skipif(INSTALLED, reason="the extra is installed")
+def test_meaning_needs_the_extra() -> None:
+    with pytest.raises(InputError, match=r"longtalk\[recall\]"):
+        Index(meaning=True)
+
+
+@pytest.mark.skipif(not INSTALLED, reason="needs the extra [recall]")
+def test_meaning_finds_what_shares_no_word() -> None:
+    said = ("Our puppy chewed the carpet.", "The invoice is due on Friday.", "", "\ud800")
+    index = Index((Unit(place, "user", text) for place, text in enumerate(said)), meaning=True)
+    assert best(index, "dog") == 0
+    index.add(Unit(9, "user", "We adopted a kitten."))
+    assert best(index, "cat") == 9
+    assert index.rank("").hits == ()

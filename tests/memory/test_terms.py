@@ -1,0 +1,78 @@
+"""Words become terms that find each other, in any script, and any string goes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtalk.memory.terms import pairs, stem, terms, worded, words
+from longtalk.memory.vocabulary import Vocabulary
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "adopt adopts adopted adopting adoption",
+        "run runs running ran",
+        "buy buys buying bought",
+        "study studies studied studying",
+        "motivate motivated motivation motivating",
+        "counsel counseling counselor counselors",
+        "box boxes",
+        "child children",
+        "miss missed missing misses",
+        "recent recently",
+        "write writes wrote written writing",
+    ],
+)
+def test_forms_of_a_word_are_one_term(family: str) -> None:
+    assert len({stem(word) for word in family.split()}) == 1
+
+
+@pytest.mark.parametrize("pair", ["business busy", "news new", "this thing", "class clas", "letter let", "king k"])
+def test_other_words_stay_apart(pair: str) -> None:
+    one, other = pair.split()
+    assert stem(one) != stem(other)
+
+
+def test_case_accents_and_stop_words_do_not_count() -> None:
+    assert terms("The CAFÉ is on the Straße") == terms("cafe strasse")
+
+
+def test_numbers_stay_whole() -> None:
+    assert terms("It costs 12,000.50 or 3.5") == ["cost", "12,000.50", "3.5"]
+
+
+def test_scripts_without_spaces_give_pairs_and_others_words() -> None:
+    assert terms("我喜欢琴") == ["我喜", "喜欢", "欢琴"]
+    assert terms("バイオリン")[0] == "バイ"
+    assert set(terms("바이올린을")) & set(terms("바이올린이"))
+    assert terms("हिन्दी भाषा।") == ["हिन्दी", "भाषा"]
+    assert pairs("琴") == ["琴"]
+
+
+def test_other_alphabets_find_their_inflections() -> None:
+    assert terms("скрипками") == terms("скрипкам")
+
+
+def test_a_term_knows_its_word() -> None:
+    assert worded("She was adopting cats") == [("adopt", "adopting"), ("cat", "cats")]
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_any_string_has_terms(text: str) -> None:
+    found = terms(text)
+    assert all(found)
+    assert found == [term for term, _ in worded(text)]
+    assert words(text) == words(text)
+
+
+def test_terms_that_are_spelt_alike_stand_for_one_that_nobody_used() -> None:
+    known = Vocabulary()
+    numbers = {term: known.number(term) for term in ("violin", "viola", "kitchen", "go")}
+    assert [number for number, _ in known.alike("voilin")] == []
+    assert known.alike("violinn")[0][0] == numbers["violin"]
+    assert known.alike("kichen")[0][0] == numbers["kitchen"]
+    assert known.alike("goo") == []
+    assert known.number("viola") == numbers["viola"]
