@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtalk.errors import InputError
+from longtalk.memory import vectors
 from longtalk.memory.excerpt import dated, fill, render
 from longtalk.memory.question import days, read
 from longtalk.memory.recall import Hit, Index, Unit, parts
@@ -221,16 +222,14 @@ def test_huge_messages_are_taken() -> None:
 
 # By meaning
 
-INSTALLED = importlib.util.find_spec("wordllama") is not None
 
-
-@pytest.mark.skipif(INSTALLED, reason="the extra is installed")
-def test_meaning_needs_the_extra() -> None:
+def test_meaning_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors.model.cache_clear()
+    monkeypatch.setitem(sys.modules, "wordllama", None)
     with pytest.raises(InputError, match=r"longtalk\[recall\]"):
         Index(meaning=True)
 
 
-@pytest.mark.skipif(not INSTALLED, reason="needs the extra [recall]")
 def test_meaning_finds_what_shares_no_word() -> None:
     said = ("Our puppy chewed the carpet.", "The invoice is due on Friday.", "", "\ud800")
     index = Index((Unit(place, "user", text) for place, text in enumerate(said)), meaning=True)
