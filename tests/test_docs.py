@@ -83,7 +83,15 @@ def blocks(page: Path, language: str) -> list[str]:
     return [code for tag, code in BLOCK.findall(page.read_text()) if tag == language]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    # Each starts a model of its own.
+    [
+        pytest.param(page, id=page.name, marks=[] if page.name == "README.md" else [pytest.mark.slow])
+        for page in PAGES
+        if blocks(page, "python")
+    ],
+)
 def test_the_python_on_a_page_runs_from_top_to_bottom(page: Path, environment: dict[str, str], tmp_path: Path) -> None:
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks(page, "python")))
@@ -105,6 +113,7 @@ def test_a_command_on_a_page_runs(command: str, environment: dict[str, str], tmp
     assert run(words, environment, tmp_path, said="Hello!\n").strip() == "With pleasure."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_an_example_runs_twice(example: Path, environment: dict[str, str], tmp_path: Path) -> None:
     for _ in range(2):

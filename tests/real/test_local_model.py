@@ -56,6 +56,7 @@ def test_a_summary_is_asked_for_behind_what_the_model_has_in_its_cache() -> None
     assert summed != any(notice.kind == "summary_failed" for notice in reply.notices)
 
 
+@pytest.mark.slow
 def test_inside_an_epoch_the_model_reads_all_but_the_new_part_from_its_cache() -> None:
     # What may have to be read again: the words that ask for an answer, and what is cut into other tokens beside them.
     slack = 16
