@@ -389,6 +389,7 @@ shapes = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(value=json_values | shapes | st.lists(shapes) | st.fixed_dictionaries({"content": st.lists(shapes)}))
 def test_no_message_raises(value: Any) -> None:
     native = json.dumps(value).encode()

@@ -6,6 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from longtalk import Archive
 from longtalk.stores.sqlite import SQLite
 from tests.cli.helpers import LONGTALK, streamed
@@ -22,6 +24,7 @@ def plain(shown: str) -> str:
     return re.sub(r"\d{13}|\d+ records?", "NUMBER", shown)
 
 
+@pytest.mark.slow
 def test_each_command_prints_what_the_page_says(
     loopback: Loopback, environment: dict[str, str], tmp_path: Path
 ) -> None:

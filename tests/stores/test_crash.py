@@ -61,7 +61,7 @@ def kills(case: Case, folder: Path) -> int:
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=[pytest.mark.slow] if "async" in case.way else []) for case in QUICK],
+    [pytest.param(case, marks=[pytest.mark.slow] if case.way != "send" else []) for case in QUICK],
     ids=lambda case: case.name,
 )
 def test_a_kill_at_any_step_loses_nothing_and_repeats_nothing(tmp_path: Path, case: Case) -> None:

@@ -134,6 +134,7 @@ def test_a_file_keeps_the_contract(case: Case, path: Path) -> None:
     case.run(lambda: SQLite(path), reopen=reopened)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_file_whose_entries_are_sealed_and_compressed_early_keeps_the_contract(case: Case, path: Path) -> None:
     with sealing(300, 100):
