@@ -106,7 +106,7 @@ def test_a_session_is_resumed_lost_left_and_forked(agent: str, home: Path, serve
     assert "Fine." not in server.heard()[0]
     six = chat.send("Still there?", state=five.state, system="You teach the violin.")
     if agent == "gemini-cli" and six.notices:
-        # It may write into an older session of its own accord, which is then left too.
+        # Seen once, cause unknown: its older session was not taken for what it was. Then nothing may be missing.
         assert (_told(six), server.heard()[0].count("Fine.")) == (["rebuilt"], 1)
     else:
         assert (six.notices, server.heard()[1:]) == ((), ["answer 4", "Fine.", "answer 5", "Still there?"])

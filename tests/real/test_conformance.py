@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from longtalk import Chat
+from longtalk import AsyncChat, Chat
 from longtalk.providers.local_engine import engine
 from longtalk.providers.weights import find
-from longtalk.testing.providers import CASES, check_provider
+from longtalk.testing.providers import CASES, Blocking, check_provider
 
 SHORT = {"max_tokens": 24, "temperature": 0}
 WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -35,5 +35,12 @@ def test_the_engine_keeps_the_contract_over_three_wires(way: str) -> None:
 @pytest.mark.slow
 def test_the_local_provider_keeps_the_contract() -> None:
     report = check_provider(lambda: Chat("local").provider, options=SHORT)
+    report.raise_for_failures()
+    assert list(report.skipped) == SCRIPTED
+
+
+@pytest.mark.slow
+def test_the_async_local_provider_keeps_the_contract() -> None:
+    report = check_provider(lambda: Blocking(AsyncChat("local").provider), options=SHORT)
     report.raise_for_failures()
     assert list(report.skipped) == SCRIPTED

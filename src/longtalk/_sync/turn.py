@@ -7,7 +7,6 @@ time: model calls with their retries, tools, and the events that tell a caller a
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Generator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -15,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from longtalk import _json, attempts, handles
+from longtalk import attempts, handles, lessons
 from longtalk._sync._io import call as call_tool
 from longtalk._sync._io import completed, shielded, sleep
 from longtalk.attempts import Attempt
 from longtalk.context import Context, Piece, compose
 from longtalk.draft import Draft, Replay
-from longtalk.epochs import MOST_WINDOW, Epoch, kept_asides, summed_up, windows
+from longtalk.epochs import Epoch, kept_asides, summed_up, windows
 from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, RequestRefused, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
 from longtalk.handles import Held
@@ -44,8 +43,6 @@ LESSONS = 5
 """How often a request may be changed to what a server takes."""
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 60.0
-_LEAST_WINDOW = 256
-"""A smaller number is no window, whatever a provider says."""
 
 
 class Loop:
@@ -196,12 +193,12 @@ class Loop:
 
     def _ask(self, call: Callable[[bytes], Any], pieces: list[bytes] | None) -> Any:
         """Make a model call; retry it while nothing of an answer has come."""
-        tries = lessons = 0
+        tries = learnt = 0
         forgotten = False
         too_long: ContextOverflow | None = None
         sent: tuple[Piece, ...] = ()
         while True:
-            quirks = self._quirks()
+            quirks = lessons.quirks(self.draft.transcript, self._provider.label)
             try:
                 context = self._compose(quirks)
             except ContextOverflow as problem:
@@ -230,7 +227,7 @@ class Loop:
                 if too_long is not None:
                     raise
                 too_long = problem
-                self._outgrow(problem, context)
+                self.draft = lessons.outgrown(self.draft, problem, context, self._provider.label, self._window)
                 continue
             except ProviderError as problem:
                 if context.handle is not None and not forgotten and self.draft.wire.forgot(problem.body):
@@ -238,8 +235,9 @@ class Loop:
                     self._forget(context.keeper, str(problem))
                     continue
                 # Nothing of an answer has come yet: `call` gives at most the first piece.
-                if lessons < LESSONS and self._learn(problem, quirks):
-                    lessons += 1
+                wiser = lessons.learnt(self.draft, problem, quirks, self._provider.label) if learnt < LESSONS else None
+                if wiser is not None:
+                    self.draft, learnt = wiser, learnt + 1
                     continue
                 self._wait(problem, tries)
             tries += 1
@@ -388,7 +386,7 @@ class Loop:
             made = self._plan(None, settled=True, may_ask=may_ask)
             if made.wants is None:
                 return None
-            summarist = self._summarist(made.wants, made, self._quirks())
+            summarist = self._summarist(made.wants, made, lessons.quirks(self.draft.transcript, self._provider.label))
             claim = attempts.claim(self.draft.transcript, made.wants)
             transcript = attempts.claimed(self.draft.transcript, claim)
             self.draft = msgspec.structs.replace(self.draft, transcript=transcript)
@@ -397,20 +395,6 @@ class Loop:
             text = f"The answer is here, but what to keep for the next turn could not be decided: {problem!r}."
             self.draft = self.draft.notice(Notice("compaction_failed", text))
             return None
-
-    def _outgrow(self, problem: ContextOverflow, context: Context) -> None:
-        """The provider says that this is too long: learn how much it takes, so that the next try is shorter."""
-        label = self._provider.label
-        learnt = windows(self.draft.transcript)
-        known = learnt.get(label) or self._window
-        window = problem.window if problem.window and _LEAST_WINDOW <= problem.window <= MOST_WINDOW else known
-        tokens = max(min(problem.tokens or 0, MOST_WINDOW), context.tokens)
-        if window is None or window < _LEAST_WINDOW:
-            window = max(_LEAST_WINDOW, tokens * 3 // 4)
-        data = _json.encode({**learnt, label: window})
-        transcript = self.draft.transcript.record("window", data, instead=True)
-        transcript = self.draft.anchor(transcript, max(tokens, window + 1), refused=True)
-        self.draft = msgspec.structs.replace(self.draft, transcript=transcript)
 
     def _send(self, body: bytes) -> bytes:
         data = self._provider.send(body)
@@ -456,40 +440,6 @@ class Loop:
             return failure(label, 0, {}, problem.error)
         excerpt = " ".join(said.decode("utf-8", "replace").split())[:200]
         return BadAnswer(f"{label} sent an answer that can't be read ({problem}): {excerpt!r}", body=said)
-
-    def _quirks(self) -> Quirks:
-        """What this conversation has learnt about the server that it speaks to."""
-        known = Quirks()
-        for record in self.draft.transcript.records:
-            if record.kind == "quirks":
-                # A lesson that can't be read is learnt again.
-                with contextlib.suppress(ValueError, RecursionError):
-                    held = msgspec.json.decode(record.data, type=dict[str, Quirks])
-                    known = held.get(self._provider.label, known)
-        return known
-
-    def _learn(self, problem: ProviderError, known: Quirks) -> bool:
-        """Whether a refusal says something about this server that makes another try worthwhile."""
-        if problem.status not in (400, 404, 422, 500):
-            return False
-        transcript = self.draft.transcript
-        here = msgspec.structs.replace(known, void=transcript.here(known.void))
-        learnt = self.draft.wire.objection(problem.body, [e.native for e in transcript], here)
-        if learnt is None:
-            return False
-        # Positions change when older entries are handed out, places do not.
-        void = transcript.place(learnt.void) if learnt.void > here.void else known.void
-        learnt = msgspec.structs.replace(learnt, void=void)
-        data = _json.encode({self._provider.label: learnt})
-        notice = Notice(
-            "server_refused",
-            f"{self._provider.label} does not take this conversation as it is; sent in a form that it takes. "
-            f"It said: {problem.body[:300].decode('utf-8', 'replace')}",
-            data,
-        )
-        draft = self.draft.notice(notice)
-        self.draft = msgspec.structs.replace(draft, transcript=draft.transcript.record("quirks", data))
-        return True
 
     def _news(self) -> list[Notice]:
         """The notices that the caller has not seen yet."""
