@@ -19,6 +19,7 @@ MODULES = [
     "chat",
     "conversation",
     "stored",
+    "stream",
     "summarist",
     "turn",
     "providers.connect",

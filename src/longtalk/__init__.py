@@ -3,10 +3,11 @@
 from longtalk import errors as errors
 from longtalk import events as events
 from longtalk._sync.archive import Archive
-from longtalk._sync.chat import Chat, Stream
+from longtalk._sync.chat import Chat
 from longtalk._sync.conversation import Conversation
+from longtalk._sync.stream import Stream
 from longtalk.archive import AsyncArchive
-from longtalk.chat import AsyncChat, AsyncStream
+from longtalk.chat import AsyncChat
 from longtalk.conversation import AsyncConversation
 from longtalk.draft import System
 from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
@@ -28,6 +29,7 @@ from longtalk.said import Said, history
 from longtalk.seal import Seal
 from longtalk.shed import join
 from longtalk.state import Peek, peek
+from longtalk.stream import AsyncStream
 from longtalk.tools import Tool, ToolContext, tool
 
 __version__ = "0.1.0"

@@ -11,12 +11,12 @@ import msgspec
 
 from longtalk import _json
 from longtalk._io import shielded
-from longtalk.chat import AsyncStream
 from longtalk.errors import InputError
 from longtalk.events import Done, Event, Text
 from longtalk.reply import Reply
 from longtalk.said import check_meta
 from longtalk.stores.base import KeyTaken, Moved, Request
+from longtalk.stream import AsyncStream
 from longtalk.transcript import Transcript
 from longtalk.turn import AsyncLoop
 

@@ -32,7 +32,7 @@ from longtalk.branches import (
     rewind_branch,
     wait_for_turn,
 )
-from longtalk.chat import AsyncChat, AsyncStream
+from longtalk.chat import AsyncChat
 from longtalk.draft import Draft, Message, noted
 from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.events import Notice
@@ -47,6 +47,7 @@ from longtalk.said import Said, check_meta, check_name
 from longtalk.sent import pins_of
 from longtalk.stored import AsyncStored, AsyncWriter
 from longtalk.stores.base import MAIN, Asked, Commit, Moved, Store
+from longtalk.stream import AsyncStream
 from longtalk.summarist import AsyncSummarist
 from longtalk.tokens import Counter
 from longtalk.transcript import Entry, Transcript, Turns, now

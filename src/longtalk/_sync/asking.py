@@ -12,12 +12,12 @@ import msgspec
 
 from longtalk import _json
 from longtalk._sync._io import shielded
-from longtalk._sync.chat import Stream
 from longtalk.errors import InputError
 from longtalk.events import Done, Event, Text
 from longtalk.reply import Reply
 from longtalk.said import check_meta
 from longtalk.stores.base import KeyTaken, Moved, Request
+from longtalk._sync.stream import Stream
 from longtalk.transcript import Transcript
 from longtalk._sync.turn import Loop
 

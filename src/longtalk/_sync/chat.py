@@ -7,19 +7,17 @@ object serves any number of conversations, from any number of threads or tasks.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from longtalk import state as states
-from longtalk._sync._io import ASYNC, shielded
+from longtalk._sync._io import ASYNC
 from longtalk.attempts import Attempt
 from longtalk.draft import Draft, Message, answering, begin, inputs, noted, open_calls
 from longtalk.epochs import unreachable, windows
 from longtalk.errors import BadState, InputError
-from longtalk.events import Done, Event, Notice
+from longtalk.events import Notice
 from longtalk.plan import pin, unpin
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import Provider
@@ -28,6 +26,7 @@ from longtalk.reply import Reply, Shed
 from longtalk.seal import BoundSeal, Seal
 from longtalk.sent import Terms
 from longtalk.shed import encode_part, split
+from longtalk._sync.stream import Stream
 from longtalk._sync.summarist import Summarist
 from longtalk.tokens import Checked, Counter, counter_for
 from longtalk.tools import Toolbox
@@ -396,101 +395,6 @@ class Chat:
             what = f"This state can't be read: its last message is none ({problem})."
             raise BadState(what, reason="corrupt", state=state) from None
         return transcript
-
-
-class Stream:
-    """A turn as it happens. Also a context manager; closed early, `reply` is the reply so far, marked interrupted."""
-
-    def __init__(self, loop: Loop, *, handed_in: bytes | None, stream: bool) -> None:
-        self._prepare(loop.events(stream=stream), loop=loop, handed_in=handed_in)
-
-    def _prepare(
-        self, events: Generator[Event, None, None], *, loop: Loop | None = None, handed_in: bytes | None = None
-    ) -> None:
-        self._events = events
-        self._loop = loop
-        """None as long as the turn has not begun."""
-        self._handed_in = handed_in
-        self._reply: Reply | None = None
-        self._ended: Draft | None = None
-
-    @property
-    def reply(self) -> Reply:
-        """The reply; while the stream runs, and after it was cut off, what there is of it."""
-        if self._reply is None and self._loop is None:
-            raise InputError("The turn has not begun: there is no reply yet.")
-        return self._reply or self._loop.so_far()  # type: ignore[union-attr]
-
-    def __iter__(self) -> Stream:
-        return self
-
-    def __next__(self) -> Event:
-        try:
-            happened = next(self._events)
-        except StopIteration:
-            self._end("interrupted")
-            raise
-        except BaseException as problem:
-            self._fail(problem)
-            self._keep()
-            raise
-        if self._reply is not None:
-            # Somebody else has closed it meanwhile.
-            shielded(self._events.close)
-            raise StopIteration
-        if type(happened) is Done:
-            self._reply = happened.reply
-        return happened
-
-    def close(self) -> None:
-        """Stop here. What was said is kept."""
-        self._end("interrupted")
-        self._keep()
-        # While another task or thread waits for the next event, that one ends it.
-        with contextlib.suppress(RuntimeError, ValueError):
-            shielded(self._events.close)
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _keep(self) -> None:
-        """Put the end of the turn into the store, where there is one."""
-        ended, loop = self._ended, self._loop
-        if ended is None or loop is None or not loop.is_stored:
-            return
-        told: list[Notice] = []
-
-        def save(draft: Draft = ended) -> None:
-            told.extend(loop.save(draft))
-
-        shielded(save)
-        for notice in told:
-            ended = ended.notice(notice)
-        self._ended, self._reply = ended, Reply(ended, loop.encode)
-
-    def _end(self, status: Literal["interrupted", "failed"], error: str = "") -> None:
-        if self._reply is None and self._loop is not None:
-            self._ended = self._loop.draft.finish(status, error=error)
-            self._reply = Reply(self._ended, self._loop.encode)
-
-    def _fail(self, problem: BaseException) -> None:
-        """End the turn; the error carries what there is of it."""
-        failed = isinstance(problem, Exception)
-        self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
-        if self._reply is None or self._loop is None:
-            return
-        # Whoever catches an error keeps its state: nothing may leave that.
-        kept = Reply(self._reply._draft, self._loop.encode)
-        worked = kept.worked
-        # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
-        with contextlib.suppress(AttributeError):
-            problem.partial = kept if worked else None  # type: ignore[attr-defined]
-            problem.state = kept.state if worked else self._handed_in  # type: ignore[attr-defined]
 
 
 def _encoder(seal: Seal | BoundSeal | None) -> Callable[[Transcript], bytes]:

@@ -33,7 +33,7 @@ from longtalk._sync.branches import (
     rewind_branch,
     wait_for_turn,
 )
-from longtalk._sync.chat import Chat, Stream
+from longtalk._sync.chat import Chat
 from longtalk.draft import Draft, Message, noted
 from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.events import Notice
@@ -48,6 +48,7 @@ from longtalk.said import Said, check_meta, check_name
 from longtalk.sent import pins_of
 from longtalk._sync.stored import Stored, Writer
 from longtalk.stores.base import MAIN, Asked, Commit, Moved, Store
+from longtalk._sync.stream import Stream
 from longtalk._sync.summarist import Summarist
 from longtalk.tokens import Counter
 from longtalk.transcript import Entry, Transcript, Turns, now

@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator
 
 from longtalk._sync.archive import Archive
-from longtalk._sync.chat import Stream
 from longtalk._sync.conversation import Conversation
 from longtalk._sync.providers.connect import connect
+from longtalk._sync.stream import Stream
 from longtalk.cli.out import one_line, put, say, tell
 from longtalk.cli.show import put_said
 from longtalk.cli.store import opened, place
