@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import anyio
 import pytest
 
-from longtalk.epochs import latest
 from longtalk.prices import Prices
 from longtalk.providers.base import Capabilities
+from longtalk.records import latest
 from longtalk.stores.base import Store
 from longtalk.summaries import Summary
 from longtalk.testing import Step, says, validate

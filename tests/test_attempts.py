@@ -9,7 +9,7 @@ import pytest
 
 from longtalk import _json
 from longtalk.attempts import Attempt, claim, claimed, is_claimed, may_ask, news, no_summary, tried
-from longtalk.epochs import latest
+from longtalk.records import latest
 from longtalk.stores.base import BARE, REPLACED, Holder
 from longtalk.stores.leases import me
 from longtalk.summaries import Wanted

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtalk import Chat
-from longtalk.epochs import Anchor, Epoch, anchored, begin, current, fingerprint, latest, windows
+from longtalk.epochs import Anchor, Epoch, anchored, begin, current, fingerprint, windows
 from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.plan import plan
 from longtalk.policies import (
@@ -32,6 +32,7 @@ from longtalk.policies import (
     TokenBudget,
     WindowShare,
 )
+from longtalk.records import latest
 from longtalk.reply import Reply
 from longtalk.seal import Seal
 from longtalk.sent import pinned

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from longtalk import _json
-from longtalk.epochs import latest
 from longtalk.events import Notice
+from longtalk.records import latest
 from longtalk.stores.base import Holder
 from longtalk.stores.leases import lives, me
 from longtalk.summaries import Wanted

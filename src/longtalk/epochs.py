@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterable
-from typing import TypeVar
 
 import msgspec
 
@@ -21,6 +20,7 @@ from longtalk import _json
 from longtalk.pack import ANSWERS
 from longtalk.policies import Policy, Run
 from longtalk.receipts import CostReceipt, Meter
+from longtalk.records import latest
 from longtalk.summaries import Summary, joined_spans
 from longtalk.transcript import Record, Transcript
 from longtalk.wires.base import Usage
@@ -29,8 +29,6 @@ _DOUBT = 300
 """So many tokens speak for our own count, however far off a report is."""
 
 MOST_WINDOW = 10**9
-
-T = TypeVar("T")
 
 
 class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -169,21 +167,6 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
 
 def _is_cut(run: Run, role: str) -> bool:
     return run.verdict == "sent" and run.keep > 0 and run.first == run.last and role in ("tool", "event")
-
-
-def latest(transcript: Transcript, kind: str, of: type[T]) -> T | None:
-    """The newest record of a kind, if it can be read."""
-    for record in reversed(transcript.records):
-        if record.kind == kind:
-            return read_record(record, of)
-    return None
-
-
-def read_record(record: Record, of: type[T]) -> T | None:
-    """What a record says; None if it can't be read: it may have come from elsewhere."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return msgspec.json.decode(record.data, type=of)
-    return None
 
 
 def begin(transcript: Transcript, epoch: Epoch) -> Transcript:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import msgspec
 
 from longtalk import _json
-from longtalk.epochs import Epoch, latest
+from longtalk.epochs import Epoch
 from longtalk.pack import ANSWERS
+from longtalk.records import latest
 from longtalk.transcript import Transcript
 from longtalk.wires.base import Handle, Wire
 

@@ -13,8 +13,9 @@ import msgspec
 
 from longtalk import _json
 from longtalk.context import Context
-from longtalk.epochs import Epoch, latest
+from longtalk.epochs import Epoch
 from longtalk.policies.view import Run, Verdict
+from longtalk.records import latest
 from longtalk.transcript import Transcript
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from longtalk import _json
-from longtalk.epochs import Epoch, Pin, begin, current, fingerprint, latest
+from longtalk.epochs import Epoch, Pin, begin, current, fingerprint
 from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.events import Notice
 from longtalk.policies import Block, Compactor, CutCurrent, OverTokens, Policy, View
@@ -24,6 +24,7 @@ from longtalk.policies.economy import Due
 from longtalk.policies.token_budget import within
 from longtalk.policies.view import CUT, MIDDLE
 from longtalk.receipts import CostReceipt, Meter, Ratios
+from longtalk.records import latest
 from longtalk.sent import (
     UNKNOWN_WINDOW,
     Glance,

@@ -14,13 +14,14 @@ import msgspec
 
 from longtalk import models as registry
 from longtalk.context import Context, compose
-from longtalk.epochs import Anchor, anchored, covered, latest, metered, summed_up
+from longtalk.epochs import Anchor, anchored, covered, metered, summed_up
 from longtalk.errors import ContextOverflow, InputError
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
 from longtalk.prices import FREE, Prices
 from longtalk.providers.registry import PROVIDERS
 from longtalk.receipts import SECONDS, CostReceipt, Meter, Ratios, ratios, told
+from longtalk.records import latest
 from longtalk.sent import Terms
 from longtalk.summaries import TAG, Summary, Wanted, request
 from longtalk.tokens import Counter, counter_for, of_message, of_preamble

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from longtalk.epochs import Epoch, latest
+from longtalk.epochs import Epoch
 from longtalk.receipts import CostReceipt, Meter, told
+from longtalk.records import latest
 from longtalk.transcript import Entry, Finish, Transcript
 from longtalk.wires.base import Usage, View
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from longtalk.epochs import Anchor, Epoch, Pin, joined, kept_asides, latest
+from longtalk.epochs import Anchor, Epoch, Pin, joined, kept_asides
 from longtalk.policies import Block, Run, View
 from longtalk.policies.view import MIDDLE, SUMMARY
 from longtalk.receipts import SECONDS, CostReceipt, Meter, Ratios, Reckoning, ratios, reckon
+from longtalk.records import latest
 from longtalk.summaries import Summary
 from longtalk.tokens import Counter
 from longtalk.transcript import Transcript

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from longtalk.attempts import Attempt
-from longtalk.epochs import read_record
 from longtalk.manifest import read
 from longtalk.portable import Talk
 from longtalk.prices import summed
+from longtalk.records import read_record
 from longtalk.wires import reported
 from longtalk.wires.base import Usage
 

@@ -17,13 +17,14 @@ import msgspec
 
 from longtalk._io import in_store
 from longtalk.draft import Draft
-from longtalk.epochs import Epoch, current, fingerprint, latest, read_record
+from longtalk.epochs import Epoch, current, fingerprint
 from longtalk.errors import Deleted
 from longtalk.events import Notice
 from longtalk.manifest import kept
 from longtalk.pack import EMPTY, Pack, woven
 from longtalk.policies import Policy
 from longtalk.ranges import Ranges
+from longtalk.records import latest, read_record
 from longtalk.sent import all_there, pinned
 from longtalk.stores.base import BARE, Commit, Head, KeyTaken, Moved, Placed, Request, Store
 from longtalk.stores.leases import Held, drop, hold, inside, is_free, is_inside, lease, me, trying

@@ -14,8 +14,8 @@ import pytest
 
 from longtalk import Chat, Done, KeepAll, KeepLast, Notice, Summarize, _json, join
 from longtalk.attempts import Attempt
-from longtalk.epochs import latest
 from longtalk.errors import InputError, Overloaded, RequestRefused
+from longtalk.records import latest
 from longtalk.state import decode, encode
 from longtalk.summaries import Summary
 from longtalk._sync.summarist import for_a_summary

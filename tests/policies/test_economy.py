@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from longtalk import Chat, _json
-from longtalk.epochs import latest
 from longtalk.errors import InputError
 from longtalk.plan import plan
 from longtalk.policies import Combine, Economy, KeepLast
 from longtalk.prices import FREE, Prices
 from longtalk.receipts import CostReceipt, Meter, Ratios
+from longtalk.records import latest
 from longtalk.sent import Terms
 from longtalk.state import decode, encode
 from longtalk.summaries import Summary

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from longtalk import _json
-from longtalk.epochs import begin, covered, latest, summed_up
+from longtalk.epochs import begin, covered, summed_up
 from longtalk.errors import InputError
 from longtalk.plan import Plan, begun, pin, plan, unpin
 from longtalk.policies import Compactor, KeepLast, OverTokens, Policy, Summarize, SummarizeOldest
+from longtalk.records import latest
 from longtalk.sent import Terms
 from longtalk.summaries import Summary
 from longtalk.transcript import Record, Transcript

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from longtalk._sync._io import in_store, in_thread
-from longtalk.epochs import Epoch, read_record
+from longtalk.epochs import Epoch
 from longtalk.errors import InputError
 from longtalk.manifest import read as read_manifest
 from longtalk.manifest import whole
@@ -22,6 +22,7 @@ from longtalk.metrics import Metrics, measured
 from longtalk.pack import Entry
 from longtalk.policies.view import Run
 from longtalk.receipts import CostReceipt, Meter, told
+from longtalk.records import read_record
 from longtalk.said import Said, check_meta, check_name, check_pairs, read, terms_of
 from longtalk.stores import default
 from longtalk.stores.base import BRIEF, MAIN, Head, Hit, Placed, Receipt, Store, Summary, has, linked

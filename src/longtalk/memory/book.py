@@ -1,0 +1,69 @@
+"""What memory holds at one point of a conversation: a record of its branch, replaced whenever something changes.
+
+Beside the notes it keeps how far cards have told of the conversation, and how asking for cards goes. The records that
+were replaced stay in a store: with the lines that fell out, each in the record that let it go.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from longtalk import _json
+from longtalk.memory.card import Tally
+from longtalk.memory.notes import Line, Notes
+from longtalk.records import latest
+from longtalk.transcript import Transcript
+
+KIND = "memory"
+"""Of the record."""
+Way: TypeAlias = Literal["sentinel", "tool"]
+"""How a model gives what is to be kept: in a card at the end of its answer, or by a tool."""
+ASKS = 2
+"""After so many asks without a card something else has to stand for the conversation."""
+
+
+class Book(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Notes, and how they came about."""
+
+    notes: Notes = Notes()
+    covers: int = 0
+    """So many entries of the conversation cards have told of."""
+    epoch: int = 0
+    """Where the epoch began in which cards were asked for last …"""
+    asks: int = 0
+    """… and how many asks in a row have brought none since."""
+    marks: str = ""
+    """How the last asks went, as `Tally` has it."""
+    way: Way | None = None
+    """How cards come from the next epoch on, if otherwise than the app says."""
+    edition: int = 0
+    """Counts the times that the app took something away: no request shows that any more."""
+    dropped: tuple[Line, ...] = ()
+    """Lines that fell out with the last change."""
+
+    def asks_in(self, epoch: int) -> int:
+        """How many asks in a row have brought no card in this epoch."""
+        return self.asks if self.epoch == epoch else 0
+
+    @property
+    def tally(self) -> Tally:
+        return Tally(self.marks)
+
+
+def book_of(transcript: Transcript) -> Book:
+    """What memory holds at the end of a transcript."""
+    found = latest(transcript, KIND, Book)
+    return found if found is not None and _is_sound(found, transcript) else Book()
+
+
+def kept(transcript: Transcript, book: Book) -> Transcript:
+    """A transcript whose memory holds this."""
+    return transcript.record(KIND, _json.encode(book), instead=True)
+
+
+def _is_sound(book: Book, transcript: Transcript) -> bool:
+    """Whether a book can be of this conversation: it may have come from elsewhere."""
+    ids = {line.id for line in book.notes.lines}
+    return len(ids) == len(book.notes.lines) and 0 <= book.covers <= transcript.size and len(book.marks) <= Tally.WINDOW
