@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from bench.traces import made_up, split
-from longtalk.policies import Economy, KeepAll, KeepLast, Policy, Summarize
+from longtalk.policies import Economy, KeepAll, KeepLast, Memory, Policy, Summarize
 from longtalk.simulate import OPTIMUM, Play, simulate, stand_in
 from longtalk.testing.policies import transcript_of
 from longtalk.tokens import Counter, Exact
@@ -46,6 +46,7 @@ POLICIES: dict[str, Policy] = {
     "summary over 8,000": Summarize(8_000),
     "summary over 4,000": Summarize(4_000),
     "Economy": Economy(),
+    "Memory, without recall": Memory(recall=0),
 }
 MINUTE = 60_000
 

@@ -18,6 +18,7 @@ MODULES = [
     "branches",
     "chat",
     "conversation",
+    "memorist",
     "stored",
     "stream",
     "summarist",

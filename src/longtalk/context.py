@@ -1,6 +1,7 @@
 """What is sent this turn, and why: `compose` renders a transcript as the present epoch says.
 
-    [preamble] [epoch head: summary, digests, pinned exchanges] [exchanges] [new events, new message] | [instruction]
+    [preamble] [epoch head: summary or brief, digests, pinned exchanges] [exchanges] [new events, new message]
+    | [memory, instruction]
 
 The manifest says of every entry what became of it, as runs of neighbours with the same verdict and reason.
 
@@ -18,7 +19,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from longtalk.epochs import Epoch, asides, joined
+from longtalk.epochs import Aside, Epoch, asides, joined
+from longtalk.memory.recalled import Recalled
 from longtalk.policies.view import MIDDLE, Run, Verdict
 from longtalk.receipts import Meter
 from longtalk.summaries import TAG
@@ -47,7 +49,13 @@ class Context(msgspec.Struct, frozen=True):
     counted: int = 0
     """How long it is, as counted."""
     summary: int = 0
-    """How long the summary at its head is, as counted."""
+    """How long the summary at its head is, as counted, or all that memory has put there …"""
+    brief: int = 0
+    """… of which the brief …"""
+    outline: int = 0
+    """… and outlines."""
+    recall: int = 0
+    """How long what is recalled is, as counted."""
     meter: Meter | None = None
     """What carrying on has cost, with this request."""
     keeper: str = ""
@@ -88,11 +96,14 @@ def compose(
     tail: int,
     until: int | None = None,
     held: int = 0,
+    data: str = "",
+    recalled: Recalled | None = None,
 ) -> Context:
     """Render what is sent to `reader`, an account and a model.
 
-    An instruction goes behind the first `tail` entries: after the user's message. With `until`, what would be sent of
-    the entries before that place. What stands before the place `held` the provider has, and is not sent again.
+    An instruction goes behind the first `tail` entries: after the user's message, and behind what memory puts there as
+    `data`, in which some of it is `recalled`. With `until`, what would be sent of the entries before that place. What
+    stands before the place `held` the provider has, and is not sent again.
     """
     place = f"{wire.name} {reader} {preamble.digest()}" if wire.binds_prefix else f"{wire.name} {reader}"
     sheet = _Sheet(transcript, wire, quirks, place)
@@ -105,8 +116,9 @@ def compose(
     if since < end:
         runs.append(Run(epoch.start, size - 1, "sent", "kept", tokens=transcript.tokens(since, end)))
     said = asides(transcript, epoch)
-    if instruction:
-        said[tail] = instruction
+    behind = Aside(instruction or "", tail, data=data).pieces(wire)
+    if behind:
+        said.pop(tail, None)
     if epoch.summary and not held:
         sheet.pieces.append(wire.quote(TAG, epoch.summary.text))
     if epoch.lines and not held:
@@ -132,15 +144,17 @@ def compose(
                 sheet.odd += [(i, "summarised", "bound to another place") for i in range(tail, end)]
                 return sheet.context(runs, epoch, open_from)
             if cut in said:
-                sheet.pieces.append(wire.instruction(said[cut]))
+                sheet.pieces += said[cut].pieces(wire)
+            elif cut == tail:
+                sheet.pieces += behind
             if cut <= tail:
                 open_from = len(sheet.pieces)
             first = cut
     if held:
         sheet.put_behind(transcript.here(held) - 1)
     # The instruction of this turn will not be there next time, unless tools run behind it.
-    mark = len(sheet.pieces) - 1 if instruction and tail == end else len(sheet.pieces)
-    return sheet.context(runs, epoch, mark)
+    mark = len(sheet.pieces) - len(behind) if tail == end else len(sheet.pieces)
+    return sheet.context(runs if recalled is None else list(_recalled(runs, recalled)), epoch, mark, recalled)
 
 
 class _Sheet:
@@ -229,11 +243,20 @@ class _Sheet:
             entry = msgspec.structs.replace(entry, native=bare)
         return self._wire.render(entry, self._quirks)
 
-    def context(self, runs: Sequence[Run], epoch: Epoch, mark: int) -> Context:
-        manifest = tuple(joined(_overlaid(self._transcript, runs, self.odd)))
-        head = epoch.summary.tokens if epoch.summary else 0
-        binds = self._wire.binds_prefix
-        return Context(tuple(self.pieces), manifest, mark, self._place, binds, epoch.start, summary=head)
+    def context(self, runs: Sequence[Run], epoch: Epoch, mark: int, recalled: Recalled | None = None) -> Context:
+        head = epoch.summary
+        return Context(
+            pieces=tuple(self.pieces),
+            manifest=tuple(joined(_overlaid(self._transcript, runs, self.odd))),
+            mark=mark,
+            place=self._place,
+            binds=self._wire.binds_prefix,
+            epoch=epoch.start,
+            summary=head.tokens if head else 0,
+            brief=head.brief if head else 0,
+            outline=head.outline if head else 0,
+            recall=recalled.tokens if recalled else 0,
+        )
 
 
 def _held(transcript: Transcript, runs: Sequence[Run], held: int) -> Iterator[Run]:
@@ -245,6 +268,22 @@ def _held(transcript: Transcript, runs: Sequence[Run], held: int) -> Iterator[Ru
         for part in parts:
             there = part.last < held and part.verdict == "sent"
             yield msgspec.structs.replace(part, verdict="held", reason="kept by the provider") if there else part
+
+
+def _recalled(runs: Sequence[Run], recalled: Recalled) -> Iterator[Run]:
+    """Runs, where what is recalled of those that are not sent is told apart."""
+    each = recalled.tokens // max(1, len(recalled.places))
+    for run in runs:
+        inside = [place for place in recalled.places if run.first <= place <= run.last and run.is_gone]
+        size = run.last + 1 - run.first
+        first = run.first
+        for place in (*inside, run.last + 1):
+            if first < place:
+                tokens = run.tokens * (place - first) // size
+                yield msgspec.structs.replace(run, first=first, last=place - 1, tokens=tokens)
+            if place <= run.last:
+                yield Run(place, place, "recalled", "fits the message", tokens=each)
+            first = place + 1
 
 
 def _cut(entry: Entry, keep: int) -> Entry:

@@ -20,6 +20,9 @@ from longtalk.epochs import Anchor, Aside, anchored, metered
 from longtalk.errors import InputError
 from longtalk.events import Notice
 from longtalk.handles import Held, drop, keep
+from longtalk.memory.recalled import Recalled
+from longtalk.memory.sentinel import neutralised
+from longtalk.policies.memory import Card
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
 from longtalk.wires import WIRES
@@ -43,6 +46,20 @@ Message: TypeAlias = str | System | Mapping[str, Any] | Sequence[str | System | 
 """What a caller may say: text, a part in the provider's form, or a list of these that may hold `System`."""
 
 
+class Added(msgspec.Struct, frozen=True):
+    """What memory adds to the requests of a turn."""
+
+    data: str = ""
+    """What is recalled, and what of the brief is new."""
+    request: str = ""
+    """What asks for a card …"""
+    card: Card = ""
+    """… of this kind."""
+    heard: bool = False
+    """Whether one came."""
+    recalled: Recalled = Recalled()
+
+
 class Draft(msgspec.Struct, frozen=True):
     """A turn under way."""
 
@@ -63,6 +80,8 @@ class Draft(msgspec.Struct, frozen=True):
     notices: tuple[Notice, ...] = ()
     instruction: str | None = None
     """For this turn only: no part of the transcript."""
+    added: Added | None = None
+    """What memory adds to this turn's requests, once that is decided."""
     counter: Counter = Estimator()
     """Measures what is added."""
     context: Context | None = None
@@ -71,6 +90,13 @@ class Draft(msgspec.Struct, frozen=True):
     """What each model call costs, if that is known."""
     beside: int = 0
     """Model calls that are no part of the conversation: summaries."""
+
+    @property
+    def aside(self) -> Aside | None:
+        """What goes behind the user's message, in this turn only."""
+        data, asks = (self.added.data, self.added.request) if self.added else ("", "")
+        text = "\n\n".join(part for part in (asks, self.instruction) if part)
+        return Aside(text, self.transcript.place(self.tail - 1) + 1, data=data) if text or data else None
 
     @property
     def running(self) -> bool:
@@ -133,11 +159,10 @@ class Draft(msgspec.Struct, frozen=True):
         if self.context is not None and self.context.meter is not None:
             transcript = metered(transcript, self.context.meter, usage, at=now())
         binds = answer.opaque and self.wire.binds_prefix
-        if self.instruction and self.tail > 0 and (binds or answer.finish in ("calls", "paused")):
+        if self.tail > 0 and (aside := self.aside) and (binds or answer.finish in ("calls", "paused")):
             # What follows is bound to it, or cached behind it: from now on it stays where it was.
-            place = self.transcript.place(self.tail - 1) + 1
-            tokens = of_message(self.wire.instruction(self.instruction), self.counter)
-            data = _json.encode(Aside(self.instruction, place, tokens))
+            tokens = sum(of_message(piece, self.counter) for piece in aside.pieces(self.wire))
+            data = _json.encode(msgspec.structs.replace(aside, tokens=tokens))
             kept = Record("aside", self.transcript[self.tail - 1].id, now(), data)
             if all((record.kind, record.entry) != (kept.kind, kept.entry) for record in transcript.records):
                 transcript = msgspec.structs.replace(transcript, records=(*transcript.records, kept))
@@ -342,6 +367,17 @@ def open_calls(transcript: Transcript, known: Answer | None = None) -> tuple[Cal
         else:
             break
     return ()
+
+
+def harmless(message: Any) -> Any:
+    """What a caller passed as a message, in which nothing can pass for a memory card."""
+    if isinstance(message, str):
+        return neutralised(message)
+    if isinstance(message, System):
+        return System(harmless(message.text))
+    if isinstance(message, Mapping):
+        return {key: harmless(value) for key, value in message.items()}
+    return [harmless(each) for each in message] if isinstance(message, list | tuple) else message
 
 
 def inputs(message: Any, wire: Wire) -> list[Entry]:

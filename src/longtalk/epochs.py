@@ -23,8 +23,10 @@ from longtalk.receipts import CostReceipt, Meter
 from longtalk.records import latest
 from longtalk.summaries import Summary, joined_spans
 from longtalk.transcript import Record, Transcript
-from longtalk.wires.base import Usage
+from longtalk.wires.base import Usage, Wire
 
+DATA = "memory"
+"""What stands around what memory puts behind a message."""
 _DOUBT = 300
 """So many tokens speak for our own count, however far off a report is."""
 
@@ -58,6 +60,8 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     """Exchanges that stay although they stand before `raw`."""
     pins: tuple[int, ...] = ()
     """The entries that were pinned when it began."""
+    way: str = ""
+    """How cards come in it, if memory is kept: tools are a part of what is cached."""
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -68,14 +72,21 @@ class Pin(msgspec.Struct, frozen=True):
     turn: str
 
 
-class Aside(msgspec.Struct, frozen=True):
-    """An instruction for one turn that stays where it was: what follows is bound to it, or cached behind it."""
+class Aside(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What went with one turn and stays where it was: what follows is bound to it, or cached behind it."""
 
     text: str
     place: int
     """How many entries of the conversation stand before it."""
     tokens: int = 0
     """How long it is, as counted."""
+    data: str = ""
+    """What memory had put before the instruction."""
+
+    def pieces(self, wire: Wire) -> list[bytes]:
+        """As it is sent."""
+        data = [wire.quote(DATA, self.data)] if self.data else []
+        return [*data, wire.instruction(self.text)] if self.text else data
 
 
 class Anchor(msgspec.Struct, frozen=True):
@@ -149,7 +160,7 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
 
     borders = {epoch.raw, epoch.current, *(place for pair in epoch.pinned for place in pair)}
     for run in epoch.runs:
-        if run.verdict in ("handed_out", "held") or (run.keep and not _is_cut(run, role(run.first))):
+        if run.verdict in ("handed_out", "held", "recalled") or (run.keep and not _is_cut(run, role(run.first))):
             return False
         if run.is_gone:
             borders |= {run.first, run.last + 1}
@@ -176,11 +187,11 @@ def begin(transcript: Transcript, epoch: Epoch) -> Transcript:
     return transcript.record("epoch", _json.encode(epoch), instead=True)
 
 
-def asides(transcript: Transcript, epoch: Epoch) -> dict[int, str]:
+def asides(transcript: Transcript, epoch: Epoch) -> dict[int, Aside]:
     """The instructions that stay in this epoch, by the number of entries before them here."""
-    kept = {transcript.here(aside.place - 1) + 1: aside.text for aside in kept_asides(transcript, epoch.current)}
+    kept = {transcript.here(aside.place - 1) + 1: aside for aside in kept_asides(transcript, epoch.current)}
     # Nothing may stand between a call and its results.
-    return {at: text for at, text in kept.items() if at >= len(transcript) or transcript[at].role != "tool"}
+    return {at: aside for at, aside in kept.items() if at >= len(transcript) or transcript[at].role != "tool"}
 
 
 def kept_asides(transcript: Transcript, current: int) -> list[Aside]:
@@ -193,6 +204,12 @@ def _aside(record: Record) -> Aside | None:
         with contextlib.suppress(ValueError, RecursionError):
             return msgspec.json.decode(record.data, type=Aside)
     return None
+
+
+def places_of(epoch: Epoch, size: int) -> frozenset[int]:
+    """The places of the entries that a request has, of a conversation of so many."""
+    spans = [(run.first, run.last + 1) for run in epoch.runs if not run.is_gone]
+    return frozenset(place for span in (*spans, (epoch.start, size)) for place in range(*span))
 
 
 def unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:
@@ -215,6 +232,10 @@ def metered(transcript: Transcript, meter: Meter, usage: Usage, *, at: int) -> T
         return transcript
     summary = latest(transcript, "summary", Summary)
     sent = msgspec.structs.replace(usage, output=0)
+    epoch = latest(transcript, "epoch", Epoch)
+    if epoch is not None and epoch.summary is not None and epoch.summary.is_brief:
+        # Nobody was asked for it.
+        summary = None
     actual = receipt.ratios.weigh(sent) + (receipt.ratios.weigh(summary.usage) if summary else 0.0)
     return transcript.record("receipt", _json.encode(msgspec.structs.replace(receipt, actual=actual)), instead=True)
 

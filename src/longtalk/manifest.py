@@ -40,7 +40,13 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     cost: float | None = None
     """US dollars for all model calls of the turn, at the prices of that day; None when that is not known."""
     summary: int = 0
-    """Tokens of the summary at the head of the request."""
+    """Tokens of the summary at the head of the request, or of all that memory has put there …"""
+    brief: int = 0
+    """… of which the brief …"""
+    outline: int = 0
+    """… and outlines …"""
+    recall: int = 0
+    """… and of what was recalled, behind the message."""
 
 
 def kept(context: Context, transcript: Transcript, cost: Cost | None = None) -> bytes:
@@ -51,7 +57,9 @@ def kept(context: Context, transcript: Transcript, cost: Cost | None = None) -> 
         since = tuple(run for run in runs if run.last >= epoch.start)
         runs = since if _behind(epoch, since) == runs else runs
     fields = tuple(map(_fields, runs))
-    return _json.encode(Kept(context.tokens, context.epoch, fields, cost.total if cost else None, context.summary))
+    spent = cost.total if cost else None
+    memory = (context.brief, context.outline, context.recall)
+    return _json.encode(Kept(context.tokens, context.epoch, fields, spent, context.summary, *memory))
 
 
 def read(data: bytes) -> Kept:

@@ -30,7 +30,13 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     history: int = 0
     """Tokens of the entries that it sent, or that the provider keeps."""
     summary: int = 0
-    """Tokens of the summary at its head."""
+    """Tokens of the summary at its head, or of all that memory has put there …"""
+    brief: int = 0
+    """… of which the brief …"""
+    outline: int = 0
+    """… and outlines."""
+    recall: int = 0
+    """Tokens of what was recalled, behind the message."""
     left_out: int = 0
     """Tokens that the other entries have: the model did not see these as they are."""
     usage: Usage = Usage()
@@ -54,7 +60,10 @@ def measured(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> Metric
         total=held.tokens,
         history=sum(run.tokens for run in runs if run.verdict in ("sent", "held")),
         summary=held.summary,
-        left_out=sum(run.tokens for run in runs if run.verdict not in ("sent", "held")),
+        brief=held.brief,
+        outline=held.outline,
+        recall=held.recall,
+        left_out=sum(run.tokens for run in runs if run.verdict not in ("sent", "held", "recalled")),
         usage=sum((reported(raw, wire) for raw in turn.usage), Usage()),
         cost=held.cost,
     )

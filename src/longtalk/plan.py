@@ -19,8 +19,10 @@ from longtalk import _json
 from longtalk.epochs import Epoch, Pin, begin, current, fingerprint
 from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.events import Notice
+from longtalk.memory.book import book_of
 from longtalk.policies import Block, Compactor, CutCurrent, OverTokens, Policy, View
 from longtalk.policies.economy import Due
+from longtalk.policies.memory import Card, OntoBrief, OverHistory, Ripe, card_wanted, memory_of
 from longtalk.policies.token_budget import within
 from longtalk.policies.view import CUT, MIDDLE
 from longtalk.receipts import CostReceipt, Meter, Ratios
@@ -63,6 +65,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What carrying on will have cost with the next call, if the policy goes by that."""
     receipt: CostReceipt | None = None
     """What is expected of an epoch that begins to save money."""
+    card: Card = ""
+    """Whether the model should be asked for a memory card with the next call, and for which."""
 
 
 def begun(transcript: Transcript, made: Plan) -> Transcript:
@@ -86,20 +90,52 @@ def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool 
     glance = Glance(transcript, epoch, terms)
     fired = next((each for each in compactors if each.over.fires(glance)), None)
     for each in compactors:
-        if isinstance(each.over, Due):
+        if isinstance(each.over, Due | Ripe):
             # It keeps account, whoever fires.
             each.over.fires(glance)
     pins = pinned(transcript)
-    if fired is None and all_there(epoch, pins) and stand_in(transcript, epoch) is None:
+    memory = memory_of(policy)
+    stale = memory if memory and memory.is_stale(epoch.summary, transcript) else None
+    if fired is None and stale is None and all_there(epoch, pins) and stand_in(transcript, epoch) is None:
         made = Plan(epoch, False, glance.counted, glance.tokens)
     else:
         asks: Asks = None if not may_ask else "after" if settled else "before"
-        made = _begin(glance, compactors, pins, fired, asks, settled=settled)
+        made = _begin(glance, compactors, pins, fired, asks, settled=settled, stale=stale)
+    if memory is not None:
+        made = _remembering(made, memory, glance, settled=settled)
     if glance.meter is None:
         return made
     carried = 0.0 if made.begins else glance.meter.carried
     meter = msgspec.structs.replace(glance.meter, epoch=made.epoch.start, carried=carried)
     return msgspec.structs.replace(made, meter=meter, notices=(*made.notices, *_assumed(glance, settled=settled)))
+
+
+def _remembering(made: Plan, memory: OntoBrief, glance: Glance, *, settled: bool) -> Plan:
+    """A plan of a conversation of which memory keeps a brief."""
+    book = book_of(glance.transcript)
+    if made.begins:
+        epoch = msgspec.structs.replace(made.epoch, way=book.way or memory.config.capture)
+        made = msgspec.structs.replace(made, epoch=epoch)
+    if settled or made.wants is not None:
+        return made
+    current = last_exchange(glance.transcript, made.epoch)
+    near, history = glance.near, glance.history
+    if made.begins:
+        near, history = False, made.epoch.tokens - glance.transcript.tokens(*_span(glance.transcript, current))
+    wanted: Card = card_wanted(
+        memory.config,
+        book,
+        epoch=made.epoch.start,
+        near=near,
+        history=history,
+        raw=made.epoch.raw,
+        current=current,
+    )
+    return msgspec.structs.replace(made, card=wanted)
+
+
+def _span(transcript: Transcript, place: int) -> tuple[int, int]:
+    return transcript.here(place), len(transcript)
 
 
 def _assumed(glance: Glance, *, settled: bool) -> list[Notice]:
@@ -151,19 +187,22 @@ def _begin(
     asks: Asks,
     *,
     settled: bool,
+    stale: OntoBrief | None,
 ) -> Plan:
     """A new epoch; the present one if the compactors find nothing to do. Says what they did that nobody asked for."""
     transcript, epoch, terms = glance.transcript, glance.epoch, glance.terms
     reason = str(fired.over) if fired is not None else "an entry was pinned"
     if fired is None and all_there(epoch, pins):
-        reason = "a summary is left of it"
+        reason = "a summary is left of it" if stale is None else "the brief was changed"
     whole = msgspec.structs.replace(view_of(glance, pins), asks=asks)
-    view = _compacted(whole, compactors)
+    view = _compacted(whole if stale is None else stale.renewed(whole), compactors)
+    saves = fired is not None and isinstance(fired.over, Due | Ripe) and glance.reckoning is not None
+    predicted = glance.reckoning.predicted if saves and glance.reckoning is not None else None
     if view.wants is not None:
-        saves = fired is not None and isinstance(fired.over, Due) and glance.reckoning is not None
-        predicted = glance.reckoning.predicted if saves and glance.reckoning is not None else None
         wants = msgspec.structs.replace(view.wants, predicted=predicted)
         return Plan(epoch, False, glance.counted, glance.tokens, wants=wants)
+    if view.summary is not None and view.summary.is_brief and view.summary != epoch.summary:
+        view = msgspec.structs.replace(view, summary=msgspec.structs.replace(view.summary, predicted=predicted))
     _check_kept(whole, view)
     notices = []
     over = [each for each in compactors if each.over.fires(view) and not (view.loose and _summarises(each))]
@@ -191,9 +230,9 @@ def _begin(
             text = f"With the current exchange alone the request is {limits}{_fixed(view)}: it is sent whole."
             notices.append(Notice("over_limit", text))
     # Instructions that had to stay go with their epoch: a new one is shorter also when it keeps all exchanges.
-    stale = staying(transcript, epoch.current) - staying(transcript, last_exchange(transcript, epoch))
+    old = staying(transcript, epoch.current) - staying(transcript, last_exchange(transcript, epoch))
     same = (view.blocks, tuple(view.lines), view.summary) == (whole.blocks, epoch.lines, epoch.summary)
-    if same and all_there(epoch, pins) and not stale:
+    if same and all_there(epoch, pins) and not old:
         return Plan(epoch, False, glance.counted, glance.tokens, tuple(notices))
     full = _outgrown(whole, view, compactors)
     new = epoch_of(view, epoch, reason if full is None else str(full), pins)
@@ -201,7 +240,8 @@ def _begin(
     if full is not None:
         text = f"The conversation has outgrown the window of {terms.window:,} tokens"
         notices.append(Notice("window", f"{text}: {_are(gone, 'more exchange')} left out from now on."))
-    if glance.guessed and terms.window is None:
+    by_memory = fired is not None and isinstance(fired.over, Ripe | OverHistory)
+    if glance.guessed and terms.window is None and not by_memory:
         text = (
             f"Nobody knows the window of {terms.model}: {UNKNOWN_WINDOW:,} tokens are assumed. Chat(window=…) says it."
         )

@@ -126,6 +126,14 @@ def told(records: Iterable[CostReceipt], meter: Meter | None) -> list[CostReceip
     return made
 
 
+NEAR = 0.9
+"""Of the price: there a card is asked for."""
+CARD = 150
+"""Tokens of a card that catches up, roughly …"""
+CARD_ASKING = 100
+"""… and of what asks for one."""
+
+
 class Reckoning(msgspec.Struct, frozen=True):
     """Whether it is time for a new epoch, in numbers."""
 
@@ -141,6 +149,11 @@ class Reckoning(msgspec.Struct, frozen=True):
     @property
     def due(self) -> bool:
         return self.carried >= self.price
+
+    @property
+    def near(self) -> bool:
+        """Whether an epoch's end is in sight: a card that is asked for now comes in time."""
+        return self.carried >= NEAR * self.price
 
 
 def reckon(
@@ -163,3 +176,23 @@ def reckon(
     first = ratio.read * preamble + ratio.write * (length + recent + new)
     usual = rate * (preamble + head + old + recent) + ratio.write * new
     return Reckoning(carried + rate * old, max(call + first - usual, ratio.output * length), call + first, rate)
+
+
+def reckon_on_brief(
+    ratio: Ratios,
+    *,
+    warm: bool,
+    carried: float,
+    preamble: int,
+    head: int,
+    old: int,
+    recent: int,
+    new: int,
+    length: int,
+) -> Reckoning:
+    """As `reckon`, where a card inside of an answer is enough and nobody is asked for a summary."""
+    rate = ratio.read if warm else ratio.write
+    card = CARD_ASKING + ratio.output * CARD
+    first = ratio.read * preamble + ratio.write * (length + recent + new)
+    usual = rate * (preamble + head + old + recent) + ratio.write * new
+    return Reckoning(carried + rate * old, max(card + first - usual, card), first, rate)

@@ -7,32 +7,41 @@ those that were given. Where a policy asks for a summary, a text stands in for i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
+from longtalk import _json
 from longtalk import models as registry
 from longtalk.context import Context, compose
-from longtalk.epochs import Anchor, anchored, covered, metered, summed_up
+from longtalk.epochs import Anchor, Aside, anchored, covered, kept_asides, metered, places_of, summed_up
 from longtalk.errors import ContextOverflow, InputError
+from longtalk.memory.book import book_of
+from longtalk.memory.book import kept as keep_book
+from longtalk.memory.brief import Brief, Notes, Operation, apply
+from longtalk.memory.capture import asking
+from longtalk.memory.recalled import in_transcript, recalled
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
+from longtalk.policies.memory import Card, memory_of
 from longtalk.prices import FREE, Prices
 from longtalk.providers.registry import PROVIDERS
-from longtalk.receipts import SECONDS, CostReceipt, Meter, Ratios, ratios, told
+from longtalk.receipts import CARD, SECONDS, CostReceipt, Meter, Ratios, ratios, told
 from longtalk.records import latest
 from longtalk.sent import Terms
 from longtalk.summaries import TAG, Summary, Wanted, request
 from longtalk.tokens import Counter, counter_for, of_message, of_preamble
 from longtalk.transcript import Entry, Transcript
 from longtalk.wires import WIRES
-from longtalk.wires.base import LONGTALK, Preamble, Quirks, Usage, Wire, text_of
+from longtalk.wires.base import LONGTALK, Preamble, Quirks, Usage, Wire, quoted, text_of
 
 PAUSE = 60_000
 """Milliseconds between two entries of a conversation that does not say when they were."""
 _HELD = 4
 """So many requests are compared with the next one."""
+CARDS: Mapping[Card, int] = {"": 0, "small": 40, "catch_up": CARD}
+"""Tokens of memory cards, roughly."""
 _ANSWER = 4_096
 """Tokens that are kept free for an answer, where the window is large enough."""
 
@@ -143,6 +152,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     tail: int = 0
     """Of what is not kept."""
     output: int
+    card: int = 0
+    """Of a memory card in the answer, which nobody would have written otherwise."""
     summary: bool = False
     begins: bool = False
 
@@ -150,7 +161,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         """What the provider would report."""
         return Usage(
             input=self.known + self.new + self.tail,
-            output=self.output,
+            output=self.output + self.card,
             cached=self.known if table.caches else 0,
             written=self.new if table.writes else 0,
         )
@@ -166,6 +177,8 @@ class Replay:
         self._sent: list[tuple[int, list[bytes]]] = []
         self._receipts: dict[int, CostReceipt] = {}
         self._epoch = 0
+        self._card: Card = ""
+        self._full: Notes | None = None
         self.asked: list[Asked] = []
         self.problem = ""
         """Why it could not be played to its end."""
@@ -190,18 +203,24 @@ class Replay:
             counted = msgspec.structs.replace(entry, tokens=self._stage.estimated.of(entry.native))
             self._so_far = self._so_far.append(entry.turn, [counted])
             if i in asked and turns[i + 1 : i + 2] not in ([], [entry.turn]):
+                self._take_card(i)
                 self._plan(i + 1, at=trace.at[i], settled=True)
 
     def _ask(self, i: int, answer: Entry) -> None:
         """The call that was answered with this."""
         at = self._stage.trace.at[i - 1]
         made = self._plan(i, at=at)
-        known, new = self._send(self._compose(made), at)
+        aside = self._beside(i, made, at)
+        context = self._compose(made, aside)
+        known, new = self._send(context, at)
+        tail = sum(self._stage.reported.of(bytes(piece)) for piece in context.pieces[context.mark :])
         call = Asked(
             place=i,
             known=known,
-            new=new,
+            new=new - tail,
+            tail=tail,
             output=self._stage.reported.of(answer.native),
+            card=CARDS[made.card],
             begins=made.epoch.start != self._epoch,
         )
         self.asked.append(call)
@@ -266,7 +285,44 @@ class Replay:
         )
         self._so_far = summed_up(self._so_far, summary, self._so_far[wants.stop - 1].id)
 
-    def _compose(self, made: Plan, until: int | None = None) -> Context:
+    def _beside(self, i: int, made: Plan, at: int) -> Aside:
+        """What memory puts behind the user's message: once in a turn, and it stays where tools are called behind it."""
+        so_far, memory = self._so_far, memory_of(self._policy(i))
+        place = so_far.place(so_far.tail - 1) + 1
+        if memory is None or any(aside.place == place for aside in kept_asides(so_far, place - 1)):
+            return Aside("", place)
+        config, counter = memory.config, self._stage.estimated.counter
+        self._card = made.card
+        asks = asking(config.brief, "sentinel", catch_up=made.card == "catch_up") if made.card else ""
+        data = ""
+        if config.recalls.budget:
+            message = text_of(so_far[so_far.tail - 1])
+            index = in_transcript(so_far, message, config.recalls)
+            held = places_of(made.epoch, so_far.size)
+            found = recalled(
+                index, message, config.recalls, counter, now=at // 1000, exclude=held, budget=config.recalls.budget
+            )
+            data = quoted("recalled", found.text) if found.text else ""
+        aside = Aside(asks, place, data=data)
+        if self._stage.trace.entries[i + 1 : i + 2] and self._stage.trace.entries[i + 1].role == "tool":
+            pieces = aside.pieces(self._stage.trace.wire)
+            kept = msgspec.structs.replace(aside, tokens=sum(map(self._stage.estimated.of, pieces)))
+            if pieces:
+                self._so_far = so_far.record("aside", _json.encode(kept))
+        return aside
+
+    def _take_card(self, i: int) -> None:
+        """A brief that is full, in the place of what a card would have made of it."""
+        memory = memory_of(self._policy(i))
+        if memory is None or not self._card:
+            return
+        brief, counter = memory.config.brief, self._stage.estimated.counter
+        self._full = self._full or full(brief, counter)
+        book = msgspec.structs.replace(book_of(self._so_far), notes=self._full, covers=self._so_far.size, asks=0)
+        self._so_far = keep_book(self._so_far, book)
+        self._card = ""
+
+    def _compose(self, made: Plan, aside: Aside | None = None, until: int | None = None) -> Context:
         trace = self._stage.trace
         return compose(
             self._so_far,
@@ -275,9 +331,10 @@ class Replay:
             quirks=Quirks(),
             preamble=trace.preamble,
             reader="",
-            instruction=None,
+            instruction=aside.text if aside else None,
             tail=self._so_far.tail if until is None else until,
             until=until,
+            data=aside.data if aside else "",
         )
 
     def _send(self, context: Context, at: int) -> tuple[int, int]:
@@ -292,6 +349,22 @@ class Replay:
             return 0, ruler.preamble + sum(tokens)
         known = max(_same(messages, sent) for _, sent in held)
         return ruler.preamble + sum(tokens[:known]), sum(tokens[known:])
+
+
+def full(brief: Brief, counter: Counter) -> Notes:
+    """Notes that fill a brief."""
+    words = [
+        f"what {field.name} number {i} says of this and that and more"
+        for field in brief.schema.fields
+        for i in range(8)
+    ]
+    made = [
+        Operation("plain", field.name, (words[8 * n],))
+        if field.kind == "text"
+        else Operation.add(field.name, *words[8 * n : 8 * n + 8])
+        for n, field in enumerate(brief.schema.fields)
+    ]
+    return apply(Notes(), made, brief, counter).notes
 
 
 def _same(some: Sequence[bytes], more: Sequence[bytes]) -> int:

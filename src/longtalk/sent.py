@@ -7,16 +7,18 @@ that is sent.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from longtalk.epochs import Anchor, Epoch, Pin, joined, kept_asides
+from longtalk.memory.book import ASKS, book_of
 from longtalk.policies import Block, Run, View
-from longtalk.policies.view import MIDDLE, SUMMARY
-from longtalk.receipts import SECONDS, CostReceipt, Meter, Ratios, Reckoning, ratios, reckon
+from longtalk.policies.memory import staying as left_as_they_are
+from longtalk.policies.view import BRIEF, MIDDLE, SUMMARY
+from longtalk.receipts import SECONDS, CostReceipt, Meter, Ratios, Reckoning, ratios, reckon, reckon_on_brief
 from longtalk.records import latest
 from longtalk.summaries import Summary
 from longtalk.tokens import Counter
@@ -70,6 +72,10 @@ class Glance:
         """Of whether going on costs more than a new epoch, if somebody asked …"""
         self.meter: Meter | None = None
         """… and what carrying on has cost then, with the next call."""
+        self.owes = False
+        """Whether it has cost enough."""
+        self.near = False
+        """Whether it will have soon."""
         since = transcript.here(epoch.start)
         self.messages = epoch.messages + len(transcript) - since
         self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, len(transcript))
@@ -96,30 +102,61 @@ class Glance:
 
     def due(self, keep: int, length: int) -> bool:
         """Whether carrying on has cost as much as a new epoch: a summary, and the last `keep` exchanges as they are."""
+        starts = [first for first, _ in self._raw]
+        stay = starts[-keep - 1] if len(starts) > keep else self.transcript.here(self.epoch.raw)
+        usual = self.epoch.summary.usual if self.epoch.summary else 0
+        old = self._reckon(stay, round(self.scale * usual) if usual else length, reckon)
+        self.owes = self.reckoning is not None and self.reckoning.due
+        return old > length and self.owes
+
+    def ripe(self, recent: int, length: int) -> bool:
+        """Whether a new epoch on the brief should begin: its time has come, and something can stand for what goes."""
+        before = self._raw[:-1]
+        lengths = [self._tokens(first, stop) for first, stop in before]
+        number = len(before) - left_as_they_are(lengths, recent, whole=recent)
+        stay = self._raw[number][0] if self._raw else self.transcript.here(self.epoch.raw)
+        old = self._reckon(stay, length, reckon_on_brief)
+        self.near = old > length and self.reckoning is not None and self.reckoning.near
+        book = book_of(self.transcript)
+        at_hand = book.covers >= self.transcript.place(stay)
+        self.owes = self.near and (at_hand or book.asks_in(self.epoch.start) >= ASKS)
+        return self.owes
+
+    @cached_property
+    def _raw(self) -> list[tuple[int, int]]:
+        """The exchanges that are sent as they are, up to the end."""
+        return self.transcript.exchanges(self.transcript.here(self.epoch.raw))
+
+    def _tokens(self, start: int, stop: int) -> int:
+        return round(self.scale * self.transcript.tokens(start, max(start, stop)))
+
+    @property
+    def history(self) -> int:
+        """Tokens of what goes before the current exchange."""
+        first, stop = self._raw[-1] if self._raw else (len(self.transcript), len(self.transcript))
+        current = self.transcript.tokens(first, stop)
+        return round(self.scale * max(0, self.counted - self.terms.fixed - current))
+
+    def _reckon(self, stay: int, length: int, how: Callable[..., Reckoning]) -> int:
+        """What a new epoch would cost that leaves all from `stay` on. Returns the tokens that would go."""
         transcript, epoch, terms = self.transcript, self.epoch, self.terms
         raw = transcript.here(epoch.raw)
-        starts = [first for first, _ in transcript.exchanges(raw)]
-        stay = starts[-keep - 1] if len(starts) > keep else raw
         last = latest(transcript, "meter", Meter) or Meter(epoch=0, model="", preamble="", size=0)
         goes_on = last.epoch == epoch.start
         sent = transcript.here(last.size) if goes_on and last.calls else stay
         warm = (last.model, last.preamble) == (terms.model, terms.preamble)
         warm = warm and terms.now - last.at < 1_000 * (terms.cache_seconds or SECONDS)
-
-        def tokens(start: int, stop: int) -> int:
-            return round(self.scale * transcript.tokens(start, max(start, stop)))
-
-        old = tokens(raw, stay)
-        self.reckoning = reckon(
+        old = self._tokens(raw, stay)
+        self.reckoning = how(
             self.ratios,
             warm=warm,
             carried=last.carried if goes_on else 0.0,
             preamble=round(self.scale * terms.fixed),
             head=round(self.scale * epoch.summary.tokens) if epoch.summary else 0,
             old=old,
-            recent=tokens(stay, sent),
-            new=tokens(max(stay, sent), len(transcript)),
-            length=round(self.scale * epoch.summary.usual) if epoch.summary else length,
+            recent=self._tokens(stay, sent),
+            new=self._tokens(max(stay, sent), len(transcript)),
+            length=length,
         )
         receipt = latest(transcript, "receipt", CostReceipt)
         spared = receipt.spared if receipt is not None and receipt.epoch == epoch.start else 0
@@ -132,7 +169,7 @@ class Glance:
             calls=last.calls + 1,
             saved=last.saved + self.reckoning.rate * spared,
         )
-        return old > length and self.reckoning.due
+        return old
 
     @property
     def scale(self) -> float:
@@ -168,7 +205,7 @@ def view_of(glance: Glance, pins: tuple[int, ...]) -> View:
         digests=bool(epoch.lines) or any(run.is_digest for run in epoch.runs),
         summary=epoch.summary or stand_in(transcript, epoch),
         offered=_offered(transcript),
-        owes=glance.reckoning is not None and glance.reckoning.due,
+        owes=glance.owes,
     )
     # What was pinned since may be anywhere.
     exchanges = transcript.exchanges(transcript.here(epoch.raw) if all_there(epoch, pins) else 0)
@@ -267,12 +304,13 @@ def epoch_of(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> E
 def _missing(view: View, first: int, stop: int, reason: str) -> list[Run]:
     """What becomes of the exchanges that are not sent: those that the summary covers, and the others."""
     runs = []
+    reason_told = BRIEF if view.summary is not None and view.summary.is_brief else SUMMARY
     for start, end in view.summary.covers if view.summary else ():
         start, end = max(first, start), min(stop, end)
         if start < end:
             if first < start:
                 runs.append(Run(first, start - 1, "left_out", reason))
-            runs.append(Run(start, end - 1, "summarised", SUMMARY))
+            runs.append(Run(start, end - 1, "summarised", reason_told))
             first = end
     if first < stop:
         runs.append(Run(first, stop - 1, "left_out", reason))

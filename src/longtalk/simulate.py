@@ -48,6 +48,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it was for a summary."""
     begins: bool = False
     """Whether an epoch begins with it."""
+    card: int = 0
+    """Tokens of a memory card in the answer."""
 
 
 class Play(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -73,9 +75,9 @@ class Play(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def weight(self) -> float:
-        """What was sent and what summaries took, in tokens sent anew. Answers cost the same under any policy."""
+        """What was sent and what summaries and cards took, in tokens sent anew. Answers cost the same otherwise."""
         return sum(
-            self.ratios.weigh(call.usage if call.summary else msgspec.structs.replace(call.usage, output=0))
+            self.ratios.weigh(call.usage if call.summary else msgspec.structs.replace(call.usage, output=call.card))
             for call in self.calls
         )
 
@@ -196,4 +198,5 @@ def _call(asked: Asked, stage: Stage) -> Call:
         cost=cost(usage, stage.table.prices),
         summary=asked.summary,
         begins=asked.begins,
+        card=asked.card,
     )

@@ -72,6 +72,14 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What it took to make it."""
     predicted: float | None = None
     """As in `Wanted`."""
+    is_brief: bool = False
+    """Whether memory made it: nobody was asked for it."""
+    brief: int = 0
+    """Tokens of the brief in it …"""
+    outline: int = 0
+    """… and of outlines."""
+    edition: int = 0
+    """Of the brief."""
 
     @property
     def stop(self) -> int:
@@ -84,7 +92,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def can_be_of(self, size: int) -> bool:
         """Whether it can be of a conversation with so many entries: it may have come from elsewhere."""
         places = [-1, *(place for span in self.covers for place in span)]
-        return places == sorted(set(places)) and 0 < self.stop <= size and min(self.tokens, self.usual) >= 0
+        fits = 0 < self.stop <= size or (self.is_brief and not self.covers)
+        return places == sorted(set(places)) and fits and min(self.tokens, self.usual) >= 0
 
 
 def request(length: int) -> str:

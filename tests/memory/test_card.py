@@ -193,10 +193,11 @@ def test_more_than_five_percent_are_too_many() -> None:
 @pytest.mark.parametrize("catch_up", [False, True])
 def test_a_card_is_asked_for_in_few_words(catch_up: bool) -> None:
     words = request(FIELDS, lists=["c", "d", "q", "f", "t"], catch_up=catch_up)
-    assert Estimator().count(words) <= 140
+    assert Estimator().count(words) <= 95
     for key, says in FIELDS.items():
-        assert f"{key} = {says}" in words
+        assert f"{key} ({says})" in words
     (example_card,) = cards_of(words)
     assert read_card(example_card) == ([Operation("plain", "g", ("…",)), Operation.add("c", "…")], [])
     assert ("150 words" in words) == catch_up
-    assert "list" not in request({"g": "goal"})
+    assert "Lists" not in request({"goal": "goal"})
+    assert "Keys: goal." in request({"goal": "goal"})

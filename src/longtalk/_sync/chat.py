@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from longtalk import state as states
 from longtalk._sync._io import ASYNC
 from longtalk.attempts import Attempt
-from longtalk.draft import Draft, Message, answering, begin, inputs, noted, open_calls
+from longtalk.draft import Draft, Message, answering, begin, harmless, inputs, noted, open_calls
 from longtalk.epochs import unreachable, windows
 from longtalk.errors import BadState, InputError
 from longtalk.events import Notice
+from longtalk._sync.memorist import RECALL_TOOL, recalls
+from longtalk.memory.recall import Index
+from longtalk.memory.recalled import Recall
 from longtalk.plan import pin, unpin
 from longtalk.policies import KeepAll, Policy
+from longtalk.policies.memory import memory_of
 from longtalk.providers.base import Provider
 from longtalk._sync.providers.connect import connect
 from longtalk.reply import Reply, Shed
@@ -264,6 +268,7 @@ class Chat:
         save: Callable[[Draft], tuple[Notice, ...]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
         later: Callable[[Summarist, Attempt], None] | None = None,
+        seek: Callable[[str, Recall], Index] | None = None,
     ) -> Loop:
         """A turn on a transcript: for whoever holds one."""
         for name, text in (("system", system), ("instruction", instruction)):
@@ -272,7 +277,11 @@ class Chat:
         if not isinstance(max_rounds, int) or max_rounds < 0:
             raise InputError(f"`max_rounds` is how often tools may be run, 0 or more, not {max_rounds!r}.")
         toolbox = self._tools if tools is None else Toolbox.of(tools, allow_async=ASYNC)
+        if recalls(self._policy, toolbox):
+            toolbox = Toolbox.of([*toolbox, RECALL_TOOL], allow_async=ASYNC)
         wire = self.provider.wire
+        if memory_of(self._policy):
+            message = harmless(message)
         entries = [] if message is None else inputs(message, wire)
         notices = [*notices, *self.check_wire(transcript, message)]
         sent = self._sent(options)
@@ -318,6 +327,7 @@ class Chat:
             save=save,
             around=around,
             later=later,
+            seek=seek,
         )
 
     def prices(self, options: Mapping[str, Any] | None = None) -> Prices | None:

@@ -24,6 +24,9 @@ from longtalk.epochs import Epoch, kept_asides, summed_up, windows
 from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, RequestRefused, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
 from longtalk.handles import Held
+from longtalk._sync.memorist import Memorist
+from longtalk.memory.recall import Index
+from longtalk.memory.recalled import Recall
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
 from longtalk.providers.base import Keeper, Provider
@@ -64,6 +67,7 @@ class Loop:
         save: Callable[[Draft], tuple[Notice, ...]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
         later: Callable[[Summarist, Attempt], None] | None = None,
+        seek: Callable[[str, Recall], Index] | None = None,
     ) -> None:
         self.draft = draft
         self._saver = save
@@ -80,6 +84,7 @@ class Loop:
         self._window = window
         self.encode = encode
         self._shed = shed
+        self._memory = Memorist(policy, provider, tools, seek)
         self._preamble_tokens = of_preamble(preamble.system, preamble.tools, draft.counter)
         self._results: list[ToolResult] = []
         self._told = 0
@@ -127,10 +132,11 @@ class Loop:
                     shielded(source.close)
                 if not accumulator.done:
                     raise StreamCut(f"The stream of {self._provider.label} ended in the middle of an answer.")
-                self.draft = self.draft.answered(self._understand(accumulator.answer))
+                self.draft = self._memory.heard(self.draft.answered(self._understand(accumulator.answer)))
             else:
                 body = self._ask(self._send, None)
-                self.draft = self.draft.answered(self._understand(self.draft.wire.parse, body))
+                answer = self._understand(self.draft.wire.parse, body)
+                self.draft = self._memory.heard(self.draft.answered(answer))
                 for notice in self._news():
                     yield notice
             calls = self.draft.open_calls()
@@ -157,7 +163,7 @@ class Loop:
                         yield self._checkpoint()
             finally:
                 shielded(results.close)
-        self.draft = self.draft.finish("complete")
+        self.draft = self._memory.counted(self.draft).finish("complete")
         claimed = self._look_back()
         self._save()
         if claimed is not None and self._later is not None:
@@ -200,7 +206,7 @@ class Loop:
         while True:
             quirks = lessons.quirks(self.draft.transcript, self._provider.label)
             try:
-                context = self._compose(quirks)
+                context, preamble = self._compose(quirks)
             except ContextOverflow as problem:
                 raise too_long or problem from None
             except ProviderError as problem:
@@ -212,7 +218,7 @@ class Loop:
                 raise too_long
             body = self.draft.wire.request(
                 model=self._provider.model,
-                preamble=self._preamble,
+                preamble=preamble,
                 pieces=context.pieces,
                 mark=context.mark,
                 options=self.draft.wire.going_on(self._options, context.handle),
@@ -227,6 +233,8 @@ class Loop:
                 if too_long is not None:
                     raise
                 too_long = problem
+                # Nobody was promised that something is recalled.
+                self.draft = self._memory.without_recall(self.draft)
                 self.draft = lessons.outgrown(self.draft, problem, context, self._provider.label, self._window)
                 continue
             except ProviderError as problem:
@@ -249,7 +257,7 @@ class Loop:
             raise problem
         sleep(wait)
 
-    def _compose(self, quirks: Quirks) -> Context:
+    def _compose(self, quirks: Quirks) -> tuple[Context, Preamble]:
         """What is sent next. A limit that is exceeded begins a new epoch first, maybe with a summary."""
         made = self._plan(self.draft.instruction, may_ask=attempts.may_ask(self.draft.transcript))
         if made.wants is not None:
@@ -257,25 +265,32 @@ class Loop:
             made = self._plan(self.draft.instruction)
         keeper = self._keeper()
         held = self._held(keeper, made.epoch) if keeper else None
+        self.draft = self._memory.prepared(self.draft, made)
+        preamble = self._memory.preamble(self._preamble, self.draft, made.epoch, alone=bool(keeper))
+        aside = self.draft.aside
         context = compose(
             self.draft.transcript,
             epoch=made.epoch,
             wire=self.draft.wire,
             quirks=self.draft.wire.minding(self._options, quirks),
-            preamble=self._preamble,
+            preamble=preamble,
             reader=f"{self._provider.account} {self._provider.model}",
-            instruction=self.draft.instruction,
+            instruction=None if keeper or aside is None else aside.text,
             tail=self.draft.tail,
             held=held.place if held else 0,
+            data=aside.data if aside is not None else "",
+            recalled=self.draft.added.recalled if self.draft.added else None,
         )
-        return msgspec.structs.replace(
+        more = self._memory.tokens(self.draft)
+        context = msgspec.structs.replace(
             context,
-            tokens=made.tokens,
-            counted=made.counted,
+            tokens=made.tokens + more,
+            counted=made.counted + more,
             meter=made.meter,
             keeper=keeper,
             handle=held.handle if held else None,
         )
+        return context, preamble
 
     def _plan(self, instruction: str | None, *, settled: bool = False, may_ask: bool = False) -> Plan:
         """The epoch of the next request. A new one is begun, and the caller told."""
@@ -327,7 +342,7 @@ class Loop:
             self.draft.transcript,
             made.epoch,
             provider=self._provider,
-            preamble=self._preamble,
+            preamble=self._memory.preamble(self._preamble, self.draft, made.epoch),
             options=self._options,
             quirks=quirks,
             counter=self.draft.counter,
@@ -467,13 +482,18 @@ class Loop:
         def job() -> None:
             self.draft = self.draft.begin_call(call)
             text, failed = self._run(call)
-            self.draft = self.draft.settle(call, text, failed=failed)
+            self.draft = self.draft.settle(call, self._memory.neutral(text), failed=failed)
             self._results.append(ToolResult(call.id, call.name, text, failed))
 
         return job
 
     def _run(self, call: Call) -> tuple[str, bool]:
         """A tool's result as text, and whether it failed. The model is told what went wrong and can do better."""
+        if self._memory.is_recall(call.name):
+            return self._memory.look_up(self.draft, call)
+        if self._memory.is_update(call.name):
+            self.draft, text, failed = self._memory.update(self.draft, call)
+            return text, failed
         tool = self._tools.get(call.name)
         if tool is None:
             names = ", ".join(self._tools.names) or "none"

@@ -115,17 +115,26 @@ def request(fields: Mapping[str, str], *, lists: Collection[str] = (), catch_up:
     `fields` are the wire keys, each with what the field holds; `lists` are the keys of those that hold several items.
     A small card says what this turn changed; a catch-up card also what the brief lacks of all turns before.
     """
-    keys = ", ".join(f"{key} = {' '.join(says.split())}" for key, says in fields.items())
     texts = [f'"{key}":"…"' for key in fields if key not in lists][:1]
     items = [f'"+{key}":["…"]' for key in fields if key in lists][:1]
     scope = "what of this conversation matters later and is not in the brief" if catch_up else "what this turn changed"
-    signs = "A key alone replaces its text."
-    if items:
-        signs += f" For lists ({', '.join(key for key in fields if key in lists)}) put a sign before the key:"
-        signs += " + add, - remove, ~ resolved."
     return (
-        f"After your answer, as the very last thing, note {scope}, in this form:\n"
+        f"End your answer with a note of {scope}, which nobody else sees:\n"
         f"<MEMORY_CARD>{{{','.join(texts + items)}}}</MEMORY_CARD>\n"
-        f"Keys: {keys}. {signs} Short phrases, at most {150 if catch_up else 60} words; {{}} if there is nothing. "
-        "It is taken out before anyone reads the answer: don't mention it."
+        f"{keys(fields, lists=lists)} Short phrases, at most {150 if catch_up else 60} words; {{}} if there is nothing."
     )
+
+
+def keys(fields: Mapping[str, str], *, lists: Collection[str] = ()) -> str:
+    """What the keys of a card mean, and what can be done with them."""
+    single = [_key(key, says) for key, says in fields.items() if key not in lists]
+    several = [_key(key, says) for key, says in fields.items() if key in lists]
+    parts = [f"Keys: {', '.join(single)}."] if single else []
+    if several:
+        parts.append(f"Lists: {', '.join(several)}; + adds, - removes, ~ resolves.")
+    return " ".join(parts)
+
+
+def _key(key: str, says: str) -> str:
+    says = " ".join(says.split())
+    return key if says in (key, f"{key}s") else f"{key} ({says})"

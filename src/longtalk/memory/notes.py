@@ -101,7 +101,12 @@ def enclosed(lines: Iterable[str]) -> str:
 def shown_line(key: str, text: str, shown: int) -> str:
     """A line as it stands on the wire."""
     text = cleaned(shortened(text, shown) if shown > 0 else text)
-    return f"{key}: {_TAG_START.sub('&lt;', text)}"
+    return f"{key}: {harmless(text)}"
+
+
+def harmless(text: str) -> str:
+    """A text in which nothing can pass for a tag."""
+    return _TAG_START.sub("&lt;", text)
 
 
 def shortened(text: str, length: int) -> str:

@@ -1,8 +1,8 @@
 """What a context keeps of a transcript.
 
 Policies to take as they are: `KeepAll`, `KeepLast`, `KeepMessages`, `TokenBudget`, `WindowShare`, `Summarize`,
-`Economy`, and `Combine` for several at once. Parts to build others from: triggers (`limits.py`), strategies (a file
-each) and `Compactor`.
+`Economy`, `Memory`, and `Combine` for several at once. Parts to build others from: triggers (`limits.py`), strategies
+(a file each) and `Compactor`.
 """
 
 from longtalk.policies.base import Compactor, Policy, Size, Strategy, Trigger
@@ -14,6 +14,7 @@ from longtalk.policies.economy import Economy
 from longtalk.policies.keep_all import KeepAll
 from longtalk.policies.keep_last import KeepLast, KeepMessages
 from longtalk.policies.limits import AllOf, AnyOf, OverExchanges, OverMessages, OverTokens, OverWindow
+from longtalk.policies.memory import Memory
 from longtalk.policies.summarize import Summarize, SummarizeOldest
 from longtalk.policies.token_budget import TokenBudget, WindowShare
 from longtalk.policies.view import Block, Run, View
@@ -31,6 +32,7 @@ __all__ = [
     "KeepAll",
     "KeepLast",
     "KeepMessages",
+    "Memory",
     "OverExchanges",
     "OverMessages",
     "OverTokens",

@@ -48,6 +48,18 @@ class Size(Protocol):
         """How many tokens the model takes with its answer; 32,000 while nobody knows."""
         ...
 
+    @property
+    def history(self) -> int:
+        """Tokens of what goes before the current exchange, without the preamble."""
+        ...
+
+    def ripe(self, recent: int, length: int) -> bool:
+        """Whether carrying on has cost as much as a new epoch on the brief, and that is at hand.
+
+        A head of about so many tokens, and so many of the last exchanges.
+        """
+        ...
+
     def due(self, keep: int, length: int) -> bool:
         """Whether carrying on has cost as much as a new epoch: a summary of so many tokens, and the last exchanges."""
         ...

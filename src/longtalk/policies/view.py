@@ -18,12 +18,13 @@ from longtalk.summaries import Summary, Wanted
 from longtalk.transcript import Entry, Transcript
 from longtalk.wires.base import Wire, text_of, tool_lines
 
-Verdict = Literal["sent", "held", "summarised", "handed_out", "left_out"]
+Verdict = Literal["sent", "held", "recalled", "summarised", "handed_out", "left_out"]
 
 CUT = "cut to head and tail"
 DIGEST = "tool digest"
 MIDDLE = "the middle of many events"
 SUMMARY = "summary"
+BRIEF = "brief"
 NOTE = 20
 """Tokens, roughly, of a word about what is left out."""
 
@@ -44,13 +45,13 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_gone(self) -> bool:
         """Whether whole exchanges are left out, or told in the summary."""
         if self.verdict == "summarised":
-            return self.reason == SUMMARY
+            return self.reason in (SUMMARY, BRIEF)
         return self.verdict == "left_out" and self.reason != MIDDLE
 
     @property
     def is_digest(self) -> bool:
         """Whether tools go as a digest."""
-        return self.verdict == "summarised" and self.reason != SUMMARY
+        return self.verdict == "summarised" and not self.is_gone
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -107,6 +108,14 @@ class View(msgspec.Struct, frozen=True):
 
     def due(self, keep: int, length: int) -> bool:  # noqa: ARG002
         return self.owes
+
+    def ripe(self, recent: int, length: int) -> bool:  # noqa: ARG002
+        return self.owes
+
+    @property
+    def history(self) -> int:
+        """Tokens of what goes before the current exchange."""
+        return round(self.scale * (self.counted - self.fixed - self.blocks[-1].tokens))
 
     @property
     def loose(self) -> int:

@@ -25,7 +25,7 @@ from longtalk.pack import Entry, Pack
 from longtalk.transcript import Record, Turn
 
 MAIN = "main"
-REPLACED = ("anchor", "attempt", "epoch", "handle", "meter", "pins", "receipt", "summary", "window")
+REPLACED = ("anchor", "attempt", "epoch", "handle", "memory", "meter", "pins", "receipt", "summary", "window")
 """Kinds of records of which a path uses the newest alone."""
 BRIEF = ("anchor", "meter")
 """Kinds of records of which a store need not keep those that were replaced."""

@@ -186,8 +186,12 @@ class _Sent(msgspec.Struct):
     tokens: int
     window: int
     loose: int = 0
+    history: int = 0
 
     def due(self, keep: int, length: int) -> bool:  # noqa: ARG002
+        return False
+
+    def ripe(self, recent: int, length: int) -> bool:  # noqa: ARG002
         return False
 
 

@@ -1,0 +1,133 @@
+"""Taking what a model has noted into the brief: from cards, or by its tool.
+
+A card that can't be read, has too much in it or says nothing of use changes nothing, and counts as an ask in vain. When
+too many of the last asks were, another way is taken with the next epoch: tools are a part of what is cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from longtalk.memory.book import Book, Way, book_of, kept
+from longtalk.memory.brief import apply
+from longtalk.memory.card import keys, oversized, read_card, request
+from longtalk.memory.operations import Operation, operations
+from longtalk.memory.schema import Brief
+from longtalk.memory.terms import terms
+from longtalk.tokens import Counter
+from longtalk.tools import Tool, tool
+from longtalk.transcript import Transcript
+from longtalk.wires import said
+
+NAME = "update_memory"
+_READ = 200
+"""Entries in which the origin of a line is looked for, at most."""
+
+_replace = msgspec.structs.replace
+
+
+def asking(config: Brief, way: Way, *, catch_up: bool) -> str:
+    """What asks for a card, or for a call of the tool."""
+    if way == "tool":
+        what = (
+            "what of this conversation matters later and is not in the brief" if catch_up else "what this turn changes"
+        )
+        return f"Before you answer, call {NAME} once with {what}. Do not mention it."
+    return request(_says(config), lists=_lists(config), catch_up=catch_up)
+
+
+def tool_of(config: Brief) -> Tool:
+    """The tool by which a model can note something."""
+
+    def update_memory(changes: Annotated[dict[str, Any], "The changes, by key."]) -> dict[str, Any]:
+        return changes
+
+    example = '{"changes": {"goal": "…", "+facts": ["…"]}}'
+    text = f"Note what matters later in this conversation, as {example}. {keys(_says(config), lists=_lists(config))}"
+    return tool(update_memory, name=NAME, description=text, idempotent=True)
+
+
+def _says(config: Brief) -> dict[str, str]:
+    return {field.key: field.name.replace("_", " ") for field in config.schema.fields}
+
+
+def _lists(config: Brief) -> list[str]:
+    return [field.key for field in config.schema.fields if field.kind == "list"]
+
+
+def take_cards(
+    transcript: Transcript, cards: Sequence[str], config: Brief, counter: Counter, *, catch_up: bool, at: int
+) -> tuple[Transcript, bool]:
+    """A transcript that has taken in the cards of its last answer, and whether one of them was good for anything."""
+    heard = False
+    for content in cards:
+        read = read_card(content)
+        if isinstance(read, str) or oversized(content, counter, catch_up=catch_up):
+            continue
+        transcript, good = _take(transcript, *read, config, counter, at)
+        heard = heard or good
+    return transcript, heard
+
+
+def take_call(
+    transcript: Transcript, changes: object, config: Brief, counter: Counter, *, at: int
+) -> tuple[Transcript, str]:
+    """A transcript that has taken in a call of the tool, and why it has not; nothing if it has."""
+    made, refused = operations(changes)
+    transcript, good = _take(transcript, made, refused, config, counter, at)
+    return transcript, "" if good else " ".join(refused) or "Nothing of it could be noted."
+
+
+def _take(
+    transcript: Transcript, made: list[Operation], refused: list[str], config: Brief, counter: Counter, at: int
+) -> tuple[Transcript, bool]:
+    if refused and not made:
+        return transcript, False
+    book = book_of(transcript)
+    entry = transcript.head or ""
+    applied = apply(book.notes, made, config, counter, entry=entry, at=at)
+    if made and len(applied.refused) >= len(made) and applied.notes == book.notes:
+        return transcript, False
+    notes = _replace(applied.notes, lines=tuple(_from(applied.notes.lines, book, transcript)))
+    book = _replace(book, notes=notes, covers=transcript.size, asks=0, dropped=applied.dropped)
+    return kept(transcript, book), True
+
+
+def _from(lines: Sequence[Any], book: Book, transcript: Transcript) -> Sequence[Any]:
+    """Lines, of which those that are new know which entry they came from: the one that shares most words with them."""
+    known = {line.id for line in book.notes.lines}
+    if all(line.id in known for line in lines):
+        return lines
+    first = max(transcript.here(book.covers), len(transcript) - _READ, 0)
+    texts = [(transcript[i].id, frozenset(terms(said(transcript[i])))) for i in range(first, len(transcript) - 1)]
+    return [line if line.id in known else _replace(line, entry=_origin(line.text, texts, line.entry)) for line in lines]
+
+
+def _origin(text: str, texts: Sequence[tuple[str, frozenset[str]]], otherwise: str) -> str:
+    words = frozenset(terms(text))
+    shared = [(len(words & held), entry) for entry, held in texts]
+    most = max((number for number, _ in shared), default=0)
+    if not words or 2 * most < len(words):
+        return otherwise
+    return next(entry for number, entry in shared if number == most)
+
+
+def count_ask(
+    transcript: Transcript, *, heard: bool, epoch: int, way: Way, other: bool
+) -> tuple[Transcript, Way | None]:
+    """A transcript that knows how an ask went, and which way is taken from the next epoch on if that changes now.
+
+    `other` says that there is another way.
+    """
+    book = book_of(transcript)
+    tally = book.tally.asked(failed=not heard)
+    asks = 0 if heard else book.asks_in(epoch) + 1
+    book = _replace(book, marks=tally.marks, epoch=epoch, asks=asks)
+    turned: Way | None = None
+    if tally.too_many and other and (book.way or way) == way:
+        turned = "sentinel" if way == "tool" else "tool"
+        book = _replace(book, way=turned, marks="")
+    return kept(transcript, book), turned
