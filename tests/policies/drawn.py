@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
+from longtalk.memory.schema import Brief
 from longtalk.policies import (
     AllOf,
     AnyOf,
@@ -20,6 +21,7 @@ from longtalk.policies import (
     KeepAll,
     KeepLast,
     KeepMessages,
+    Memory,
     OverExchanges,
     OverMessages,
     OverTokens,
@@ -86,6 +88,14 @@ _single = st.one_of(
     _compactors(),
     st.builds(lambda over, length: Summarize(over, length=length), st.integers(120, 900), st.sampled_from([50, 55])),
     st.builds(Economy, length=st.sampled_from([50, 200])),
+    st.builds(
+        Memory,
+        brief=st.builds(Brief, st.sampled_from([20, 60, 200])),
+        outline=st.sampled_from([0, 30, 100]),
+        recent=st.sampled_from([0, 50, 300]),
+        recall=st.just(0),
+        limit=st.sampled_from([0, 100, 500, 2_000]),
+    ),
     st.builds(
         lambda limit, keep: Compactor(OverTokens(limit), (SummarizeOldest(length=50, keep=keep),), OverTokens(limit)),
         st.integers(80, 800),

@@ -125,7 +125,11 @@ class OntoBrief(msgspec.Struct, frozen=True):
                 return msgspec.structs.replace(view, owes=False)
             wants = Wanted(stop=stop, length=LENGTH, timeout=_TIMEOUT)
             return msgspec.structs.replace(view, wants=wants)
-        return view.with_summary(self._head(view, book, loose[:gone], told))
+        shorter = view.with_summary(self._head(view, book, loose[:gone], told))
+        while gone < len(loose) and OverHistory(self.config.limit).fires(shorter):
+            gone += 1
+            shorter = view.with_summary(self._head(view, book, loose[:gone], told))
+        return shorter
 
     def is_stale(self, there: Summary | None, transcript: Transcript) -> bool:
         """Whether a request has to begin with another brief than it would: the app has changed it."""
@@ -152,8 +156,7 @@ class OntoBrief(msgspec.Struct, frozen=True):
     def _stay(self, view: View, loose: Sequence[Block]) -> int:
         """How many of the last exchanges stay as they are."""
         lengths = [round(view.scale * block.tokens) for block in loose]
-        room = max(0, min(self.config.recent, self.config.limit - self.config.length))
-        return staying(lengths, room, whole=self.config.recent)
+        return staying(lengths, min(self.config.recent, self.config.limit), whole=self.config.recent)
 
     def _head(self, view: View, book: Book, gone: Sequence[Block], told: Summary | None) -> Summary:
         """The brief, and outlines of the exchanges that go now: of all that no card has told of, else of the last."""

@@ -15,8 +15,11 @@ import msgspec
 from longtalk import _json
 from longtalk.context import Context, compose
 from longtalk.epochs import Epoch, covered, metered, summed_up, unreachable
+from longtalk.memory.book import book_of, kept
+from longtalk.memory.brief import Operation, apply
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy, SummarizeOldest
+from longtalk.policies.memory import Card, memory_of
 from longtalk.policies.view import MIDDLE, SUMMARY
 from longtalk.sent import UNKNOWN_WINDOW, Terms
 from longtalk.shed import encode_part, join, split
@@ -84,6 +87,7 @@ def check_policy(
     so_far = small = Transcript()
     parts: list[bytes] = []
     last: tuple[Plan, bytes] | None = None
+    card: Card = ""
     for i, entry in enumerate(transcript):
         # The model is asked where its answer begins.
         if i and entry.role == "assistant":
@@ -102,11 +106,14 @@ def check_policy(
             played.requests += 1
             played.epochs += made.begins
             played.tokens += made.tokens
+            card = made.card or card
         gone = unreachable(small, policy) if entry.role == "user" else []
         if gone:
             small, part = split(small, gone)
             parts.append(encode_part(part))
         so_far, small = so_far.append(entry.turn, [entry]), small.append(entry.turn, [entry])
+        if card and entry.role == "assistant" and not WIRES[entry.wire].view(entry.native).calls:
+            so_far, small, card = _noted(so_far, policy, terms), _noted(small, policy, terms), ""
     if [entry.native for entry in decode(join(*parts, encode(small)), wires=NAMES)] != [e.native for e in transcript]:
         raise PolicyViolation("What was shed and the state do not make the whole conversation again.")
     return played
@@ -138,6 +145,17 @@ def _check(
     _check_summary(made, context)
     _check_limits(policy, transcript, made, context, terms)
     return transcript, made, context, body
+
+
+def _noted(transcript: Transcript, policy: Policy, terms: Terms) -> Transcript:
+    """With notes, as a memory card would have made them."""
+    memory = memory_of(policy)
+    if memory is None:
+        return transcript
+    book, brief = book_of(transcript), memory.config.brief
+    changes = [Operation.add(field.name, f"what was noted at {transcript.size}") for field in brief.schema.fields]
+    notes = apply(book.notes, changes, brief, terms.counter, entry=transcript.head or "").notes
+    return kept(transcript, msgspec.structs.replace(book, notes=notes, covers=transcript.size))
 
 
 def _with_summary(transcript: Transcript, wants: Wanted, epoch: Epoch, counter: Counter) -> Transcript:
@@ -202,8 +220,10 @@ def _check_limits(policy: Policy, transcript: Transcript, made: Plan, context: C
     """
     sent = {place for run in context.manifest if run.verdict == "sent" for place in range(run.first, run.last + 1)}
     exchanges = [any(transcript.place(i) in sent for i in range(first, stop)) for first, stop in transcript.exchanges()]
-    size = _Sent(sum(exchanges), len(sent), made.tokens, terms.window or UNKNOWN_WINDOW)
     first = transcript.place(transcript.exchanges()[-1][0])
+    current = sum(transcript[transcript.here(place)].tokens for place in sent if place >= first)
+    size = _Sent(sum(exchanges), len(sent), made.tokens, terms.window or UNKNOWN_WINDOW)
+    size.loose, size.history = size.exchanges - 1, made.tokens - current
     before = sum(transcript[transcript.here(place)].tokens for place in sent if place < first)
     for compactor in policy.compactors:
         if any(isinstance(each, SummarizeOldest) and before < 2 * each.length for each in compactor.strategies):
