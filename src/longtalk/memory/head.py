@@ -50,7 +50,7 @@ def head(
         return of_message(wire_.quote(TAG, text), counter) if text else 0
 
     bare = measured()
-    most = config.budget + room + (counter.count(parts[-1]) if summary else 0)
+    most = min(config.budget + room + (counter.count(parts[-1]) if summary else 0), bare + room)
     told: list[str] = []
     for entries in reversed(gone):
         left = most - measured([_enclosed(told)])

@@ -1,0 +1,138 @@
+"""A conversation of thousands of turns under `Memory`: is what is sent bounded, does it stay cheap, does it remember?
+
+`python -m bench.months [--turns N]` talks with a model that says something about anything and gives a memory card when
+it is asked for one. The conversation is in a SQLite file. Facts are planted on the way and asked for at the end: after
+the file was closed and opened again, and once more over another wire. A fact counts when its words are in the request.
+
+What is printed of a turn is CPU time of the whole of it: reading and writing the store, composing, recalling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from longtalk import Conversation
+from longtalk.policies import Memory
+from longtalk.providers.script import Step
+from longtalk.reply import Reply
+from longtalk.stores.sqlite import SQLite
+from longtalk.testing import Scripted, says
+from longtalk.wires import WIRES
+
+PLANTED = {
+    1: ("My teacher's name is Leontine Abegg.", "What is the name of my teacher?", "Leontine Abegg"),
+    50: ("I keep the spare bow in the blue wardrobe.", "Where do I keep the spare bow?", "blue wardrobe"),
+    500: ("My sister Pernille plays the bassoon.", "Which instrument does my sister play?", "bassoon"),
+    2_500: ("The luthier wants 740 francs for the repair.", "How much does the luthier want?", "740 francs"),
+}
+SYSTEM = "You teach the violin."
+SPAN = 250
+"""Turns that are compared: the first after the beginning, and the last."""
+
+
+class Talker(Scripted):
+    """Says something about anything, and gives a card when asked."""
+
+    def __init__(self, words: Sequence[str], wire: str = "openai-chat") -> None:
+        super().__init__(wire=WIRES[wire])
+        self._words = words
+        self._random = random.Random(7)
+        self.last = b""
+
+    def _next(self, body: bytes) -> Step:
+        self.last = body
+        text = f"Well, {' '.join(self._random.choices(self._words, k=40))}."
+        if b"End your answer with a note of" in body:
+            facts = [" ".join(self._random.choices(self._words, k=5)) for _ in range(3)]
+            text += f"\n<MEMORY_CARD>{json.dumps({'goal': facts[0], '+fact': facts[1:]})}</MEMORY_CARD>"
+        return says(text, wire=self.wire.name, usage=_usage(self.wire.name, len(body) // 4))
+
+
+def _usage(wire: str, tokens: int) -> dict[str, int]:
+    if wire == "openai-chat":
+        return {"prompt_tokens": tokens, "completion_tokens": 50, "total_tokens": tokens + 50}
+    return {"input_tokens": tokens, "output_tokens": 50}
+
+
+def vocabulary() -> list[str]:
+    """Words that nobody has used before, some of them far more often than others."""
+    source = random.Random(3)
+    parts = "ba ce di fo gu la me ni po ru sa te vi wo zu".split()  # noqa: SIM905
+    words = ["".join(source.choices(parts, k=source.randint(2, 4))) for _ in range(3_000)]
+    return [word for i, word in enumerate(words) for _ in range(1 + 300 // (i + 3))]
+
+
+def talk(path: Path, turns: int, policy: Memory) -> Iterator[tuple[float, Reply]]:
+    """Each turn: what it took in CPU seconds, and its reply."""
+    words, source = vocabulary(), random.Random(5)
+    with closing(SQLite(path)) as store:
+        conversation = Conversation("months", model=Talker(words), store=store, policy=policy)
+        for turn in range(1, turns + 1):
+            message = f"And what of {' '.join(source.choices(words, k=12))}?"
+            message = PLANTED[turn][0] if turn in PLANTED else message
+            begun = time.process_time()
+            reply = conversation.send(message, system=SYSTEM)
+            yield time.process_time() - begun, reply
+
+
+def found(path: Path, policy: Memory, wire: str, turns: int) -> list[str]:
+    """The facts that are in the request when somebody asks for them, on a branch of its own for each wire."""
+    there = []
+    with closing(SQLite(path)) as store:
+        model = Talker(vocabulary(), wire)
+        main = Conversation("months", model=model, store=store, policy=policy)
+        for turn, (_, question, fact) in PLANTED.items():
+            if turn <= turns:
+                main.fork().send(question, system=SYSTEM)
+                there += [fact] if fact in model.last.decode() else []
+    return there
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="A conversation of thousands of turns under Memory.")
+    parser.add_argument("--turns", type=int, default=5_000)
+    turns = parser.parse_args(arguments).turns
+    policy = Memory()
+    times, sent, briefs, own = [], [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "months.db"
+        for spent, reply in talk(path, turns, policy):
+            context = reply.context
+            assert context is not None
+            times.append(1e3 * spent)
+            sent.append(context.counted)
+            briefs.append(context.brief)
+            own.append(reply.entries[0].tokens)
+        again = found(path, policy, "openai-chat", turns)
+        elsewhere = found(path, policy, "anthropic", turns)
+        size = path.stat().st_size
+    span = min(SPAN, turns // 3)
+    early, late = statistics.median(times[span : 2 * span]), statistics.median(times[-span:])
+    bound = 20 + policy.limit + policy.recalls.budget + 100
+    most = max(tokens - message for tokens, message in zip(sent, own, strict=True))
+    planted = sum(turn <= turns for turn in PLANTED)
+    print(f"{turns:,} turns, {size / 1e6:.1f} MB on disk. Tokens of a request without the message: at most {most:,}")
+    print(f"(bound {bound:,}), on average {statistics.mean(sent):,.0f}; of the brief at most {max(briefs)}.")
+    print(f"CPU of a turn, median: {early:.2f} ms in turns {span}–{2 * span}, {late:.2f} ms in the last {span}.")
+    print(f"Facts in the request when asked for: {len(again)} of {planted} after a restart, {len(elsewhere)} elsewhere")
+    measured = [
+        ("tokens beside the message", most, bound, most <= bound),
+        ("tokens of the brief", max(briefs), 200, max(briefs) <= 200),
+        ("CPU of a late turn against an early one", round(late / early, 2), 1.25, late <= 1.25 * early),
+        ("facts found after a restart", len(again), planted, len(again) == planted),
+        ("facts found over another wire", len(elsewhere), planted, len(elsewhere) == planted),
+    ]
+    goals = [{"name": name, "value": value, "goal": goal, "met": met} for name, value, goal, met in measured]
+    print(json.dumps({"bench": "months", "goals": goals}))
+
+
+if __name__ == "__main__":
+    main()
