@@ -14,7 +14,7 @@ import pytest
 from longtalk import AsyncArchive, AsyncChat, AsyncConversation, Reply
 from longtalk.errors import InputError, Overloaded, StreamCut, TooManyRounds, TurnFailed
 from longtalk.handles import Held, drop, find, keep
-from longtalk.policies import KeepAll, KeepLast, Summarize
+from longtalk.policies import KeepAll, KeepLast, Memory, Summarize
 from longtalk.providers.responses import AsyncResponses
 from longtalk.state import decode, encode
 from longtalk.stores.sqlite import SQLite
@@ -734,3 +734,16 @@ def test_only_the_newest_keepers_are_remembered() -> None:
     (record,) = [record for record in talked.records if record.kind == "handle"]
     assert list(json.loads(record.data)) == [f"k{number}" for number in range(24, 40)]
     assert "k39" not in json.loads(drop(talked, "k39").records[-1].data)
+
+
+async def test_who_keeps_the_conversation_is_asked_for_a_memory_card_with_what_is_given_fresh(
+    server: StrictResponses, way: dict[str, Any]
+) -> None:
+    policy = Memory(recall=0, recent=0, limit=0)
+    async with chat(server, policy=policy, **way) as c:
+        first = await c.send("one", system="You teach.")
+        await c.send("two", system="You teach.", state=first.state)
+    bodies = [json.loads(raw) for raw in server.requests]
+    assert all("You teach.\n\nEnd your answer with a note of" in body["instructions"] for body in bodies)
+    assert not any("End your answer" in json.dumps(body["input"]) for body in bodies)
+    assert well(server)

@@ -55,6 +55,8 @@ class Added(msgspec.Struct, frozen=True):
     """What asks for a card …"""
     card: Card = ""
     """… of this kind."""
+    alone: bool = False
+    """Whether that goes with what is given fresh, since the provider keeps all that is said."""
     heard: bool = False
     """Whether one came."""
     recalled: Recalled = Recalled()
@@ -94,7 +96,8 @@ class Draft(msgspec.Struct, frozen=True):
     @property
     def aside(self) -> Aside | None:
         """What goes behind the user's message, in this turn only."""
-        data, asks = (self.added.data, self.added.request) if self.added else ("", "")
+        added = self.added or Added()
+        data, asks = added.data, "" if added.alone else added.request
         text = "\n\n".join(part for part in (asks, self.instruction) if part)
         return Aside(text, self.transcript.place(self.tail - 1) + 1, data=data) if text or data else None
 

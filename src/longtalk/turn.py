@@ -264,8 +264,8 @@ class AsyncLoop:
             made = self._plan(self.draft.instruction)
         keeper = self._keeper()
         held = await self._held(keeper, made.epoch) if keeper else None
-        self.draft = await self._memory.prepared(self.draft, made)
-        preamble = self._memory.preamble(self._preamble, self.draft, made.epoch, alone=bool(keeper))
+        self.draft = await self._memory.prepared(self.draft, made, alone=bool(keeper))
+        preamble = self._memory.preamble(self._preamble, self.draft, made.epoch)
         aside = self.draft.aside
         context = compose(
             self.draft.transcript,
@@ -274,7 +274,7 @@ class AsyncLoop:
             quirks=self.draft.wire.minding(self._options, quirks),
             preamble=preamble,
             reader=f"{self._provider.account} {self._provider.model}",
-            instruction=None if keeper or aside is None else aside.text,
+            instruction=aside.text if aside is not None else None,
             tail=self.draft.tail,
             held=held.place if held else 0,
             data=aside.data if aside is not None else "",

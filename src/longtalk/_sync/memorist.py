@@ -73,8 +73,8 @@ class Memorist:
 
     # Before a request
 
-    def prepared(self, draft: Draft, made: Plan) -> Draft:
-        """A draft that knows what memory adds to this turn."""
+    def prepared(self, draft: Draft, made: Plan, *, alone: bool) -> Draft:
+        """A draft that knows what memory adds to this turn. A provider that keeps all is asked for a card `alone`."""
         config = self._config
         if config is None:
             return draft
@@ -89,21 +89,18 @@ class Memorist:
         parts = [quoted("recalled", found.text)] if found.text else []
         parts += [fresh] if (fresh := self._fresh(draft.transcript, config)) else []
         asks = capture.asking(config.brief, self._way, catch_up=made.card == "catch_up") if made.card else ""
-        added = Added(data="\n".join(parts), request=asks, card=made.card, recalled=found)
+        added = Added(data="\n".join(parts), request=asks, card=made.card, alone=alone, recalled=found)
         return msgspec.structs.replace(draft, added=added)
 
-    def preamble(self, preamble: Preamble, draft: Draft, epoch: Epoch, *, alone: bool = False) -> Preamble:
-        """What is given fresh, with memory's own tool where cards come that way in an epoch.
-
-        A provider that keeps the conversation is asked for a card here: `alone`.
-        """
+    def preamble(self, preamble: Preamble, draft: Draft, epoch: Epoch) -> Preamble:
+        """What is given fresh, with memory's own tool where cards come that way in an epoch."""
         config = self._config
         if config is None:
             return preamble
         tools, system = preamble.tools, preamble.system
         if self._way_in(epoch) == "tool":
             tools = (*tools, capture.tool_of(config.brief))
-        if alone and draft.added and draft.added.request:
+        if draft.added and draft.added.alone and draft.added.request:
             system = f"{system}\n\n{draft.added.request}" if system else draft.added.request
         return Preamble(system=system, tools=tools)
 
