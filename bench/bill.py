@@ -4,7 +4,7 @@ A PATH is a JSON list of `{"traj": [OpenAI chat messages]}` (as tau-bench writes
 JSONL with `{"messages": […]}` (as BEAM has them). Without one, conversations of three such kinds are made up, the same
 ones in every run. Each is played with `longtalk.simulate`: requests are those that `compose()` makes, and what of them
 is read from the cache is told by comparing their bytes. The figures are what was sent and what summaries took, as a
-ratio to the optimum; answers cost the same under any policy and are left out.
+ratio to the optimum; answers cost the same under any policy and are left out, but for memory cards.
 
 LoCoMo's conversations go on for months. They are played as if all turns followed within minutes, and once more by
 their own clock, with a cold cache at the beginning of each session.
@@ -46,8 +46,10 @@ POLICIES: dict[str, Policy] = {
     "summary over 8,000": Summarize(8_000),
     "summary over 4,000": Summarize(4_000),
     "Economy": Economy(),
-    "Memory, without recall": Memory(recall=0),
+    "Memory, no recall": Memory(recall=0),
+    "Memory": Memory(),
 }
+REMEMBERS = ("Memory, no recall", "Memory")
 MINUTE = 60_000
 
 Message = dict[str, Any]
@@ -174,6 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found: dict[str, float] = {}
     errors: list[float] = []
     replay: list[float] = []
+    kept: dict[str, tuple[list[float], list[float], list[float]]] = {name: ([], [], []) for name in REMEMBERS}
+    """Of each memory: against the optimum in long talks, in all, and against replay where there are tools."""
     print("Cost as a ratio to the optimum.\n")
     print(f"{'':24}" + "".join(f"{model.partition(':')[2][:22]:>24}" for model in MODELS) + f"{'worst talk':>12}")
     for kind, conversations in kinds:
@@ -185,10 +189,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in POLICIES:
             row = [table[name, model] for model in MODELS]
             print(f"  {name:22}" + "".join(f"{ratio:24.3f}" for ratio in row) + f"{worst[name]:12.3f}")
+        tools = any(message["role"] == "tool" for _, messages, _ in some for message in messages)
         if not kind.endswith("own clock"):
             found |= {f"{kind} {model}": table["Economy", model] for model in MODELS}
-        if any(message["role"] == "tool" for _, messages, _ in some for message in messages):
+            for name, (talks, everywhere, _) in kept.items():
+                everywhere += [table[name, model] for model in MODELS]
+                talks += [] if tools else [table[name, model] for model in MODELS]
+        if tools:
             replay += [table["Economy", model] / table["replay, cached", model] for model in MODELS]
+            for name, (_, _, against) in kept.items():
+                against += [table[name, model] / table["replay, cached", model] for model in MODELS]
         for plays in play(some, {"Economy": Economy()}, reports=Exact("cl100k"), summary=shorter, optimum=False):
             receipts = [receipt for each in plays for receipt in each.receipts if receipt.actual]
             errors += [abs(receipt.predicted / receipt.actual - 1) for receipt in receipts if receipt.actual]
@@ -202,6 +212,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     if replay:
         measured.append(("Economy against cached replay, with tools, worst", max(replay), 1.02))
+    for name, (talks, everywhere, against) in kept.items():
+        measured.append((f"{name} against the optimum, worst", max(everywhere), 1.05))
+        if talks:
+            measured.append((f"{name} against the optimum, long talks, average", statistics.mean(talks), 0.95))
+        if against:
+            measured.append((f"{name} against cached replay, with tools, worst", max(against), 1.02))
     goals = [
         {"name": name, "value": round(value, 4), "goal": goal, "met": value <= goal} for name, value, goal in measured
     ]
