@@ -67,7 +67,8 @@ class AsyncStoredStream(AsyncStream):
         while True:
             begun = await begin()
             if isinstance(begun, Reply):
-                yield Text(begun.text)
+                if begun.text:
+                    yield Text(begun.text)
                 yield Done(begun)
                 return
             self._loop = begun

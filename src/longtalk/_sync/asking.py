@@ -68,7 +68,8 @@ class StoredStream(Stream):
         while True:
             begun = begin()
             if isinstance(begun, Reply):
-                yield Text(begun.text)
+                if begun.text:
+                    yield Text(begun.text)
                 yield Done(begun)
                 return
             self._loop = begun

@@ -20,7 +20,7 @@ from longtalk.memory.book import Way, book_of
 from longtalk.memory.notes import enclosed, shown_line
 from longtalk.memory.recall import Index
 from longtalk.memory.recalled import Recall, Recalled, in_transcript, recalled
-from longtalk.memory.sentinel import cards_of, neutralised
+from longtalk.memory.sentinel import neutralised
 from longtalk.plan import Plan
 from longtalk.policies import Policy
 from longtalk.policies.memory import Memory, memory_of
@@ -162,7 +162,7 @@ class Memorist:
     def heard(self, draft: Draft) -> Draft:
         """A draft that has taken in the cards of its last answer."""
         config, answer = self._config, draft.answer
-        if config is None or answer is None or not (cards := cards_of(answer.view.text)):
+        if config is None or answer is None or not (cards := answer.view.cards):
             return draft
         small = draft.added is not None and draft.added.card == "small"
         transcript, heard = capture.take_cards(

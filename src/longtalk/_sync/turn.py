@@ -27,6 +27,7 @@ from longtalk.handles import Held
 from longtalk._sync.memorist import Memorist
 from longtalk.memory.recall import Index
 from longtalk.memory.recalled import Recall
+from longtalk.memory.sentinel import CardFilter
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
 from longtalk.providers.base import Keeper, Provider
@@ -106,6 +107,7 @@ class Loop:
             if stream:
                 pieces: list[bytes] = []
                 accumulator = self.draft.wire.accumulator()
+                cards = CardFilter()
                 waiting, source = self._ask(self._open, pieces)
                 try:
                     for notice in self._news():
@@ -126,10 +128,14 @@ class Loop:
                             text = accumulator.feed(data)
                         except ValueError as problem:
                             raise self._misread(problem, data) from None
+                        if not cards.calm or "<" in text:
+                            text = cards.feed(text)
                         if text:
                             yield Text(text)
                 finally:
                     shielded(source.close)
+                if rest := cards.end():
+                    yield Text(rest)
                 if not accumulator.done:
                     raise StreamCut(f"The stream of {self._provider.label} ended in the middle of an answer.")
                 self.draft = self._memory.heard(self.draft.answered(self._understand(accumulator.answer)))

@@ -6,10 +6,8 @@ place where a blank may be, with a Markdown escape before its underscore, and wi
 - The first closing tag ends a card. An opening tag inside one belongs to it; a closing tag outside is hidden alone.
 - A card that is never closed hides all the rest. A tag that the end of an answer cuts in two (`<MEMORY_CA`) is hidden.
 - It does not matter whether a card stands in a code fence, or how long it is.
-- Of the white space on the two sides of a card the longer one stays; none stays at the beginning or the end of an
-  answer. Up to eight characters of it on either side are held back for that, and dropped at the end.
-- What is shown never has a tag in it. Where hiding a card would make one of the halves on its sides, a zero-width
-  space parts them.
+- What is shown is exactly the text without its cards, and never has a tag in it. Where hiding a card would make one of
+  the halves on its sides, a zero-width space parts them, and nowhere else.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ LONGEST = 16_384
 MOST_CARDS = 64
 
 _BLANKS = " \t\r\n"
-_WHITE = 8
 _MARK = "\u200b"
 _B = f"[{_BLANKS}]?"
 _BEGIN = rf"<{_B}(/?){_B}MEMORY\\?_CARD"
@@ -55,26 +52,31 @@ def _cut_tag(end: str) -> bool:
 class CardFilter:
     """Takes an answer as it streams and gives what may be shown of it.
 
-    The pieces that come out make `without_cards` of the whole, however it was split. Held back is what may still become
-    a tag (12 characters, with blanks and slashes at most 19) and white space that may stand around a card.
+    The pieces that come out make `without_cards` of the whole, however it was split. Held back is only what may still
+    become a tag: 12 characters, with blanks and slashes at most 19.
 
     `cards` are the contents found so far, each up to `LONGEST` characters and one more. `unclosed` says that the last
-    one was not closed: it is there once the answer is over.
+    one was not closed: it is there once the answer is over. While it is `calm`, text without a `<` comes out as it is,
+    and need not be fed: that spares a call for each piece of most answers.
     """
 
-    __slots__ = ("_content", "_held", "_inside", "_page", "_room", "cards", "unclosed")
+    __slots__ = ("_content", "_held", "_inside", "_room", "_tail", "calm", "cards", "unclosed")
 
     def __init__(self) -> None:
         self.cards: list[str] = []
         self.unclosed = False
-        self._page = _Page()
+        self.calm = True
         self._inside = False
         self._held = ""
+        self._tail = ""
+        """The beginning of a tag at the end of what was shown: a card stands behind it, or may."""
         self._content: list[str] = []
         self._room = 0
 
     def feed(self, text: str) -> str:
         """What may be shown now."""
+        if self.calm and "<" not in text:
+            return text
         rest = self._held + text
         shown, at = [], 0
         for tag in _TAG.finditer(rest):
@@ -85,38 +87,44 @@ class CardFilter:
             at = tag.end()
             if self._inside:
                 self._close()
-            else:
+            elif not closing:
                 self._open()
-                self._inside = not (closing or alone)
-                if alone and not closing:
+                if alone:
                     self._close()
         end = max(at, _loose_end(rest))
+        if self._tail and not self._inside and _PARTIAL.fullmatch(self._tail + rest[at:]):
+            end = at
         shown.append(self._pass(rest[at:end]))
         self._held = rest[end:]
+        self.calm = not (self._inside or self._held or self._tail)
         return "".join(shown)
 
     def end(self) -> str:
         """What is left to be shown when the answer is over."""
-        held, self._held = self._held, ""
+        held, tail, self._held, self._tail = self._held, self._tail, "", ""
         if self._inside:
             self.unclosed = True
             self._close()
-        elif _cut_tag(held):
-            self._page.card()
-        elif held:
-            return self._page.show(held) + self._page.end()
-        return self._page.end()
+            held = ""
+        elif held.startswith("<") and _cut_tag(held):
+            held = ""
+        text = tail + held
+        return (_MARK if _cut_tag(text[_loose_end(text) :]) else "") + held
 
     def _pass(self, text: str) -> str:
+        """What may be shown of text up to a tag, or to the end of what came."""
         if not self._inside:
-            return self._page.show(text)
+            joined = self._tail + text
+            mark = _MARK if self._tail and _TAG.match(joined) else ""
+            self._tail = joined[_loose_end(joined) :]
+            return mark + text
         if kept := text[: self._room]:
             self._content.append(kept)
             self._room -= len(kept)
         return ""
 
     def _open(self) -> None:
-        self._page.card()
+        self._inside = True
         self._content, self._room = [], LONGEST + 1
 
     def _close(self) -> None:
@@ -126,73 +134,23 @@ class CardFilter:
         self._content = []
 
 
-class _Page:
-    """What is shown, and what becomes of white space around cards."""
-
-    __slots__ = ("_gap", "_tail", "_white")
-
-    def __init__(self) -> None:
-        self._white = ""
-        """The newest white space: not shown yet, since a card may follow."""
-        self._gap: str | None = None
-        """The longest white space beside the cards that came after the last text. None if none came."""
-        self._tail = ""
-        """The newest of what was shown."""
-
-    def card(self) -> None:
-        """Here a card was hidden."""
-        self._gap = max(self._gap or "", self._white, key=len)
-        self._white = ""
-
-    def show(self, text: str) -> str:
-        """What may be shown now of text that stands outside of cards."""
-        text = self._white + text
-        shown = text.rstrip(_BLANKS)
-        white = text[len(shown) :]
-        if shown and self._gap is not None:
-            shown = self._joined(shown, self._gap)
-            self._gap = None
-        elif self._gap is not None and not self._tail:
-            white = ""
-        if len(white) > _WHITE:
-            # Longer than what stood before the card, so it is the one that stays.
-            shown += (self._mark() if self._gap is not None else "") + white[:-_WHITE]
-            self._gap = None if self._gap is None else ""
-        self._white = white[-_WHITE:]
-        self._tail = (self._tail + shown)[-_TAG_LONGEST:]
-        return shown
-
-    def end(self) -> str:
-        """What is left to be shown at the end."""
-        after_card, white = self._gap is not None, self._white
-        self._gap, self._white = None, ""
-        if not after_card:
-            return white
-        return _MARK if _cut_tag(self._tail[_loose_end(self._tail) :]) else ""
-
-    def _joined(self, text: str, gap: str) -> str:
-        """The first text after a card, with the white space that stays before it."""
-        bare = text.lstrip(_BLANKS)
-        if not self._tail:
-            return bare
-        return self._mark() + max(gap, text[: -len(bare)], key=len) + bare
-
-    def _mark(self) -> str:
-        return _MARK if _loose_end(self._tail) < len(self._tail) else ""
+def parted(text: str) -> tuple[str, tuple[str, ...]]:
+    """A text as it may be shown, and the contents of its cards."""
+    if "<" not in text:
+        return text, ()
+    cards = CardFilter()
+    shown = cards.feed(text) + cards.end()
+    return shown, tuple(cards.cards)
 
 
 def without_cards(text: str) -> str:
     """The text as it may be shown."""
-    cards = CardFilter()
-    return cards.feed(text) + cards.end()
+    return parted(text)[0]
 
 
 def cards_of(text: str) -> list[str]:
     """The contents of the cards in a text, in order. The last one may not have been closed."""
-    cards = CardFilter()
-    cards.feed(text)
-    cards.end()
-    return cards.cards
+    return list(parted(text)[1])
 
 
 def neutralised(text: str) -> str:

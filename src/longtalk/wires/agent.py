@@ -29,6 +29,7 @@ from longtalk.wires.base import (
     View,
     neutral_text,
     quoted,
+    shown,
 )
 from longtalk.wires.speech import OURS, SILENCE, STALE, TIMEOUT, Heard, Ours, Speech, Start
 
@@ -149,11 +150,15 @@ class Agent:
         if fields.get("events", b"")[:1] != b"[":
             role, text = (_json.text(fields.get(name, b"")) or "" for name in ("role", "content"))
             call_id, name = (_json.text(fields.get(name, b"")) or "" for name in ("call_id", "name"))
-            return View(role=role, text=text, call_id=call_id, name=name)
-        said = ""
+            return shown(View(role=role, text=text, call_id=call_id, name=name))
+        said = View(role="assistant")
         for line in _json.items(fields["events"]):
-            said = self.hear(_json.fields(line)).text or said
-        return View(role="assistant", text=said)
+            if text := self.hear(_json.fields(line)).text:
+                new = shown(View(role="assistant", text=text))
+                # What has nothing but a card in it does not take the place of what was said.
+                text = said.text if new.cards and not new.text.strip() else new.text
+                said = View(role="assistant", text=text, cards=new.cards or said.cards)
+        return said
 
     def hear(self, line: Mapping[str, bytes]) -> Heard:
         return Heard(kept=False) if line.get("type") == OURS else self.speech.hear(line)
@@ -262,7 +267,7 @@ class Lines:
         native = b'{"events":[%s]}' % b",".join([*self._events, *self._unsettled()])
         view = self._agent.view(native)
         if interrupted:
-            return Answer(native=native if view.text else None, view=view, finish="interrupted")
+            return Answer(native=native if view.text or view.cards else None, view=view, finish="interrupted")
         usage, before = self._last.usage, bytes(self._ours.before)
         handle = None
         if self._session and self._ours.stamp:
@@ -270,7 +275,7 @@ class Lines:
             handle = Handle(self._session, f"{self._ours.stamp} {so_far}".strip())
         if usage is not None and before != b"null":
             usage = b'{"now":%s,"before":%s}' % (usage, before)
-        empty = not view.text.strip()
+        empty = not (view.text.strip() or view.cards)
         return Answer(native=native, view=view, finish=self._last.finish, empty=empty, usage=usage, handle=handle)
 
 

@@ -31,6 +31,7 @@ from longtalk.wires.base import (
     neutral_text,
     option,
     quoted,
+    shown,
     splice,
 )
 
@@ -168,7 +169,7 @@ class Anthropic(Replayed):
         blocks = [_json.fields(block) for block in _array(content)]
         results = [block for block in blocks if block.get("type") == b'"tool_result"']
         text = _json.text(content) or "".join(_text_of(block) for block in blocks)
-        return View(
+        view = View(
             role="tool" if results else _json.text(fields.get("role", b"")) or "",
             text=text,
             calls=tuple(
@@ -182,6 +183,7 @@ class Anthropic(Replayed):
             ),
             call_id=_json.text(results[0].get("tool_use_id", b"")) or "" if results else "",
         )
+        return shown(view)
 
     def usage(self, raw: bytes) -> Usage:
         try:

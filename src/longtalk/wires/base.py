@@ -17,6 +17,7 @@ import msgspec
 
 from longtalk import _json
 from longtalk.errors import InputError
+from longtalk.memory.sentinel import neutralised, parted
 from longtalk.pack import OWN, Entry
 from longtalk.tools import Tool
 from longtalk.transcript import Finish
@@ -52,6 +53,8 @@ class View(msgspec.Struct, frozen=True):
     name: str = ""
     """Of a tool result: the tool, where the wire says it."""
     refusal: str = ""
+    cards: tuple[str, ...] = ()
+    """Of an answer: the contents of its memory cards, which neither text nor refusal shows."""
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -237,7 +240,9 @@ class Wire(Protocol):
 
     def accumulator(self) -> Accumulator: ...
 
-    def view(self, native: bytes) -> View: ...
+    def view(self, native: bytes) -> View:
+        """A message for reading; an answer as `shown`."""
+        ...
 
     def usage(self, raw: bytes) -> Usage: ...
 
@@ -332,6 +337,14 @@ def without_half(value: bytes) -> bytes:
         if problem.reason == "unexpected end of data" or value[problem.end :] in (b'"', b""):
             return value[: problem.start] + b'"'
     return value
+
+
+def shown(view: View) -> View:
+    """A message as it may be shown: an answer without its memory cards. All its text is one, however it is split."""
+    if view.role != "assistant" or not ("<" in view.text or "<" in view.refusal):
+        return view
+    (text, said), (refusal, refused) = parted(view.text), parted(view.refusal)
+    return msgspec.structs.replace(view, text=text, refusal=refusal, cards=(*said, *refused))
 
 
 def view_of(entry: Entry) -> View:
@@ -443,7 +456,8 @@ def closing(wire: Wire, call_id: str, text: str, *, at: int, name: str = "") -> 
 def neutral_text(entry: Entry) -> str:
     """How an event or a system message of ours reads.
 
-    An event is delimited and names its source and time. Its own text can't end it early or begin another one.
+    An event is delimited and names its source and time. Its own text can't end it early or begin another one, nor can
+    it have a memory card in it.
     """
     members = _json.value(entry.native)
     if entry.kind != "event":
@@ -452,5 +466,5 @@ def neutral_text(entry: Entry) -> str:
 
     when = dt.datetime.fromtimestamp(entry.at / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     source = re.sub(r'[<>&"\x00-\x1f]', " ", str(members["source"]))
-    text = re.sub(r"<(?=\s*/?\s*event\b)", "&lt;", str(members["text"]), flags=re.IGNORECASE)
+    text = re.sub(r"<(?=\s*/?\s*event\b)", "&lt;", neutralised(str(members["text"])), flags=re.IGNORECASE)
     return f'<event source="{source}" time="{when}">\n{text}\n</event>'

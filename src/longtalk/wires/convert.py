@@ -70,7 +70,7 @@ def converted(entry: Entry, to: Wire, ids: Ids) -> Entry | None:
         native = to.result(call_id, seen.text, error=entry.mark in ("error", "closed"), name=name)
     elif entry.role == "assistant":
         calls = [ids.call(call) for call in seen.calls]
-        text = seen.text or seen.refusal
+        text = seen.text if seen.text.strip() else seen.refusal
         if not calls and not text.strip():
             return None
         native = _json.encode(_ANSWERS.get(to.name, _agent_answer)(text, calls))

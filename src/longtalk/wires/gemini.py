@@ -35,6 +35,7 @@ from longtalk.wires.base import (
     neutral_text,
     option,
     quoted,
+    shown,
     splice,
 )
 from longtalk.wires.gemini_stream import Parts, array_of, ending, is_thought, opened, parts_of
@@ -172,14 +173,18 @@ class Gemini(Replayed):
         return Parts(finished)
 
     def view(self, native: bytes) -> View:
+        return shown(self._view(native))
+
+    def _view(self, native: bytes) -> View:
+        """The same with cards, if it has some."""
         try:
             said = _plain.decode(native)
         except (ValueError, RecursionError):
-            return self._view(native)
+            return self._any_view(native)
         text = "".join([part.text for part in said.parts if not part.thought])
         return View(role="assistant" if said.role == "model" else said.role, text=text)
 
-    def _view(self, native: bytes) -> View:
+    def _any_view(self, native: bytes) -> View:
         """The same for a message of any kind."""
         fields = _json.fields(native)
         parts = [_json.fields(part) for part in _array(fields.get("parts", b"[]"))]

@@ -29,6 +29,7 @@ from longtalk.wires.base import (
     neutral_text,
     option,
     quoted,
+    shown,
     splice,
 )
 from longtalk.wires.openai_chat_quirks import SAYS_NOTHING, adapted, alternating, array, objection
@@ -142,13 +143,14 @@ class OpenAIChat(Replayed):
 
     def view(self, native: bytes) -> View:
         fields = _json.fields(native)
-        return View(
+        view = View(
             role=_json.text(fields.get("role", b"")) or "",
             text=_text(fields.get("content", b"null")),
             calls=tuple(map(_call, array(fields.get("tool_calls", b"null")))),
             call_id=_json.text(fields.get("tool_call_id", b"")) or "",
             refusal=_json.text(fields.get("refusal", b"")) or "",
         )
+        return shown(view)
 
     def usage(self, raw: bytes) -> Usage:
         try:
@@ -189,11 +191,12 @@ def finished(message: bytes, reason: str | None, usage: bytes | None) -> Answer:
     native = _json.build(fields) if changed else message
     view = WIRE.view(native)
     finish: Finish = "calls" if view.calls else _FINISH.get(reason, "stop")
+    refused = bool(_json.text(fields.get("refusal", b"")))
     return Answer(
         native=native,
         view=view,
         # Content of a form that is none can't go back either.
-        empty=not (view.calls or view.refusal or fields.get("audio", b"null") not in (b"null", b"{}"))
+        empty=not (view.calls or refused or fields.get("audio", b"null") not in (b"null", b"{}"))
         and (odd or fields.get("content", b"null") in SAYS_NOTHING),
         finish=finish,
         usage=None if usage in (None, b"null") else usage,

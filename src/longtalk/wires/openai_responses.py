@@ -34,6 +34,7 @@ from longtalk.wires.base import (
     neutral_text,
     option,
     quoted,
+    shown,
     splice,
 )
 from longtalk.wires.openai_responses_items import (
@@ -195,12 +196,13 @@ class OpenAIResponses:
             return View(role=_json.text(fields["role"]) or "", text=text_of(fields.get("content", b"null")))
         items = [_json.fields(item) for item in items_of(native)]
         contents = [item.get("content", b"null") for item in items if item.get("type", b'"message"') == b'"message"']
-        return View(
+        view = View(
             role="assistant",
             text="".join(map(text_of, contents)),
             calls=tuple(map(_call, filter(is_call, items))),
             refusal="".join(text_of(content, kind="refusal") for content in contents),
         )
+        return shown(view)
 
     def usage(self, raw: bytes) -> Usage:
         try:
