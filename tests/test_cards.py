@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from longtalk import Archive, Chat, Conversation, Done, Text, history
 from longtalk.errors import StreamCut
+from longtalk.memory.book import book_of
 from longtalk.memory.sentinel import LONGEST, without_cards
+from longtalk.policies.memory import Memory
 from longtalk.state import decode
 from longtalk.stores.base import Store
 from longtalk.stores.jsonl import JSONL
-from longtalk.stores.memory import Memory
+from longtalk.stores.memory import Memory as InMemory
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import Scripted, says, validate
 from longtalk.wires import AGENTS, HTTP_WIRES, NAMES, WIRES
@@ -171,14 +173,27 @@ def test_an_answer_of_a_card_alone_says_nothing(wire: str) -> None:
     assert (answer.mark, view_of(answer).cards) == ("", (CONTENT,))
 
 
+@EACH
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_does_not_show_is_remembered(wire: str, stream: bool) -> None:
+    step = says_in(wire, ["Play.", OPEN, '{"goal":"', f'{SECRET}"}}', CLOSE])
+    with chat(wire, step, policy=Memory()) as talk:
+        reply = list(talk.stream("Hello."))[-1].reply if stream else talk.send("Hello.")
+    assert reply.text == "Play."
+    assert [line.text for line in book_of(decode(reply.state, wires=NAMES)).notes.lines] == [SECRET]
+
+
 # Stores and exports
 
 
 @pytest.fixture(params=["memory", "jsonl", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    made: Store = {"memory": Memory, "jsonl": lambda: JSONL(tmp_path), "sqlite": lambda: SQLite(tmp_path / "talks.db")}[
-        request.param
-    ]()
+    stores: dict[str, Callable[[], Store]] = {
+        "memory": InMemory,
+        "jsonl": lambda: JSONL(tmp_path),
+        "sqlite": lambda: SQLite(tmp_path / "talks.db"),
+    }
+    made = stores[request.param]()
     yield made
     made.close()
 

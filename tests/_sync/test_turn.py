@@ -188,6 +188,19 @@ def test_a_stream_tells_what_happens_and_ends_with_the_reply() -> None:
     assert events[-1].reply.text == "Both found."
 
 
+def test_a_stream_shows_no_memory_card_and_all_that_is_none() -> None:
+    text = "Play <b>. <MEMORY_CARD>{}</MEMORY_CARD> 1 <"
+    events = collect(Chat(Scripted(says(text, pieces=len(text)))).stream("x"))
+    told = [event.text for event in events if isinstance(event, Text)]
+    assert told[-2:] == [" ", "<"]
+    assert "".join(told) == events[-1].reply.text == "Play <b>.  1 <"
+
+
+def test_an_answer_of_a_memory_card_alone_tells_nothing() -> None:
+    events = collect(Chat(Scripted(says("<MEMORY_CARD>{}</MEMORY_CARD>"))).stream("x"))
+    assert [type(event) for event in events] == [Done]
+
+
 def test_a_streamed_conversation_is_the_same_as_a_whole_one() -> None:
     whole, streamed = Scripted(CALL, says("done"), says("ok")), Scripted(CALL, says("done"), says("ok"))
     a = Chat(whole, tools=[lookup])
