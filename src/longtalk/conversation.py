@@ -229,7 +229,21 @@ class AsyncConversation:
                 save=writer.save,
                 around=writer.around,
                 later=partial(self._summarise_later, writer),
+                seek=self._seek,
             )
+
+    async def _seek(self, message: str, config: Recall) -> Index:
+        """What may fit a message, of all that is on this branch."""
+        stored = self._stored
+        head = await stored.head()
+        size = head.size if head is not None else 0
+        found: Index = await in_store(
+            stored.store,
+            lambda: seek_in_store(
+                stored.store, stored.owner, stored.conversation, stored.branch, size, message, config, now=now()
+            ),
+        )
+        return found
 
     def _summarise_later(self, writer: AsyncWriter, summarist: AsyncSummarist, claim: Attempt) -> None:
         # Somebody may have taken over, and then the turn is on another branch.
