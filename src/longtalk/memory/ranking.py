@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Container, Iterable
 from heapq import nlargest
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -18,13 +18,15 @@ from longtalk.memory.question import read, year_of
 if TYPE_CHECKING:
     from longtalk.memory.recall import Index
 
-__all__ = ["ASSISTANT", "MOST", "STANDING", "TIMED", "Ranking"]
+__all__ = ["ASSISTANT", "MOST", "STANDING", "TIMED", "UNREAD", "Ranking"]
 
 ASSISTANT = "assistant"
 MOST = 255
 """Times a term counts in one part."""
 TIMED, STANDING = 1, 2
 """Traits of a part: it says when; it states a standing wish."""
+UNREAD = 4
+"""In place of them: nobody has looked yet."""
 _KEPT = 2_000  # parts that are in the running, of any number that match
 _BEST = 100  # parts that are looked at closely
 _MODELS = 8  # parts that words are taken from
@@ -78,7 +80,7 @@ class Ranking:
         standing = weights.standing if index.assisted else 1.0
         found = []
         for part, score in self._by_meaning(self.scored()):
-            traits = index.traits[part]
+            traits = index.trait(part)
             if index.units[index.owners[part]].name in self.named:
                 score *= weights.speaker
             if self.question.when and traits & TIMED:
@@ -113,13 +115,13 @@ class Ranking:
                 near[part] = max(nearness, near.get(part, 0.0))
         return near.items()
 
-    def need(self, exclude: Collection[int]) -> float:
+    def need(self, exclude: Container[int]) -> float:
         """How much of a budget is worth spending, told by how much of what is sought the best match has."""
         index = self.index
         if any(index.units[number].place not in exclude for number in self.dated):
             return 1.0  # it names a day on which something was said
         hinted = bool(self.named or self.question.back)
-        if not self.sought or (not hinted and self.sought < math.log(1 + len(index.owners)) / 2):
+        if not self.sought or (not hinted and self.sought < math.log(1 + index.parts) / 2):
             return 0.0  # a common word alone is no question
         best = max((score for part, score in self.plain if index.place_of(part) not in exclude), default=0.0)
         share = best / self.sought + (_HINTED if hinted and best else 0.0)
@@ -156,13 +158,14 @@ class Ranking:
     def _weight(self, term: str) -> float:
         """How much a term tells that may be one nobody used."""
         known = self.index.vocabulary.numbers.get(term)
-        return math.log(2 + 2 * len(self.index.owners)) if known is None else self.index.rarity(known)
+        return math.log(2 + 2 * self.index.parts) if known is None else self.index.rarity(known)
 
     def _match(self, variants: dict[int, float]) -> None:
         """Add what a term gives that may have variants: the best that a part has, or that its neighbours lend."""
         own: dict[int, float] = {}
         for term, weight in variants.items():
             self._find(term, weight, own)
+            self._find_labels(term, weight, own)
         owners = self.index.owners
         best: dict[int, float] = {}
         for part, value in own.items():
@@ -188,18 +191,27 @@ class Ranking:
             if value > own.get(part, 0.0):
                 own[part] = value
 
+    def _find_labels(self, term: int, weight: float, own: dict[int, float]) -> None:
+        """The same for what units are labelled with: their first part has it, at a user's weight."""
+        index = self.index
+        for number in index.labelled.get(term, ()):
+            value = weight * index.rarity(term) / self.by_role[index.spoken[number]]
+            if value > own.get(index.firsts[number], 0.0):
+                own[index.firsts[number]] = value
+
     def _lent(self, best: dict[int, float]) -> dict[int, float]:
         """By unit, the best it can borrow of its neighbours."""
         index, weights = self.index, self.weights
-        sessions, borrows, spoken, count = index.sessions, index.borrows, index.spoken, len(index.units)
+        sessions, stretches, borrows, spoken = index.sessions, index.stretches, index.borrows, index.spoken
+        count = len(index.units)
         lent: dict[int, float] = {}
         for number, value in best.items():
-            session = sessions[number]
+            session, stretch = sessions[number], stretches[number]
             if spoken[number]:
                 value *= weights.lends
             for offset, share in weights.borrow:
                 to = number - offset
-                if 0 <= to < count and sessions[to] == session:
+                if 0 <= to < count and sessions[to] == session and stretches[to] == stretch:
                     given = value * share * borrows[to]
                     if given > lent.get(to, 0.0):
                         lent[to] = given

@@ -21,12 +21,12 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Container, Iterable
 
 import msgspec
 
 from longtalk.memory.question import EPOCH, instructs, tells_time
-from longtalk.memory.ranking import ASSISTANT, MOST, STANDING, TIMED, Ranking
+from longtalk.memory.ranking import ASSISTANT, MOST, STANDING, TIMED, UNREAD, Ranking
 from longtalk.memory.terms import stem, worded, words
 from longtalk.memory.topics import Topics
 from longtalk.memory.vectors import Vectors
@@ -48,6 +48,8 @@ class Unit(msgspec.Struct, frozen=True):
     """When, in seconds since 1970; 0 if unknown."""
     name: str = ""
     """Who, where roles alone don't tell."""
+    labels: str = ""
+    """What it is filed under: found as if a user had said it, and never shown."""
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -117,8 +119,19 @@ class Index:
 
     What is public here is for `ranking`, which reads it all."""
 
-    def __init__(self, units: Iterable[Unit] = (), *, weights: Weights | None = None, meaning: bool = False) -> None:
+    def __init__(
+        self,
+        units: Iterable[Unit] = (),
+        *,
+        weights: Weights | None = None,
+        meaning: bool = False,
+        size: int = 0,
+    ) -> None:
         self.weights = weights or Weights()
+        self.size = size
+        """How many units the conversation has, where these are some of them."""
+        self.shares: dict[str, float] = {}
+        """By term: which share of the units that have it is here, where it is not all of them."""
         self.vectors = Vectors() if meaning else None
         """Of parts."""
         self.words = Vectors() if meaning else None
@@ -133,8 +146,11 @@ class Index:
         """Whether an assistant takes part."""
         # By term: part << 8 | how often.
         self.postings: list[array[int]] = []
-        # By unit: its session and segment, its first part, how well it borrows, whether it is one part, whether an
-        # assistant spoke.
+        # By term: the units that are labelled with it.
+        self.labelled: dict[int, array[int]] = {}
+        # By unit: its stretch, session and segment, its first part, how well it borrows, whether it is one part,
+        # whether an assistant spoke.
+        self.stretches = array("L")
         self.sessions = array("L")
         self.segments = array("L")
         self.firsts = array("L")
@@ -148,6 +164,8 @@ class Index:
         self.traits = bytearray()
         self.total = 0
         """The number of all terms."""
+        self.unread = 0
+        """Parts that are not here, of units that are."""
         self._topics = Topics()
         self._places: dict[int, int] = {}
         for unit in units:
@@ -156,14 +174,20 @@ class Index:
     def __len__(self) -> int:
         return len(self.units)
 
-    def add(self, unit: Unit) -> None:
-        """Take in the next thing said."""
+    def add(self, unit: Unit, *, follows: bool = True, fits: Callable[[str], bool] | None = None) -> None:
+        """Take in the next thing said. `follows`: whether it is the next, and none between was left out. `fits`: which
+        parts of an assistant's message are worth looking at; the others only count."""
         number = self._places[unit.place] = len(self.units)
+        self.stretches.append((self.stretches[-1] if number else 0) + (not follows))
         self.units.append(unit)
         self.firsts.append(len(self.owners))
         self.borrows.append(min(1.0, self.weights.long / (len(unit.text) or 1)))
         spans = parts(unit.text, self.weights.part) if unit.role == ASSISTANT else [(0, len(unit.text))]
         self.single.append(len(spans) == 1)
+        if fits is not None and len(spans) > 1:
+            fitting = [span for span in spans if fits(unit.text[slice(*span)])] or spans[:1]
+            self.unread += len(spans) - len(fitting)
+            spans = fitting
         self.spoken.append(unit.role == ASSISTANT)
         self.assisted = self.assisted or unit.role == ASSISTANT
         told: list[tuple[str, str]] = []
@@ -171,10 +195,12 @@ class Index:
             text = unit.text[start:stop]
             told += (found := worded(text))
             self.spans.append((start, stop))
-            self.traits.append(traits(unit, text))
+            self.traits.append(UNREAD)
             self._take(number, found)
             if self.vectors is not None:
                 self.vectors.add(" ".join(word for _, word in found))
+        for term, word in dict(worded(unit.labels)).items() if unit.labels else ():
+            self.labelled.setdefault(self._number(term, word), array("L")).append(number)
         self.segments.append(self._topics.add(unit.at, [term for term, _ in told], opens=unit.role != ASSISTANT))
         self.sessions.append(self._topics.session)
         for word in words(unit.name):
@@ -186,7 +212,8 @@ class Index:
         """The next part: of which unit, and its terms."""
         part = len(self.owners)
         self.owners.append(number)
-        numbers = array("L", [self._number(term, word) for term, word in found])
+        known = self.vocabulary.numbers
+        numbers = array("L", [known[t] if t in known else self._number(t, word) for t, word in found])
         self.terms.append(numbers)
         self.total += len(numbers)
         for term, times in Counter(numbers).items():
@@ -201,6 +228,13 @@ class Index:
                 self.words.add(word)
         return number
 
+    def trait(self, part: int) -> int:
+        """What a part is like; told when it is first asked for."""
+        if self.traits[part] == UNREAD:
+            unit, (start, stop) = self.units[self.owners[part]], self.spans[part]
+            self.traits[part] = traits(unit, unit.text[start:stop])
+        return self.traits[part]
+
     def at(self, place: int) -> Unit:
         """The unit of a place."""
         return self.units[self._places[place]]
@@ -211,14 +245,20 @@ class Index:
 
     def rarity(self, term: int) -> float:
         """How much a term tells: more, the fewer parts have it."""
-        count = len(self.postings[term])
-        return math.log(1 + (len(self.owners) - count + 0.5) / (count + 0.5))
+        count = max(len(self.postings[term]), len(self.labelled.get(term, ())))
+        if self.shares:
+            count /= self.shares.get(self.vocabulary.terms[term], 1.0)
+        return math.log(1 + max(0.0, self.parts - count + 0.5) / (count + 0.5))
 
-    def rank(self, query: str, *, now: int = 0, exclude: Collection[int] = ()) -> Ranked:
+    @property
+    def parts(self) -> float:
+        """How many parts the conversation has, about."""
+        return (len(self.owners) + self.unread) * max(1.0, self.size / (len(self.units) or 1))
+
+    def rank(self, query: str, *, now: int = 0, exclude: Container[int] = ()) -> Ranked:
         """What fits the message, best first; of the places in `exclude` nothing. `now` is when it was said."""
         if not self.total:
             return Ranked((), 0.0)
-        exclude = frozenset(exclude)
         ranking = Ranking(self, query, now)
         hits = []
         for part, score in ranking.final():

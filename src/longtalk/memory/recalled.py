@@ -1,35 +1,111 @@
-"""Stub while recall is being built."""
+"""What is recalled for a message: the older things that fit it, as text, within a budget.
+
+`in_store` and `in_transcript` find candidates where the conversation is kept; `recalled` ranks them, tells how much of
+the budget they are worth, and renders them in the order they were said, each day with its date. The text is data: it
+can't end the `<recalled>` tag around it, and no part of it passes for a card. It belongs to one turn, and is never
+stored.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
+from longtalk.errors import InputError
+from longtalk.memory import vectors
+from longtalk.memory.candidates import candidates
+from longtalk.memory.excerpt import fill, render
 from longtalk.memory.recall import Index
+from longtalk.memory.schema import within
+from longtalk.memory.units import TAG, safe, unit_of
+from longtalk.pack import Entry
+from longtalk.stores.base import Holding, Sought, Store
 from longtalk.tokens import Counter
-from longtalk.transcript import Transcript
+from longtalk.wires.base import quoted
+
+__all__ = ["Recall", "Recalled", "in_store", "recalled"]
+
+_TOKENS = 100_000
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """That what was said before and fits a message goes along with it."""
+    """That older things are recalled: at most so many tokens of them, tag and dates counted; 0 for nothing."""
 
     budget: int = 1_000
     gate: bool = True
+    """Only as much as the message is found to need: nothing when it does not refer to what was said."""
     meaning: bool = False
+    """Whether what is close in meaning counts beside words. Needs the extra `[recall]`."""
+
+    def __post_init__(self) -> None:
+        within(self.budget, "The budget of recall in tokens", 0, _TOKENS)
+        for name in ("gate", "meaning"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"`{name}` of Recall is True or False, not {getattr(self, name)!r}.")
+        if self.meaning:
+            vectors.model()
 
 
 class Recalled(msgspec.Struct, frozen=True):
+    """What was recalled for one message."""
+
     text: str = ""
+    """To be sent as data, in the tag `recalled`. Empty if there is nothing."""
     places: tuple[int, ...] = ()
+    """Of the entries it is from, in order."""
     tokens: int = 0
+    """How long it is with its tag."""
 
 
-def in_transcript(transcript: Transcript, message: str, config: Recall) -> Index:  # noqa: ARG001
-    return Index()
+def in_store(
+    store: Store, owner: str, conversation: str, branch: str, size: int, message: str, config: Recall, *, now: int = 0
+) -> Index:
+    """What may fit the message among the first `size` entries of a branch. `now` is in milliseconds."""
+    path = _Stored(store, (owner, conversation, branch), size)
+    return candidates(path, message, now=now, unit=unit_of)
+
+
+class _Stored:
+    """A path in a store."""
+
+    def __init__(self, store: Store, names: tuple[str, str, str], size: int) -> None:
+        self._store = store
+        self._names = names
+        self.size = size
+
+    def entries(self, start: int, stop: int) -> Iterable[Entry]:
+        return self._store.read(*self._names, start, stop).entries()
+
+    def place(self, i: int) -> int:
+        return i
+
+    def holding(self, sought: Sequence[Sought], most: int) -> list[Holding]:
+        return self._store.holding(*self._names, sought, most)
 
 
 def recalled(
-    index: Index, message: str, config: Recall, counter: Counter, *, now: int, exclude: Collection[int], budget: int
+    index: Index,
+    message: str,
+    config: Recall,
+    counter: Counter,
+    *,
+    now: int,
+    exclude: Container[int] = (),
+    budget: int | None = None,
 ) -> Recalled:
+    """What fits the message, as text. Of the places in `exclude` nothing: the context has them. `now` is in
+    milliseconds; `budget` is how many tokens are left, if that is less than what is configured."""
+    limit = config.budget if budget is None else min(budget, config.budget)
+    if limit <= 0:
+        return Recalled()
+    ranked = index.rank(message, now=now // 1000, exclude=exclude)
+    limit = int(limit * ranked.need) if config.gate else limit
+    room = limit - counter.count(quoted(TAG, ""))
+    while room > 0 and (chosen := fill(index, ranked.hits, room, counter.count)):
+        text = safe(render(index, chosen))
+        tokens = counter.count(quoted(TAG, text))
+        if tokens <= limit:
+            return Recalled(text, tuple(dict.fromkeys(hit.place for hit in chosen)), tokens)
+        room -= tokens - limit
     return Recalled()

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
 
-__all__ = ["pairs", "stem", "terms", "worded", "words"]
+__all__ = ["folded", "pairs", "spelt", "stem", "terms", "worded", "words"]
 
 _COMMON = """
     a about after again all also am an and any anybody anyone anything are aren as at be because been before being
@@ -57,15 +56,24 @@ _OFF = {
 }
 _ENDINGS = {ending: stay for stay, endings in _OFF.items() for ending in endings.split()}
 _VOWEL = re.compile("[aeiouy]")
+# What a short term may have lost, or may be followed by.
+_ENDS = ("s", "es", "ed", "ing", "e", "y", "ie", "ies", "ied", "er", "ers", "ly", "al", "ion", "ive", "able")
 _LONG = 64  # characters of a word that count
+_KNOWN = 65_536  # words whose terms are kept at hand
+_STEM = 6  # characters that count of a word in another alphabet: most endings come after
 
 
 def words(text: str) -> list[str]:
     """The words of a text in small letters without accents, in order; dense scripts as whole runs."""
+    return _WORD.findall(folded(text))
+
+
+def folded(text: str) -> str:
+    """A text in small letters without accents."""
     small = text.casefold()
-    if not small.isascii():
-        small = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", small)))
-    return _WORD.findall(small)
+    if small.isascii():
+        return small
+    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", small)))
 
 
 def terms(text: str) -> list[str]:
@@ -75,15 +83,35 @@ def terms(text: str) -> list[str]:
 
 def worded(text: str) -> list[tuple[str, str]]:
     """The terms of a text in order, each with the word it comes from."""
+    small = folded(text)
+    if small.isascii():
+        return [(term, word) for word in _WORD.findall(small) if (term := _TERMS[word])]
     found: list[tuple[str, str]] = []
-    for word in words(text):
-        if word in _STOP:
-            continue
+    for word in _WORD.findall(small):
         if _DENSE_RUN.match(word):
             found.extend((pair, pair) for pair in pairs(word))
-        else:
-            found.append((stem(word[:_LONG]), word))
+        elif term := _TERMS[word]:
+            found.append((term, word))
     return found
+
+
+def spelt(term: str, word: str) -> tuple[list[str], list[str]]:
+    """How a term may be written where words are kept as they are: whole words, and beginnings of words.
+
+    `word` is the one that the term comes from. Beginnings may be those of other words as well: who finds one has to
+    look at its term.
+    """
+    whole = list(dict.fromkeys((word, term, *_INFLECTED.get(term, ()))))
+    if not term.isalpha() or _DENSE_RUN.match(term):
+        return whole, []
+    if not term.isascii():
+        return whole, [term] if len(term) == _STEM else []
+    root = term.removesuffix("i")
+    if len(root) > 3:
+        return whole, list(dict.fromkeys((root, root.replace("ss", "ß"))))
+    last = root[-1:]
+    forms = [root + end for end in (*_ENDS, last + "ed", last + "ing", last + "er")]
+    return list(dict.fromkeys((*whole, *(form for form in forms if stem(form) == term)))), []
 
 
 def pairs(run: str) -> list[str]:
@@ -91,13 +119,12 @@ def pairs(run: str) -> list[str]:
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 
-@lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
     """A word of `words` without its ending."""
     if not word.isalpha():
         return word
     if not word.isascii():
-        return word[:6]  # other alphabets: most endings come after
+        return word[:_STEM]
     word = _FORMS.get(word, word)
     if len(word) < 4 or word in _WHOLE:
         return word
@@ -134,3 +161,27 @@ def _rooted(word: str) -> str:
     if word.endswith("e") and len(word) > 3:
         word = word[:-1]
     return word[:-1] + "i" if word.endswith("y") and len(word) > 3 else word
+
+
+def _inflected() -> dict[str, list[str]]:
+    """By term: its irregular forms."""
+    found: dict[str, list[str]] = {}
+    for form in _FORMS:
+        found.setdefault(stem(form), []).append(form)
+    return found
+
+
+_INFLECTED = _inflected()
+
+
+class _Terms(dict[str, str]):
+    """The terms of words, as far as they were needed; nothing for those that are left out."""
+
+    def __missing__(self, word: str) -> str:
+        if len(self) >= _KNOWN:
+            self.clear()
+        term = self[word] = "" if word in _STOP else stem(word[:_LONG])
+        return term
+
+
+_TERMS = _Terms()

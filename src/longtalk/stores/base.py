@@ -172,6 +172,24 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class Sought(msgspec.Struct, frozen=True):
+    """Something to look for, in whichever of its forms it is written."""
+
+    words: tuple[str, ...] = ()
+    """Whole words. Of Chinese, Japanese and Korean any part of a text."""
+    beginnings: tuple[str, ...] = ()
+    """What a word may begin with."""
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """Which entries of a path hold what was sought."""
+
+    places: tuple[int, ...] = ()
+    """In order."""
+    count: int = 0
+    """How many there are, also those that are not among the places. Other branches may count."""
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """What was removed for good."""
 
@@ -246,7 +264,19 @@ class Store(Protocol):
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[Hit]:
-        """Entries that hold some of these words, the best first; Chinese, Japanese and Korean in any part of a text."""
+        """Entries that hold some of these words, the best first; Chinese, Japanese and Korean in any part of a text.
+
+        The cards of an answer are found too, and are not in the text of a hit.
+        """
+        ...
+
+    def holding(
+        self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int
+    ) -> list[Holding]:
+        """For each thing that is sought, where on a path it is said: the newest `most` places, and how many there are.
+
+        The cards of an answer count. What tools gave does not.
+        """
         ...
 
     # Writing

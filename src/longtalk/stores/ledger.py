@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from longtalk.errors import InputError
+from longtalk.memory.labels import findable
+from longtalk.memory.terms import folded
 from longtalk.pack import EMPTY, Entry, Pack
 from longtalk.stores.base import (
     BARE,
@@ -401,10 +403,7 @@ class Ledger:
             for segment, start, stop in self._path_of(name):
                 for place in range(max(start, seen.get(id(segment), 0)), stop):
                     entry = segment.entries[place - segment.start]
-                    if place not in segment.words:
-                        text = said(entry)
-                        segment.words[place] = (text, words(text))
-                    text, spaced = segment.words[place]
+                    text, spaced = _words(segment, place)
                     hit = Hit(
                         conversation=conversation,
                         branch=name,
@@ -417,9 +416,24 @@ class Ledger:
                     yield hit, spaced
                 seen[id(segment)] = max(stop, seen.get(id(segment), 0))
 
+    def spoken(self, branch: str) -> Iterator[tuple[int, str]]:
+        """What was said on a path, the newest first: places, with their `words`; no results of tools."""
+        for segment, start, stop in reversed(self._path_of(branch)):
+            for place in range(stop - 1, start - 1, -1):
+                if segment.entries[place - segment.start].role != "tool":
+                    yield place, _words(segment, place)[1]
+
     def _path_of(self, branch: str) -> list[Span]:
         found = self._branches.get(branch)
         return _path(found.segment, found.segment.stop) if found else []
+
+
+def _words(segment: Segment, place: int) -> tuple[str, str]:
+    """What an entry says, and the `words` that it is found by."""
+    if place not in segment.words:
+        entry = segment.entries[place - segment.start]
+        segment.words[place] = (said(entry), words(findable(entry)))
+    return segment.words[place]
 
 
 def _path(segment: Segment | None, stop: int) -> list[Span]:
@@ -460,5 +474,5 @@ def plain(meta: Mapping[str, Any]) -> bytes:
 
 
 def words(text: str) -> str:
-    """The words of a text in lower case, each between two spaces, so that a word is found by looking for it."""
-    return f" {' '.join(_WORD.findall(text.casefold()))} "
+    """The words of a text without case and accents, each between two spaces, so that one is found by looking for it."""
+    return f" {' '.join(_WORD.findall(folded(text)))} "

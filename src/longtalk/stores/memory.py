@@ -8,13 +8,13 @@ from __future__ import annotations
 import heapq
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from math import log
 from typing import Any
 
 from longtalk.pack import EMPTY, Pack
-from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Placed, Receipt, Summary, has
+from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Holding, Placed, Receipt, Sought, Summary, has
 from longtalk.stores.ledger import Ledger, words
 from longtalk.transcript import Turn
 
@@ -104,6 +104,19 @@ class Ledgers(ABC):
         return best(texts, terms, limit)
 
 
+    def holding(
+        self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int
+    ) -> list[Holding]:
+        forms = [tuple(filter(str.strip, _forms(each))) for each in sought]
+        places: list[list[int]] = [[] for _ in sought]
+        with self._reading(owner, conversation) as ledger:
+            for place, spaced in ledger.spoken(branch) if ledger else ():
+                for some, held in zip(forms, places, strict=True):
+                    if any(form in spaced for form in some):
+                        held.append(place)
+        return [Holding(tuple(reversed(held[: max(0, most)])), len(held)) for held in places]
+
+
 class Memory(Ledgers):
     """All in this process, and gone with it."""
 
@@ -159,6 +172,12 @@ class Memory(Ledgers):
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+def _forms(sought: Sought) -> Iterator[str]:
+    """What to look for among `words`: a beginning has no space behind it."""
+    yield from map(words, sought.words)
+    yield from (words(beginning).rstrip(" ") for beginning in sought.beginnings)
 
 
 def best(texts: Iterable[tuple[Hit, str]], terms: Collection[str], limit: int) -> list[Hit]:

@@ -10,14 +10,27 @@ A fork begins a segment, and nothing is copied. Each method is one transaction; 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from longtalk.errors import InputError
 from longtalk.pack import EMPTY, Pack
-from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Placed, Receipt, Request, Summary, has
+from longtalk.stores.base import (
+    MAIN,
+    Asked,
+    Commit,
+    Head,
+    Hit,
+    Holding,
+    Placed,
+    Receipt,
+    Request,
+    Sought,
+    Summary,
+    has,
+)
 from longtalk.stores.sqlite_branches import (
     all_records,
     begins,
@@ -36,7 +49,7 @@ from longtalk.stores.sqlite_branches import (
 from longtalk.stores.sqlite_file import Database, File, StoreError, Synchronous, give, take
 from longtalk.stores.sqlite_paths import Span, pack, problems, spans
 from longtalk.stores.sqlite_remove import delete, keys_of, redact
-from longtalk.stores.sqlite_search import candidates, freshen, is_stale
+from longtalk.stores.sqlite_search import candidates, freshen, holding, is_stale, scope
 from longtalk.stores.sqlite_write import write
 from longtalk.transcript import Turn
 
@@ -201,12 +214,27 @@ class SQLite:
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[Hit]:
-        file = self._file
-        # Made ready in parts, so that nobody who writes waits for all of it.
-        more = file.read(lambda db: is_stale(db, owner, conversation))
+        self._freshen(owner, conversation)
+        return self._file.read(lambda db: candidates(db, owner, terms, limit, conversation))
+
+    def holding(
+        self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int
+    ) -> list[Holding]:
+        self._freshen(owner, conversation)
+
+        def work(db: Database) -> list[Holding]:
+            number, found = branch_at(db, owner, conversation, branch)
+            if number is None or found is None:
+                return [Holding() for _ in sought]
+            return holding(db, scope(owner, number), spans(db, found.segment, found.size), sought, most)
+
+        return self._file.read(work)
+
+    def _freshen(self, owner: str, conversation: str | None) -> None:
+        """Make all ready for search, in parts, so that nobody who writes waits for all of it."""
+        more = self._file.read(lambda db: is_stale(db, owner, conversation))
         while more:
-            more = file.write(lambda db: freshen(db, owner, conversation))
-        return file.read(lambda db: candidates(db, owner, terms, limit, conversation))
+            more = self._file.write(lambda db: freshen(db, owner, conversation))
 
     # Writing
 

@@ -13,16 +13,17 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
-from longtalk.stores.base import MAIN, Hit
+from longtalk.memory.labels import findable
+from longtalk.stores.base import MAIN, Hit, Holding, Sought
 from longtalk.stores.sqlite_branches import number_of
 from longtalk.stores.sqlite_file import Database
 from longtalk.stores.sqlite_paths import Span, key, pack, place_of, spans
 from longtalk.stores.sqlite_schema import PLACES
 from longtalk.wires import said
 
-READING = 1
+READING = 2
 BATCH = 1000
 """Entries that are made ready in one transaction."""
 
@@ -31,6 +32,9 @@ _EACH = re.compile(
     "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f"
     "\U00020000-\U0003ffff])"
 )
+
+_TOOL = "tool"
+"""Among the words of a scope: what a tool gave."""
 
 _STALE = """
 SELECT b.segment, b.size, b.id, c.id FROM branches b JOIN conversations c ON c.id = b.conversation
@@ -90,8 +94,8 @@ def _rows(db: Database, scope: str, span: Span) -> Iterator[tuple[int, str, str]
     for start in range(span.start, span.stop, BATCH):
         found = pack(db, [span], start, min(span.stop, start + BATCH))
         for place, entry in enumerate(found.entries(), start):
-            if text := spaced(said(entry)):
-                yield key(span.segment, place), scope, text
+            if text := spaced(findable(entry)):
+                yield key(span.segment, place), f"{scope} {_TOOL}" if entry.role == "tool" else scope, text
 
 
 def scope(owner: str, conversation: int) -> str:
@@ -114,7 +118,7 @@ def candidates(db: Database, owner: str, terms: Collection[str], limit: int, con
     if conversation is not None:
         number = number_of(db, owner, conversation)
         within += f" AND scope : c{number}"
-    phrases = ['"' + spaced(term).replace('"', " ") + '"' for term in dict.fromkeys(terms)]
+    phrases = [_phrase(term) for term in dict.fromkeys(terms)]
     if not phrases or limit <= 0:
         return []
     found: list[Hit] = []
@@ -152,6 +156,33 @@ def candidates(db: Database, owner: str, terms: Collection[str], limit: int, con
             )
         )
     return found
+
+
+def holding(db: Database, scope: str, path: Sequence[Span], sought: Sequence[Sought], most: int) -> list[Holding]:
+    """See `Store.holding`."""
+    stops = {span.segment: span.stop for span in path}
+    within = " AND ".join(f"scope : {word}" for word in scope.split())
+    found: list[Holding] = []
+    for each in sought:
+        forms = [_phrase(word) for word in each.words if word.strip()]
+        forms += [f"{_phrase(beginning)} *" for beginning in each.beginnings if beginning.strip()]
+        query = f"({within} AND text : ({' OR '.join(forms)})) NOT scope : {_TOOL}"
+        rows = db.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC", (query,)) if forms else ()
+        places: list[int] = []
+        for (at,) in rows:
+            if (place := place_of(at)) < stops.get(at >> PLACES, 0):
+                places.append(place)
+                if len(places) > most:
+                    break
+        count = len(places)
+        if count > most:
+            count = db.execute("SELECT count(*) FROM words WHERE words MATCH ?", (query,)).get
+        found.append(Holding(tuple(sorted(places[:most])), count))
+    return found
+
+
+def _phrase(term: str) -> str:
+    return '"' + spaced(term).replace('"', " ") + '"'
 
 
 def _paths(db: Database, conversation: int) -> list[tuple[str, dict[int, int]]]:

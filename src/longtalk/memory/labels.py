@@ -1,0 +1,25 @@
+"""What an answer is filed under: the lines of the cards in it. They are found like its own words, and never shown."""
+
+from __future__ import annotations
+
+from longtalk.memory.card import read_card
+from longtalk.memory.sentinel import cards_of
+from longtalk.pack import Entry
+from longtalk.wires import said
+
+__all__ = ["findable", "labels_of"]
+
+
+def labels_of(entry: Entry) -> str:
+    """What the cards of an answer say, a line each; nothing where there is none that can be read."""
+    if entry.role != "assistant" or b"_card" not in entry.native.lower():
+        return ""
+    read = [read_card(card) for card in cards_of(said(entry))]
+    operations = [operation for each in read if not isinstance(each, str) for operation in each[0]]
+    return "\n".join(line for each in operations for line in (*each.texts, each.answer) if line)
+
+
+def findable(entry: Entry) -> str:
+    """All that an entry is found by: what it says, and its labels."""
+    text, labels = said(entry), labels_of(entry)
+    return f"{text}\n{labels}" if labels else text
