@@ -143,7 +143,7 @@ class Pack:
 
     def _prove(self, sizes: list[int]) -> None:
         """Raise `ValueError` unless each entry is one JSON object, in its place, and nothing else is there."""
-        data, starts = self.array, self._offsets()
+        data, starts = self.array, self.offsets()
         if len(self) and bytes(itemgetter(0, *starts[:-1])(data)) != b"[" + b"{" * len(self):
             raise ValueError("an entry is not a JSON object")
         if len(data) <= _AT_ONCE:
@@ -156,7 +156,7 @@ class Pack:
         if not fits:
             raise ValueError("its entries are not where its index says")
 
-    def _offsets(self) -> list[int]:
+    def offsets(self) -> list[int]:
         """Where each entry begins in the array, and where one more would."""
         if self._starts is None:
             self._starts = list(accumulate(column("I", self.index.sizes), initial=1))
@@ -164,7 +164,7 @@ class Pack:
 
     def _natives(self, start: int, stop: int) -> memoryview:
         """The JSON of neighbours, with the commas between them."""
-        starts = self._offsets()
+        starts = self.offsets()
         return memoryview(self.array)[starts[start] : starts[stop] - 1]
 
     def tokens(self, stop: int) -> int:

@@ -2,7 +2,7 @@
 
 Words alone decide, so that whoever keeps the conversation can find them (`Store.holding`, `scan.py`): an entry counts
 for each word of the message that it holds, the rarer the more, and a part of that for what its neighbours hold. There
-are never more than `MOST`, however long the conversation, and finding them looks at no more than `_HELD` entries a word.
+are never more than wanted, however long the conversation, and finding them looks at no more than `_HELD` entries a word.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from longtalk.memory.terms import folded, spelt
 from longtalk.pack import Entry
 from longtalk.stores.base import Holding, Sought
 
-__all__ = ["MOST", "Path", "candidates"]
+__all__ = ["Path", "candidates"]
 
-MOST = 400
-"""Entries that are looked at closely."""
 _HELD = 5_000  # entries of a word that are looked at
 _FREQUENT = 1_000  # entries of a word from which on it only counts where others have been found
 _TERMS = 24  # words at the beginning of a message, and at its end, that count
@@ -48,8 +46,8 @@ class Path(Protocol):
     def holding(self, sought: Sequence[Sought], most: int) -> list[Holding]: ...
 
 
-def candidates(path: Path, message: str, *, now: int, unit: Callable[[int, Entry], Unit | None]) -> Index:
-    """An index of what may fit the message, and of how much there is beside it. `now` is in milliseconds."""
+def candidates(path: Path, message: str, *, now: int, most: int, unit: Callable[[int, Entry], Unit | None]) -> Index:
+    """An index of what may fit the message: about `most` of the entries. `now` is in milliseconds."""
     if not path.size:
         return Index()
     ends = [entry.at for i in (0, path.size - 1) for entry in path.entries(i, i + 1)]
@@ -60,7 +58,7 @@ def candidates(path: Path, message: str, *, now: int, unit: Callable[[int, Entry
     held = path.holding(sought, _HELD)
     guesses = _guesses(terms, held)
     alike = [i for each in (path.holding(guesses, _ALIKE) if guesses else ()) for i in each.places]
-    found = {0, path.size - 1, *chosen(held, path.size), *alike, *_dated(path, question)}
+    found = {0, path.size - 1, *chosen(held, path.size, most), *alike, *_dated(path, question)}
     index = Index(size=path.size)
     forms = [form for each in (*sought, *guesses) for form in (*each.words, *each.beginnings)]
     taken = _take(path, sorted(i for i in found if i < path.size), index, unit, forms)
@@ -71,13 +69,13 @@ def candidates(path: Path, message: str, *, now: int, unit: Callable[[int, Entry
     return index
 
 
-def chosen(held: Sequence[Holding], size: int) -> list[int]:
+def chosen(held: Sequence[Holding], size: int, most: int) -> list[int]:
     """The entries that hold, or are near, most of what is sought; the newest of those that are equally good."""
     scores: dict[int, float] = defaultdict(float)
     for each in sorted(held, key=lambda each: each.count):
         rarity = math.log(1 + max(0.0, size - each.count + 0.5) / (each.count + 0.5))
         places: Iterable[int] = each.places
-        if len(each.places) > _FREQUENT and len(scores) >= MOST:
+        if len(each.places) > _FREQUENT and len(scores) >= most:
             there = frozenset(each.places)
             near = {i + offset for i in scores for offset in (0, -1, -2, 1, 2)}
             places = near & there
@@ -89,7 +87,7 @@ def chosen(held: Sequence[Holding], size: int) -> list[int]:
                     best[i + offset] = share
         for i, share in best.items():
             scores[i] += rarity * share
-    return nlargest(MOST, (i for i in scores if i >= 0), key=lambda i: (scores[i], i))
+    return nlargest(most, (i for i in scores if i >= 0), key=lambda i: (scores[i], i))
 
 
 def _asked(question: Question) -> list[tuple[str, str]]:

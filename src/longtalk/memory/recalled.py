@@ -18,15 +18,19 @@ from longtalk.memory.candidates import candidates
 from longtalk.memory.excerpt import fill, render
 from longtalk.memory.recall import Index
 from longtalk.memory.schema import within
+from longtalk.memory.scan import Scanned
+from longtalk.memory.shelf import Shelf, Whole
 from longtalk.memory.units import TAG, safe, unit_of
-from longtalk.pack import Entry
+from longtalk.pack import Entry, Pack
 from longtalk.stores.base import Holding, Sought, Store
 from longtalk.tokens import Counter
+from longtalk.transcript import Transcript
 from longtalk.wires.base import quoted
 
-__all__ = ["Recall", "Recalled", "in_store", "recalled"]
+__all__ = ["Recall", "Recalled", "in_store", "in_transcript", "recalled"]
 
 _TOKENS = 100_000
+_SHELF = Shelf()
 
 
 class Recall(msgspec.Struct, frozen=True):
@@ -62,8 +66,25 @@ def in_store(
     store: Store, owner: str, conversation: str, branch: str, size: int, message: str, config: Recall, *, now: int = 0
 ) -> Index:
     """What may fit the message among the first `size` entries of a branch. `now` is in milliseconds."""
-    path = _Stored(store, (owner, conversation, branch), size)
-    return candidates(path, message, now=now, unit=unit_of)
+    names = (owner, conversation, branch)
+    if config.meaning:
+        return _SHELF.take((id(store), *names), store.read(*names, 0, size), unit_of, lambda i: i)
+    return candidates(_Stored(store, names, size), message, now=now, most=_most(config), unit=unit_of)
+
+
+def in_transcript(transcript: Transcript, message: str, config: Recall, *, now: int = 0) -> Index:
+    """What may fit the message among what a state carries. `now` is in milliseconds."""
+    if not config.meaning:
+        return candidates(Scanned(transcript), message, now=now, most=_most(config), unit=unit_of)
+    index, rest, crc = transcript.pack.grow(transcript.fresh)
+    pack = Pack(index, bytes(transcript.pack.array)[:-1] + rest, crc)
+    first = pack.index.turns[:1]
+    return _SHELF.take(("state", *first), pack, unit_of, transcript.place)
+
+
+def _most(config: Recall) -> int:
+    """How many entries are looked at closely: a larger budget has room for more of them."""
+    return 100 + config.budget // 10
 
 
 class _Stored:
@@ -100,6 +121,8 @@ def recalled(
     if limit <= 0:
         return Recalled()
     ranked = index.rank(message, now=now // 1000, exclude=exclude)
+    if isinstance(index, Whole):
+        _SHELF.put(index)
     limit = int(limit * ranked.need) if config.gate else limit
     room = limit - counter.count(quoted(TAG, ""))
     while room > 0 and (chosen := fill(index, ranked.hits, room, counter.count)):
