@@ -41,7 +41,9 @@ def scripted() -> Provider:
     return Scripted(
         says('Lovely, welcome!<MEMORY_CARD>{"goal":"Bach double, first movement, by June"}</MEMORY_CARD>'),
         says('Noted.<MEMORY_CARD>{"+must":["practise before eight in the evening"]}</MEMORY_CARD>'),
-        says('Play near the balance point.<MEMORY_CARD>{"+technique":["semiquavers at the balance point"]}</MEMORY_CARD>'),
+        says(
+            'Play near the balance point.<MEMORY_CARD>{"+technique":["semiquavers at the balance point"]}</MEMORY_CARD>'
+        ),
         says('Let us keep to the first.<MEMORY_CARD>{"+decided":["the first movement comes first"]}</MEMORY_CARD>'),
         says("To play the first movement of the Bach double in June."),
     )

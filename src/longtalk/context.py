@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from longtalk.epochs import Aside, Epoch, asides, joined
-from longtalk.memory.recalled import Recalled
+from longtalk.memory.settings import Recalled
 from longtalk.policies.view import MIDDLE, Run, Verdict
 from longtalk.receipts import Meter
 from longtalk.summaries import TAG

@@ -58,6 +58,9 @@ from longtalk.wires.base import Answer, event, view_of
 if TYPE_CHECKING:
     import httpx2
 
+    from longtalk.memory.recall import Index
+    from longtalk.memory.settings import Recall
+
 STEP = 32
 """Entries of a turn that are read at once."""
 
@@ -234,12 +237,14 @@ class AsyncConversation:
 
     async def _seek(self, message: str, config: Recall) -> Index:
         """What may fit a message, of all that is on this branch."""
+        from longtalk.memory.recalled import in_store as find
+
         stored = self._stored
         head = await stored.head()
         size = head.size if head is not None else 0
         found: Index = await in_store(
             stored.store,
-            lambda: seek_in_store(
+            lambda: find(
                 stored.store, stored.owner, stored.conversation, stored.branch, size, message, config, now=now()
             ),
         )

@@ -20,8 +20,8 @@ from longtalk.epochs import Anchor, Aside, anchored, metered
 from longtalk.errors import InputError
 from longtalk.events import Notice
 from longtalk.handles import Held, drop, keep
-from longtalk.memory.recalled import Recalled
 from longtalk.memory.sentinel import neutralised
+from longtalk.memory.settings import Recalled
 from longtalk.policies.memory import Card
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now

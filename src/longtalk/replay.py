@@ -21,7 +21,6 @@ from longtalk.memory.book import book_of
 from longtalk.memory.book import kept as keep_book
 from longtalk.memory.brief import Brief, Notes, Operation, apply
 from longtalk.memory.capture import asking
-from longtalk.memory.recalled import in_transcript, recalled
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
 from longtalk.policies.memory import Card, memory_of
@@ -296,12 +295,12 @@ class Replay:
         asks = asking(config.brief, "sentinel", catch_up=made.card == "catch_up") if made.card else ""
         data = ""
         if config.recalls.budget:
+            from longtalk.memory.recalled import in_transcript, recalled
+
             message = text_of(so_far[so_far.tail - 1])
-            index = in_transcript(so_far, message, config.recalls)
+            index = in_transcript(so_far, message, config.recalls, now=at)
             held = places_of(made.epoch, so_far.size)
-            found = recalled(
-                index, message, config.recalls, counter, now=at // 1000, exclude=held, budget=config.recalls.budget
-            )
+            found = recalled(index, message, config.recalls, counter, now=at, exclude=held)
             data = quoted("recalled", found.text) if found.text else ""
         aside = Aside(asks, place, data=data)
         if self._stage.trace.entries[i + 1 : i + 2] and self._stage.trace.entries[i + 1].role == "tool":

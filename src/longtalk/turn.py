@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,8 +24,6 @@ from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, RequestRe
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
 from longtalk.handles import Held
 from longtalk.memorist import AsyncMemorist
-from longtalk.memory.recall import Index
-from longtalk.memory.recalled import Recall
 from longtalk.memory.sentinel import CardFilter
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
@@ -40,6 +38,10 @@ from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
 from longtalk.tools import failure as tool_failure
 from longtalk.transcript import Transcript, now
 from longtalk.wires.base import Call, Handle, Preamble, Quirks, Reported, longest_answer
+
+if TYPE_CHECKING:
+    from longtalk.memory.recall import Index
+    from longtalk.memory.settings import Recall
 
 RETRIES = 2
 LESSONS = 5

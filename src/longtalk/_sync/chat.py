@@ -19,8 +19,6 @@ from longtalk.epochs import unreachable, windows
 from longtalk.errors import BadState, InputError
 from longtalk.events import Notice
 from longtalk._sync.memorist import RECALL_TOOL, recalls
-from longtalk.memory.recall import Index
-from longtalk.memory.recalled import Recall
 from longtalk.plan import pin, unpin
 from longtalk.policies import KeepAll, Policy
 from longtalk.policies.memory import memory_of
@@ -43,6 +41,8 @@ from longtalk.wires.convert import left_behind
 if TYPE_CHECKING:
     import httpx2
 
+    from longtalk.memory.recall import Index
+    from longtalk.memory.settings import Recall
     from longtalk.prices import Prices
 
 

@@ -59,6 +59,9 @@ from longtalk.wires.base import Answer, event, view_of
 if TYPE_CHECKING:
     import httpx2
 
+    from longtalk.memory.recall import Index
+    from longtalk.memory.settings import Recall
+
 STEP = 32
 """Entries of a turn that are read at once."""
 
@@ -230,7 +233,23 @@ class Conversation:
                 save=writer.save,
                 around=writer.around,
                 later=partial(self._summarise_later, writer),
+                seek=self._seek,
             )
+
+    def _seek(self, message: str, config: Recall) -> Index:
+        """What may fit a message, of all that is on this branch."""
+        from longtalk.memory.recalled import in_store as find
+
+        stored = self._stored
+        head = stored.head()
+        size = head.size if head is not None else 0
+        found: Index = in_store(
+            stored.store,
+            lambda: find(
+                stored.store, stored.owner, stored.conversation, stored.branch, size, message, config, now=now()
+            ),
+        )
+        return found
 
     def _summarise_later(self, writer: Writer, summarist: Summarist, claim: Attempt) -> None:
         # Somebody may have taken over, and then the turn is on another branch.

@@ -7,7 +7,7 @@ Under a policy that keeps no brief it does nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -18,9 +18,8 @@ from longtalk.events import Notice
 from longtalk.memory import capture
 from longtalk.memory.book import Way, book_of
 from longtalk.memory.notes import enclosed, shown_line
-from longtalk.memory.recall import Index
-from longtalk.memory.recalled import Recall, Recalled, in_transcript, recalled
 from longtalk.memory.sentinel import neutralised
+from longtalk.memory.settings import Recall, Recalled
 from longtalk.plan import Plan
 from longtalk.policies import Policy
 from longtalk.policies.memory import Memory, memory_of
@@ -30,6 +29,9 @@ from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, tool
 from longtalk.transcript import Transcript, now
 from longtalk.wires import said
 from longtalk.wires.base import Call, Preamble, quoted
+
+if TYPE_CHECKING:
+    from longtalk.memory.recall import Index
 
 RECALL = "recall"
 _MOST = 4_000
@@ -136,14 +138,16 @@ class Memorist:
         return any(aside.place == place for aside in kept_asides(draft.transcript, place - 1))
 
     def _recalled(self, draft: Draft, message: str, exclude: frozenset[int], config: Recall) -> Recalled:
-        transcript = draft.transcript
+        from longtalk.memory.recalled import in_transcript, recalled
+
+        transcript, at = draft.transcript, now()
         if not message.strip():
             return Recalled()
         if self._seek is not None:
             index = self._seek(message, config)
         else:
-            index = in_thread(lambda: in_transcript(transcript, message, config))
-        return recalled(index, message, config, draft.counter, now=now() // 1000, exclude=exclude, budget=config.budget)
+            index = in_thread(lambda: in_transcript(transcript, message, config, now=at))
+        return recalled(index, message, config, draft.counter, now=at, exclude=exclude)
 
     def _fresh(self, transcript: Transcript, config: Memory) -> str:
         """What the app has put into the brief since the epoch began, and its head does not say."""

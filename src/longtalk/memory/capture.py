@@ -16,7 +16,6 @@ from longtalk.memory.brief import apply
 from longtalk.memory.card import keys, oversized, read_card, request
 from longtalk.memory.operations import Operation, operations
 from longtalk.memory.schema import Brief
-from longtalk.memory.terms import terms
 from longtalk.tokens import Counter
 from longtalk.tools import Tool, tool
 from longtalk.transcript import Transcript
@@ -101,13 +100,17 @@ def _from(lines: Sequence[Any], book: Book, transcript: Transcript) -> Sequence[
     known = {line.id for line in book.notes.lines}
     if all(line.id in known for line in lines):
         return lines
+    from longtalk.memory.terms import terms
+
     first = max(transcript.here(book.covers), len(transcript) - _READ, 0)
     texts = [(transcript[i].id, frozenset(terms(said(transcript[i])))) for i in range(first, len(transcript) - 1)]
-    return [line if line.id in known else _replace(line, entry=_origin(line.text, texts, line.entry)) for line in lines]
+    return [
+        line if line.id in known else _replace(line, entry=_origin(frozenset(terms(line.text)), texts, line.entry))
+        for line in lines
+    ]
 
 
-def _origin(text: str, texts: Sequence[tuple[str, frozenset[str]]], otherwise: str) -> str:
-    words = frozenset(terms(text))
+def _origin(words: frozenset[str], texts: Sequence[tuple[str, frozenset[str]]], otherwise: str) -> str:
     shared = [(len(words & held), entry) for entry, held in texts]
     most = max((number for number, _ in shared), default=0)
     if not words or 2 * most < len(words):

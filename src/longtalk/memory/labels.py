@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from longtalk.memory.card import read_card
-from longtalk.memory.sentinel import cards_of
 from longtalk.pack import Entry
 from longtalk.wires import said
+from longtalk.wires.base import view_of
 
 __all__ = ["findable", "labels_of"]
 
@@ -14,9 +14,16 @@ def labels_of(entry: Entry) -> str:
     """What the cards of an answer say, a line each; nothing where there is none that can be read."""
     if entry.role != "assistant" or b"_card" not in entry.native.lower():
         return ""
-    read = [read_card(card) for card in cards_of(said(entry))]
+    read = [read_card(card) for card in _cards(entry)]
     operations = [operation for each in read if not isinstance(each, str) for operation in each[0]]
     return "\n".join(line for each in operations for line in (*each.texts, each.answer) if line)
+
+
+def _cards(entry: Entry) -> tuple[str, ...]:
+    try:
+        return view_of(entry).cards
+    except (ValueError, LookupError, TypeError):
+        return ()
 
 
 def findable(entry: Entry) -> str:

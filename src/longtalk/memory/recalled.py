@@ -10,15 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
-import msgspec
-
-from longtalk.errors import InputError
-from longtalk.memory import vectors
 from longtalk.memory.candidates import candidates
 from longtalk.memory.excerpt import fill, render
 from longtalk.memory.recall import Index
-from longtalk.memory.schema import within
 from longtalk.memory.scan import Scanned
+from longtalk.memory.settings import Recall, Recalled
 from longtalk.memory.shelf import Shelf, Whole
 from longtalk.memory.units import TAG, safe, unit_of
 from longtalk.pack import Entry, Pack
@@ -29,37 +25,7 @@ from longtalk.wires.base import quoted
 
 __all__ = ["Recall", "Recalled", "in_store", "in_transcript", "recalled"]
 
-_TOKENS = 100_000
 _SHELF = Shelf()
-
-
-class Recall(msgspec.Struct, frozen=True):
-    """That older things are recalled: at most so many tokens of them, tag and dates counted; 0 for nothing."""
-
-    budget: int = 1_000
-    gate: bool = True
-    """Only as much as the message is found to need: nothing when it does not refer to what was said."""
-    meaning: bool = False
-    """Whether what is close in meaning counts beside words. Needs the extra `[recall]`."""
-
-    def __post_init__(self) -> None:
-        within(self.budget, "The budget of recall in tokens", 0, _TOKENS)
-        for name in ("gate", "meaning"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"`{name}` of Recall is True or False, not {getattr(self, name)!r}.")
-        if self.meaning:
-            vectors.model()
-
-
-class Recalled(msgspec.Struct, frozen=True):
-    """What was recalled for one message."""
-
-    text: str = ""
-    """To be sent as data, in the tag `recalled`. Empty if there is nothing."""
-    places: tuple[int, ...] = ()
-    """Of the entries it is from, in order."""
-    tokens: int = 0
-    """How long it is with its tag."""
 
 
 def in_store(

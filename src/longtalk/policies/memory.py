@@ -16,8 +16,8 @@ import msgspec
 from longtalk.errors import InputError
 from longtalk.memory.book import ASKS, Book, Way, book_of
 from longtalk.memory.head import head
-from longtalk.memory.recalled import Recall
 from longtalk.memory.schema import Brief, within
+from longtalk.memory.settings import Recall
 from longtalk.pack import ANSWERS
 from longtalk.policies.base import Compactor, Policy, Size
 from longtalk.policies.economy import SHARE, Older

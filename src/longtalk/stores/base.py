@@ -270,9 +270,7 @@ class Store(Protocol):
         """
         ...
 
-    def holding(
-        self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int
-    ) -> list[Holding]:
+    def holding(self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int) -> list[Holding]:
         """For each thing that is sought, where on a path it is said: the newest `most` places, and how many there are.
 
         The cards of an answer count. What tools gave does not.

@@ -103,10 +103,7 @@ class Ledgers(ABC):
                 texts += one.found(conversation) if one else ()
         return best(texts, terms, limit)
 
-
-    def holding(
-        self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int
-    ) -> list[Holding]:
+    def holding(self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int) -> list[Holding]:
         forms = [tuple(filter(str.strip, _forms(each))) for each in sought]
         places: list[list[int]] = [[] for _ in sought]
         with self._reading(owner, conversation) as ledger:

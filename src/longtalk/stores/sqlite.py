@@ -217,9 +217,7 @@ class SQLite:
         self._freshen(owner, conversation)
         return self._file.read(lambda db: candidates(db, owner, terms, limit, conversation))
 
-    def holding(
-        self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int
-    ) -> list[Holding]:
+    def holding(self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int) -> list[Holding]:
         self._freshen(owner, conversation)
 
         def work(db: Database) -> list[Holding]:
