@@ -65,7 +65,10 @@ def _write(store: Store, owner: str, talk: Talk, mark: Mapping[str, Any]) -> Non
     for limb in talk.limbs:
         turns = {turn.id: turn for turn in limb.turns}
         place = limb.start
-        begun = Commit(branch=limb.name, expect=0, source=limb.source, at=talk.created or now(), meta=mark)
+        # Something may hold before anything was said.
+        records = () if limb.entries else limb.records
+        at = talk.created or now()
+        begun = Commit(branch=limb.name, expect=0, source=limb.source, records=records, at=at, meta=mark)
         revision = store.write(owner, talk.id, begun).revision
         for turn, part in groupby(limb.entries, key=lambda entry: entry.turn):
             entries = tuple(part)

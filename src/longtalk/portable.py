@@ -21,7 +21,7 @@ import msgspec
 from longtalk import _json
 from longtalk.errors import InputError
 from longtalk.pack import MAX_COUNT, MAX_SHAPES, OWN, Entry
-from longtalk.stores.base import MAIN, Placed, linked, numbered
+from longtalk.stores.base import ALONE, MAIN, Placed, linked, numbered
 from longtalk.stores.ledger import plain
 from longtalk.stores.lines import (
     EntryLine,
@@ -39,7 +39,7 @@ from longtalk.stores.lines import (
     turn_line,
     turn_of,
 )
-from longtalk.transcript import Turn
+from longtalk.transcript import Record, Turn
 
 FORMAT = 1
 """The number of the format, in both files under the key `longtalk`."""
@@ -122,6 +122,7 @@ def limbs(paths: Iterable[Limb]) -> tuple[Limb, ...]:
     # Entries behind each other as numbers, and the first branch that has them: who shares what is told in one walk.
     steps: dict[tuple[int, Entry, str], int] = {}
     owners = [""]
+    full: dict[str, Limb] = {}
     for path in paths:
         here, size, source = 0, 0, ""
         for place, entry in enumerate(path.entries):
@@ -140,11 +141,26 @@ def limbs(paths: Iterable[Limb]) -> tuple[Limb, ...]:
             source=(source, size) if size else None,
             entries=entries,
             turns=tuple(turn for turn in path.turns if turn.id in turns),
-            records=tuple(placed for placed in path.records if placed.place >= (size or -1)),
+            records=_records(path, size, full[source] if size else None),
             metas={place: meta for place, meta in path.metas.items() if place >= size},
         )
         made.append(limb)
+        full[path.name] = path
     return tuple(made)
+
+
+def _records(path: Limb, size: int, source: Limb | None) -> tuple[Placed, ...]:
+    """What a branch has that its source does not. Of what each keeps to itself, what holds on it goes along."""
+    found = [placed for placed in path.records if placed.place >= (size or -1)]
+    for kind in ALONE if source else ():
+        mine, others = (
+            [each for each in limb.records if each.record.kind == kind and each.place < size]
+            for limb in (path, source or path)
+        )
+        if mine[-1:] != others[-1:]:
+            nothing = Placed(Record(kind, path.entries[size - 1].id, 0, b"{}"), size - 1)
+            found.insert(0, mine[-1] if mine else nothing)
+    return tuple(found)
 
 
 def check(talk: Talk) -> None:

@@ -1173,7 +1173,7 @@ def test_records_behind_a_redacted_entry_go_on_every_branch_and_older_ones_hold_
     def record(place: int, branch: str = MAIN) -> None:
         head = store.head(ME, "talk", branch)
         assert head is not None
-        made = Placed(Record("epoch", "", 1, f'"{branch} {place}"'.encode()), place)
+        made = Placed(Record("summary", "", 1, f'"{branch} {place}"'.encode()), place)
         store.write(ME, "talk", Commit(branch=branch, expect=head.revision, records=(made,), at=1))
 
     def shown(branch: str) -> list[bytes]:

@@ -14,6 +14,7 @@ import pytest
 from longtalk import _json
 from longtalk.pack import EMPTY, Pack
 from longtalk.stores.base import BRIEF, MAIN, Asked, Commit, Head, Hit, KeyTaken, Moved, Placed, Receipt, Store, Summary
+from longtalk.stores.ledger import _holder
 from longtalk.stores.memory import Memory
 from longtalk.testing import store_many
 from longtalk.testing.stores import CASES, Case, check_store
@@ -530,6 +531,17 @@ class FindsFault(Memory):
         return ["it is long"] if len(self.read(owner, conversation, MAIN, 0, 99)) > 9 else []
 
 
+class SharesWhatIsOwn(Memory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> Head:
+        super().write(owner, conversation, commit)
+        with self._reading(owner, conversation) as ledger:
+            assert ledger is not None
+            ledger._records = [each._replace(segment=_holder(each.segment, each.place)) for each in ledger._records]
+            head = ledger.head(commit.branch)
+            assert head is not None
+            return head
+
+
 BROKEN: list[tuple[type[Memory], str]] = [
     (LosesCommits, "of_many_writers_none_is_lost_doubled_or_mixed"),
     (IgnoresExpect, "a_commit_that_expects_another_revision_is_refused"),
@@ -544,6 +556,7 @@ BROKEN: list[tuple[type[Memory], str]] = [
     (FindsWhatOthersSaid, "words_are_found"),
     (ListsWhatOthersHave, "what_others_own_is_as_if_it_did_not_exist"),
     (ShowsRecordsOfSiblings, "records_are_seen_on_paths_that_have_their_entry"),
+    (SharesWhatIsOwn, "a_branch_keeps_records_of_some_kinds_to_itself"),
     (KeepsTheOldestRecord, "of_some_kinds_the_newest_record_counts"),
     (WritesJsonAnew, "bytes_come_back_as_they_went_in"),
     (DropsMarks, "a_commit_is_there_as_it_was_made"),

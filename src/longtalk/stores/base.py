@@ -27,6 +27,8 @@ from longtalk.transcript import Record, Turn
 MAIN = "main"
 REPLACED = ("anchor", "attempt", "epoch", "handle", "memory", "meter", "pins", "receipt", "summary", "window")
 """Kinds of records of which a path uses the newest alone."""
+ALONE = ("epoch", "memory")
+"""Kinds of records that a branch keeps to itself, at its end: what it writes later, one that left it does not see."""
 BRIEF = ("anchor", "meter")
 """Kinds of records of which a store need not keep those that were replaced."""
 BARE = ("anchor", "meter", "pins", "receipt", "window")

@@ -2,7 +2,8 @@
 
 Entries lie in *segments*. A branch has one of its own, which begins behind so many entries of another's; a path is the
 segments from the root to the branch's. A fork and a cut begin a segment, so that nothing is copied or moved, and a
-place in a segment never means another entry. Nothing here touches a disk or takes a lock.
+place in a segment never means another entry. So does a record that is a branch's own, where others have left it at
+that place. Nothing here touches a disk or takes a lock.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from longtalk.memory.labels import findable
 from longtalk.memory.terms import folded
 from longtalk.pack import EMPTY, Entry, Pack
 from longtalk.stores.base import (
+    ALONE,
     BARE,
     MAIN,
     REPLACED,
@@ -51,7 +53,7 @@ class Segment:
     __slots__ = ("base", "entries", "firsts", "metas", "start", "words")
 
     def __init__(self, base: Segment | None = None, start: int = 0) -> None:
-        while base is not None and base.base is not None and start <= base.start:
+        while base is not None and base.base is not None and start < base.start:
             base = base.base
         self.base: Segment | None = base
         self.start: int = start
@@ -161,7 +163,7 @@ class Ledger:
             self.created = commit.at
         segment, size = self._from(commit)
         branch = self._branches.get(commit.branch)
-        if branch is None or segment is None or size < segment.stop:
+        if branch is None or segment is None or size < segment.stop or self._is_shared(segment, commit):
             segment = Segment(segment, size)
             self._segments.append(segment)
         if branch is None:
@@ -180,7 +182,8 @@ class Ledger:
             place = self._begins(commit.turn.id, _path(segment, segment.stop)) or 0
             self._keys[commit.request.key] = Key(commit.request, commit.branch, commit.turn.id, place)
         for placed in commit.records:
-            self._records.append(Attached(_holder(segment, placed.place), placed.place, placed.record))
+            holder = segment if placed.record.kind in ALONE else _holder(segment, placed.place)
+            self._records.append(Attached(holder, placed.place, placed.record))
         if meta is not None:
             self.meta = meta
         segment.metas.update({size + i: each for i, each in entry_meta.items()})
@@ -200,6 +203,11 @@ class Ledger:
         else:
             return None, 0
         return segment, size if commit.cut is None else commit.cut
+
+    def _is_shared(self, segment: Segment, commit: Commit) -> bool:
+        """Whether others left this segment behind a place that only its branch is to see a record of."""
+        own = [placed.place for placed in commit.records if placed.record.kind in ALONE]
+        return bool(own) and any(each.base is segment and each.start > min(own) for each in self._segments)
 
     def after(self, commit: Commit) -> tuple[str | None, int]:
         """The last entry and the size of the path that a commit would make."""

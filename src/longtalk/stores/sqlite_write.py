@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from longtalk.pack import MAX_COUNT, Entry, checksum
-from longtalk.stores.base import BRIEF, REPLACED, Commit, Head, KeyTaken, Moved, Placed, checked, linked
+from longtalk.stores.base import ALONE, BRIEF, REPLACED, Commit, Head, KeyTaken, Moved, Placed, checked, linked
 from longtalk.stores.sqlite_branches import (
     Branch,
     begins,
@@ -81,7 +81,7 @@ def write(db: Database, owner: str, name: str, commit: Commit, *, compress: bool
             " WHERE id = ?",
             (commit.at, len(commit.entries), meta, conversation),
         )
-    tip = _tip(db, conversation, branch, head, source, commit)
+    tip = _alone(db, conversation, _tip(db, conversation, branch, head, source, commit), commit)
     size = tip.size + len(commit.entries)
     runs = _append(db, tip, commit)
     turn, turned, late = _turns(db, conversation, tip, runs, commit)
@@ -165,17 +165,38 @@ def _tip(
     up = None
     if origin is not None:
         path = spans(db, origin.segment, origin.size)
-        # A path that begins anew still has what was there before its first entry.
-        up = next((span.segment for span in reversed(path) if span.start < start), path[0].segment)
-    db.execute(
-        "INSERT INTO segments (conversation, up, base, indexed) VALUES (?, ?, ?, ?)", (conversation, up, start, start)
-    )
-    segment = db.last_insert_rowid()
+        # Also one that begins anew has what was there before its first entry.
+        up = next(span.segment for span in reversed(path) if span.start <= start)
+    segment = _segment(db, conversation, up, start)
     path = spans(db, segment, start)
     turn, turned = turn_on(db, path) or (None, None)
     ids = records_on(db, path)
     entry = entry_at(db, up, start) if up is not None else None
     return Tip(segment, start, start, entry, turn, turned, ids, records_of(db, ids), start, 0)
+
+
+def _segment(db: Database, conversation: int, up: int | None, base: int) -> int:
+    db.execute(
+        "INSERT INTO segments (conversation, up, base, indexed) VALUES (?, ?, ?, ?)", (conversation, up, base, base)
+    )
+    return db.last_insert_rowid()
+
+
+def _alone(db: Database, conversation: int, tip: Tip, commit: Commit) -> Tip:
+    """The tip in a segment of its own, if others left it behind a place that only its branch is to see a record of."""
+    own = [placed.place for placed in commit.records if placed.record.kind in ALONE]
+    if not own or _forked(db, conversation, tip) <= min(own):
+        return tip
+    segment = _segment(db, conversation, tip.segment, tip.size)
+    return tip._replace(segment=segment, base=tip.size, sealed=tip.size, loose=0)
+
+
+def _forked(db: Database, conversation: int, tip: Tip) -> int:
+    """The last place at which another branch leaves this one, and may see what is there."""
+    forked: int = db.execute(
+        "SELECT coalesce(max(base), -1) FROM segments WHERE conversation = ? AND up = ?", (conversation, tip.segment)
+    ).get
+    return forked
 
 
 def _append(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, str, int]]:
@@ -304,14 +325,12 @@ def _records(
     if lowest < -1 or max(placed.place for placed in made) >= size:
         raise ValueError("a record can't hold up to an entry that is not there")
     path = [Span(tip.segment, tip.base, size)] if lowest >= tip.base else spans(db, tip.segment, size, lowest)
-    # The last place at which another branch leaves this one, and may see what is there.
-    forked: int = db.execute(
-        "SELECT coalesce(max(base), -1) FROM segments WHERE conversation = ? AND up = ?", (conversation, tip.segment)
-    ).get
+    forked = _forked(db, conversation, tip)
     for placed in made:
         kind, data = placed.record.kind, _encode(placed.record)
         olds = [number for number, each in shown.items() if each.record.kind == kind] if kind in REPLACED else []
-        segment = next((span.segment for span in reversed(path) if span.start <= placed.place), path[0].segment)
+        holder = next((span.segment for span in reversed(path) if span.start <= placed.place), path[0].segment)
+        segment = tip.segment if kind in ALONE else holder
         row = (segment, placed.place, kind, data)
         db.execute("INSERT INTO records (segment, place, kind, data) VALUES (?, ?, ?, ?)", row)
         made_id = db.last_insert_rowid()

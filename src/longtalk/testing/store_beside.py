@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from longtalk import _json
-from longtalk.stores.base import BRIEF, MAIN, REPLACED, Holder, KeyTaken, Lease, Placed, Request
+from longtalk.stores.base import ALONE, BRIEF, MAIN, REPLACED, Holder, KeyTaken, Lease, Placed, Request
 from longtalk.testing.report import holds, raises, same, there
 from longtalk.testing.store_cases import LASTING, ME, ODD, Case, Desk, into, message
 from longtalk.transcript import Record, chain
@@ -83,6 +83,42 @@ def what_is_replaced_on_one_branch_holds_on_another(desk: Desk) -> None:
     talk.write("beside", records=tuple(talk.note(kind, f"{kind} e", 3, branch="beside") for kind in REPLACED))
     for branch, newest in (("before", "1"), (MAIN, "3"), ("beside", "e")):
         same([data for data, _ in talk.records(branch)], [f"{kind} {newest}" for kind in REPLACED], f"on {branch!r}")
+
+
+@case
+def a_branch_keeps_records_of_some_kinds_to_itself(desk: Desk) -> None:
+    """Whatever entries it shares: others see what was there when they left it."""
+    for kind in ALONE:
+        talk = desk.talk(kind)
+        talk.write(records=(talk.note(kind, "first", -1),))
+        talk.write("empty", source=(MAIN, 0))
+        talk.write("empty", records=(talk.note(kind, "of the empty one", -1),))
+        talk.say("a", "b")
+        talk.write(records=(talk.note(kind, "early", 1),))
+        talk.write("fork", source=(MAIN, 2))
+        talk.write(records=(talk.note(kind, "late", 1),))
+        talk.write("fork", records=(talk.note(kind, "own", 1, branch="fork"),))
+        talk.write("of the fork", source=("fork", 2))
+        talk.write("before", source=("fork", 1))
+        talk.write("fork", records=(talk.note(kind, "later", 1, branch="fork"),))
+        talk.say("c", "d")
+        talk.say("e", branch="fork")
+        seen = {
+            "empty": ("of the empty one", -1),
+            MAIN: ("late", 1),
+            "fork": ("later", 1),
+            "of the fork": ("own", 1),
+            "before": ("first", -1),
+        }
+        for branch, newest in seen.items():
+            same(talk.records(branch), [newest], f"on {branch!r}")
+        same(talk.kept(kind), [("first", -1), ("early", 1), ("late", 1)])
+        same(talk.kept(kind, "of the fork"), [("first", -1), ("early", 1), ("own", 1)])
+        talk.write("fork", cut=2)
+        same((talk.records("fork"), talk.texts("fork")), ([("later", 1)], ["a", "b"]), "after a cut")
+        talk.write(cut=1)
+        same((talk.records(), talk.texts("of the fork")), ([("first", -1)], ["a", "b"]))
+        same(desk.store.verify(talk.owner, talk.id), [])
 
 
 @case

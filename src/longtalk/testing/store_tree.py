@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from longtalk.pack import Entry
-from longtalk.stores.base import MAIN, REPLACED, Head, Lease, Moved, Placed, Request
+from longtalk.stores.base import ALONE, MAIN, REPLACED, Head, Lease, Moved, Placed, Request
 from longtalk.testing.report import holds, raises, same, there
 from longtalk.testing.store_cases import ME, ODD, Case, Desk, into, message
 from longtalk.transcript import Record, Turn, chain, new_id
@@ -266,6 +266,8 @@ def a_tree_of_many_commits_is_as_it_was_made(desk: Desk) -> None:
     talk = desk.talk()
     paths: dict[str, list[str]] = {}
     kept: list[tuple[str, str, str]] = []
+    seen: dict[str, set[str]] = {}
+    """Of the records that a branch keeps to itself, those that each one sees."""
     data: dict[str, dict[str, Any]] = {}
     for number in range(120):
         name = draw.choice([MAIN, "b", "c", "d"])
@@ -274,6 +276,7 @@ def a_tree_of_many_commits_is_as_it_was_made(desk: Desk) -> None:
             source = draw.choice(sorted(paths))
             size = draw.randint(0, len(paths[source]))
             path, fields["source"] = paths[source][:size], (source, size)
+            seen[name] = set(seen.get(source, ()))
         elif name in paths and draw.random() < 0.3:
             fields["cut"] = draw.randint(max(0, len(path) - 4), len(path))
             path = path[: fields["cut"]]
@@ -284,14 +287,17 @@ def a_tree_of_many_commits_is_as_it_was_made(desk: Desk) -> None:
         talk.write(name, **(added if said else {}), **fields)
         paths[name] = path + said
         if paths[name] and draw.random() < 0.4:
-            place, kind = draw.randrange(len(paths[name])), draw.choice(["brief", "epoch"])
+            kind = draw.choice(["brief", "epoch", "receipt"])
+            place = len(paths[name]) - 1 if kind in ALONE else draw.randrange(len(paths[name]))
             talk.write(name, records=(talk.note(kind, str(number), place, branch=name),))
             kept.append((kind, str(number), paths[name][place]))
+            seen.setdefault(name, set()).add(str(number))
         for branch, expected in paths.items():
             same(talk.texts(branch), expected, f"after {number} commits the branch {branch!r} differs")
-            visible = [record for record in kept if record[2] in expected]
-            newest = [record for record in visible if record[0] in REPLACED][-1:]
-            wanted = [record for record in visible if record[0] not in REPLACED or record in newest]
+            own = seen.get(branch, ())
+            visible = [each for each in kept if each[2] in expected and (each[0] not in ALONE or each[1] in own)]
+            newest = {kind: note for kind, note, _ in visible if kind in REPLACED}
+            wanted = [record for record in visible if newest.get(record[0], record[1]) == record[1]]
             same(
                 talk.records(branch),
                 [(note, expected.index(text)) for _, note, text in wanted],
@@ -299,7 +305,8 @@ def a_tree_of_many_commits_is_as_it_was_made(desk: Desk) -> None:
             )
             if number % 5:
                 continue
-            every = [(note, expected.index(text)) for kind, note, text in visible if kind == "epoch"]
-            same(talk.kept("epoch", branch), every, f"after {number} commits those of a kind on {branch!r} differ")
+            for kind in newest:
+                every = [(note, expected.index(text)) for each, note, text in visible if each == kind]
+                same(talk.kept(kind, branch), every, f"after {number} commits those of a kind on {branch!r} differ")
             metas = {place: data[text] for place, text in enumerate(expected) if text in data}
             same(talk.metas(branch), metas, f"after {number} commits the data on the entries of {branch!r} differ")
