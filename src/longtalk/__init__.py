@@ -12,6 +12,8 @@ from longtalk.conversation import AsyncConversation
 from longtalk.draft import System
 from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
 from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
+from longtalk.memory.recalled import Recall
+from longtalk.memory.schema import Brief, Field, Schema
 from longtalk.metrics import Metrics
 from longtalk.policies import (
     Combine,
@@ -20,6 +22,7 @@ from longtalk.policies import (
     KeepAll,
     KeepLast,
     KeepMessages,
+    Memory,
     Summarize,
     TokenBudget,
     WindowShare,
@@ -40,6 +43,7 @@ __all__ = [
     "AsyncConversation",
     "AsyncStream",
     "BadState",
+    "Brief",
     "Chat",
     "Checkpoint",
     "Combine",
@@ -47,17 +51,21 @@ __all__ = [
     "DigestTools",
     "Done",
     "Economy",
+    "Field",
     "InputError",
     "KeepAll",
     "KeepLast",
     "KeepMessages",
     "LongtalkError",
+    "Memory",
     "Metrics",
     "Notice",
     "Peek",
     "ProviderError",
+    "Recall",
     "Reply",
     "Said",
+    "Schema",
     "Seal",
     "Stream",
     "Summarize",

@@ -10,14 +10,18 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from longtalk import state as states
 from longtalk._io import ASYNC
 from longtalk.attempts import Attempt
+from longtalk.briefs import AsyncStateBrief, brief_of
 from longtalk.draft import Draft, Message, answering, begin, harmless, inputs, noted, open_calls
 from longtalk.epochs import unreachable, windows
 from longtalk.errors import BadState, InputError
 from longtalk.events import Notice
 from longtalk.memorist import RECALL_TOOL, recalls
+from longtalk.memory.changes import changed, first_brief
 from longtalk.plan import pin, unpin
 from longtalk.policies import KeepAll, Policy
 from longtalk.policies.memory import memory_of
@@ -126,6 +130,7 @@ class AsyncChat:
         tools: Iterable[Any] | None = None,
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
+        brief: Mapping[str, Any] | None = None,
         seal: Seal | BoundSeal | None = None,
     ) -> Reply:
         """One turn: the answer, with the next state.
@@ -133,9 +138,10 @@ class AsyncChat:
         `message` is text, parts in the provider's form, or a list that may hold `System(…)`; None goes on with a
         turn that was cut off. `system` is sent first and never stored. `instruction` is for this turn only and goes
         last, behind the message. `tools` replace the chat's own, `options` are added to its own, `seal` goes before its
-        own. `max_rounds` is how often tools may be run.
+        own. `max_rounds` is how often tools may be run. `brief` has texts by field, or lists of them: with this
+        message, fields of the brief say that.
         """
-        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
+        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, brief, seal)
         events = AsyncStream(loop, handed_in=state, stream=False)
         async for _ in events:
             pass
@@ -151,10 +157,11 @@ class AsyncChat:
         tools: Iterable[Any] | None = None,
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
+        brief: Mapping[str, Any] | None = None,
         seal: Seal | BoundSeal | None = None,
     ) -> AsyncStream:
         """One turn as it happens: iterate over its events, the last of which is `Done(reply)`. As `send` otherwise."""
-        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
+        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, brief, seal)
         return AsyncStream(loop, handed_in=state, stream=True)
 
     async def note(
@@ -203,6 +210,16 @@ class AsyncChat:
         seal = seal or self._seal
         return _encoder(seal)(unpin(self._decode(state, seal), entry).revise())
 
+    @property
+    def brief(self) -> AsyncStateBrief:
+        """The brief, where the policy keeps one, to read and to change in a state."""
+        return AsyncStateBrief(
+            brief_of(self._policy),
+            self.counter,
+            lambda state, seal: self._decode(state, seal or self._seal),
+            lambda transcript, seal: _encoder(seal or self._seal)(transcript),
+        )
+
     async def aclose(self) -> None:
         """Let go of the connections."""
         await self.provider.aclose()
@@ -222,6 +239,7 @@ class AsyncChat:
         tools: Iterable[Any] | None,
         options: Mapping[str, Any] | None,
         max_rounds: int,
+        brief: Mapping[str, Any] | None,
         seal: Seal | BoundSeal | None,
     ) -> AsyncLoop:
         notices = []
@@ -246,6 +264,7 @@ class AsyncChat:
             tools=tools,
             options=options,
             max_rounds=max_rounds,
+            brief=brief,
             notices=notices,
             encode=_encoder(seal),
             shed=shed,
@@ -261,6 +280,7 @@ class AsyncChat:
         tools: Iterable[Any] | None,
         options: Mapping[str, Any] | None,
         max_rounds: int,
+        brief: Mapping[str, Any] | None = None,
         notices: Iterable[Notice] = (),
         encode: Callable[[Transcript], bytes],
         shed: Shed | None = None,
@@ -282,6 +302,7 @@ class AsyncChat:
         if memory_of(self._policy):
             message = harmless(message)
         entries = [] if message is None else inputs(message, wire)
+        change = None if brief is None else self._told(transcript, brief)
         notices = [*notices, *self.check_wire(transcript, message)]
         sent = self._sent(options)
         preamble = Preamble(system=system, tools=tuple(toolbox))
@@ -307,6 +328,7 @@ class AsyncChat:
             counter=self.counter,
             prices=self.prices(options),
         )
+        draft = msgspec.structs.replace(draft, change=change)
         if self._strange:
             self._strange = False
             notices.append(_unknown(model, self._window))
@@ -328,6 +350,12 @@ class AsyncChat:
             later=later,
             seek=seek,
         )
+
+    def _told(self, transcript: Transcript, brief: object) -> Callable[[Transcript], Transcript]:
+        """What a turn does to the brief that begins with this one. Raises `InputError` if that can't be done."""
+        changes, config = first_brief(brief), brief_of(self._policy)
+        changed(transcript, changes, config, self.counter)
+        return lambda heard: changed(heard, changes, config, self.counter)
 
     def prices(self, options: Mapping[str, Any] | None = None) -> Prices | None:
         """What a model call with these options costs, if that is known."""

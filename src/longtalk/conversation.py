@@ -32,6 +32,7 @@ from longtalk.branches import (
     rewind_branch,
     wait_for_turn,
 )
+from longtalk.briefs import AsyncTalkBrief, brief_of
 from longtalk.chat import AsyncChat
 from longtalk.draft import Draft, Message, noted
 from longtalk.errors import Busy, InputError, KeyReused
@@ -141,6 +142,7 @@ class AsyncConversation:
         tools: Iterable[Any] | None = None,
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
+        brief: Mapping[str, Any] | None = None,
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
@@ -151,7 +153,7 @@ class AsyncConversation:
         it goes on. `meta` is the app's own data on this message. `on_busy` says what to do while somebody else runs a
         turn: "reject" raises `Busy`, "wait" waits, "fork" makes the turn on a branch of its own.
         """
-        arguments = Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
+        arguments = Arguments(message, system, instruction, tools, options, max_rounds, brief, key, meta, on_busy)
         events = AsyncStoredStream(lambda: self._begin(arguments), stream=False)
         async for _ in events:
             pass
@@ -166,12 +168,13 @@ class AsyncConversation:
         tools: Iterable[Any] | None = None,
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
+        brief: Mapping[str, Any] | None = None,
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
     ) -> AsyncStream:
         """One turn as it happens; the last event is `Done(reply)`. As `send` otherwise."""
-        arguments = Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
+        arguments = Arguments(message, system, instruction, tools, options, max_rounds, brief, key, meta, on_busy)
         return AsyncStoredStream(lambda: self._begin(arguments), stream=True)
 
     async def note(self, text: str, *, source: str = "app", meta: Mapping[str, Any] | None = None) -> str:
@@ -228,6 +231,7 @@ class AsyncConversation:
                 tools=given.tools,
                 options=given.options,
                 max_rounds=given.max_rounds,
+                brief=given.brief if new else None,
                 encode=no_state,
                 save=writer.save,
                 around=writer.around,
@@ -314,6 +318,11 @@ class AsyncConversation:
         return await branch_names(self._stored)
 
     # Reading, and what the app says of it
+
+    @property
+    def brief(self) -> AsyncTalkBrief:
+        """The brief, where the policy keeps one, to read and to change."""
+        return AsyncTalkBrief(self._stored, brief_of(self._stored.policy), self._chat.counter)
 
     async def history(self, *, meta: Mapping[str, Any] | None = None) -> list[Said]:
         """All that was said on this branch; with `meta`, the entries that have these values among the app's data."""

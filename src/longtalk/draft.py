@@ -9,7 +9,7 @@ that every provider accepts.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -70,7 +70,9 @@ class Draft(msgspec.Struct, frozen=True):
     """All that is settled."""
     turn: Turn
     message: tuple[Entry, ...] = ()
-    """The user's message, until it is heard."""
+    """The user's message, until it is heard …"""
+    change: Callable[[Transcript], Transcript] | None = None
+    """… and what the app changes in the brief with it."""
     tail: int = -1
     """How many entries there are up to the user's message, once it is heard: an instruction goes there."""
     answer: Answer | None = None
@@ -135,7 +137,8 @@ class Draft(msgspec.Struct, frozen=True):
     def hear(self) -> Draft:
         """Put the user's message into the transcript, once all before it is settled."""
         transcript = self._add(self.turn, self.message)
-        return msgspec.structs.replace(self, transcript=transcript, message=(), tail=transcript.tail)
+        transcript = self.change(transcript) if self.change else transcript
+        return msgspec.structs.replace(self, transcript=transcript, message=(), change=None, tail=transcript.tail)
 
     def ask(self, context: Context, pieces: list[bytes] | None) -> Draft:
         """A model call is made; a stream's events will be put into `pieces`."""

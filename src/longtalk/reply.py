@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from longtalk.epochs import Epoch
+from longtalk.memory.book import book_of
+from longtalk.memory.notes import Line
 from longtalk.receipts import CostReceipt, Meter, told
 from longtalk.records import latest
 from longtalk.transcript import Entry, Finish, Transcript
@@ -117,6 +119,11 @@ class Reply:
         """The summary that goes at the head of requests now; None if there is none."""
         epoch = latest(self._draft.transcript, "epoch", Epoch)
         return epoch.summary.text if epoch is not None and epoch.summary is not None else None
+
+    @property
+    def brief(self) -> tuple[Line, ...]:
+        """The lines of the brief after this turn; none where memory keeps none."""
+        return book_of(self._draft.transcript).notes.lines
 
     @property
     def receipt(self) -> CostReceipt | None:

@@ -33,6 +33,7 @@ class Arguments(msgspec.Struct, frozen=True):
     tools: Any
     options: Mapping[str, Any] | None
     max_rounds: int
+    brief: Mapping[str, Any] | None
     key: str | None
     meta: Mapping[str, Any] | None
     on_busy: OnBusy

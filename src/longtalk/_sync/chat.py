@@ -11,14 +11,18 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from longtalk import state as states
 from longtalk._sync._io import ASYNC
 from longtalk.attempts import Attempt
+from longtalk._sync.briefs import StateBrief, brief_of
 from longtalk.draft import Draft, Message, answering, begin, harmless, inputs, noted, open_calls
 from longtalk.epochs import unreachable, windows
 from longtalk.errors import BadState, InputError
 from longtalk.events import Notice
 from longtalk._sync.memorist import RECALL_TOOL, recalls
+from longtalk.memory.changes import changed, first_brief
 from longtalk.plan import pin, unpin
 from longtalk.policies import KeepAll, Policy
 from longtalk.policies.memory import memory_of
@@ -127,6 +131,7 @@ class Chat:
         tools: Iterable[Any] | None = None,
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
+        brief: Mapping[str, Any] | None = None,
         seal: Seal | BoundSeal | None = None,
     ) -> Reply:
         """One turn: the answer, with the next state.
@@ -134,9 +139,10 @@ class Chat:
         `message` is text, parts in the provider's form, or a list that may hold `System(…)`; None goes on with a
         turn that was cut off. `system` is sent first and never stored. `instruction` is for this turn only and goes
         last, behind the message. `tools` replace the chat's own, `options` are added to its own, `seal` goes before its
-        own. `max_rounds` is how often tools may be run.
+        own. `max_rounds` is how often tools may be run. `brief` has texts by field, or lists of them: with this
+        message, fields of the brief say that.
         """
-        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
+        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, brief, seal)
         events = Stream(loop, handed_in=state, stream=False)
         for _ in events:
             pass
@@ -152,10 +158,11 @@ class Chat:
         tools: Iterable[Any] | None = None,
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
+        brief: Mapping[str, Any] | None = None,
         seal: Seal | BoundSeal | None = None,
     ) -> Stream:
         """One turn as it happens: iterate over its events, the last of which is `Done(reply)`. As `send` otherwise."""
-        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, seal)
+        loop = self._begin(message, state, system, instruction, tools, options, max_rounds, brief, seal)
         return Stream(loop, handed_in=state, stream=True)
 
     def note(
@@ -204,6 +211,16 @@ class Chat:
         seal = seal or self._seal
         return _encoder(seal)(unpin(self._decode(state, seal), entry).revise())
 
+    @property
+    def brief(self) -> StateBrief:
+        """The brief, where the policy keeps one, to read and to change in a state."""
+        return StateBrief(
+            brief_of(self._policy),
+            self.counter,
+            lambda state, seal: self._decode(state, seal or self._seal),
+            lambda transcript, seal: _encoder(seal or self._seal)(transcript),
+        )
+
     def close(self) -> None:
         """Let go of the connections."""
         self.provider.close()
@@ -223,6 +240,7 @@ class Chat:
         tools: Iterable[Any] | None,
         options: Mapping[str, Any] | None,
         max_rounds: int,
+        brief: Mapping[str, Any] | None,
         seal: Seal | BoundSeal | None,
     ) -> Loop:
         notices = []
@@ -247,6 +265,7 @@ class Chat:
             tools=tools,
             options=options,
             max_rounds=max_rounds,
+            brief=brief,
             notices=notices,
             encode=_encoder(seal),
             shed=shed,
@@ -262,6 +281,7 @@ class Chat:
         tools: Iterable[Any] | None,
         options: Mapping[str, Any] | None,
         max_rounds: int,
+        brief: Mapping[str, Any] | None = None,
         notices: Iterable[Notice] = (),
         encode: Callable[[Transcript], bytes],
         shed: Shed | None = None,
@@ -283,6 +303,7 @@ class Chat:
         if memory_of(self._policy):
             message = harmless(message)
         entries = [] if message is None else inputs(message, wire)
+        change = None if brief is None else self._told(transcript, brief)
         notices = [*notices, *self.check_wire(transcript, message)]
         sent = self._sent(options)
         preamble = Preamble(system=system, tools=tuple(toolbox))
@@ -308,6 +329,7 @@ class Chat:
             counter=self.counter,
             prices=self.prices(options),
         )
+        draft = msgspec.structs.replace(draft, change=change)
         if self._strange:
             self._strange = False
             notices.append(_unknown(model, self._window))
@@ -329,6 +351,12 @@ class Chat:
             later=later,
             seek=seek,
         )
+
+    def _told(self, transcript: Transcript, brief: object) -> Callable[[Transcript], Transcript]:
+        """What a turn does to the brief that begins with this one. Raises `InputError` if that can't be done."""
+        changes, config = first_brief(brief), brief_of(self._policy)
+        changed(transcript, changes, config, self.counter)
+        return lambda heard: changed(heard, changes, config, self.counter)
 
     def prices(self, options: Mapping[str, Any] | None = None) -> Prices | None:
         """What a model call with these options costs, if that is known."""

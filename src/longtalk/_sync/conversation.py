@@ -33,6 +33,7 @@ from longtalk._sync.branches import (
     rewind_branch,
     wait_for_turn,
 )
+from longtalk._sync.briefs import TalkBrief, brief_of
 from longtalk._sync.chat import Chat
 from longtalk.draft import Draft, Message, noted
 from longtalk.errors import Busy, InputError, KeyReused
@@ -142,6 +143,7 @@ class Conversation:
         tools: Iterable[Any] | None = None,
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
+        brief: Mapping[str, Any] | None = None,
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
@@ -152,7 +154,7 @@ class Conversation:
         it goes on. `meta` is the app's own data on this message. `on_busy` says what to do while somebody else runs a
         turn: "reject" raises `Busy`, "wait" waits, "fork" makes the turn on a branch of its own.
         """
-        arguments = Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
+        arguments = Arguments(message, system, instruction, tools, options, max_rounds, brief, key, meta, on_busy)
         events = StoredStream(lambda: self._begin(arguments), stream=False)
         for _ in events:
             pass
@@ -167,12 +169,13 @@ class Conversation:
         tools: Iterable[Any] | None = None,
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
+        brief: Mapping[str, Any] | None = None,
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
     ) -> Stream:
         """One turn as it happens; the last event is `Done(reply)`. As `send` otherwise."""
-        arguments = Arguments(message, system, instruction, tools, options, max_rounds, key, meta, on_busy)
+        arguments = Arguments(message, system, instruction, tools, options, max_rounds, brief, key, meta, on_busy)
         return StoredStream(lambda: self._begin(arguments), stream=True)
 
     def note(self, text: str, *, source: str = "app", meta: Mapping[str, Any] | None = None) -> str:
@@ -229,6 +232,7 @@ class Conversation:
                 tools=given.tools,
                 options=given.options,
                 max_rounds=given.max_rounds,
+                brief=given.brief if new else None,
                 encode=no_state,
                 save=writer.save,
                 around=writer.around,
@@ -315,6 +319,11 @@ class Conversation:
         return branch_names(self._stored)
 
     # Reading, and what the app says of it
+
+    @property
+    def brief(self) -> TalkBrief:
+        """The brief, where the policy keeps one, to read and to change."""
+        return TalkBrief(self._stored, brief_of(self._stored.policy), self._chat.counter)
 
     def history(self, *, meta: Mapping[str, Any] | None = None) -> list[Said]:
         """All that was said on this branch; with `meta`, the entries that have these values among the app's data."""

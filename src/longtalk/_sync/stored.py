@@ -44,7 +44,7 @@ class Stored:
         self.owner = owner
         self.conversation = conversation
         self.branch = branch
-        self._policy = policy
+        self.policy = policy
         self._seen: tuple[Head | None, Transcript] | None = None
 
     def call(self, method: Callable[..., Any], *args: Any) -> Any:
@@ -75,7 +75,7 @@ class Stored:
 
     def on(self, branch: str) -> Stored:
         """Another branch of the same conversation."""
-        return Stored(self.store, self.owner, self.conversation, branch, self._policy)
+        return Stored(self.store, self.owner, self.conversation, branch, self.policy)
 
     def forget(self) -> None:
         """Somebody else has changed the branch."""
@@ -121,7 +121,7 @@ class Stored:
     def _needed(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
         """The places of the entries that the next turn needs: those that the present epoch sends."""
         epoch = latest(transcript, "epoch", Epoch)
-        if epoch is None or epoch.policy != fingerprint(self._policy) or not all_there(epoch, pinned(transcript)):
+        if epoch is None or epoch.policy != fingerprint(self.policy) or not all_there(epoch, pinned(transcript)):
             return [(0, size)]
         places = [0, *[place for span in epoch.pinned for place in span], epoch.raw]
         if places != sorted(places) or epoch.raw >= size:
@@ -144,7 +144,7 @@ class Stored:
             shed=_without(spans),
         )
         epoch = latest(bare, "epoch", Epoch)
-        if read.shed.entries and epoch != current(read, fingerprint(self._policy)):
+        if read.shed.entries and epoch != current(read, fingerprint(self.policy)):
             # Nobody sends by an epoch that takes a result from its call: all of it is needed.
             return self._read(head, whole=True)
         return read

@@ -6,6 +6,7 @@ were replaced stay in a store: with the lines that fell out, each in the record 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -13,8 +14,9 @@ import msgspec
 from longtalk import _json
 from longtalk.memory.card import Tally
 from longtalk.memory.notes import Line, Notes
+from longtalk.ranges import Ranges
 from longtalk.records import latest
-from longtalk.transcript import Transcript
+from longtalk.transcript import Record, Transcript
 
 KIND = "memory"
 """Of the record."""
@@ -56,6 +58,12 @@ def book_of(transcript: Transcript) -> Book:
     """What memory holds at the end of a transcript."""
     found = latest(transcript, KIND, Book)
     return found if found is not None and _is_sound(found, transcript) else Book()
+
+
+def book_in(records: Iterable[Record], size: int) -> Book:
+    """What memory holds behind so many entries, by the records that hold there."""
+    missing = Ranges(entries=((0, size),) if size else ())
+    return book_of(Transcript(records=tuple(records), shed=missing))
 
 
 def kept(transcript: Transcript, book: Book) -> Transcript:
