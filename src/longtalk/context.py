@@ -119,7 +119,7 @@ def compose(
     behind = Aside(instruction or "", tail, data=data).pieces(wire)
     if behind:
         said.pop(tail, None)
-    if epoch.summary and not held:
+    if epoch.summary and epoch.summary.text and not held:
         sheet.pieces.append(wire.quote(TAG, epoch.summary.text))
     if epoch.lines and not held:
         sheet.pieces.append(wire.quote("earlier_tool_calls", "\n".join(epoch.lines)))

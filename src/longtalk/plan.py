@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from longtalk import _json
-from longtalk.epochs import Epoch, Pin, begin, current, fingerprint
+from longtalk.epochs import Epoch, Pin, begin, current, fingerprint, kept_asides
 from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.events import Notice
 from longtalk.memory.book import book_of
@@ -95,7 +95,8 @@ def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool 
             each.over.fires(glance)
     pins = pinned(transcript)
     memory = memory_of(policy)
-    stale = memory if memory and memory.is_stale(epoch.summary, transcript) else None
+    beside = [aside.data for aside in kept_asides(transcript, epoch.current)]
+    stale = memory if memory and memory.is_stale(epoch.summary, transcript, beside) else None
     if fired is None and stale is None and all_there(epoch, pins) and stand_in(transcript, epoch) is None:
         made = Plan(epoch, False, glance.counted, glance.tokens)
     else:
@@ -240,7 +241,7 @@ def _begin(
     if full is not None:
         text = f"The conversation has outgrown the window of {terms.window:,} tokens"
         notices.append(Notice("window", f"{text}: {_are(gone, 'more exchange')} left out from now on."))
-    by_memory = fired is not None and isinstance(fired.over, Ripe | OverHistory)
+    by_memory = isinstance(fired.over, Ripe | OverHistory) if fired is not None else stale is not None
     if glance.guessed and terms.window is None and not by_memory:
         text = (
             f"Nobody knows the window of {terms.model}: {UNKNOWN_WINDOW:,} tokens are assumed. Chat(window=…) says it."

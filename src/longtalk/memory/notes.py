@@ -98,6 +98,12 @@ def enclosed(lines: Iterable[str]) -> str:
     return quoted(TAG, body) if body else ""
 
 
+def told_in(texts: Iterable[str]) -> set[str]:
+    """The lines of all briefs in these texts."""
+    bodies = [part.partition(f"\n</{TAG}>")[0] for text in texts for part in text.split(f"<{TAG}>\n")[1:]]
+    return {line for body in bodies for line in body.splitlines()}
+
+
 def shown_line(key: str, text: str, shown: int) -> str:
     """A line as it stands on the wire."""
     text = cleaned(shortened(text, shown) if shown > 0 else text)

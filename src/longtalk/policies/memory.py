@@ -16,6 +16,7 @@ import msgspec
 from longtalk.errors import InputError
 from longtalk.memory.book import ASKS, Book, Way, book_of
 from longtalk.memory.head import head
+from longtalk.memory.notes import told_in, wire
 from longtalk.memory.schema import Brief, within
 from longtalk.memory.settings import Recall
 from longtalk.pack import ANSWERS
@@ -131,11 +132,16 @@ class OntoBrief(msgspec.Struct, frozen=True):
             shorter = view.with_summary(self._head(view, book, loose[:gone], told))
         return shorter
 
-    def is_stale(self, there: Summary | None, transcript: Transcript) -> bool:
-        """Whether a request has to begin with another brief than it would: the app has changed it."""
+    def is_stale(self, there: Summary | None, transcript: Transcript, beside: Sequence[str] = ()) -> bool:
+        """Whether a request has to begin with another brief than it would: the app has changed it.
+
+        What went `beside` earlier messages and stays there may have a line that was taken away.
+        """
         book = book_of(transcript)
         if there is not None:
             return there.is_brief and there.edition != book.edition
+        if book.edition and not told_in(beside) <= told_in([wire(book.notes, self.config.brief)]):
+            return True
         # Before the first answer nothing is in a cache.
         return bool(book.notes.lines) and not any(entry.role in ANSWERS for entry in transcript)
 
