@@ -23,6 +23,7 @@ from longtalk.cli.show import put_said
 from longtalk.cli.store import opened, place
 from longtalk.errors import Busy, LongtalkError
 from longtalk.events import Notice, Text
+from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import Provider
 from longtalk.reply import Reply
 from longtalk.stores.base import Commit, Moved
@@ -32,12 +33,13 @@ from longtalk.transcript import now
 HELP = """\
 /help     this
 /history  what was said
+/brief    what memory keeps of it
 /again    ask again for an answer that failed or was cut off
 /new      begin a new conversation; the old one is kept
 /quit     leave (so does Ctrl-D); the conversation goes on next time
 Ctrl-C    stop the answer; what was said is kept"""
 
-COMMANDS = ("/help", "/history", "/again", "/new", "/quit", "/exit")
+COMMANDS = ("/help", "/history", "/brief", "/again", "/new", "/quit", "/exit")
 
 AGAIN = "(The last message has no whole answer: /again asks for it.)"
 
@@ -56,6 +58,7 @@ def run(
     model: str | None,
     system: str | None,
     base_url: str | None,
+    policy: Policy,
 ) -> None:
     """Talk until the input ends."""
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -68,7 +71,7 @@ def run(
             say(LOCAL)
         if store is None:
             _tell_of_earlier(archive)
-        room = Room(archive, provider, id, new=new)
+        room = Room(archive, provider, id, new=new, policy=policy)
         begun = "Beginning" if room.is_new else "Going on with"
         say(f"{begun} the conversation {one_line(room.id)} in {place(store)}. /help helps, /quit leaves.")
         if room.is_unanswered():
@@ -102,8 +105,17 @@ def run(
 class Room:
     """The conversation that is held. A new one is in the store from its first message on."""
 
-    def __init__(self, archive: Archive, provider: Provider, id: str | None, *, new: bool) -> None:  # noqa: A002
+    def __init__(
+        self,
+        archive: Archive,
+        provider: Provider,
+        id: str | None,  # noqa: A002
+        *,
+        new: bool,
+        policy: Policy = KeepAll(),  # noqa: B008
+    ) -> None:
         self._archive = archive
+        self._policy = policy
         self._provider = provider
         self._is_named = id is not None
         if id is not None:
@@ -120,7 +132,9 @@ class Room:
 
     def _enter(self, id: str) -> None:  # noqa: A002
         archive = self._archive
-        self.talk = Conversation(id, model=self._provider, owner=archive.owner, store=archive.store)
+        self.talk = Conversation(
+            id, model=self._provider, owner=archive.owner, store=archive.store, policy=self._policy
+        )
 
     def _free(self) -> str:
         """An id that nobody has."""
@@ -284,6 +298,9 @@ def _command(line: str, room: Room) -> bool:
             say(f"A new conversation, {room.id}. `longtalk chat {one_line(before)}` goes on with the old one.")
     elif word == "/history":
         put_said(room.talk.history())
+        sys.stdout.flush()
+    elif word == "/brief":
+        put(room.talk.brief.text() or "(There is nothing in it yet.)")
         sys.stdout.flush()
     elif word == "/help":
         say(HELP)

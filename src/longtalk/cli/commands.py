@@ -40,6 +40,18 @@ def _limit(default: int, more: str = "") -> Callable[..., Any]:
     )
 
 
+def _policies(*texts: str) -> list[Any]:
+    """The policies that these name."""
+    from longtalk.cli.out import worded
+    from longtalk.cli.policies import parse
+    from longtalk.errors import InputError
+
+    try:
+        return [parse(text) for text in texts]
+    except InputError as problem:
+        raise click.UsageError(worded(problem)) from None
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="longtalk %(version)s")
 def commands() -> None:
@@ -51,23 +63,29 @@ def commands() -> None:
 @click.option("--new", is_flag=True, help="Begin a new conversation.")
 @click.option("-m", "--model", help="As provider:model, such as ollama:llama3.2. Default: a small local model.")
 @click.option("-s", "--system", help="System text, given fresh with each message.")
+@click.option(
+    "-p",
+    "--policy",
+    metavar="POLICY",
+    help="What is sent, as in Python: 'Memory()', 'KeepLast(6)'. Default: all.",
+)
 @click.option("--base-url", help="The address of the model's server, where it is not the usual one.")
 @_stored
-def chat(new: bool, **options: Any) -> None:
+def chat(new: bool, policy: str | None, **options: Any) -> None:
     """Talk with a model; the conversation goes on next time.
 
     Without an ID it is the conversation of this owner that was changed last, whoever began it; --new begins another.
 
     \b
     longtalk chat
-    longtalk chat lesson-7 -m ollama:llama3.2
+    longtalk chat lesson-7 -m ollama:llama3.2 -p 'Memory()'
     echo "What is a fugue?" | longtalk chat --new
     """
     from longtalk.cli.chat import run
 
     if new and options["id"] is not None:
         raise click.UsageError("An ID names the conversation, --new begins one without: give one of them.")
-    run(new=new, **options)
+    run(new=new, policy=_policies(policy or "KeepAll()")[0], **options)
 
 
 @commands.command(name="list")
@@ -94,6 +112,9 @@ def list_(**options: Any) -> None:
 @click.argument("id", required=False)
 @click.option("--branch", metavar="NAME", help="Default: the main one.")
 @click.option("--state", metavar="FILE", help="Show what a state holds instead; - is standard input.")
+@click.option(
+    "--brief", is_flag=True, help="Its brief instead: id, origin, time, field and text of each line."
+)
 @_AS_JSON
 @_stored
 def show(state: str | None, **options: Any) -> None:
@@ -104,6 +125,7 @@ def show(state: str | None, **options: Any) -> None:
     \b
     longtalk show lesson-7
     longtalk show --state ada.talk
+    longtalk show lesson-7 --brief
     longtalk show lesson-7 --json | jq .native
     """
     from longtalk.cli.show import run
@@ -195,14 +217,7 @@ def simulate(policies: tuple[str, ...], **options: Any) -> None:
     longtalk simulate messages.json -m anthropic:claude-sonnet-5 -p 'KeepLast(6)' -p 'Economy()'
     longtalk simulate ada.talk --json | jq .totals
     """
-    from longtalk.cli.out import worded
-    from longtalk.cli.policies import parse
-    from longtalk.errors import InputError
-
-    try:
-        parsed = [parse(text) for text in policies]
-    except InputError as problem:
-        raise click.UsageError(worded(problem)) from None
+    parsed = _policies(*policies)
     from longtalk.cli.simulate import run
 
     run(policies=parsed, **options)

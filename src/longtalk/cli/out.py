@@ -21,6 +21,7 @@ _WORDS = {
     "(api_key= or its environment variable)": "(its environment variable)",
     "base_url=": "--base-url",
     "`base_url`": "--base-url",
+    "policy=Memory() keeps one": "--policy 'Memory()' keeps one",
     "Name another id, or": "Name another one with --id, or",
 }
 """What the library's errors name, and what that is on the command line."""

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from longtalk.errors import InputError
+from longtalk.memory.recalled import Recall
+from longtalk.memory.schema import Brief
 from longtalk.policies import (
     Combine,
     DigestTools,
@@ -15,6 +17,7 @@ from longtalk.policies import (
     KeepAll,
     KeepLast,
     KeepMessages,
+    Memory,
     Policy,
     Summarize,
     TokenBudget,
@@ -22,11 +25,12 @@ from longtalk.policies import (
 )
 
 _LONGEST = 500
-_POLICIES = (KeepAll, KeepLast, KeepMessages, TokenBudget, WindowShare, Summarize, Economy, Combine)
-_NAMES: dict[str, Any] = {each.__name__: each for each in (*_POLICIES, DigestTools)}
+_POLICIES = (KeepAll, KeepLast, KeepMessages, TokenBudget, WindowShare, Summarize, Economy, Memory, Combine)
+_NAMES: dict[str, Any] = {each.__name__: each for each in (*_POLICIES, DigestTools, Brief, Recall)}
+_WORDS = ("sentinel", "tool")
 _THERE_ARE = (
     "There are KeepAll(), KeepLast(10), KeepMessages(40), TokenBudget(8_000), WindowShare(0.8), Summarize(8_000), "
-    "Economy(), and Combine(KeepLast(20), TokenBudget(8_000))."
+    "Economy(), Memory(), and Combine(KeepLast(20), TokenBudget(8_000))."
 )
 
 
@@ -56,6 +60,8 @@ def _made(node: ast.expr) -> Any:
         return _NAMES[node.func.id](*map(_made, node.args), **more)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         raise ValueError("no number is below 0")
+    if isinstance(node, ast.Constant) and node.value in _WORDS:
+        return node.value
     if not isinstance(node, ast.Constant) or not isinstance(node.value, int | float | None):
         raise ValueError("it is more than names, numbers, True, False and None")
     return node.value

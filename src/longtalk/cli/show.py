@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import msgspec
 
 from longtalk.cli import files
-from longtalk.cli.out import one_line, put, put_json, say, when
+from longtalk.cli.out import one_line, put, put_json, put_table, say, when
 from longtalk.cli.store import branch_of, known_or_newest, opened
 from longtalk.markdown import others
+from longtalk.memory.book import Book, book_in, book_of
 from longtalk.said import Said, read
 from longtalk.stores.base import Summary
 from longtalk.wires import WIRES
@@ -28,19 +29,25 @@ def run(
     id: str | None,  # noqa: A002
     branch: str | None,
     state: str | None,
+    brief: bool,
     as_json: bool,
 ) -> None:
     """Print a conversation."""
     if state is not None:
         transcript = files.transcript(files.shown(state), files.read(state))
         said = read(transcript, transcript.turns)
+        book = book_of(transcript)
     else:
         with opened(store, owner) as archive:
             summary = known_or_newest(archive, id)
             branch = branch_of(summary, branch)
-            said = archive.history(summary.id, branch=branch)
+            head = archive.store.head(archive.owner, summary.id, branch) if brief else None
+            book = book_in((each.record for each in head.records), head.size) if head else Book()
+            said = [] if brief else archive.history(summary.id, branch=branch)
             _tell_of_others(summary, branch)
-    if as_json:
+    if brief:
+        _put_brief(book, as_json=as_json)
+    elif as_json:
         for each in said:
             members = {
                 name: getattr(each, name) for name in ("id", "turn", "role", "at", "mark", "meta", "wire", "text")
@@ -65,6 +72,18 @@ def put_said(said: Sequence[Said]) -> None:
         for part in (each.text, *_beside(each, view)):
             if part.strip():
                 put("\n".join(f"    {line}".rstrip(" ") for line in part.strip("\r\n").split("\n")))
+
+
+def _put_brief(book: Book, *, as_json: bool) -> None:
+    """The lines of a brief, and where each came from."""
+    lines = book.notes.lines
+    if as_json:
+        for line in lines:
+            put_json({name: getattr(line, name) for name in ("id", "field", "text", "entry", "at", "seen")})
+    elif lines:
+        put_table((line.id, line.entry or "app", when(line.at), line.field, line.text) for line in lines)
+    else:
+        say("There is no brief of it.")
 
 
 def _tell_of_others(summary: Summary, branch: str) -> None:
