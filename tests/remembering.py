@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from longtalk.providers.script import Step
-from longtalk.testing import Scripted, says
+from longtalk.testing import AsyncScripted, Scripted, says
 from longtalk.tokens import Estimator, of_message
 from longtalk.wires import WIRES
 
@@ -29,8 +29,24 @@ class Minding(Scripted):
 
     def _next(self, body: bytes) -> Step:
         self.requests.append(body)
-        text = body.decode()
-        return says(self.talk(text, asks(text)), wire=self.wire.name, usage=_usage(self.wire.name, tokens(body)))
+        return _step(self.talk, self.wire.name, body)
+
+
+class AsyncMinding(AsyncScripted):
+    """The same for an async chat."""
+
+    def __init__(self, talk: Says | None = None, *, wire: str = "openai-chat", window: int | None = None) -> None:
+        super().__init__(wire=WIRES[wire], window=window)
+        self.talk = talk or answer()
+
+    def _next(self, body: bytes) -> Step:
+        self.requests.append(body)
+        return _step(self.talk, self.wire.name, body)
+
+
+def _step(talk: Says, wire: str, body: bytes) -> Step:
+    text = body.decode()
+    return says(talk(text, asks(text)), wire=wire, usage=_usage(wire, tokens(body)))
 
 
 def asks(request: str) -> bool:

@@ -112,9 +112,7 @@ def list_(**options: Any) -> None:
 @click.argument("id", required=False)
 @click.option("--branch", metavar="NAME", help="Default: the main one.")
 @click.option("--state", metavar="FILE", help="Show what a state holds instead; - is standard input.")
-@click.option(
-    "--brief", is_flag=True, help="Its brief instead: id, origin, time, field and text of each line."
-)
+@click.option("--brief", is_flag=True, help="Its brief instead: id, origin, time, field and text of each line.")
 @_AS_JSON
 @_stored
 def show(state: str | None, **options: Any) -> None:

@@ -102,5 +102,6 @@ def gone_from(books: Iterable[Book]) -> tuple[Line, ...]:
                 found.pop(line.id, None)
                 found[line.id] = line
         last = book
-    there = {line.id for line in last.notes.lines if found.get(line.id, line).text == line.text}
+    whole = {line_id(line.field, normal(line.text)) for line in last.notes.lines}
+    there = {line.id for line in last.notes.lines if line.id in whole}
     return tuple(line for line in found.values() if line.id not in there)
