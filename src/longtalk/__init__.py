@@ -12,8 +12,8 @@ from longtalk.conversation import AsyncConversation
 from longtalk.draft import System
 from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
 from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
-from longtalk.memory.recalled import Recall
 from longtalk.memory.schema import Brief, Field, Schema
+from longtalk.memory.settings import Recall
 from longtalk.metrics import Metrics
 from longtalk.policies import (
     Combine,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from longtalk import Archive, Chat, Conversation
+from longtalk import Archive, Chat, Conversation, Memory
 from longtalk.cli.chat import Room
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
@@ -587,3 +587,31 @@ def test_the_version_and_the_help_are_shown(environment: dict[str, str]) -> None
     assert ".local/share/longtalk/conversations.db" in shown
     told = longtalk("--help", environment=environment).stdout
     assert "..." not in told.replace("[ARGS]...", "")
+
+
+def test_a_policy_can_be_named_and_the_brief_that_it_keeps_is_shown(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    loopback.say(streamed("One."))
+    held = store_at(store)
+    Conversation("lesson", model=Scripted(), store=held, policy=Memory()).brief.set("goal", "Play Bach")
+    held.close()
+    arguments = at(loopback, "lesson", "--store", store, "-p", "Memory()")
+    done = longtalk(*arguments, said="/brief\na\n", environment=environment)
+    assert (done.stdout, done.returncode) == ("<brief>\ngoal: Play Bach\n</brief>\nOne.\n", 0)
+    assert "goal: Play Bach" in sent(loopback)[0]
+    arguments.remove("lesson")
+    empty = longtalk(*arguments, "--new", said="/brief\n", environment=environment)
+    assert empty.stdout == "(There is nothing in it yet.)\n"
+
+
+def test_without_memory_there_is_no_brief_to_show(loopback: Loopback, environment: dict[str, str], store: str) -> None:
+    done = longtalk(*at(loopback, "--store", store), said="/brief\n", environment=environment)
+    assert done.stdout == ""
+    assert "There is no brief under this policy: --policy 'Memory()' keeps one." in done.stderr
+
+
+def test_a_wrong_policy_for_a_chat_is_wrong_usage(loopback: Loopback, environment: dict[str, str]) -> None:
+    done = longtalk(*at(loopback, "-p", "Magic()"), environment=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "There are KeepAll()" in done.stderr

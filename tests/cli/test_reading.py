@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from longtalk import Archive, Chat, Conversation, Seal
+from longtalk import Archive, Chat, Conversation, Memory, Seal
 from longtalk.cli import list as listing
 from longtalk.cli.commands import commands
 from longtalk.cli.out import escaped, when
@@ -23,6 +23,7 @@ from longtalk.stores.base import Store
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
 from tests.cli.helpers import LONGTALK, Terminal, longtalk, store_at
+from tests.remembering import Minding, answer
 
 HOSTILE = "\x1b]0;owned\x07 \x1b[31m red \x9b2J \x00\x7f \u202egnp"
 
@@ -536,3 +537,46 @@ def test_an_id_with_anything_in_it_stays_in_its_line(store: str) -> None:
     assert objects("list", "--store", store)[0]["id"] == name
     heads = [line for line in run("show", name, "--store", store).stdout.splitlines() if line[:1].isdigit()]
     assert len(heads) == 2
+
+
+# The brief
+
+
+@pytest.mark.parametrize("path", ["talks.db", "talks/"])
+def test_a_brief_is_shown_with_where_each_line_came_from(tmp_path: Path, path: str) -> None:
+    where = tmp_path / path
+    where.parent.mkdir(exist_ok=True)
+    store = store_at(where)
+    model = Minding(answer(card='{"+facts":["Ada is 12"]}'))
+    held = Conversation("lesson", model=model, store=store, policy=Memory(limit=0, recent=0, recall=0))
+    held.send("Ada is 12.", brief={"goal": "Play Bach"})
+    (held.fork(name="aside")).brief.set("goal", f"Play{HOSTILE}")
+    first = held.history()[0].id
+    goal, fact = held.brief.lines()
+    store.close()
+    shown = run("show", "lesson", "--brief", "--store", where)
+    assert [line.split("\t") for line in shown.stdout.splitlines()] == [
+        [goal.id, "app", when(goal.at), "goal", "Play Bach"],
+        [fact.id, first, when(fact.at), "facts", "Ada is 12"],
+    ]
+    assert objects("show", "lesson", "--brief", "--store", where)[1] == {
+        "id": fact.id,
+        "field": "facts",
+        "text": "Ada is 12",
+        "entry": first,
+        "at": fact.at,
+        "seen": fact.seen,
+    }
+    aside = run("show", "lesson", "--brief", "--branch", "aside", "--store", where).stdout
+    assert "Play ]0;owned" in aside
+    assert "\x1b" not in aside
+
+
+def test_the_brief_of_a_state_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "ada.talk"
+    path.write_bytes(Chat(Scripted(), policy=Memory()).brief.set("goal", "Play Bach", state=None))
+    done = run("show", "--state", path, "--brief")
+    assert done.stdout.split("\t")[1::2] == ["app", "goal"]
+    path.write_bytes(Chat(Scripted(says("Hi."))).send("Hello!").state)
+    done = run("show", "--state", path, "--brief")
+    assert (done.stdout, done.stderr) == ("", "There is no brief of it.\n")

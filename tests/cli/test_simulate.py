@@ -13,7 +13,20 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from longtalk import Chat, Combine, Conversation, DigestTools, Economy, InputError, KeepLast, TokenBudget, WindowShare
+from longtalk import (
+    Brief,
+    Chat,
+    Combine,
+    Conversation,
+    DigestTools,
+    Economy,
+    InputError,
+    KeepLast,
+    Memory,
+    Recall,
+    TokenBudget,
+    WindowShare,
+)
 from longtalk.cli.commands import commands
 from longtalk.cli.policies import parse, shown
 from longtalk.cli.simulate import plot
@@ -180,6 +193,8 @@ def test_an_empty_conversation_is_told(tmp_path: Path, environment: dict[str, st
         ("Economy", Economy()),
         ("TokenBudget(8_000, to=None, digest=DigestTools(keep=3))", TokenBudget(8_000, digest=DigestTools(keep=3))),
         ("WindowShare(0.5)", WindowShare(0.5)),
+        ("Memory()", Memory()),
+        ("Memory(brief=Brief(100), recall=500)", Memory(brief=Brief(100), recall=500)),
     ],
 )
 def test_a_policy_is_written_as_in_python(text: str, policy: Policy) -> None:
@@ -194,6 +209,10 @@ def test_a_policy_is_written_as_in_python(text: str, policy: Policy) -> None:
         (TokenBudget(900, digest=DigestTools()), "TokenBudget(900, digest=DigestTools())"),
         (WindowShare(0.5), "WindowShare(share=0.5)"),
         (KeepLast(6, sliding=True), "KeepLast(6, sliding=True)"),
+        (Memory(), "Memory()"),
+        (Memory(limit=8_000, capture="tool"), "Memory(limit=8_000, capture='tool')"),
+        (Memory(recall=Recall(500, gate=False)), "Memory(recall=Recall(budget=500, gate=False))"),
+        (Combine(KeepLast(20), Memory(Brief(90))), "Combine(KeepLast(20), Memory(brief=Brief(budget=90)))"),
     ],
 )
 def test_a_policy_is_shown_as_it_can_be_written(policy: Policy, text: str) -> None:
@@ -227,6 +246,10 @@ def test_what_json_calls_a_policy_can_be_written(policy: Policy) -> None:
         "TokenBudget(9, digest=6)",
         "Combine(6)",
         "DigestTools()",
+        "Brief()",
+        "Memory('tool')",
+        "Memory(capture='magic')",
+        "Memory(brief=Recall())",
         "Compactor(1, 2, 3)",
         "6",
         "keep_last",

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from longtalk.errors import InputError
-from longtalk.memory.recalled import Recall
 from longtalk.memory.schema import Brief
+from longtalk.memory.settings import Recall
 from longtalk.policies import (
     Combine,
     DigestTools,

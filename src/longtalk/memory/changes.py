@@ -32,7 +32,9 @@ def changed(transcript: Transcript, changes: Sequence[Operation], config: Brief,
     """A transcript whose brief the app has changed so."""
     _check(changes)
     book = book_of(transcript)
-    applied = apply(book.notes, changes, config, counter, at=now())
+    # What is said now is newer than all that was said, also in the same millisecond.
+    at = max(now(), 1 + max((line.seen for line in book.notes.lines), default=0))
+    applied = apply(book.notes, changes, config, counter, at=at)
     if applied.refused:
         names = ", ".join(field.name for field in config.schema.fields)
         more = f" And {len(applied.refused) - _FEW} more." if len(applied.refused) > _FEW else ""

@@ -1,0 +1,77 @@
+"""What an app does to a brief: what it takes away counts as an edition, what the budget pushes out does not."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from longtalk.memory.book import Book, book_in, book_of
+from longtalk.memory.changes import changed, gone_from, revoked, text_of
+from longtalk.memory.notes import Line, told_in
+from longtalk.memory.operations import Operation
+from longtalk.memory.schema import Brief, Field, Schema
+from longtalk.tokens import Estimator
+from longtalk.transcript import Transcript
+from tests.properties import holds
+
+FEW = Brief(schema=Schema((Field("goal", "text"), Field("facts", cap=2))))
+COUNTER = Estimator()
+
+
+def after(*changes: Operation, config: Brief = FEW, before: Transcript | None = None) -> Transcript:
+    """A transcript after these changes, one by one."""
+    transcript = before or Transcript()
+    for change in changes:
+        transcript = changed(transcript, [change], config, COUNTER)
+    return transcript
+
+
+def edition(*changes: Operation) -> int:
+    return book_of(after(*changes)).edition
+
+
+def test_what_is_added_or_pushed_out_is_no_new_edition() -> None:
+    facts = [Operation.add("facts", f"fact {i}") for i in range(4)]
+    assert edition(Operation.set("goal", "Play Bach"), *facts, Operation.set("goal", "play bach")) == 0
+    assert [line.text for line in book_of(after(*facts)).dropped] == ["fact 1"]
+
+
+def test_each_call_that_takes_something_away_is_a_new_edition() -> None:
+    goal, facts = Operation.set("goal", "Play Bach"), Operation.add("facts", "one", "two")
+    line = book_of(after(goal)).notes.lines[0].id
+    for change in (Operation.clear("goal"), Operation.set("goal", "Play Reger"), Operation.revoke(line)):
+        assert edition(goal, facts, change) == 1
+    for change in (Operation.remove("facts", "one", "two"), Operation.resolve("facts", "one")):
+        assert edition(goal, facts, change, Operation.clear("goal")) == 2
+
+
+def test_one_that_fell_out_is_revoked_with_what_it_said() -> None:
+    transcript = after(*[Operation.add("facts", f"fact {i}") for i in range(3)])
+    (old,) = gone_from([book_of(transcript)])
+    book = book_of(revoked(transcript, old.id, FEW, COUNTER, [old]))
+    assert (book.edition, book.notes.revoked) == (1, (old.id,))
+    assert [line.text for line in book.notes.lines] == ["fact 1", "fact 2"]
+
+
+def test_a_book_that_is_carried_on_lets_its_lines_go_once() -> None:
+    one, two = (Line(name, "facts", name) for name in ("one", "two"))
+    books = [Book(dropped=(one,)), Book(dropped=(one,), asks=1), Book(dropped=(two,)), Book(dropped=(one, two))]
+    assert gone_from(books) == (one, two)
+    assert gone_from([*books, Book(dropped=(one,))]) == (two, one)
+
+
+def test_a_brief_is_read_from_its_records_alone() -> None:
+    transcript = after(Operation.set("goal", "Play Bach"))
+    for size in (0, 7):
+        assert book_in(transcript.records, size) == book_of(transcript)
+    assert book_in((), 0) == Book()
+
+
+@holds(st.lists(st.tuples(st.sampled_from(["goal", "facts"]), st.text(max_size=60)), max_size=6))
+def test_the_lines_that_are_told_are_those_of_the_brief(given: list[tuple[str, str]]) -> None:
+    transcript = Transcript()
+    for field, text in given:
+        transcript = after(Operation.add(field, f"that {text}"), before=transcript)
+    book = book_of(transcript)
+    text = text_of(book, FEW, COUNTER)
+    assert told_in([f"<recalled>\nx\n</recalled>\n{text}", ""]) == set(text.splitlines()[1:-1])
+    assert len(told_in([text])) == len(book.notes.lines)
