@@ -7,6 +7,7 @@ own words are worth beyond that. So a long message costs no more than the parts 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Container, Iterable
 from heapq import nlargest
@@ -28,6 +29,7 @@ TIMED, STANDING = 1, 2
 UNREAD = 4
 """In place of them: nobody has looked yet."""
 _KEPT = 2_000  # parts that are in the running, of any number that match
+_MANY = 4_000  # parts that are looked at for one word
 _BEST = 100  # parts that are looked at closely
 _MODELS = 8  # parts that words are taken from
 _TAKEN = 10  # words that are taken
@@ -52,7 +54,8 @@ class Ranking:
         self.extras: dict[int, float] = defaultdict(float)
         self.dated: set[int] = set()
         self.named, asked = self._who()
-        for term, close in zip(asked, self._close(asked), strict=True):
+        matched = zip(asked, self._close(asked), strict=True)
+        for term, close in sorted(matched, key=lambda one: -self._weight(one[0])):
             self._ask(term, close)
         self.meant = " ".join(self.question.words[term] for term in asked)
         self.sought = sum(map(self._weight, asked))
@@ -185,11 +188,32 @@ class Ranking:
         weight *= index.rarity(term) * (k1 + 1)
         fixed, growing = k1 * (1 - b), k1 * b * len(index.owners) / index.total
         lengths = index.terms
-        for packed in index.postings[term]:
+        for packed in self._postings(term):
             part, times = packed >> 8, packed & MOST
             value = weight * times / (times + fixed + growing * len(lengths[part]))
             if value > own.get(part, 0.0):
                 own[part] = value
+
+    def _postings(self, term: int) -> Iterable[int]:
+        """Where a term is. One that is nearly everywhere only counts for the best that rarer ones have found, and for
+        their neighbours; if they found nothing, where it was said last."""
+        index = self.index
+        found = index.postings[term]
+        if len(found) <= _MANY:
+            return found
+        best = {index.owners[part] for part, _ in nlargest(_BEST, self.scored(), key=_order)}
+        near = {number + offset for number in best for offset in (-2, -1, 0, 1, 2)}
+        firsts, count, units = index.firsts, len(index.owners), len(index)
+        parts = [
+            part
+            for i in sorted(near)
+            if 0 <= i < units
+            for part in range(firsts[i], firsts[i + 1] if i + 1 < units else count)
+        ]
+        if not parts:
+            return found[-_MANY:]
+        places = ((part, bisect_left(found, part << 8)) for part in parts)
+        return [found[at] for part, at in places if at < len(found) and found[at] >> 8 == part]
 
     def _find_labels(self, term: int, weight: float, own: dict[int, float]) -> None:
         """The same for what units are labelled with: their first part has it, at a user's weight."""
