@@ -34,10 +34,10 @@ _BEST = 100  # parts that are looked at closely
 _MODELS = 8  # parts that words are taken from
 _TAKEN = 10  # words that are taken
 _NEAREST = 400  # parts that are near in meaning
-# The share of what is sought that the best match must have: none of the budget below the first, all from the second.
-# Questions about the conversation find 0.2 to 1.2 of it, questions about another one 0 to 0.3.
-_SILENT, _SURE = 0.18, 0.4
-_HINTED = 0.05  # how much less is enough where the message says that it refers back
+# The share of what is sought that the best match must have: none of the budget up to the first, all from the second. A
+# message that says that it refers back, or names a participant, is taken at its word; any other has to prove it.
+_BACK, _NEW = (0.2, 0.4), (0.35, 0.6)
+_LITTLE = 1.3  # such a message seeks at least as much as so many words that were said once: less is small talk
 
 
 class Ranking:
@@ -123,12 +123,12 @@ class Ranking:
         index = self.index
         if any(index.units[number].place not in exclude for number in self.dated):
             return 1.0  # it names a day on which something was said
-        hinted = bool(self.named or self.question.back)
-        if not self.sought or (not hinted and self.sought < math.log(1 + index.parts) / 2):
-            return 0.0  # a common word alone is no question
+        back = bool(self.named or self.question.back)
+        if not self.sought or (not back and self.sought < _LITTLE * math.log(1 + index.parts)):
+            return 0.0
         best = max((score for part, score in self.plain if index.place_of(part) not in exclude), default=0.0)
-        share = best / self.sought + (_HINTED if hinted and best else 0.0)
-        return min(1.0, max(0.0, (share - _SILENT) / (_SURE - _SILENT)))
+        silent, sure = _BACK if back else _NEW
+        return min(1.0, max(0.0, (best / self.sought - silent) / (sure - silent)))
 
     def _who(self) -> tuple[set[str], list[str]]:
         """The participants that are named, and the terms that are left."""
