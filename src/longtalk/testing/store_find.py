@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from longtalk import _json
-from longtalk.stores.base import MAIN, Hit, Summary
-from longtalk.testing.report import same, there
-from longtalk.testing.store_cases import Case, Desk, Talk, into
+from longtalk.pack import Entry
+from longtalk.stores.base import MAIN, Hit, Sought, Summary
+from longtalk.testing.report import holds, same, there
+from longtalk.testing.store_cases import Case, Desk, Talk, into, message
+from longtalk.transcript import chain
 
 FOUND: list[Case] = []
 case = into(FOUND)
@@ -107,3 +109,76 @@ def words_are_found(desk: Desk) -> None:
     talk.write(cut=0)
     same([(hit.branch, hit.place) for hit in found("lisbon")], [("fork", 0)], "an entry that one branch has lost")
     same(found("東京"), [], "an entry that is on no branch")
+
+
+@case
+def what_is_sought_is_told_by_its_places(desk: Desk) -> None:
+    store, talk = desk.store, desk.talk()
+    talk.say("Which CITIES are worth a visit?", "The city of Porto, with its cafés.")
+    talk.say("私は東京に住んでいます", "Running a citadel is not hard in Tokyo.")
+    desk.talk("second").say("Another city")
+
+    def held(*words: str, beginnings: tuple[str, ...] = (), most: int = 9, branch: str = MAIN) -> tuple[list[int], int]:
+        sought = Sought(words, beginnings)
+        (found,) = store.holding(desk.owner, "talk", branch, [sought], most)
+        return list(found.places), found.count
+
+    same(held("city"), ([1], 1), "a whole word")
+    same(held("city", "cities"), ([0, 1], 2), "either of two words")
+    same(held(beginnings=("cit",)), ([0, 1, 3], 3), "how a word begins")
+    same(held("porto", beginnings=("runn", "tok")), ([1, 3], 2), "words and beginnings")
+    same(held("東京"), ([2], 1), "a part of a text without spaces")
+    same(held("cafes"), ([1], 1), "a word without its accents")
+    for nothing in ("cit", "", "…", '"', "*", "cit*", "NEAR", "\0"):
+        same(held(nothing), ([], 0), f"the word {nothing!r}")
+    for nothing in ("", " ", "…", '"', "*", "ities"):
+        same(held(beginnings=(nothing,)), ([], 0), f"the beginning {nothing!r}")
+    same(held(), ([], 0), "nothing sought")
+    same(store.holding(desk.owner, "talk", MAIN, [], 9), [], "nothing sought at all")
+    same(held("city", branch="none"), ([], 0), "a branch that is not there")
+    many = store.holding(desk.owner, "talk", MAIN, [Sought(("hard",)), Sought(("nowhere",)), Sought(("visit",))], 9)
+    same([each.places for each in many], [(3,), (), (0,)], "several things")
+    places, count = held(beginnings=("cit",), most=2)
+    same((places, count), ([1, 3], 3), "the newest places, and how many there are")
+    same(held(beginnings=("cit",), most=0), ([], 3), "no places")
+
+
+@case
+def what_is_sought_is_on_one_path(desk: Desk) -> None:
+    store, talk = desk.store, desk.talk()
+    talk.say("one violin", "two violins", "three violins", "four")
+    talk.say("a fork with a violin", branch="fork", source=(MAIN, 1))
+    talk.say("x", branch="late", source=("fork", 2))
+    talk.say("five violins", cut=2)
+
+    def places(branch: str) -> tuple[int, ...]:
+        return store.holding(desk.owner, "talk", branch, [Sought((), ("violin",))], 9)[0].places
+
+    same(places(MAIN), (0, 1, 2), "the path of the main branch")
+    same(talk.texts()[2], "five violins")
+    same(places("fork"), (0, 1), "the path of a fork")
+    same(places("late"), (0, 1), "the path of a fork of a fork")
+    holds(store.redact(desk.owner, "talk", talk.entries()[0].id, b'{"role":"user","content":"-"}'))
+    same(places(MAIN), (1, 2), "after a redaction")
+    same(places("fork"), (1,), "after a redaction on another branch")
+
+
+@case
+def cards_are_found_and_results_of_tools_are_not(desk: Desk) -> None:
+    store, talk = desk.store, desk.talk()
+    asked = message("What is the plan?")
+    called = message("Looking.", role="assistant")
+    native = _json.encode({"role": "tool", "tool_call_id": "c", "content": "a plan of the harbour"})
+    answer = message('Here it is.<MEMORY_CARD>{"+facts": ["a plan for Lisbon"]}</MEMORY_CARD>', role="assistant")
+    result = Entry(role="tool", wire="openai-chat", native=native, at=0)
+    talk.write(entries=chain(None, "t", 0, [asked, called, result, answer]))
+
+    def places(word: str) -> tuple[int, ...]:
+        return store.holding(desk.owner, "talk", MAIN, [Sought((word,))], 9)[0].places
+
+    same(places("plan"), (0, 3), "without the result of a tool")
+    same(places("lisbon"), (3,), "what a card says")
+    same(places("facts"), (), "the field of a card")
+    hits = store.candidates(desk.owner, ["lisbon"], 9)
+    same([(hit.place, hit.text) for hit in hits], [(3, "Here it is.")], "a hit does not show the card")
+    same([hit.place for hit in store.candidates(desk.owner, ["harbour"], 9)], [2], "a search finds results of tools")

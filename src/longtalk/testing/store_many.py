@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from longtalk.stores.base import MAIN, Commit, KeyTaken, Lease, Moved, Request, Store
+from longtalk.stores.base import MAIN, Commit, KeyTaken, Lease, Moved, Request, Sought, Store
 from longtalk.testing.report import holds, same
 from longtalk.testing.store_cases import ME, Case, Desk, Talk, into, message
 from longtalk.transcript import chain
@@ -169,6 +169,7 @@ def _calls(desk: Desk, id: str, turn: str) -> dict[str, Callable[[str], object]]
             *store.candidates(owner, ["secret"], 9),
             *store.candidates(owner, ["secret"], 9, conversation=id),
         ],
+        "holding": lambda owner: store.holding(owner, id, MAIN, [Sought(("secret",))], 9),
         "verify": lambda owner: store.verify(owner, id),
         "renew": lambda owner: store.renew(owner, id, MAIN, 1, 999),
         "describe": lambda owner: [
