@@ -2,7 +2,7 @@
 
 Words alone decide, so that whoever keeps the conversation can find them (`Store.holding`, `scan.py`): an entry counts
 for each word of the message that it holds, the rarer the more, and a part of that for what its neighbours hold. There
-are never more than wanted, however long the conversation, and finding them looks at no more than `_HELD` entries a word.
+are never more than wanted, however long the conversation, and finding them looks at `_HELD` entries a word at most.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ class Index:
 
     def rarity(self, term: int) -> float:
         """How much a term tells: more, the fewer parts have it."""
-        count = max(len(self.postings[term]), len(self.labelled.get(term, ())))
+        count: float = max(len(self.postings[term]), len(self.labelled.get(term, ())))
         if self.shares:
             count /= self.shares.get(self.vocabulary.terms[term], 1.0)
         return math.log(1 + max(0.0, self.parts - count + 0.5) / (count + 0.5))
