@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bench import bill, recall, stream, traces
+from bench import bill, months, recall, stream, traces
 from longtalk.policies import Compactor, KeepAll, OverExchanges
 from longtalk.wires import HTTP_WIRES
 
 
 def goals(text: str) -> dict[str, Any]:
     said = json.loads(text.splitlines()[-1])
-    assert said["bench"] in ("bill", "recall", "stream", "traces")
+    assert said["bench"] in ("bill", "months", "recall", "stream", "traces")
     return {goal["name"]: goal for goal in said["goals"]}
 
 
@@ -81,6 +81,8 @@ def test_bills_of_made_up_conversations_are_near_the_optimum(capsys: pytest.Capt
     assert found["Economy against the optimum, worst"]["value"] <= 1.10
     assert found["Economy against cached replay, with tools, worst"]["value"] <= 1.02
     assert found["receipts, median error"]["value"] < 0.25
+    assert found["Memory, no recall against the optimum, worst"]["value"] <= 1.05
+    assert found["Memory, no recall against the optimum, long talks, average"]["value"] <= 0.95
 
 
 def test_bills_are_made_of_each_kind_of_file(
@@ -138,3 +140,11 @@ def test_recall_without_data_says_so(capsys: pytest.CaptureFixture[str]) -> None
     said = capsys.readouterr().out
     assert said.startswith("No data")
     assert goals(said) == {}
+
+
+@pytest.mark.slow
+def test_a_conversation_of_months_is_bounded_and_remembers(capsys: pytest.CaptureFixture[str]) -> None:
+    months.main(["--turns", "600"])
+    found = goals(capsys.readouterr().out)
+    # How long a turn takes is for the bench to say.
+    assert [goal["met"] for name, goal in found.items() if "CPU" not in name] == [True] * 4
