@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from longtalk.errors import InputError, LongtalkError
 from longtalk.pack import Entry
 from longtalk.stores import sqlite_file, sqlite_paths, sqlite_remove, sqlite_search, sqlite_write
-from longtalk.stores.base import BARE, MAIN, Commit, Head, Holder, Lease, Moved, Placed, Request, Store
+from longtalk.stores.base import ALONE, BARE, MAIN, Commit, Head, Holder, Lease, Moved, Placed, Request, Store
 from longtalk.stores.sqlite import SQLite, StoreError
 from longtalk.stores.sqlite_schema import APPLICATION, MIGRATIONS
 from longtalk.testing.store_cases import Talk
@@ -150,6 +150,8 @@ class Model:
     def __init__(self) -> None:
         self.paths: dict[str, list[list[Entry]]] = {}
         self.records: list[tuple[list[Entry] | None, Record]] = []
+        self.alone: dict[str, set[int]] = {}
+        """Of the records that branches keep to themselves, the times of those that each one sees."""
         self.turns: set[str] = set()
         self.metas: dict[int, dict[str, Any]] = {}
         """By the identity of a node …"""
@@ -168,7 +170,7 @@ class Model:
         found: list[tuple[Record, int]] = []
         for node, record in self.records:
             place = -1 if node is None else next((i for i, each in enumerate(path) if each is node), None)
-            if place is not None:
+            if place is not None and (record.kind not in ALONE or record.at in self.alone.get(branch, ())):
                 found.append((record, place))
         return found
 
@@ -209,6 +211,7 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
                 name = f"b{len(model.paths)}"
                 fields |= {"branch": name, "source": (source, count)}
                 path = model.paths[source][:count]
+                model.alone[name] = set(model.alone.get(source, ()))
             if step in "fc" and random_.random() < 0.6:
                 fields["cut"] = random_.randint(0, len(path))
                 path = path[: fields["cut"]]
@@ -235,8 +238,10 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             model.metas |= {id_of(nodes[i]): meta for i, meta in metas.items()}
             records = []
             if step == "r":
-                place = random_.randint(-1, len(path) - 1)
-                record = Record(random_.choice(["pins", "epoch", "other"]), "", clock, b"%d" % clock)
+                kind = random_.choice(["pins", "epoch", "summary", "other"])
+                place = len(path) - 1 if kind in ALONE else random_.randint(-1, len(path) - 1)
+                record = Record(kind, "", clock, b"%d" % clock)
+                model.alone.setdefault(name, set()).add(clock)
                 records.append(Placed(record, place))
                 model.records.append((path[place] if place >= 0 else None, record))
             head = store.head(ME, "talk", name)
@@ -264,7 +269,7 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             assert head.size == len(wanted)
             assert head.entry == (wanted[-1].id if wanted else None)
             assert [(each.record, each.place) for each in head.records] == model.shown(name)
-            for kind in ("pins", "epoch", "other"):
+            for kind in ("pins", "epoch", "summary", "other"):
                 found = [(each.record, each.place) for each in store.records(ME, "talk", name, kind)]
                 assert found == [each for each in model.every(name) if each[0].kind == kind]
             assert entries(store, "talk", name) == wanted
