@@ -6,16 +6,20 @@ member, and who looks closer will see that. Of what tools gave nothing is found.
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from os.path import commonprefix
 
 from longtalk.pack import Entry
 from longtalk.stores.base import Holding, Sought
 from longtalk.transcript import Transcript
 
 __all__ = ["Scanned"]
+
+_END = rb"(?![a-z0-9])"
 
 
 class Scanned:
@@ -41,30 +45,42 @@ class Scanned:
         """See `Store.holding`."""
         found: list[Holding] = []
         for each in sought:
-            places = {i for form in (*each.words, *each.beginnings) for i in self._having(form)}
+            places = {i for pattern in _patterns(each) for i in self._having(pattern)}
             said = sorted(i for i in places if not self._is_result(i))
             found.append(Holding(tuple(said[max(0, len(said) - most) :]), len(said)))
         return found
 
-    def _having(self, form: str) -> Iterator[int]:
-        """The entries that hold this at the beginning of a word, each once."""
-        text, starts = self._text, self._starts
-        for needle in _written(form):
-            at = text.find(needle)
-            while at >= 0:
-                if text[at - 1 : at].isalpha():
-                    at = text.find(needle, at + 1)
-                    continue
+    def _having(self, pattern: re.Pattern[bytes]) -> Iterator[int]:
+        """The entries that have this where a word begins."""
+        text, starts, last = self._text, self._starts, -1
+        for found in pattern.finditer(text):
+            at = found.start()
+            if not text[at - 1 : at].isalpha():
                 i = bisect_right(starts, at) - 1
-                if i < self.size:
+                if last < i < self.size:
                     yield i
-                at = text.find(needle, starts[i + 1]) if i + 1 < len(starts) else -1
+                    last = i
 
     def _is_result(self, i: int) -> bool:
         packed = len(self._transcript.pack)
         if i < packed:
             return self._transcript.pack.index.shape[i] in self._tools
         return self._transcript.fresh[i - packed].role == "tool"
+
+
+def _patterns(sought: Sought) -> list[re.Pattern[bytes]]:
+    """What to look for. Each pattern begins with letters, since that is looked for fastest."""
+    forms = [(form, _END) for word in sought.words for form in _written(word)]
+    forms += [(form, b"") for beginning in sought.beginnings for form in _written(beginning)]
+    alike: dict[bytes, list[tuple[bytes, bytes]]] = {}
+    for form, end in forms:
+        alike.setdefault(form[:2], []).append((form, end))
+    found = []
+    for some in alike.values():
+        root = commonprefix([form for form, _ in some])
+        rests = (re.escape(form[len(root) :]) + end for form, end in some)
+        found.append(re.compile(re.escape(root) + b"(?:" + b"|".join(dict.fromkeys(rests)) + b")"))
+    return found
 
 
 def _written(form: str) -> set[bytes]:
