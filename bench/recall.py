@@ -1,16 +1,19 @@
 """How much of what answers a question is recalled within a budget, and what that costs, beside plain BM25.
 
-`python -m bench.recall PATH…` with LoCoMo files (JSON) and BEAM files (JSON lines). It measures the ranking core, not
-yet a whole turn: an index of the conversation's messages, `Index.rank` for each question, `fill` and `render` within a
-budget of tokens (characters / 4, so that figures compare). All counts against the budget: names, dates, marks.
+`python -m bench.recall PATH…` with LoCoMo files (JSON) and BEAM files (JSON lines). Each conversation is taken into a
+SQLite store as messages of the chat wire, where several people may speak as users, each with a `name`; `in_store` finds
+candidates for each question, and `recalled` makes the text that would be sent, within a budget of tokens (characters
+/ 4, so that figures compare). All counts against the budget: the tag, names, dates, marks.
 
-Recall is the share of a question's evidence whose text is in what was rendered, averaged over the questions; "all" the
+Recall is the share of a question's evidence whose text is in what was recalled, averaged over the questions; "all" the
 share of questions with all of it. A user's message counts when it is there whole, an assistant's when a part of it is.
 LoCoMo: categories 1 to 4, the text of turns only, without captions. BEAM: the seven abilities that ask for facts.
 
 The floor, in the same run: BM25 over whole messages with stop words and stemming, filled in the same way. With the
-extra `[recall]` installed, recall by meaning is measured too. "Gated" is recall when only as much of the budget is
-spent as the message is found to need; "strangers" is how much of it questions about another conversation are given.
+extra `[recall]` installed, recall by meaning is measured too. "Gated" is recall at 1,000 when only as much is spent as
+the message is found to need; "strangers" is how much of the budget messages about another conversation are given, and
+"small talk" those about none. Milliseconds are of the CPU, at a budget of 1,000: to find candidates, and to rank and
+render them.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import importlib.util
 import json
 import math
 import re
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -29,9 +33,17 @@ from typing import Any
 
 import msgspec
 
-from longtalk.memory.excerpt import fill, render
+from longtalk import _json
+from longtalk.intake import take_in
 from longtalk.memory.recall import Hit, Index, Ranked, Unit
+from longtalk.memory.recalled import Recall, Recalled, in_store, recalled
 from longtalk.memory.terms import terms
+from longtalk.pack import Entry
+from longtalk.portable import Limb
+from longtalk.portable import Talk as Taken
+from longtalk.stores.base import MAIN, Store
+from longtalk.stores.sqlite import SQLite
+from longtalk.transcript import chain
 
 BUDGETS = (300, 1_000, 2_000, 4_000)
 FACTS = frozenset(
@@ -48,6 +60,14 @@ GOALS = {
 }
 
 
+SMALL_TALK = (
+    *("thanks, that helps!", "Good night!", "Yes, please go on.", "write me a haiku about rain", "what's 17*23?"),
+    *("Tell me a joke.", "What is the capital of Mongolia?", "Could you make it shorter?", "Why is the sky blue?"),
+    "Write a function that reverses a linked list, with tests, and explain its complexity to a beginner.",
+    "Draft a polite letter to a landlord who has not repaired the heating for three weeks, and keep it to one page.",
+)
+
+
 class Talk(msgspec.Struct, frozen=True):
     """A conversation with its questions and the places that answer them."""
 
@@ -62,8 +82,16 @@ class Figures(msgspec.Struct):
     complete: list[float]
     gated: float = 0.0
     strangers: float = 0.0
-    query: float = 0.0
-    unit: float = 0.0
+    small: float = 0.0
+    find: float = 0.0
+    rank: float = 0.0
+
+
+class Characters:
+    """Counts a token for each four characters."""
+
+    def count(self, text: str) -> int:
+        return -(-len(text) // 4)
 
 
 # The data
@@ -148,51 +176,85 @@ class Floor(Index):
 # What is measured
 
 
-def there(index: Index, hits: Sequence[Hit], text: str, place: int) -> bool:
-    """Whether a message is in what was rendered: whole, or of an assistant's a part."""
-    unit = index.at(place)
-    if unit.role == "assistant":
-        return any(hit.place == place for hit in hits)
-    return unit.text.strip() in text
+def entries(units: Sequence[Unit]) -> tuple[Entry, ...]:
+    """Messages of the chat wire."""
+    made: list[Entry] = []
+    for unit in units:
+        named = {"name": unit.name} if unit.name else {}
+        native = _json.encode({"role": unit.role, **named, "content": unit.text})
+        entry = Entry(role=unit.role, wire="openai-chat", native=native, at=1000 * unit.at)
+        made += chain(made[-1].id if made else None, f"t{unit.place}", 0, [entry])
+    return tuple(made)
 
 
-def share(index: Index, hits: Sequence[Hit], budget: int, evidence: frozenset[int]) -> float:
-    """How much of the evidence is there."""
-    chosen = fill(index, hits, 4 * budget, len)
-    text = render(index, chosen)
-    assert len(text) <= 4 * budget
-    return sum(there(index, chosen, text, place) for place in evidence) / len(evidence)
+def share(units: Sequence[Unit], given: Recalled, evidence: frozenset[int]) -> float:
+    """How much of the evidence is there: a message whole, or of an assistant's a part."""
+    there = [
+        place in given.places if units[place].role == "assistant" else units[place].text.strip() in given.text
+        for place in evidence
+    ]
+    return sum(there) / len(there)
 
 
-def measure(talks: Sequence[Talk], build: Callable[[list[Unit]], Index]) -> Figures:
+Find = Callable[[Talk, int, str, Recall], Index]
+"""Gives the candidates for a question to a conversation, which has this number."""
+
+
+def measure(talks: Sequence[Talk], find: Find, *, meaning: bool = False) -> Figures:
     """All questions of all conversations."""
     figures = Figures([0.0] * len(BUDGETS), [0.0] * len(BUDGETS))
     count = sum(len(talk.questions) for talk in talks)
-    for talk, other in zip(talks, [*talks[1:], *talks[:1]], strict=True):
-        begun = time.process_time()
-        index = build(talk.units)
-        index.rank("hello")  # vectors are made when they are first needed
-        figures.unit += 1e3 * (time.process_time() - begun) / sum(len(each.units) for each in talks)
-        for question, evidence in talk.questions:
+    configs = [Recall(budget, gate=False, meaning=meaning) for budget in BUDGETS]
+    gated = Recall(BUDGETS[1], meaning=meaning)
+    for number, talk in enumerate(talks):
+
+        def given(
+            message: str, config: Recall, talk: Talk = talk, number: int = number
+        ) -> tuple[Recalled, float, float]:
             begun = time.process_time()
-            ranked = index.rank(question)
-            figures.query += 1e3 * (time.process_time() - begun) / count
-            for i, budget in enumerate(BUDGETS):
-                found = share(index, ranked.hits, budget, evidence)
-                figures.found[i] += found / count
-                figures.complete[i] += (found == 1) / count
-            figures.gated += share(index, ranked.hits, int(ranked.need * BUDGETS[1]), evidence) / count
-        strange = [index.rank(question).need for question, _ in other.questions[:20]]
-        figures.strangers += sum(strange) / max(1, len(strange)) / len(talks)
+            index = find(talk, number, message, config)
+            found = time.process_time()
+            made = recalled(index, message, config, Characters(), now=0)
+            assert made.tokens <= config.budget
+            return made, 1e3 * (found - begun), 1e3 * (time.process_time() - found)
+
+        given("hello", gated)  # what is new is made ready when it is first needed
+        for question, evidence in talk.questions:
+            for i, config in enumerate(configs):
+                made, finding, ranking = given(question, config)
+                part = share(talk.units, made, evidence)
+                figures.found[i] += part / count
+                figures.complete[i] += (part == 1) / count
+                if config.budget == gated.budget:
+                    figures.find += finding / count
+                    figures.rank += ranking / count
+            figures.gated += share(talk.units, given(question, gated)[0], evidence) / count
+        strange = [question for question, _ in talks[number - 1].questions[:20]] if len(talks) > 1 else []
+        figures.strangers += spent(given, strange, gated) / len(talks)
+        figures.small += spent(given, SMALL_TALK, gated) / len(talks)
     return figures
 
 
-def ways() -> Iterator[tuple[str, Callable[[list[Unit]], Index]]]:
+def spent(given: Callable[[str, Recall], Any], messages: Sequence[str], config: Recall) -> float:
+    """How much of the budget messages are given."""
+    tokens = [given(message, config)[0].tokens for message in messages]
+    return sum(tokens) / (config.budget * max(1, len(tokens)))
+
+
+def ways(talks: Sequence[Talk], store: Store) -> Iterator[tuple[str, Figures]]:
     """What is compared."""
-    yield "floor (BM25)", Floor
-    yield "recall", Index
+
+    def floor(talk: Talk, number: int, message: str, config: Recall) -> Index:  # noqa: ARG001
+        return floors[number]
+
+    def stored(talk: Talk, number: int, message: str, config: Recall) -> Index:
+        return in_store(store, "", str(number), MAIN, len(talk.units), message, config)
+
+    floors = [Floor(talk.units) for talk in talks]
+    yield "floor (BM25)", measure(talks, floor)
+    yield "recall", measure(talks, stored)
     if importlib.util.find_spec("wordllama"):
-        yield "recall by meaning", lambda units: Index(units, meaning=True)
+        yield "recall by meaning", measure(talks, stored, meaning=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -206,16 +268,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         name, talks = read(path)
         count = sum(len(talk.questions) for talk in talks)
         print(f"{name}: {len(talks)} conversations, {count} questions. Recall (all) in percent at tokens:\n")
-        print(f"{'':20}" + "".join(f"{budget:>14,}" for budget in BUDGETS) + "   gated  strangers  ms/query  ms/unit")
-        for way, build in ways():
-            found = measure(talks, build)
-            row = [f"{100 * a:.1f} ({100 * b:.1f})" for a, b in zip(found.found, found.complete, strict=True)]
-            costs = f"{100 * found.gated:8.1f}{100 * found.strangers:11.1f}{found.query:10.2f}{found.unit:9.3f}"
-            print(f"{way:20}" + "".join(f"{each:>14}" for each in row) + costs)
-            for budget, value, goal in zip(BUDGETS, found.found, GOALS.get((name, way), ()), strict=False):
-                percent = round(100 * value, 1)
-                title = f"{name}, {way} at {budget}"
-                goals.append({"name": title, "value": percent, "goal": goal, "met": percent >= goal})
+        titles = "   gated  strangers  small talk  ms to find  to rank"
+        print(f"{'':20}" + "".join(f"{budget:>14,}" for budget in BUDGETS) + titles)
+        with tempfile.TemporaryDirectory() as folder:
+            store = SQLite(Path(folder) / "talks.db")
+            for number, talk in enumerate(talks):
+                take_in(store, "", [Taken(id=str(number), limbs=(Limb(name=MAIN, entries=entries(talk.units)),))])
+            for way, found in ways(talks, store):
+                row = [f"{100 * a:.1f} ({100 * b:.1f})" for a, b in zip(found.found, found.complete, strict=True)]
+                shares = f"{100 * found.gated:8.1f}{100 * found.strangers:11.1f}{100 * found.small:12.1f}"
+                print(f"{way:20}" + "".join(f"{each:>14}" for each in row) + shares, end="")
+                print(f"{found.find:12.1f}{found.rank:9.1f}", flush=True)
+                for budget, value, goal in zip(BUDGETS, found.found, GOALS.get((name, way), ()), strict=False):
+                    percent = round(100 * value, 1)
+                    title = f"{name}, {way} at {budget}"
+                    goals.append({"name": title, "value": percent, "goal": goal, "met": percent >= goal})
+            store.close()
         print()
     print(json.dumps({"bench": "recall", "goals": goals}))
 

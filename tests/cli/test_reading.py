@@ -580,3 +580,23 @@ def test_the_brief_of_a_state_is_shown(tmp_path: Path) -> None:
     path.write_bytes(Chat(Scripted(says("Hi."))).send("Hello!").state)
     done = run("show", "--state", path, "--brief")
     assert (done.stdout, done.stderr) == ("", "There is no brief of it.\n")
+
+
+# topics
+
+
+def test_topics_tell_what_was_talked_about(store: str) -> None:
+    held = store_at(store)
+    asked = ("How warm must sourdough bread dough be while it rises?", "The chain of my bicycle slips when gears change")
+    talk(held, "both", (asked[0], "Sourdough likes it warm."), (asked[1], "Bicycle gears wear out, and so do chains."))
+    held.close()
+    rows = lines("show", "both", "--topics", "--store", store)
+    assert [row[1] for row in rows] == ["2", "2"]
+    assert "sourdough" in rows[0][2].split()
+    assert {"bicycle", "gears"} <= set(rows[1][2].split())
+    told = objects("show", "both", "--topics", "--store", store)
+    entries = objects("show", "both", "--store", store)
+    assert [each["first"] for each in told] == [entries[0]["id"], entries[2]["id"]]
+    assert [each["count"] for each in told] == [2, 2]
+    assert told[1]["words"] == rows[1][2].split()
+    assert told[0]["at"] <= told[0]["until"] <= told[1]["at"]

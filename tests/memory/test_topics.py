@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from longtalk.memory.terms import terms
 from longtalk.memory.topics import PAUSE, Topics
+from longtalk.memory.topics import segments as told
 
 BREAD = (
     "My sourdough bread never rises in the oven",
@@ -59,3 +60,13 @@ def test_numbers_only_grow_and_by_one(said: list[tuple[int, list[str]]]) -> None
     found = [topics.add(at, list(words)) for at, words in said]
     assert all(0 <= after - before <= 1 for before, after in pairwise(found))
     assert topics.session <= topics.segment
+
+
+def test_segments_are_told_by_when_how_many_and_words() -> None:
+    said = [(1_000, "user", text) for text in BREAD] + [(2_000, "tool", "oven " * 99), (9 * 3_600_000, "user", BIKE[0])]
+    bread, bike = told([*said, (9 * 3_600_000 + 1, "assistant", f"{BIKE[1]} in 2024")], words=3)
+    assert (bread.first, bread.count, bread.at, bread.until) == (0, 4, 1_000, 2_000)
+    assert (bike.first, bike.count) == (4, 2)
+    assert bread.words == ("bread", "dough", "oven")
+    assert bike.words == ("bicycle", "chain", "gears")
+    assert told([]) == []

@@ -113,6 +113,7 @@ def list_(**options: Any) -> None:
 @click.option("--branch", metavar="NAME", help="Default: the main one.")
 @click.option("--state", metavar="FILE", help="Show what a state holds instead; - is standard input.")
 @click.option("--brief", is_flag=True, help="Its brief instead: id, origin, time, field and text of each line.")
+@click.option("--topics", is_flag=True, help="Show what it was about: when, how many messages, and some words of each.")
 @_AS_JSON
 @_stored
 def show(state: str | None, **options: Any) -> None:
@@ -124,12 +125,15 @@ def show(state: str | None, **options: Any) -> None:
     longtalk show lesson-7
     longtalk show --state ada.talk
     longtalk show lesson-7 --brief
+    longtalk show lesson-7 --topics
     longtalk show lesson-7 --json | jq .native
     """
     from longtalk.cli.show import run
 
     if state is not None and (options["id"], options["branch"]) != (None, None):
         raise click.UsageError("--state shows a file: leave out the ID and --branch.")
+    if options["brief"] and options["topics"]:
+        raise click.UsageError("It is --brief or --topics.")
     run(state=state, **options)
 
 

@@ -12,6 +12,7 @@ from longtalk.cli.out import one_line, put, put_json, put_table, say, when
 from longtalk.cli.store import branch_of, known_or_newest, opened
 from longtalk.markdown import others
 from longtalk.memory.book import Book, book_in, book_of
+from longtalk.memory.topics import segments
 from longtalk.said import Said, read
 from longtalk.stores.base import Summary
 from longtalk.wires import WIRES
@@ -30,9 +31,10 @@ def run(
     branch: str | None,
     state: str | None,
     brief: bool,
+    topics: bool,
     as_json: bool,
 ) -> None:
-    """Print a conversation."""
+    """Print a conversation, or what it was about."""
     if state is not None:
         transcript = files.transcript(files.shown(state), files.read(state))
         said = read(transcript, transcript.turns)
@@ -47,6 +49,8 @@ def run(
             _tell_of_others(summary, branch)
     if brief:
         _put_brief(book, as_json=as_json)
+    elif topics:
+        put_topics(said, as_json=as_json)
     elif as_json:
         for each in said:
             members = {
@@ -55,6 +59,16 @@ def run(
             put_json(msgspec.to_builtins(members), native=each.native)
     else:
         put_said(said)
+
+
+def put_topics(said: Sequence[Said], *, as_json: bool) -> None:
+    """The segments of a conversation: when each began, how many messages it has, and words that tell it."""
+    found = segments((each.at, each.role, each.text) for each in said)
+    if as_json:
+        for each in found:
+            put_json(msgspec.to_builtins(each) | {"first": said[each.first].id})
+    else:
+        put_table([(when(each.at), str(each.count), " ".join(map(one_line, each.words))) for each in found])
 
 
 def put_said(said: Sequence[Said]) -> None:

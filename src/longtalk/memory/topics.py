@@ -7,10 +7,15 @@ messages ("yes, do that") say nothing of a topic and stay where they are.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Collection
+import math
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable
 
-__all__ = ["PAUSE", "Topics"]
+import msgspec
+
+from longtalk.memory.terms import worded
+
+__all__ = ["PAUSE", "Segment", "Topics", "segments"]
 
 PAUSE = 3 * 3600
 """Seconds without a word after which a new session begins."""
@@ -64,3 +69,45 @@ class Topics:
                 self._known[term] -= 1
                 if not self._known[term]:
                     del self._known[term]
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a conversation that is about one thing."""
+
+    first: int
+    """The number of its first message …"""
+    count: int
+    """… and how many there are."""
+    at: int
+    until: int
+    """When it began and ended, as told."""
+    words: tuple[str, ...]
+    """A few that tell it from the others."""
+
+
+def segments(said: Iterable[tuple[int, str, str]], *, words: int = 5) -> list[Segment]:
+    """The segments of a conversation, given when each message was said, in milliseconds, in which role, and its text."""
+    topics = Topics()
+    parts: list[list[tuple[int, int]]] = []
+    counts: list[Counter[str]] = []
+    forms: dict[str, Counter[str]] = defaultdict(Counter)
+    for number, (at, role, text) in enumerate(said):
+        found = worded(text) if role != "tool" else []
+        if topics.add(at // 1000, [term for term, _ in found], opens=role not in ("assistant", "tool")) == len(parts):
+            parts.append([])
+            counts.append(Counter())
+        parts[-1].append((number, at))
+        counts[-1].update(term for term, _ in found)
+        for term, word in found:
+            forms[term][word] += 1
+    having = Counter(term for count in counts for term in count)
+
+    def telling(count: Counter[str]) -> tuple[str, ...]:
+        value = {term: times * math.log(1 + len(counts) / having[term]) for term, times in count.items()}
+        best = sorted((term for term in value if not term.isdecimal()), key=lambda term: (-value[term], term))[:words]
+        return tuple(forms[term].most_common(1)[0][0] for term in best)
+
+    return [
+        Segment(first=part[0][0], count=len(part), at=part[0][1], until=part[-1][1], words=telling(count))
+        for part, count in zip(parts, counts, strict=True)
+    ]
