@@ -587,7 +587,10 @@ def test_the_brief_of_a_state_is_shown(tmp_path: Path) -> None:
 
 def test_topics_tell_what_was_talked_about(store: str) -> None:
     held = store_at(store)
-    asked = ("How warm must sourdough bread dough be while it rises?", "The chain of my bicycle slips when gears change")
+    asked = (
+        "How warm must sourdough bread dough be while it rises?",
+        "The chain of my bicycle slips when gears change",
+    )
     talk(held, "both", (asked[0], "Sourdough likes it warm."), (asked[1], "Bicycle gears wear out, and so do chains."))
     held.close()
     rows = lines("show", "both", "--topics", "--store", store)
@@ -600,3 +603,5 @@ def test_topics_tell_what_was_talked_about(store: str) -> None:
     assert [each["count"] for each in told] == [2, 2]
     assert told[1]["words"] == rows[1][2].split()
     assert told[0]["at"] <= told[0]["until"] <= told[1]["at"]
+    done = run("show", "both", "--topics", "--brief", "--store", store)
+    assert (done.exit_code, "It is --brief or --topics." in done.stderr) == (2, True)

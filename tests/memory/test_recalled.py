@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from longtalk import _json
 from longtalk.errors import InputError
-from longtalk.memory import candidates, recalled as module, vectors
+from longtalk.memory import candidates, vectors
+from longtalk.memory import recalled as module
 from longtalk.memory.recall import Index, Unit
 from longtalk.memory.recalled import Recall, Recalled, in_store, in_transcript, recalled
 from longtalk.memory.sentinel import neutralised
@@ -48,7 +49,8 @@ def said(text: str, role: str = "user", *, at: int = START, **more: Any) -> Entr
 def long_talk(*special: Entry, size: int = 400) -> list[Entry]:
     """A talk of months in which little was said, and something special in the middle."""
     entries = [
-        said(FILLER[i % 4] + f" Number {i}.", ("user", "assistant")[i % 2], at=START + i * DAY // 4) for i in range(size)
+        said(FILLER[i % 4] + f" Number {i}.", ("user", "assistant")[i % 2], at=START + i * DAY // 4)
+        for i in range(size)
     ]
     entries[size // 2 : size // 2] = special
     return entries
@@ -168,7 +170,7 @@ def test_the_lines_of_a_card_find_its_answer_and_never_show(ask: Callable[..., R
 
 def test_a_label_weighs_as_much_as_what_a_user_said() -> None:
     labelled = [Unit(0, "assistant", "Well then.", labels="bandoneon"), Unit(1, "assistant", "The bandoneon is old.")]
-    assert [hit.place for hit in Index(labelled).rank("bandoneon").hits][0] == 0
+    assert Index(labelled).rank("bandoneon").hits[0].place == 0
 
 
 @both
@@ -190,7 +192,7 @@ def test_what_is_excluded_is_not_recalled(ask: Callable[..., Recalled]) -> None:
     "message",
     [
         *("thanks, that helps!", "write me a haiku about rain", "what's 17*23?", "", "…", "and the printer?"),
-        "Please write a cover letter for a marine biologist at an aquarium, who likes cold water, statistics and bread.",
+        "Please write a cover letter for a marine biologist at an aquarium, who likes cold water and bread.",
     ],
 )
 def test_a_message_that_does_not_refer_back_is_given_nothing(ask: Callable[..., Recalled], message: str) -> None:
@@ -323,7 +325,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
 
 
 @pytest.mark.parametrize("ask", [from_store, from_state])
-def test_meaning_finds_what_shares_no_word(ask: Callable[..., Recalled], shelf: Shelf) -> None:  # noqa: ARG001
+def test_meaning_finds_what_shares_no_word(ask: Callable[..., Recalled], shelf: Shelf) -> None:
     found = ask(long_talk(said("Our puppy chewed the carpet."), size=60), "dog", MEANT)
     assert "puppy" in found.text
 

@@ -1,8 +1,8 @@
 """Candidates: which entries of a long conversation are worth a closer look for a message.
 
 Words alone decide, so that whoever keeps the conversation can find them (`Store.holding`, `scan.py`): an entry counts
-for each word of the message that it holds, the rarer the more, and a part of that for what its neighbours hold. There
-are never more than wanted, however long the conversation, and finding them looks at `_HELD` entries a word at most.
+for each word of the message that it holds, the rarer the more, and a part of that for what its neighbours hold. What is
+read and indexed then does not grow with the conversation.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from os.path import commonprefix
 
 from longtalk.pack import Entry
 from longtalk.stores.base import Holding, Sought
@@ -77,7 +76,9 @@ def _patterns(sought: Sought) -> list[re.Pattern[bytes]]:
         alike.setdefault(form[:2], []).append((form, end))
     found = []
     for some in alike.values():
-        root = commonprefix([form for form, _ in some])
+        least, most = min(some)[0], max(some)[0]
+        size = next((i for i, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))
+        root = least[:size]
         rests = (re.escape(form[len(root) :]) + end for form, end in some)
         found.append(re.compile(re.escape(root) + b"(?:" + b"|".join(dict.fromkeys(rests)) + b")"))
     return found

@@ -86,7 +86,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def segments(said: Iterable[tuple[int, str, str]], *, words: int = 5) -> list[Segment]:
-    """The segments of a conversation, given when each message was said, in milliseconds, in which role, and its text."""
+    """The segments of a conversation. Of each message: when it was said, in milliseconds, its role, and its text."""
     topics = Topics()
     parts: list[list[tuple[int, int]]] = []
     counts: list[Counter[str]] = []
