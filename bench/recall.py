@@ -1,9 +1,10 @@
 """How much of what answers a question is recalled within a budget, and what that costs, beside plain BM25.
 
 `python -m bench.recall PATH…` with LoCoMo files (JSON) and BEAM files (JSON lines). Each conversation is taken into a
-SQLite store as messages of the chat wire, where several people may speak as users, each with a `name`; `in_store` finds
-candidates for each question, and `recalled` makes the text that would be sent, within a budget of tokens (characters
-/ 4, so that figures compare). All counts against the budget: the tag, names, dates, marks.
+SQLite store as messages of the chat wire, where several people may speak as users, each with a `name`. Each question is
+the message of a turn, on a branch of its own, under a `Memory` that sends nothing but what it recalls: the manifest and
+the request say what. The budget is in tokens (characters / 4, so that figures compare), and all counts against
+it: the tag, names, dates, marks.
 
 Recall is the share of a question's evidence whose text is in what was recalled, averaged over the questions; "all" the
 share of questions with all of it. A user's message counts when it is there whole, an assistant's when a part of it is.
@@ -12,8 +13,8 @@ LoCoMo: categories 1 to 4, the text of turns only, without captions. BEAM: the s
 The floor, in the same run: BM25 over whole messages with stop words and stemming, filled in the same way. With the
 extra `[recall]` installed, recall by meaning is measured too. "Gated" is recall at 1,000 when only as much is spent as
 the message is found to need; "strangers" is how much of the budget messages about another conversation are given, and
-"small talk" those about none. Milliseconds are of the CPU, at a budget of 1,000: to find candidates, and to rank and
-render them.
+"small talk" those about none. Milliseconds are of the CPU, at a budget of 1,000: to find what fits, rank and render it,
+apart from the turn around it.
 """
 
 from __future__ import annotations
@@ -28,22 +29,26 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from longtalk import _json
+from longtalk import Conversation, Memory, Recall, _json
+from longtalk.draft import measured
 from longtalk.intake import take_in
 from longtalk.memory.recall import Hit, Index, Ranked, Unit
-from longtalk.memory.recalled import Recall, Recalled, in_store, recalled
+from longtalk.memory.recalled import in_store, recalled
+from longtalk.memory.settings import Recalled
 from longtalk.memory.terms import terms
 from longtalk.pack import Entry
 from longtalk.portable import Limb
 from longtalk.portable import Talk as Taken
 from longtalk.stores.base import MAIN, Store
 from longtalk.stores.sqlite import SQLite
-from longtalk.transcript import chain
+from longtalk.testing import Scripted, says
+from longtalk.transcript import chain, now
 
 BUDGETS = (300, 1_000, 2_000, 4_000)
 FACTS = frozenset(
@@ -83,8 +88,7 @@ class Figures(msgspec.Struct):
     gated: float = 0.0
     strangers: float = 0.0
     small: float = 0.0
-    find: float = 0.0
-    rank: float = 0.0
+    query: float = 0.0
 
 
 class Characters:
@@ -183,7 +187,7 @@ def entries(units: Sequence[Unit]) -> tuple[Entry, ...]:
         named = {"name": unit.name} if unit.name else {}
         native = _json.encode({"role": unit.role, **named, "content": unit.text})
         entry = Entry(role=unit.role, wire="openai-chat", native=native, at=1000 * unit.at)
-        made += chain(made[-1].id if made else None, f"t{unit.place}", 0, [entry])
+        made += chain(made[-1].id if made else None, f"t{unit.place}", 0, measured([entry], Characters()))
     return tuple(made)
 
 
@@ -196,65 +200,68 @@ def share(units: Sequence[Unit], given: Recalled, evidence: frozenset[int]) -> f
     return sum(there) / len(there)
 
 
-Find = Callable[[Talk, int, str, Recall], Index]
-"""Gives the candidates for a question to a conversation, which has this number."""
+Given = Callable[[int, str, Recall], Recalled]
+"""What a message to the conversation of this number is given."""
 
 
-def measure(talks: Sequence[Talk], find: Find, *, meaning: bool = False) -> Figures:
-    """All questions of all conversations."""
+def measure(talks: Sequence[Talk], given: Given, query: Given, *, meaning: bool = False) -> Figures:
+    """All questions of all conversations. `query` is what takes the time that is measured."""
     figures = Figures([0.0] * len(BUDGETS), [0.0] * len(BUDGETS))
     count = sum(len(talk.questions) for talk in talks)
     configs = [Recall(budget, gate=False, meaning=meaning) for budget in BUDGETS]
     gated = Recall(BUDGETS[1], meaning=meaning)
     for number, talk in enumerate(talks):
-
-        def given(
-            message: str, config: Recall, talk: Talk = talk, number: int = number
-        ) -> tuple[Recalled, float, float]:
-            begun = time.process_time()
-            index = find(talk, number, message, config)
-            found = time.process_time()
-            made = recalled(index, message, config, Characters(), now=0)
-            assert made.tokens <= config.budget
-            return made, 1e3 * (found - begun), 1e3 * (time.process_time() - found)
-
-        given("hello", gated)  # what is new is made ready when it is first needed
+        query(number, "hello", gated)  # what is new is made ready when it is first needed
         for question, evidence in talk.questions:
             for i, config in enumerate(configs):
-                made, finding, ranking = given(question, config)
+                made = given(number, question, config)
+                assert made.tokens <= config.budget
                 part = share(talk.units, made, evidence)
                 figures.found[i] += part / count
                 figures.complete[i] += (part == 1) / count
-                if config.budget == gated.budget:
-                    figures.find += finding / count
-                    figures.rank += ranking / count
-            figures.gated += share(talk.units, given(question, gated)[0], evidence) / count
+            figures.gated += share(talk.units, given(number, question, gated), evidence) / count
+            begun = time.process_time()
+            query(number, question, configs[1])
+            figures.query += 1e3 * (time.process_time() - begun) / count
         strange = [question for question, _ in talks[number - 1].questions[:20]] if len(talks) > 1 else []
-        figures.strangers += spent(given, strange, gated) / len(talks)
-        figures.small += spent(given, SMALL_TALK, gated) / len(talks)
+        figures.strangers += spent(partial(query, number), strange, gated) / len(talks)
+        figures.small += spent(partial(query, number), SMALL_TALK, gated) / len(talks)
     return figures
 
 
 def spent(given: Callable[[str, Recall], Any], messages: Sequence[str], config: Recall) -> float:
     """How much of the budget messages are given."""
-    tokens = [given(message, config)[0].tokens for message in messages]
+    tokens = [given(message, config).tokens for message in messages]
     return sum(tokens) / (config.budget * max(1, len(tokens)))
 
 
 def ways(talks: Sequence[Talk], store: Store) -> Iterator[tuple[str, Figures]]:
     """What is compared."""
 
-    def floor(talk: Talk, number: int, message: str, config: Recall) -> Index:  # noqa: ARG001
-        return floors[number]
+    def by_floor(number: int, message: str, config: Recall) -> Recalled:
+        return recalled(floors[number], message, config, Characters(), now=0)
 
-    def stored(talk: Talk, number: int, message: str, config: Recall) -> Index:
-        return in_store(store, "", str(number), MAIN, len(talk.units), message, config)
+    def by_store(number: int, message: str, config: Recall) -> Recalled:
+        index = in_store(store, "", str(number), MAIN, len(talks[number].units), message, config)
+        return recalled(index, message, config, Characters(), now=now())
+
+    def by_turn(number: int, message: str, config: Recall) -> Recalled:
+        policy = Memory(outline=0, recent=0, recall=config, limit=0)
+        model = Scripted(says("Well."))
+        talk = Conversation(str(number), model=model, store=store, policy=policy, counter=Characters())
+        context = talk.fork().send(message).context
+        assert context is not None
+        runs = [run for run in context.manifest if run.verdict == "recalled"]
+        places = [place for run in runs for place in range(run.first, run.last + 1)]
+        sent = [each["content"] for each in json.loads(model.requests[0])["messages"]]
+        text = next((each for each in sent if each.startswith("<memory>")), "")
+        return Recalled(text, tuple(places), context.recall)
 
     floors = [Floor(talk.units) for talk in talks]
-    yield "floor (BM25)", measure(talks, floor)
-    yield "recall", measure(talks, stored)
+    yield "floor (BM25)", measure(talks, by_floor, by_floor)
+    yield "recall", measure(talks, by_turn, by_store)
     if importlib.util.find_spec("wordllama"):
-        yield "recall by meaning", measure(talks, stored, meaning=True)
+        yield "recall by meaning", measure(talks, by_turn, by_store, meaning=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -268,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         name, talks = read(path)
         count = sum(len(talk.questions) for talk in talks)
         print(f"{name}: {len(talks)} conversations, {count} questions. Recall (all) in percent at tokens:\n")
-        titles = "   gated  strangers  small talk  ms to find  to rank"
+        titles = "   gated  strangers  small talk  ms/query"
         print(f"{'':20}" + "".join(f"{budget:>14,}" for budget in BUDGETS) + titles)
         with tempfile.TemporaryDirectory() as folder:
             store = SQLite(Path(folder) / "talks.db")
@@ -278,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 row = [f"{100 * a:.1f} ({100 * b:.1f})" for a, b in zip(found.found, found.complete, strict=True)]
                 shares = f"{100 * found.gated:8.1f}{100 * found.strangers:11.1f}{100 * found.small:12.1f}"
                 print(f"{way:20}" + "".join(f"{each:>14}" for each in row) + shares, end="")
-                print(f"{found.find:12.1f}{found.rank:9.1f}", flush=True)
+                print(f"{found.query:10.1f}", flush=True)
                 for budget, value, goal in zip(BUDGETS, found.found, GOALS.get((name, way), ()), strict=False):
                     percent = round(100 * value, 1)
                     title = f"{name}, {way} at {budget}"
