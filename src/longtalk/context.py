@@ -116,9 +116,11 @@ def compose(
     if since < end:
         runs.append(Run(epoch.start, size - 1, "sent", "kept", tokens=transcript.tokens(since, end)))
     said = asides(transcript, epoch)
-    behind = Aside(instruction or "", tail, data=data).pieces(wire)
-    if behind:
-        said.pop(tail, None)
+    kept = said.get(tail)
+    if kept is not None and instruction and not kept.text.endswith(instruction):
+        # It goes on with another instruction. What memory had put there stays.
+        said[tail] = msgspec.structs.replace(kept, text=instruction)
+    behind = [] if kept is not None else Aside(instruction or "", tail, data=data).pieces(wire)
     if epoch.summary and epoch.summary.text and not held:
         sheet.pieces.append(wire.quote(TAG, epoch.summary.text))
     if epoch.lines and not held:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "Outcome unknown: the call was started and no result was kept. It may or may not have taken effect."
 _MARKED = ("length", "filtered", "interrupted")
+_DEEPEST = 200
 NOT_RUN = "Not run: the turn ended before this call was started."
 
 
@@ -375,15 +376,17 @@ def open_calls(transcript: Transcript, known: Answer | None = None) -> tuple[Cal
     return ()
 
 
-def harmless(message: Any) -> Any:
+def harmless(message: Any, depth: int = 0) -> Any:
     """What a caller passed as a message, in which nothing can pass for a memory card."""
+    if depth > _DEEPEST:
+        raise InputError("A part of the message can't be written as JSON: it is nested too deeply.")
     if isinstance(message, str):
         return neutralised(message)
     if isinstance(message, System):
         return System(harmless(message.text))
     if isinstance(message, Mapping):
-        return {key: harmless(value) for key, value in message.items()}
-    return [harmless(each) for each in message] if isinstance(message, list | tuple) else message
+        return {key: harmless(value, depth + 1) for key, value in message.items()}
+    return [harmless(each, depth + 1) for each in message] if isinstance(message, list | tuple) else message
 
 
 def inputs(message: Any, wire: Wire) -> list[Entry]:

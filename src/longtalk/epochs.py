@@ -234,8 +234,7 @@ def metered(transcript: Transcript, meter: Meter, usage: Usage, *, at: int) -> T
     sent = msgspec.structs.replace(usage, output=0)
     epoch = latest(transcript, "epoch", Epoch)
     if epoch is not None and epoch.summary is not None and epoch.summary.is_brief:
-        # Nobody was asked for it.
-        summary = None
+        summary = epoch.summary
     actual = receipt.ratios.weigh(sent) + (receipt.ratios.weigh(summary.usage) if summary else 0.0)
     return transcript.record("receipt", _json.encode(msgspec.structs.replace(receipt, actual=actual)), instead=True)
 

@@ -12,11 +12,11 @@ import msgspec
 
 from longtalk._io import in_thread
 from longtalk.draft import Added, Draft
-from longtalk.epochs import Epoch, kept_asides, places_of
+from longtalk.epochs import Epoch, current, fingerprint, kept_asides, places_of
 from longtalk.events import Notice
 from longtalk.memory import capture
 from longtalk.memory.book import Way, book_of
-from longtalk.memory.notes import enclosed, shown_line
+from longtalk.memory.head import fresh
 from longtalk.memory.sentinel import neutralised
 from longtalk.memory.settings import Recall, Recalled
 from longtalk.plan import Plan
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from longtalk.memory.recall import Index
 
 RECALL = "recall"
+_MARKS = 30
+"""Tokens, roughly, of what stands around what memory adds."""
 _MOST = 4_000
 """Characters of a message that are looked at to recall something."""
 
@@ -61,6 +63,7 @@ class AsyncMemorist:
     def __init__(
         self,
         policy: Policy,
+        transcript: Transcript,
         provider: AsyncProvider,
         tools: Toolbox,
         seek: Callable[[str, Recall], Awaitable[Index]] | None,
@@ -69,27 +72,32 @@ class AsyncMemorist:
         self._config: Memory | None = found.config if found else None
         self._tools = tools
         self._seek = seek
-        self._epoch = Epoch("")
+        self.epoch = current(transcript, fingerprint(policy))
+        """That of the last request, or of the next one before there was any."""
         self._can_call = provider.capabilities.tools and capture.NAME not in tools.names
 
     # Before a request
 
-    async def prepared(self, draft: Draft, made: Plan, *, alone: bool) -> Draft:
-        """A draft that knows what memory adds to this turn. A provider that keeps all is asked for a card `alone`."""
+    async def prepared(self, draft: Draft, made: Plan, *, room: int | None, alone: bool) -> Draft:
+        """A draft that knows what memory adds to this turn, in so many tokens that are left.
+
+        A provider that keeps all is asked for a card `alone`, and would keep what is recalled: it has a tool for that.
+        """
         config = self._config
         if config is None:
             return draft
-        self._epoch = made.epoch
+        self.epoch = made.epoch
         if draft.added is not None or self._is_kept(draft):
             return draft
-        found = Recalled()
-        if config.recalls.budget:
-            found = await self._recalled(
-                draft, _message(draft), places_of(made.epoch, draft.transcript.size), config.recalls
-            )
-        parts = [quoted("recalled", found.text)] if found.text else []
-        parts += [fresh] if (fresh := self._fresh(draft.transcript, config)) else []
         asks = capture.asking(config.brief, self._way, catch_up=made.card == "catch_up") if made.card else ""
+        new = fresh(book_of(draft.transcript), config.brief, draft.counter, made.epoch.summary)
+        found = Recalled()
+        left = None if room is None else room - made.tokens - draft.counter.count(asks + new) - _MARKS
+        if config.recalls.budget and not alone:
+            held = places_of(made.epoch, draft.transcript.size)
+            found = await self._recalled(draft, _message(draft), held, config.recalls, left)
+        parts = [quoted("recalled", found.text)] if found.text else []
+        parts += [new] if new else []
         added = Added(data="\n".join(parts), request=asks, card=made.card, alone=alone, recalled=found)
         return msgspec.structs.replace(draft, added=added)
 
@@ -125,7 +133,7 @@ class AsyncMemorist:
 
     @property
     def _way(self) -> Way:
-        return self._way_in(self._epoch)
+        return self._way_in(self.epoch)
 
     def _way_in(self, epoch: Epoch) -> Way:
         way = epoch.way or (self._config.capture if self._config else "")
@@ -136,7 +144,9 @@ class AsyncMemorist:
         place = draft.transcript.place(draft.tail - 1) + 1
         return any(aside.place == place for aside in kept_asides(draft.transcript, place - 1))
 
-    async def _recalled(self, draft: Draft, message: str, exclude: frozenset[int], config: Recall) -> Recalled:
+    async def _recalled(
+        self, draft: Draft, message: str, exclude: frozenset[int], config: Recall, left: int | None = None
+    ) -> Recalled:
         from longtalk.memory.recalled import in_transcript, recalled
 
         transcript, at = draft.transcript, now()
@@ -146,19 +156,7 @@ class AsyncMemorist:
             index = await self._seek(message, config)
         else:
             index = await in_thread(lambda: in_transcript(transcript, message, config, now=at))
-        return recalled(index, message, config, draft.counter, now=at, exclude=exclude)
-
-    def _fresh(self, transcript: Transcript, config: Memory) -> str:
-        """What the app has put into the brief since the epoch began, and its head does not say."""
-        book = book_of(transcript)
-        shown = set(self._epoch.summary.text.splitlines()) if self._epoch.summary else set()
-        keys = {field.name: field.key for field in config.brief.schema.fields}
-        lines = [
-            shown_line(keys[line.field], line.text, line.shown)
-            for line in book.notes.lines
-            if not line.entry and line.field in keys
-        ]
-        return enclosed(line for line in lines if line not in shown)
+        return recalled(index, message, config, draft.counter, now=at, exclude=exclude, budget=left)
 
     # After an answer
 
@@ -167,9 +165,8 @@ class AsyncMemorist:
         config, answer = self._config, draft.answer
         if config is None or answer is None or not (cards := answer.view.cards):
             return draft
-        small = draft.added is not None and draft.added.card == "small"
         transcript, heard = capture.take_cards(
-            draft.transcript, cards, config.brief, draft.counter, catch_up=not small, at=now()
+            draft.transcript, cards, config.brief, draft.counter, asked=_asked(draft), at=now()
         )
         return self._with(draft, transcript, heard=heard)
 
@@ -179,7 +176,7 @@ class AsyncMemorist:
         if config is None or added is None or not added.card:
             return draft
         transcript, way = capture.count_ask(
-            draft.transcript, heard=added.heard, epoch=self._epoch.start, way=self._way, other=self._can_call
+            draft.transcript, heard=added.heard, raw=self.epoch.raw, way=self._way, other=self._can_call
         )
         draft = msgspec.structs.replace(draft, transcript=transcript)
         if way is None:
@@ -203,7 +200,7 @@ class AsyncMemorist:
         if isinstance(given, ArgumentError):
             return str(given), True
         asked = msgspec.structs.replace(config.recalls, gate=False)
-        found = await self._recalled(draft, given, places_of(self._epoch, draft.transcript.size), asked)
+        found = await self._recalled(draft, given, places_of(self.epoch, draft.transcript.size), asked)
         return quoted("recalled", found.text) if found.text else "Nothing was found.", False
 
     def update(self, draft: Draft, call: Call) -> tuple[Draft, str, bool]:
@@ -212,7 +209,9 @@ class AsyncMemorist:
         given = _given(capture.tool_of(config), draft, call)
         if isinstance(given, ArgumentError):
             return draft, str(given), True
-        transcript, problem = capture.take_call(draft.transcript, given, config, draft.counter, at=now())
+        transcript, problem = capture.take_call(
+            draft.transcript, given, config, draft.counter, asked=_asked(draft), at=now()
+        )
         return self._with(draft, transcript, heard=not problem), problem or "Noted.", bool(problem)
 
     def _with(self, draft: Draft, transcript: Transcript, *, heard: bool) -> Draft:
@@ -220,6 +219,11 @@ class AsyncMemorist:
         if added is not None and heard:
             added = msgspec.structs.replace(added, heard=True)
         return msgspec.structs.replace(draft, transcript=transcript, added=added)
+
+
+def _asked(draft: Draft) -> str:
+    """For which card the model was asked in this turn, if it was."""
+    return draft.added.card if draft.added else ""
 
 
 def _given(tool: Tool, draft: Draft, call: Call) -> Any:

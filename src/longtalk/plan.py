@@ -96,7 +96,7 @@ def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool 
     pins = pinned(transcript)
     memory = memory_of(policy)
     beside = [aside.data for aside in kept_asides(transcript, epoch.current)]
-    stale = memory if memory and memory.is_stale(epoch.summary, transcript, beside) else None
+    stale = memory if memory and memory.is_stale(epoch.summary, transcript, terms.counter, beside) else None
     if fired is None and stale is None and all_there(epoch, pins) and stand_in(transcript, epoch) is None:
         made = Plan(epoch, False, glance.counted, glance.tokens)
     else:
@@ -106,7 +106,8 @@ def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool 
         made = _remembering(made, memory, glance, settled=settled)
     if glance.meter is None:
         return made
-    carried = 0.0 if made.begins else glance.meter.carried
+    # An epoch that lets go of nothing carries on.
+    carried = 0.0 if made.begins and made.epoch.raw != epoch.raw else glance.meter.carried
     meter = msgspec.structs.replace(glance.meter, epoch=made.epoch.start, carried=carried)
     return msgspec.structs.replace(made, meter=meter, notices=(*made.notices, *_assumed(glance, settled=settled)))
 
@@ -121,12 +122,11 @@ def _remembering(made: Plan, memory: OntoBrief, glance: Glance, *, settled: bool
         return made
     current = last_exchange(glance.transcript, made.epoch)
     near, history = glance.near, glance.history
-    if made.begins:
+    if made.begins and made.epoch.raw != glance.epoch.raw:
         near, history = False, made.epoch.tokens - glance.transcript.tokens(*_span(glance.transcript, current))
     wanted: Card = card_wanted(
         memory.config,
         book,
-        epoch=made.epoch.start,
         near=near,
         history=history,
         raw=made.epoch.raw,

@@ -152,7 +152,7 @@ class Reckoning(msgspec.Struct, frozen=True):
 
     @property
     def near(self) -> bool:
-        """Whether an epoch's end is in sight: a card that is asked for now comes in time."""
+        """Whether an epoch should end as soon as there is a card."""
         return self.carried >= NEAR * self.price
 
 

@@ -15,7 +15,7 @@ import msgspec
 from longtalk import _json
 from longtalk import models as registry
 from longtalk.context import Context, compose
-from longtalk.epochs import Anchor, Aside, anchored, covered, kept_asides, metered, places_of, summed_up
+from longtalk.epochs import Anchor, Aside, anchored, covered, metered, places_of, summed_up
 from longtalk.errors import ContextOverflow, InputError
 from longtalk.memory.book import book_of
 from longtalk.memory.book import kept as keep_book
@@ -177,6 +177,7 @@ class Replay:
         self._receipts: dict[int, CostReceipt] = {}
         self._epoch = 0
         self._card: Card = ""
+        self._decided = -1
         self._full: Notes | None = None
         self.asked: list[Asked] = []
         self.problem = ""
@@ -212,6 +213,8 @@ class Replay:
         aside = self._beside(i, made, at)
         context = self._compose(made, aside)
         known, new = self._send(context, at)
+        if self._stage.trace.entries[i + 1 : i + 2] and self._stage.trace.entries[i + 1].role == "tool":
+            self._keep(aside)
         tail = sum(self._stage.reported.of(bytes(piece)) for piece in context.pieces[context.mark :])
         call = Asked(
             place=i,
@@ -219,14 +222,15 @@ class Replay:
             new=new - tail,
             tail=tail,
             output=self._stage.reported.of(answer.native),
-            card=CARDS[made.card],
+            card=CARDS[self._card] if aside.text else 0,
             begins=made.epoch.start != self._epoch,
         )
         self.asked.append(call)
         self._epoch = made.epoch.start
         table, digest = self._stage.table, self._stage.trace.preamble.digest()
         usage = call.usage(table)
-        anchor = Anchor(made.epoch.start, table.label, digest, made.counted, usage.input)
+        beside = sum(map(self._stage.estimated.of, aside.pieces(self._stage.trace.wire)))
+        anchor = Anchor(made.epoch.start, table.label, digest, made.counted + beside, usage.input)
         self._so_far = anchored(self._so_far, anchor)
         if made.meter is not None:
             self.by_price = True
@@ -288,8 +292,9 @@ class Replay:
         """What memory puts behind the user's message: once in a turn, and it stays where tools are called behind it."""
         so_far, memory = self._so_far, memory_of(self._policy(i))
         place = so_far.place(so_far.tail - 1) + 1
-        if memory is None or any(aside.place == place for aside in kept_asides(so_far, place - 1)):
+        if memory is None or self._decided == place:
             return Aside("", place)
+        self._decided = place
         config, counter = memory.config, self._stage.estimated.counter
         self._card = made.card
         asks = asking(config.brief, "sentinel", catch_up=made.card == "catch_up") if made.card else ""
@@ -302,13 +307,13 @@ class Replay:
             held = places_of(made.epoch, so_far.size)
             found = recalled(index, message, config.recalls, counter, now=at, exclude=held)
             data = quoted("recalled", found.text) if found.text else ""
-        aside = Aside(asks, place, data=data)
-        if self._stage.trace.entries[i + 1 : i + 2] and self._stage.trace.entries[i + 1].role == "tool":
-            pieces = aside.pieces(self._stage.trace.wire)
-            kept = msgspec.structs.replace(aside, tokens=sum(map(self._stage.estimated.of, pieces)))
-            if pieces:
-                self._so_far = so_far.record("aside", _json.encode(kept))
-        return aside
+        return Aside(asks, place, data=data)
+
+    def _keep(self, aside: Aside) -> None:
+        """What stands behind a message stays there when tools are called behind it."""
+        pieces = aside.pieces(self._stage.trace.wire)
+        kept = msgspec.structs.replace(aside, tokens=sum(map(self._stage.estimated.of, pieces)))
+        self._so_far = self._so_far.record("aside", _json.encode(kept)) if pieces else self._so_far
 
     def _take_card(self, i: int) -> None:
         """A brief that is full, in the place of what a card would have made of it."""

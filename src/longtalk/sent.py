@@ -16,7 +16,7 @@ import msgspec
 from longtalk.epochs import Anchor, Epoch, Pin, joined, kept_asides
 from longtalk.memory.book import ASKS, book_of
 from longtalk.policies import Block, Run, View
-from longtalk.policies.memory import staying as left_as_they_are
+from longtalk.policies.memory import how_many_stay
 from longtalk.policies.view import BRIEF, MIDDLE, SUMMARY
 from longtalk.receipts import SECONDS, CostReceipt, Meter, Ratios, Reckoning, ratios, reckon, reckon_on_brief
 from longtalk.records import latest
@@ -75,7 +75,7 @@ class Glance:
         self.owes = False
         """Whether it has cost enough."""
         self.near = False
-        """Whether it will have soon."""
+        """Whether a card should be asked for."""
         since = transcript.here(epoch.start)
         self.messages = epoch.messages + len(transcript) - since
         self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, len(transcript))
@@ -113,13 +113,13 @@ class Glance:
         """Whether a new epoch on the brief should begin: its time has come, and something can stand for what goes."""
         before = self._raw[:-1]
         lengths = [self._tokens(first, stop) for first, stop in before]
-        number = len(before) - left_as_they_are(lengths, recent, whole=recent)
+        number = len(before) - how_many_stay(lengths, recent, whole=recent)
         stay = self._raw[number][0] if self._raw else self.transcript.here(self.epoch.raw)
         old = self._reckon(stay, length, reckon_on_brief)
         self.near = old > length and self.reckoning is not None and self.reckoning.near
         book = book_of(self.transcript)
         at_hand = book.covers >= self.transcript.place(stay)
-        self.owes = self.near and (at_hand or book.asks_in(self.epoch.start) >= ASKS)
+        self.owes = self.near and (at_hand or book.asks_since(self.epoch.raw) >= ASKS)
         return self.owes
 
     @cached_property

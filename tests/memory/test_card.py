@@ -198,6 +198,6 @@ def test_a_card_is_asked_for_in_few_words(catch_up: bool) -> None:
         assert f"{key} ({says})" in words
     (example_card,) = cards_of(words)
     assert read_card(example_card) == ([Operation("plain", "g", ("…",)), Operation.add("c", "…")], [])
-    assert ("150 words" in words) == catch_up
+    assert ("120 words" in words) == catch_up
     assert "Lists" not in request({"goal": "goal"})
     assert "Keys: goal." in request({"goal": "goal"})

@@ -87,7 +87,7 @@ class Loop:
         self._window = window
         self.encode = encode
         self._shed = shed
-        self._memory = Memorist(policy, provider, tools, seek)
+        self._memory = Memorist(policy, draft.transcript, provider, tools, seek)
         self._preamble_tokens = of_preamble(preamble.system, preamble.tools, draft.counter)
         self._results: list[ToolResult] = []
         self._told = 0
@@ -273,7 +273,7 @@ class Loop:
             made = self._plan(self.draft.instruction)
         keeper = self._keeper()
         held = self._held(keeper, made.epoch) if keeper else None
-        self.draft = self._memory.prepared(self.draft, made, alone=bool(keeper))
+        self.draft = self._memory.prepared(self.draft, made, room=self._terms(None).room, alone=bool(keeper))
         preamble = self._memory.preamble(self._preamble, self.draft, made.epoch)
         aside = self.draft.aside
         context = compose(
@@ -387,7 +387,7 @@ class Loop:
             counter=self.draft.counter,
             model=self._provider.label,
             preamble=self.draft.turn.preamble,
-            fixed=self._preamble_tokens + (self._aside_tokens(instruction) if instruction else 0),
+            fixed=self._fixed() + (self._aside_tokens(instruction) if instruction else 0),
             window=window,
             answer=longest_answer(self._options) or min((window or 0) // 8, 4096),
             prices=self.draft.prices,
@@ -395,6 +395,11 @@ class Loop:
             cache_seconds=self._provider.capabilities.cache_seconds,
             now=now(),
         )
+
+    def _fixed(self) -> int:
+        """Tokens of what is given fresh, with memory's own tool."""
+        more = self._memory.preamble(Preamble(), self.draft, self._memory.epoch)
+        return self._preamble_tokens + of_preamble(None, more.tools, self.draft.counter)
 
     def _aside_tokens(self, instruction: str) -> int:
         return of_message(self.draft.wire.instruction(instruction), self.draft.counter)

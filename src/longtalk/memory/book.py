@@ -32,10 +32,10 @@ class Book(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     notes: Notes = Notes()
     covers: int = 0
     """So many entries of the conversation cards have told of."""
-    epoch: int = 0
-    """Where the epoch began in which cards were asked for last …"""
+    raw: int = 0
+    """Where the exchanges began that were sent as they are when a card was asked for last …"""
     asks: int = 0
-    """… and how many asks in a row have brought none since."""
+    """… and how many asks in a row have brought none while they did."""
     marks: str = ""
     """How the last asks went, as `Tally` has it."""
     way: Way | None = None
@@ -45,9 +45,9 @@ class Book(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     dropped: tuple[Line, ...] = ()
     """Lines that fell out with the last change."""
 
-    def asks_in(self, epoch: int) -> int:
-        """How many asks in a row have brought no card in this epoch."""
-        return self.asks if self.epoch == epoch else 0
+    def asks_since(self, raw: int) -> int:
+        """How many asks in a row have brought no card while exchanges were sent as they are from here on."""
+        return self.asks if self.raw == raw else 0
 
     @property
     def tally(self) -> Tally:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from longtalk.memory.book import Book, Way, book_of, kept
-from longtalk.memory.brief import apply
+from longtalk.memory.brief import Line, apply
 from longtalk.memory.card import keys, oversized, read_card, request
 from longtalk.memory.operations import Operation, operations
 from longtalk.memory.schema import Brief
@@ -58,44 +58,63 @@ def _lists(config: Brief) -> list[str]:
 
 
 def take_cards(
-    transcript: Transcript, cards: Sequence[str], config: Brief, counter: Counter, *, catch_up: bool, at: int
+    transcript: Transcript, cards: Sequence[str], config: Brief, counter: Counter, *, asked: str, at: int
 ) -> tuple[Transcript, bool]:
-    """A transcript that has taken in the cards of its last answer, and whether one of them was good for anything."""
+    """A transcript that has taken in the cards of its last answer, and whether one of them was good for anything.
+
+    `asked` says for which card the model was asked, if it was: one that nobody asked for tells of no more than it says.
+    """
     heard = False
+    gone: tuple[Line, ...] = ()
     for content in cards:
         read = read_card(content)
-        if isinstance(read, str) or oversized(content, counter, catch_up=catch_up):
+        if isinstance(read, str) or oversized(content, counter, catch_up=asked != "small"):
             continue
-        transcript, good = _take(transcript, *read, config, counter, at)
-        heard = heard or good
+        taken = _take(transcript, *read, config, counter, covers=bool(asked), at=at, gone=gone)
+        if taken is not None:
+            transcript, heard = taken, True
+            gone = book_of(taken).dropped
     return transcript, heard
 
 
 def take_call(
-    transcript: Transcript, changes: object, config: Brief, counter: Counter, *, at: int
+    transcript: Transcript, changes: object, config: Brief, counter: Counter, *, asked: str, at: int
 ) -> tuple[Transcript, str]:
     """A transcript that has taken in a call of the tool, and why it has not; nothing if it has."""
     made, refused = operations(changes)
-    transcript, good = _take(transcript, made, refused, config, counter, at)
-    return transcript, "" if good else " ".join(refused) or "Nothing of it could be noted."
+    taken = _take(transcript, made, refused, config, counter, covers=bool(asked), at=at)
+    return taken or transcript, "" if taken else " ".join(refused) or "Nothing of it could be noted."
 
 
 def _take(
-    transcript: Transcript, made: list[Operation], refused: list[str], config: Brief, counter: Counter, at: int
-) -> tuple[Transcript, bool]:
+    transcript: Transcript,
+    made: list[Operation],
+    refused: list[str],
+    config: Brief,
+    counter: Counter,
+    *,
+    covers: bool,
+    at: int,
+    gone: tuple[Line, ...] = (),
+) -> Transcript | None:
+    """A transcript with these changes; None if they are good for nothing."""
     if refused and not made:
-        return transcript, False
+        return None
     book = book_of(transcript)
-    entry = transcript.head or ""
-    applied = apply(book.notes, made, config, counter, entry=entry, at=at)
+    applied = apply(book.notes, made, config, counter, entry=transcript.head or "", at=at)
     if made and len(applied.refused) >= len(made) and applied.notes == book.notes:
-        return transcript, False
-    notes = _replace(applied.notes, lines=tuple(_from(applied.notes.lines, book, transcript)))
-    book = _replace(book, notes=notes, covers=transcript.size, asks=0, dropped=applied.dropped)
-    return kept(transcript, book), True
+        return None
+    book = _replace(
+        book,
+        notes=_replace(applied.notes, lines=tuple(_from(applied.notes.lines, book, transcript))),
+        covers=transcript.size if covers else book.covers,
+        asks=0 if covers else book.asks,
+        dropped=(*gone, *applied.removed, *applied.dropped),
+    )
+    return kept(transcript, book)
 
 
-def _from(lines: Sequence[Any], book: Book, transcript: Transcript) -> Sequence[Any]:
+def _from(lines: Sequence[Line], book: Book, transcript: Transcript) -> Sequence[Line]:
     """Lines, of which those that are new know which entry they came from: the one that shares most words with them."""
     known = {line.id for line in book.notes.lines}
     if all(line.id in known for line in lines):
@@ -118,17 +137,15 @@ def _origin(words: frozenset[str], texts: Sequence[tuple[str, frozenset[str]]], 
     return next(entry for number, entry in shared if number == most)
 
 
-def count_ask(
-    transcript: Transcript, *, heard: bool, epoch: int, way: Way, other: bool
-) -> tuple[Transcript, Way | None]:
+def count_ask(transcript: Transcript, *, heard: bool, raw: int, way: Way, other: bool) -> tuple[Transcript, Way | None]:
     """A transcript that knows how an ask went, and which way is taken from the next epoch on if that changes now.
 
-    `other` says that there is another way.
+    `raw` is where the exchanges begin that are sent as they are; `other` says that there is another way.
     """
     book = book_of(transcript)
     tally = book.tally.asked(failed=not heard)
-    asks = 0 if heard else book.asks_in(epoch) + 1
-    book = _replace(book, marks=tally.marks, epoch=epoch, asks=asks)
+    asks = 0 if heard else book.asks_since(raw) + 1
+    book = _replace(book, marks=tally.marks, raw=raw, asks=asks, dropped=book.dropped if heard else ())
     turned: Way | None = None
     if tally.too_many and other and (book.way or way) == way:
         turned = "sentinel" if way == "tool" else "tool"

@@ -121,7 +121,7 @@ def request(fields: Mapping[str, str], *, lists: Collection[str] = (), catch_up:
     return (
         f"End your answer with a note of {scope}, which nobody else sees:\n"
         f"<MEMORY_CARD>{{{','.join(texts + items)}}}</MEMORY_CARD>\n"
-        f"{keys(fields, lists=lists)} Short phrases, at most {150 if catch_up else 60} words; {{}} if there is nothing."
+        f"{keys(fields, lists=lists)} Short phrases, at most {120 if catch_up else 45} words; {{}} if there is nothing."
     )
 
 

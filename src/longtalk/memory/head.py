@@ -11,15 +11,16 @@ from collections.abc import Sequence
 
 from longtalk.memory.book import Book
 from longtalk.memory.brief import apply, wire
-from longtalk.memory.notes import harmless, shortened
+from longtalk.memory.notes import enclosed, harmless, shortened, shown_line
 from longtalk.memory.outline import outline
 from longtalk.memory.schema import Brief
 from longtalk.summaries import TAG, Summary
 from longtalk.tokens import Counter, of_message
 from longtalk.transcript import Entry
 from longtalk.wires import said
-from longtalk.wires.base import Wire, quoted
+from longtalk.wires.base import Usage, Wire, quoted
 
+_TAG = "outline"
 _LEAST = 16
 """Tokens below which nothing is told of an exchange."""
 _ASKED = 100
@@ -35,31 +36,34 @@ def head(
     covers: tuple[tuple[int, int], ...],
     gone: Sequence[Sequence[Entry]],
     room: int,
-    summary: str = "",
+    told: Summary | None = None,
+    before: str = "",
 ) -> Summary:
     """The head of requests, in place of these entries. `gone` are the exchanges to outline, the newest last.
 
-    Outlines have so much `room`, and what the marks around all of it take is theirs to give.
+    Outlines have so much `room`, and what the marks around all of it take is theirs to give. `told` is a summary that
+    stands in for a card, `before` are outlines that were there.
     """
     notes = apply(book.notes, [], config, counter).notes
     brief = wire(notes, config)
-    parts = [part for part in (brief, quoted("summary", harmless(summary)) if summary else "") if part]
+    summary = quoted("summary", harmless(told.text)) if told else ""
+    parts = [part for part in (brief, summary, before) if part]
 
     def measured(more: Sequence[str] = ()) -> int:
         text = "\n".join((*parts, *more))
         return of_message(wire_.quote(TAG, text), counter) if text else 0
 
     bare = measured()
-    most = min(config.budget + room + (counter.count(parts[-1]) if summary else 0), bare + room)
-    told: list[str] = []
+    most = min(config.budget + room + (counter.count(summary) if summary else 0), bare + room)
+    lines: list[str] = []
     for entries in reversed(gone):
-        left = most - measured([_enclosed(told)])
+        left = most - measured([_enclosed(lines)])
         found = _told(entries, left if entries is gone[0] else left * 2 // 3, counter) if left >= _LEAST else ""
-        if not found or measured([_enclosed([found, *told])]) > most:
+        if not found or measured([_enclosed([found, *lines])]) > most:
             break
-        told.insert(0, found)
-    if told:
-        parts.append(_enclosed(told))
+        lines.insert(0, found)
+    if lines:
+        parts.append(_enclosed(lines))
     tokens = measured()
     return Summary(
         text="\n".join(parts),
@@ -67,14 +71,30 @@ def head(
         tokens=tokens,
         usual=tokens,
         brief=counter.count(brief) if brief else 0,
-        outline=tokens - bare if told else 0,
+        outline=tokens - bare if lines else counter.count(before) if before else 0,
+        usage=told.usage if told else Usage(),
         edition=book.edition,
         is_brief=True,
     )
 
 
+def fresh(book: Book, config: Brief, counter: Counter, there: Summary | None) -> str:
+    """What the app has put into the brief and a head does not say."""
+    shown = set(there.text.splitlines()) if there else set()
+    keys = {field.name: field.key for field in config.schema.fields}
+    lines = [line for line in apply(book.notes, [], config, counter).notes.lines if not line.entry]
+    texts = [shown_line(keys[line.field], line.text, line.shown) for line in lines]
+    return enclosed(text for text in texts if text not in shown)
+
+
+def outlines(there: Summary | None) -> str:
+    """The outlines in a head."""
+    found = there.text.rpartition(f"<{_TAG}>\n")[1:] if there is not None and there.outline else ("", "")
+    return "".join(found)
+
+
 def _enclosed(told: Sequence[str]) -> str:
-    return quoted("outline", "\n".join(told))
+    return quoted(_TAG, "\n".join(told))
 
 
 def _told(entries: Sequence[Entry], budget: int, counter: Counter) -> str:

@@ -1,7 +1,7 @@
 """Bounded for ever, and it remembers: epochs on the brief.
 
-While a conversation is short it is sent whole. When carrying it on has cost nearly as much as to begin anew, the model
-is asked for a card inside its next answer; with the card at hand the brief takes the place of all but the last
+While a conversation is short it is sent whole. When carrying it on has cost more than to begin anew would, the model is
+asked for a card inside its next answer; with the card at hand the brief takes the place of all but the last
 exchanges. Nobody is asked for a summary, unless two asks have brought no card. At `limit` an epoch ends whatever it
 costs; what no card has told of is then left as outlines.
 """
@@ -15,17 +15,18 @@ import msgspec
 
 from longtalk.errors import InputError
 from longtalk.memory.book import ASKS, Book, Way, book_of
-from longtalk.memory.head import head
+from longtalk.memory.head import fresh, head, outlines
 from longtalk.memory.notes import told_in, wire
 from longtalk.memory.schema import Brief, within
 from longtalk.memory.settings import Recall
 from longtalk.pack import ANSWERS
 from longtalk.policies.base import Compactor, Policy, Size
-from longtalk.policies.economy import SHARE, Older
+from longtalk.policies.economy import SHARE
 from longtalk.policies.limits import OverWindow
 from longtalk.policies.summarize import LENGTH
 from longtalk.policies.view import Block, View
 from longtalk.summaries import Summary, Wanted, joined_spans
+from longtalk.tokens import Counter
 from longtalk.transcript import Transcript
 
 Card: TypeAlias = Literal["", "small", "catch_up"]
@@ -76,13 +77,13 @@ class Memory(msgspec.Struct, frozen=True):
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        how = OntoBrief(self)
+        how, to = OntoBrief(self), Filled(max(0, self.limit - self.length))
         triggers = (Ripe(self.recent, self.length), OverHistory(self.limit), OverWindow(SHARE))
-        return tuple(Compactor(trigger, (how,), Older(0)) for trigger in triggers)
+        return tuple(Compactor(trigger, (how,), to) for trigger in triggers)
 
 
 class Ripe(msgspec.Struct, frozen=True):
-    """Fires when carrying on has cost nearly as much as a new epoch, and something can stand for what goes."""
+    """Fires when carrying on has cost more than a new epoch would, and something can stand for what goes."""
 
     recent: int
     length: int
@@ -106,6 +107,18 @@ class OverHistory(msgspec.Struct, frozen=True):
         return f"over {self.limit:,} tokens of history"
 
 
+class Filled(msgspec.Struct, frozen=True):
+    """Fires while there is something to let go of, and when what has to stay leaves no room for a head."""
+
+    limit: int
+
+    def fires(self, size: Size) -> bool:
+        return size.loose > 0 or size.history > self.limit
+
+    def __str__(self) -> str:
+        return f"over {self.limit:,} tokens of history"
+
+
 class OntoBrief(msgspec.Struct, frozen=True):
     """Puts the brief in the place of all but the last exchanges."""
 
@@ -115,11 +128,13 @@ class OntoBrief(msgspec.Struct, frozen=True):
     def apply(self, view: View, limits: Compactor) -> View:
         loose = [block for block in view.blocks[:-1] if not block.pinned]
         gone = len(loose) - self._stay(view, loose)
+        if not gone and loose and isinstance(limits.over, OverHistory) and limits.over.fires(view):
+            gone = 1
         if not gone:
             return view
         book = book_of(view.transcript)
         stop = loose[gone - 1].stop
-        told = view.offered if view.offered is not None and view.offered.stop > book.covers else None
+        told = _told(view, book)
         if max(book.covers, told.stop if told else 0) < stop and isinstance(limits.over, Ripe):
             # Nothing stands for it yet, and there is still room.
             if view.asks != "before":
@@ -132,42 +147,50 @@ class OntoBrief(msgspec.Struct, frozen=True):
             shorter = view.with_summary(self._head(view, book, loose[:gone], told))
         return shorter
 
-    def is_stale(self, there: Summary | None, transcript: Transcript, beside: Sequence[str] = ()) -> bool:
+    def is_stale(
+        self, there: Summary | None, transcript: Transcript, counter: Counter, beside: Sequence[str] = ()
+    ) -> bool:
         """Whether a request has to begin with another brief than it would: the app has changed it.
 
         What went `beside` earlier messages and stays there may have a line that was taken away.
         """
         book = book_of(transcript)
         if there is not None:
-            return there.is_brief and there.edition != book.edition
+            more = counter.count(fresh(book, self.config.brief, counter, there)) if book.notes.lines else 0
+            return there.is_brief and (
+                there.edition != book.edition or (more > 0 and there.brief + more > self.config.brief.budget)
+            )
         if book.edition and not told_in(beside) <= told_in([wire(book.notes, self.config.brief)]):
             return True
-        # Before the first answer nothing is in a cache.
-        return bool(book.notes.lines) and not any(entry.role in ANSWERS for entry in transcript)
+        # Before the first answer nothing is in a cache; and of what was handed out nothing else is left.
+        begins = bool(transcript.shed.number) or not any(entry.role in ANSWERS for entry in transcript)
+        return bool(book.notes.lines) and begins
 
     def renewed(self, view: View) -> View:
         """The same exchanges behind the brief as it is now."""
-        covers = view.summary.covers if view.summary else ()
+        book = book_of(view.transcript)
         made = head(
-            book_of(view.transcript),
+            book,
             self.config.brief,
             _Counting(view.count),
             view.wire,
-            covers=covers,
+            covers=view.summary.covers if view.summary else (),
             gone=(),
             room=0,
+            told=_told(view, book),
+            before=outlines(view.summary),
         )
         return msgspec.structs.replace(view, summary=made)
 
     def _stay(self, view: View, loose: Sequence[Block]) -> int:
         """How many of the last exchanges stay as they are."""
         lengths = [round(view.scale * block.tokens) for block in loose]
-        return staying(lengths, min(self.config.recent, self.config.limit), whole=self.config.recent)
+        return how_many_stay(lengths, min(self.config.recent, self.config.limit), whole=self.config.recent)
 
     def _head(self, view: View, book: Book, gone: Sequence[Block], told: Summary | None) -> Summary:
         """The brief, and outlines of the exchanges that go now: of all that no card has told of, else of the last."""
         config = self.config
-        untold = [block for block in gone if block.stop > book.covers]
+        untold = [block for block in gone if block.stop > max(book.covers, told.stop if told else 0)]
         room = max(config.outline, config.limit // 20) if untold and config.outline else config.outline
         before = view.summary.covers if view.summary else ()
         return head(
@@ -178,11 +201,16 @@ class OntoBrief(msgspec.Struct, frozen=True):
             covers=_joined(before, gone),
             gone=[[view.entry(place) for place in range(block.first, block.stop)] for block in untold or gone[-1:]],
             room=room,
-            summary=told.text if told else "",
+            told=told,
         )
 
 
-def staying(lengths: Sequence[int], room: int, *, whole: int) -> int:
+def _told(view: View, book: Book) -> Summary | None:
+    """The summary that stands in for a card, as long as none came after it."""
+    return view.offered if view.offered is not None and view.offered.stop > book.covers else None
+
+
+def how_many_stay(lengths: Sequence[int], room: int, *, whole: int) -> int:
     """How many of the last exchanges stay, given their lengths: two, and more while they are short."""
     total = 0
     for number, length in enumerate(reversed(lengths)):
@@ -208,11 +236,11 @@ class _Counting(msgspec.Struct, frozen=True):
     count: Callable[[str], int]
 
 
-def card_wanted(config: Memory, book: Book, *, epoch: int, near: bool, history: int, raw: int, current: int) -> Card:
+def card_wanted(config: Memory, book: Book, *, near: bool, history: int, raw: int, current: int) -> Card:
     """Whether a card should be asked for with the next call: `""`, `"small"` or `"catch_up"`.
 
     `raw` and `current` are the places where the exchanges begin that are sent as they are, and the current one.
     """
-    if not (near or history >= config.limit * 9 // 10) or (config.limit and book.asks_in(epoch) >= ASKS):
+    if not (near or history >= config.limit * 9 // 10) or (config.limit and book.asks_since(raw) >= ASKS):
         return ""
     return "catch_up" if max(raw, book.covers) < current else "small"
