@@ -103,7 +103,7 @@ def test_any_text_is_shown_without_its_cards(wire: str, text: str, data: st.Data
 
 @IN_PIECES
 def test_only_what_may_be_a_tag_waits(wire: str) -> None:
-    text = f"1 < 2 <mem <memo {CARD} <MEMORY_CARDS> < / MEMORY"
+    text = f"1 < 2 <mem <memo {CARD} <MEMORY_CARDS> < / MEM"
     shown = ""
     with chat(wire, says_in(wire, list(text))).stream("Hello.") as stream:
         for event in stream:
@@ -177,7 +177,7 @@ def test_an_answer_of_a_card_alone_says_nothing(wire: str) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_does_not_show_is_remembered(wire: str, stream: bool) -> None:
     step = says_in(wire, ["Play.", OPEN, '{"goal":"', f'{SECRET}"}}', CLOSE])
-    with chat(wire, step, policy=Memory()) as talk:
+    with chat(wire, step, policy=Memory(limit=0, recent=0)) as talk:
         reply = list(talk.stream("Hello."))[-1].reply if stream else talk.send("Hello.")
     assert reply.text == "Play."
     assert [line.text for line in book_of(decode(reply.state, wires=NAMES)).notes.lines] == [SECRET]

@@ -8,6 +8,7 @@ for each in archive.conversations():
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -23,10 +24,11 @@ from longtalk.policies.view import Run
 from longtalk.receipts import CostReceipt, Meter, told
 from longtalk.records import read_record
 from longtalk.said import Said, check_meta, check_name, check_pairs, read, terms_of
+from longtalk.stored import AsyncStored
 from longtalk.stores import default
 from longtalk.stores.base import BRIEF, MAIN, Head, Hit, Placed, Receipt, Store, Summary, has, linked
 from longtalk.transcript import Turn
-from longtalk.wires import redacted
+from longtalk.wires import redacted, said
 
 if TYPE_CHECKING:
     from longtalk.portable import Limb, Talk
@@ -206,18 +208,34 @@ class AsyncArchive:
             raise _missing(conversation, entry)
 
     async def redact(self, conversation: str, entry: str) -> None:
-        """Remove what an entry says, for good: from the conversation, the index of words, and what may quote it."""
+        """Remove what an entry says, for good: from the conversation, the index of words, and what may quote it.
+
+        Of the brief that is all that a model has noted since; of later answers, cards that share words with it.
+        """
+        from longtalk.memory.book import KIND, Book, kept, without_since
+        from longtalk.memory.labels import quoting
+        from longtalk.policies import KeepAll
+
+        books: dict[str, Book] = {}
+        gone: dict[str, bytes] = {}
         for head in await self._heads(conversation):
-            for held in await self._entries(conversation, head.branch):
-                if held.id == entry:
-                    try:
-                        native = redacted(held, _REDACTED)
-                    except (LookupError, ValueError):
-                        # Nobody here can read it, so nobody here sends it either.
-                        native = b"{}"
-                    await self._call(self.store.redact, conversation, entry, native)
-                    return
-        raise _missing(conversation, entry)
+            entries = await self._entries(conversation, head.branch)
+            place = next((i for i, held in enumerate(entries) if held.id == entry), None)
+            if place is None:
+                continue
+            gone[entry] = _without(entries[place], _REDACTED)
+            gone |= {held.id: _without(held, said(held)) for held in quoting(entries[place], entries[place + 1 :])}
+            records = (await self._head(conversation, head.branch)).records
+            found = [read_record(each.record, Book) for each in records if each.record.kind == KIND]
+            if found and found[-1] is not None:
+                books[head.branch] = without_since(found[-1], entries[place].at, place)
+        if not gone:
+            raise _missing(conversation, entry)
+        for name, native in gone.items():
+            await self._call(self.store.redact, conversation, name, native)
+        for branch, book in books.items():
+            stored = AsyncStored(self.store, self.owner, conversation, branch, KeepAll())
+            await in_store(self.store, partial(stored.attach, partial(kept, book=book)))
 
     async def delete(self, conversation: str) -> Receipt:
         """Remove a conversation and all that stems from it. The receipt says what that was."""
@@ -278,6 +296,15 @@ class AsyncArchive:
             records=tuple(each for each in records if each.place < size and each.record.kind not in BRIEF),
             metas=metas,
         )
+
+
+def _without(entry: Entry, text: str) -> bytes:
+    """An entry's JSON that says this instead."""
+    try:
+        return redacted(entry, text)
+    except (LookupError, ValueError):
+        # Nobody here can read it, so nobody here sends it either.
+        return b"{}"
 
 
 def _missing(conversation: str, entry: str | None = None) -> InputError:

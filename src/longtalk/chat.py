@@ -287,7 +287,7 @@ class AsyncChat:
         save: Callable[[Draft], Awaitable[tuple[Notice, ...]]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
         later: Callable[[AsyncSummarist, Attempt], None] | None = None,
-        seek: Callable[[str, Recall], Awaitable[Index]] | None = None,
+        seek: Callable[[str, Recall, int], Awaitable[Index]] | None = None,
     ) -> AsyncLoop:
         """A turn on a transcript: for whoever holds one."""
         for name, text in (("system", system), ("instruction", instruction)):

@@ -20,13 +20,13 @@ from longtalk.epochs import Anchor, Aside, anchored, metered
 from longtalk.errors import InputError
 from longtalk.events import Notice
 from longtalk.handles import Held, drop, keep
+from longtalk.memory.book import Card
 from longtalk.memory.sentinel import neutralised
 from longtalk.memory.settings import Recalled
-from longtalk.policies.memory import Card
 from longtalk.tokens import Counter, Estimator, of_message
 from longtalk.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
 from longtalk.wires import WIRES
-from longtalk.wires.base import Answer, Call, Quirks, Usage, Wire, closing, system, view_of
+from longtalk.wires.base import Answer, Call, Quirks, Usage, Wire, closing, quoted, system, view_of
 
 if TYPE_CHECKING:
     from longtalk.prices import Cost, Prices
@@ -50,8 +50,8 @@ Message: TypeAlias = str | System | Mapping[str, Any] | Sequence[str | System | 
 class Added(msgspec.Struct, frozen=True):
     """What memory adds to the requests of a turn."""
 
-    data: str = ""
-    """What is recalled, and what of the brief is new."""
+    fresh: str = ""
+    """What of the brief is new."""
     request: str = ""
     """What asks for a card …"""
     card: Card = ""
@@ -61,6 +61,12 @@ class Added(msgspec.Struct, frozen=True):
     heard: bool = False
     """Whether one came."""
     recalled: Recalled = Recalled()
+
+    @property
+    def data(self) -> str:
+        """What goes behind the message as what nobody has to obey."""
+        found = quoted("recalled", self.recalled.text) if self.recalled.text else ""
+        return "\n".join(part for part in (found, self.fresh) if part)
 
 
 class Draft(msgspec.Struct, frozen=True):

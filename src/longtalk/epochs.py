@@ -206,10 +206,15 @@ def _aside(record: Record) -> Aside | None:
     return None
 
 
-def places_of(epoch: Epoch, size: int) -> frozenset[int]:
+class Places:
     """The places of the entries that a request has, of a conversation of so many."""
-    spans = [(run.first, run.last + 1) for run in epoch.runs if not run.is_gone]
-    return frozenset(place for span in (*spans, (epoch.start, size)) for place in range(*span))
+
+    def __init__(self, epoch: Epoch, size: int) -> None:
+        spans = [(run.first, run.last + 1) for run in epoch.runs if not run.is_gone]
+        self._spans = [*spans, (epoch.start, size)]
+
+    def __contains__(self, place: object) -> bool:
+        return isinstance(place, int) and any(first <= place < stop for first, stop in self._spans)
 
 
 def unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:

@@ -19,10 +19,10 @@ from longtalk import _json
 from longtalk.epochs import Epoch, Pin, begin, current, fingerprint, kept_asides
 from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.events import Notice
-from longtalk.memory.book import book_of
+from longtalk.memory.book import Card, book_of
 from longtalk.policies import Block, Compactor, CutCurrent, OverTokens, Policy, View
 from longtalk.policies.economy import Due
-from longtalk.policies.memory import Card, OntoBrief, OverHistory, Ripe, card_wanted, memory_of
+from longtalk.policies.memory import OntoBrief, OverHistory, Ripe, card_wanted, memory_of
 from longtalk.policies.token_budget import within
 from longtalk.policies.view import CUT, MIDDLE
 from longtalk.receipts import CostReceipt, Meter, Ratios

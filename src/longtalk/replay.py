@@ -15,15 +15,15 @@ import msgspec
 from longtalk import _json
 from longtalk import models as registry
 from longtalk.context import Context, compose
-from longtalk.epochs import Anchor, Aside, anchored, covered, metered, places_of, summed_up
+from longtalk.epochs import Anchor, Aside, Places, anchored, covered, metered, summed_up
 from longtalk.errors import ContextOverflow, InputError
-from longtalk.memory.book import book_of
+from longtalk.memory.book import Card, book_of
 from longtalk.memory.book import kept as keep_book
 from longtalk.memory.brief import Brief, Notes, Operation, apply
 from longtalk.memory.capture import asking
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
-from longtalk.policies.memory import Card, memory_of
+from longtalk.policies.memory import memory_of
 from longtalk.prices import FREE, Prices
 from longtalk.providers.registry import PROVIDERS
 from longtalk.receipts import CARD, SECONDS, CostReceipt, Meter, Ratios, ratios, told
@@ -303,8 +303,8 @@ class Replay:
             from longtalk.memory.recalled import in_transcript, recalled
 
             message = text_of(so_far[so_far.tail - 1])
-            index = in_transcript(so_far, message, config.recalls, now=at)
-            held = places_of(made.epoch, so_far.size)
+            index = in_transcript(so_far.before(so_far.tail - 1), message, config.recalls, now=at)
+            held = Places(made.epoch, so_far.size)
             found = recalled(index, message, config.recalls, counter, now=at, exclude=held)
             data = quoted("recalled", found.text) if found.text else ""
         return Aside(asks, place, data=data)

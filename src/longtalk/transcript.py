@@ -17,7 +17,7 @@ from typing import Annotated, Literal, overload
 
 import msgspec
 
-from longtalk.pack import ANSWERS, EMPTY, MAX_ENTRIES, Entry, Pack, Plain, column, packed
+from longtalk.pack import ANSWERS, EMPTY, MAX_ENTRIES, Entry, Pack, Plain, column, packed, woven
 from longtalk.ranges import Ranges
 
 __all__ = ["Entry", "Record", "Transcript", "Turn", "TurnStatus", "Turns", "new_id", "now"]
@@ -240,6 +240,13 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         """This transcript with entries at its end and a turn begun, or replaced by its next version."""
         turns = self.turns if turn is None else self.turns.add(turn)
         return msgspec.structs.replace(self, fresh=(*self.fresh, *entries), turns=turns)
+
+    def before(self, stop: int) -> Transcript:
+        """The first entries alone."""
+        packed = len(self.pack)
+        if stop >= packed:
+            return msgspec.structs.replace(self, fresh=self.fresh[: stop - packed])
+        return msgspec.structs.replace(self, pack=woven([(self.pack, 0, stop)]), fresh=())
 
     def append(self, turn: str, entries: Sequence[Entry]) -> Transcript:
         """This transcript with entries of a turn at its end, numbered behind those that it has there."""

@@ -69,7 +69,7 @@ class AsyncLoop:
         save: Callable[[Draft], Awaitable[tuple[Notice, ...]]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
         later: Callable[[AsyncSummarist, Attempt], None] | None = None,
-        seek: Callable[[str, Recall], Awaitable[Index]] | None = None,
+        seek: Callable[[str, Recall, int], Awaitable[Index]] | None = None,
     ) -> None:
         self.draft = draft
         self._saver = save
@@ -291,6 +291,7 @@ class AsyncLoop:
         more = self._memory.tokens(self.draft)
         context = msgspec.structs.replace(
             context,
+            brief=context.brief + (self.draft.counter.count(self.draft.added.fresh) if self.draft.added else 0),
             tokens=made.tokens + more,
             counted=made.counted + more,
             meter=made.meter,

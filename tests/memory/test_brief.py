@@ -181,7 +181,7 @@ def test_several_lines_are_removed_at_once_from_several_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "why"), [("Ada", "2 lines"), ("Carl", "No line"), ("", "takes the text"), ("…", "No")]
+    ("named", "why"), [("Ada", "2 lines"), ("Carl", "No line"), ("", "takes the text"), ("…", "says nothing")]
 )
 def test_a_removal_that_could_mean_several_lines_or_none_is_refused(named: str, why: str) -> None:
     notes = told({"facts": ["Ada plays.", "Ada sings."]}).notes

@@ -288,7 +288,7 @@ class Chat:
         save: Callable[[Draft], tuple[Notice, ...]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
         later: Callable[[Summarist, Attempt], None] | None = None,
-        seek: Callable[[str, Recall], Index] | None = None,
+        seek: Callable[[str, Recall, int], Index] | None = None,
     ) -> Loop:
         """A turn on a transcript: for whoever holds one."""
         for name, text in (("system", system), ("instruction", instruction)):

@@ -240,19 +240,12 @@ class Conversation:
                 seek=self._seek,
             )
 
-    def _seek(self, message: str, config: Recall) -> Index:
-        """What may fit a message, of all that is on this branch."""
+    def _seek(self, message: str, config: Recall, size: int) -> Index:
+        """What may fit a message, of the first entries on this branch."""
         from longtalk.memory.recalled import in_store as find
 
-        stored = self._stored
-        head = stored.head()
-        size = head.size if head is not None else 0
-        found: Index = in_store(
-            stored.store,
-            lambda: find(
-                stored.store, stored.owner, stored.conversation, stored.branch, size, message, config, now=now()
-            ),
-        )
+        store, names = self._stored.store, (self.owner, self.id, self.branch)
+        found: Index = in_store(store, lambda: find(store, *names, size, message, config, now=now()))
         return found
 
     def _summarise_later(self, writer: Writer, summarist: Summarist, claim: Attempt) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from longtalk._sync._io import in_thread
 from longtalk.draft import Added, Draft
-from longtalk.epochs import Epoch, current, fingerprint, kept_asides, places_of
+from longtalk.epochs import Aside, Epoch, Places, current, fingerprint, kept_asides
 from longtalk.events import Notice
 from longtalk.memory import capture
 from longtalk.memory.book import Way, book_of
@@ -67,7 +67,7 @@ class Memorist:
         transcript: Transcript,
         provider: Provider,
         tools: Toolbox,
-        seek: Callable[[str, Recall], Index] | None,
+        seek: Callable[[str, Recall, int], Index] | None,
     ) -> None:
         found = memory_of(policy)
         self._config: Memory | None = found.config if found else None
@@ -88,19 +88,26 @@ class Memorist:
         if config is None:
             return draft
         self.epoch = made.epoch
-        if draft.added is not None or self._is_kept(draft):
+        if draft.added is not None:
             return draft
+        if (kept := self._kept(draft)) is not None:
+            # It goes on with what was asked for before.
+            return msgspec.structs.replace(draft, added=Added(card=capture.asked_for(kept.text)))
         asks = capture.asking(config.brief, self._way, catch_up=made.card == "catch_up") if made.card else ""
-        new = fresh(book_of(draft.transcript), config.brief, draft.counter, made.epoch.summary)
-        found = Recalled()
+        beside = [aside.data for aside in kept_asides(draft.transcript, made.epoch.current)]
+        new = fresh(book_of(draft.transcript), config.brief, draft.counter, made.epoch.summary, beside)
+        draft = msgspec.structs.replace(draft, added=Added(fresh=new, request=asks, card=made.card, alone=alone))
         left = None if room is None else room - made.tokens - draft.counter.count(asks + new) - _MARKS
-        if config.recalls.budget and not alone:
-            held = places_of(made.epoch, draft.transcript.size)
+        if not config.recalls.budget or alone:
+            return draft
+        try:
+            held = Places(made.epoch, draft.transcript.size)
             found = self._recalled(draft, _message(draft), held, config.recalls, left)
-        parts = [quoted("recalled", found.text)] if found.text else []
-        parts += [new] if new else []
-        added = Added(data="\n".join(parts), request=asks, card=made.card, alone=alone, recalled=found)
-        return msgspec.structs.replace(draft, added=added)
+        except Exception as problem:
+            # Nobody's turn depends on it.
+            text = f"What was said before could not be looked through, and the turn goes on without it: {problem!r}."
+            return draft.notice(Notice("recall_failed", text))
+        return self._recalling(draft, found)
 
     def preamble(self, preamble: Preamble, draft: Draft, epoch: Epoch) -> Preamble:
         """What is given fresh, with memory's own tool where cards come that way in an epoch."""
@@ -117,16 +124,15 @@ class Memorist:
     def tokens(self, draft: Draft) -> int:
         """How long what memory adds is, as counted, unless it stays and is counted with what does."""
         aside = msgspec.structs.replace(draft, instruction=None).aside
-        if aside is None or self._is_kept(draft):
+        if aside is None or self._kept(draft) is not None:
             return 0
         return sum(of_message(piece, draft.counter) for piece in aside.pieces(draft.wire))
 
     def without_recall(self, draft: Draft) -> Draft:
         """A draft of a turn that is too long."""
-        if draft.added is None or self._is_kept(draft):
+        if draft.added is None or self._kept(draft) is not None:
             return draft
-        added = msgspec.structs.replace(draft.added, data="", recalled=Recalled())
-        return msgspec.structs.replace(draft, added=added)
+        return self._recalling(draft, Recalled())
 
     def neutral(self, text: str) -> str:
         """What a tool has found can't pass for a card."""
@@ -140,23 +146,24 @@ class Memorist:
         way = epoch.way or (self._config.capture if self._config else "")
         return "tool" if way == "tool" and self._can_call else "sentinel"
 
-    def _is_kept(self, draft: Draft) -> bool:
-        """Whether what went with this turn stays where it was."""
+    def _kept(self, draft: Draft) -> Aside | None:
+        """What went with this turn, if it stays where it was."""
         place = draft.transcript.place(draft.tail - 1) + 1
-        return any(aside.place == place for aside in kept_asides(draft.transcript, place - 1))
+        return next((aside for aside in kept_asides(draft.transcript, place - 1) if aside.place == place), None)
 
     def _recalled(
-        self, draft: Draft, message: str, exclude: frozenset[int], config: Recall, left: int | None = None
+        self, draft: Draft, message: str, exclude: Places, config: Recall, left: int | None = None
     ) -> Recalled:
         from longtalk.memory.recalled import in_transcript, recalled
 
-        transcript, at = draft.transcript, now()
         if not message.strip():
             return Recalled()
+        # What is said now would be found first of all.
+        before, at = draft.transcript.before(_begins(draft)), now()
         if self._seek is not None:
-            index = self._seek(message, config)
+            index = self._seek(message, config, before.size)
         else:
-            index = in_thread(lambda: in_transcript(transcript, message, config, now=at))
+            index = in_thread(lambda: in_transcript(before, message, config, now=at))
         return recalled(index, message, config, draft.counter, now=at, exclude=exclude, budget=left)
 
     # After an answer
@@ -164,7 +171,8 @@ class Memorist:
     def heard(self, draft: Draft) -> Draft:
         """A draft that has taken in the cards of its last answer."""
         config, answer = self._config, draft.answer
-        if config is None or answer is None or not (cards := answer.view.cards):
+        # A card that nobody asked for may be a user's idea.
+        if config is None or answer is None or not (cards := answer.view.cards) or not _asked(draft):
             return draft
         transcript, heard = capture.take_cards(
             draft.transcript, cards, config.brief, draft.counter, asked=_asked(draft), at=now()
@@ -201,7 +209,7 @@ class Memorist:
         if isinstance(given, ArgumentError):
             return str(given), True
         asked = msgspec.structs.replace(config.recalls, gate=False)
-        found = self._recalled(draft, given, places_of(self.epoch, draft.transcript.size), asked)
+        found = self._recalled(draft, given[:_MOST], Places(self.epoch, draft.transcript.size), asked)
         return quoted("recalled", found.text) if found.text else "Nothing was found.", False
 
     def update(self, draft: Draft, call: Call) -> tuple[Draft, str, bool]:
@@ -214,6 +222,9 @@ class Memorist:
             draft.transcript, given, config, draft.counter, asked=_asked(draft), at=now()
         )
         return self._with(draft, transcript, heard=not problem), problem or "Noted.", bool(problem)
+
+    def _recalling(self, draft: Draft, found: Recalled) -> Draft:
+        return msgspec.structs.replace(draft, added=msgspec.structs.replace(draft.added or Added(), recalled=found))
 
     def _with(self, draft: Draft, transcript: Transcript, *, heard: bool) -> Draft:
         added = draft.added
@@ -237,11 +248,13 @@ def _given(tool: Tool, draft: Draft, call: Call) -> Any:
 
 def _message(draft: Draft) -> str:
     """What the user says in this turn."""
-    transcript = draft.transcript
-    texts: list[str] = []
-    for i in range(draft.tail - 1, -1, -1):
-        if transcript[i].turn != transcript[draft.tail - 1].turn:
-            break
-        if transcript[i].role == "user":
-            texts.insert(0, said(transcript[i]))
-    return "\n".join(texts)[:_MOST]
+    said_now = [draft.transcript[i] for i in range(_begins(draft), draft.tail)]
+    return "\n".join(said(entry) for entry in said_now if entry.role == "user")[:_MOST]
+
+
+def _begins(draft: Draft) -> int:
+    """How many entries there are before the user's message."""
+    i = draft.tail
+    while i > 0 and draft.transcript[i - 1].turn == draft.transcript[draft.tail - 1].turn:
+        i -= 1
+    return i

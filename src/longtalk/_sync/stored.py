@@ -201,6 +201,7 @@ class Writer:
         self._request = request
         self._meta = meta
         self._saved = 0
+        self._redacted = False
         self._is_old = False
         """Whether what was read is not what the store has."""
 
@@ -278,6 +279,8 @@ class Writer:
         places = {entry.id: self._base + i for i, entry in enumerate(fresh)}
         # Those of a turn that is not there yet wait for it.
         records = [record for record in draft.transcript.records if record not in self._known] if own else []
+        if self._redacted:
+            records = [record for record in records if record.kind in BARE]
         there = set(draft.transcript.records)
         commit = Commit(
             branch=self._stored.branch,
@@ -304,7 +307,8 @@ class Writer:
                     break
                 made = commit.records
                 if not self._is_summarised(moved.head):
-                    # Nobody has taken over: something was redacted. What this turn has derived may quote it.
+                    # Nobody has taken over: something was redacted. What this turn derives may quote it.
+                    self._redacted = True
                     made = tuple(each for each in made if each.record.kind in BARE)
                 commit = msgspec.structs.replace(commit, expect=moved.head.revision, records=made)
                 self._is_old = True

@@ -70,7 +70,7 @@ class Loop:
         save: Callable[[Draft], tuple[Notice, ...]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
         later: Callable[[Summarist, Attempt], None] | None = None,
-        seek: Callable[[str, Recall], Index] | None = None,
+        seek: Callable[[str, Recall, int], Index] | None = None,
     ) -> None:
         self.draft = draft
         self._saver = save
@@ -292,6 +292,7 @@ class Loop:
         more = self._memory.tokens(self.draft)
         context = msgspec.structs.replace(
             context,
+            brief=context.brief + (self.draft.counter.count(self.draft.added.fresh) if self.draft.added else 0),
             tokens=made.tokens + more,
             counted=made.counted + more,
             meter=made.meter,

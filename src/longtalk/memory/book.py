@@ -22,6 +22,10 @@ KIND = "memory"
 """Of the record."""
 Way: TypeAlias = Literal["sentinel", "tool"]
 """How a model gives what is to be kept: in a card at the end of its answer, or by a tool."""
+Card: TypeAlias = Literal["", "small", "catch_up"]
+"""A card that is asked for: on this turn, or on all that no card has told of. Or none."""
+_LINES = 500
+"""That a book may have: no schema has room for more."""
 ASKS = 2
 """After so many asks without a card something else has to stand for the conversation."""
 
@@ -40,6 +44,8 @@ class Book(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How the last asks went, as `Tally` has it."""
     way: Way | None = None
     """How cards come from the next epoch on, if otherwise than the app says."""
+    turned: int = 0
+    """How often that has changed."""
     edition: int = 0
     """Counts the times that the app took something away: no request shows that any more."""
     dropped: tuple[Line, ...] = ()
@@ -74,4 +80,16 @@ def kept(transcript: Transcript, book: Book) -> Transcript:
 def _is_sound(book: Book, transcript: Transcript) -> bool:
     """Whether a book can be of this conversation: it may have come from elsewhere."""
     ids = {line.id for line in book.notes.lines}
-    return len(ids) == len(book.notes.lines) and 0 <= book.covers <= transcript.size and len(book.marks) <= Tally.WINDOW
+    return (
+        len(ids) == len(book.notes.lines) <= _LINES
+        and 0 <= book.covers <= transcript.size
+        and len(book.marks) <= Tally.WINDOW
+    )
+
+
+def without_since(book: Book, at: int, place: int) -> Book:
+    """A book without what a model has noted since this time, when an entry was said that is now redacted."""
+    lines = tuple(line for line in book.notes.lines if not line.entry or line.at < at)
+    notes = msgspec.structs.replace(book.notes, lines=lines)
+    covers = min(book.covers, place)
+    return msgspec.structs.replace(book, notes=notes, covers=covers, edition=book.edition + 1, dropped=())

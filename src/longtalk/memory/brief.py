@@ -87,6 +87,12 @@ def _counting(changes: Sequence[Operation]) -> Iterator[Operation]:
         left -= _size(change)
 
 
+def ids_of(line: Line) -> tuple[str, ...]:
+    """What a line is known by, in its field and in any."""
+    plain = normal(line.text)
+    return line.id, line_id(line.field, plain), line_id("", plain)
+
+
 class _Book:
     """Notes while they are changed."""
 
@@ -144,10 +150,12 @@ class _Book:
         """Add a line, or note that it was said again. The id it goes by; empty if it was refused."""
         plain = normal(text)
         made = line_id(field.name, plain)
-        if made in self.revoked and self.entry:
+        anywhere = line_id("", plain)
+        if self.entry and (made in self.revoked or anywhere in self.revoked):
             self.refused.append(f"{quote(text)} was revoked.")
             return ""
         self.revoked.pop(made, None)
+        self.revoked.pop(anywhere, None)
         known = self.known.setdefault(made, made)
         line = self.lines.get(known) or self.gone.pop(known, None)
         if line is None:
@@ -180,7 +188,7 @@ class _Book:
             home = self.schema.find(line.field)
             self._drop(line)
             if change.op == "revoke":
-                self.revoked |= dict.fromkeys((line.id, line_id(line.field, self.plain[line.id])))
+                self.revoked |= dict.fromkeys(ids_of(line))
         if change.op == "resolve" and (answer := cleaned(change.answer)):
             self._answer(answer, home)
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from longtalk.memory.book import Book, Way, book_of, kept
+from longtalk.memory.book import Book, Card, Way, book_of, kept
 from longtalk.memory.brief import Line, apply
-from longtalk.memory.card import keys, oversized, read_card, request
+from longtalk.memory.card import CATCH_UP, keys, read_card, request, within
 from longtalk.memory.operations import Operation, operations
 from longtalk.memory.schema import Brief
 from longtalk.tokens import Counter
@@ -22,6 +22,8 @@ from longtalk.transcript import Transcript
 from longtalk.wires import said
 
 NAME = "update_memory"
+_TURNS = 2
+"""How often another way is tried: there, and back again."""
 _READ = 200
 """Entries in which the origin of a line is looked for, at most."""
 
@@ -31,11 +33,15 @@ _replace = msgspec.structs.replace
 def asking(config: Brief, way: Way, *, catch_up: bool) -> str:
     """What asks for a card, or for a call of the tool."""
     if way == "tool":
-        what = (
-            "what of this conversation matters later and is not in the brief" if catch_up else "what this turn changes"
-        )
+        what = CATCH_UP if catch_up else "what this turn changes"
         return f"Before you answer, call {NAME} once with {what}. Do not mention it."
     return request(_says(config), lists=_lists(config), catch_up=catch_up)
+
+
+def asked_for(text: str) -> Card:
+    """Which card a text asks for that stands behind a message."""
+    asks = "<MEMORY_CARD>" in text or f"call {NAME} once" in text
+    return "" if not asks else "catch_up" if CATCH_UP in text else "small"
 
 
 def tool_of(config: Brief) -> Tool:
@@ -62,15 +68,17 @@ def take_cards(
 ) -> tuple[Transcript, bool]:
     """A transcript that has taken in the cards of its last answer, and whether one of them was good for anything.
 
-    `asked` says for which card the model was asked, if it was: one that nobody asked for tells of no more than it says.
+    `asked` says for which card the model was asked.
     """
     heard = False
     gone: tuple[Line, ...] = ()
     for content in cards:
         read = read_card(content)
-        if isinstance(read, str) or oversized(content, counter, catch_up=asked != "small"):
+        if isinstance(read, str):
             continue
-        taken = _take(transcript, *read, config, counter, covers=bool(asked), at=at, gone=gone)
+        made = within(read[0], counter, catch_up=asked == "catch_up")
+        refused = read[1] if len(made) == len(read[0]) else [*read[1], "It is too long."]
+        taken = _take(transcript, made, refused, config, counter, covers=True, at=at, gone=gone)
         if taken is not None:
             transcript, heard = taken, True
             gone = book_of(taken).dropped
@@ -80,7 +88,10 @@ def take_cards(
 def take_call(
     transcript: Transcript, changes: object, config: Brief, counter: Counter, *, asked: str, at: int
 ) -> tuple[Transcript, str]:
-    """A transcript that has taken in a call of the tool, and why it has not; nothing if it has."""
+    """A transcript that has taken in a call of the tool, and why it has not; nothing if it has.
+
+    One that nobody has `asked` for tells of no more than it says.
+    """
     made, refused = operations(changes)
     taken = _take(transcript, made, refused, config, counter, covers=bool(asked), at=at)
     return taken or transcript, "" if taken else " ".join(refused) or "Nothing of it could be noted."
@@ -101,6 +112,8 @@ def _take(
     if refused and not made:
         return None
     book = book_of(transcript)
+    # What is said now is newer than all that was said, whatever the clock says.
+    at = max(at, 1 + max((line.seen for line in book.notes.lines), default=0))
     applied = apply(book.notes, made, config, counter, entry=transcript.head or "", at=at)
     if made and len(applied.refused) >= len(made) and applied.notes == book.notes:
         return None
@@ -147,7 +160,7 @@ def count_ask(transcript: Transcript, *, heard: bool, raw: int, way: Way, other:
     asks = 0 if heard else book.asks_since(raw) + 1
     book = _replace(book, marks=tally.marks, raw=raw, asks=asks, dropped=book.dropped if heard else ())
     turned: Way | None = None
-    if tally.too_many and other and (book.way or way) == way:
+    if tally.too_many and other and (book.way or way) == way and book.turned < _TURNS:
         turned = "sentinel" if way == "tool" else "tool"
-        book = _replace(book, way=turned, marks="")
+        book = _replace(book, way=turned, turned=book.turned + 1, marks="")
     return kept(transcript, book), turned

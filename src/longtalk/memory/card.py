@@ -7,7 +7,7 @@ its text is read, and it is counted how often it was asked for in vain. Nothing 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,8 @@ from longtalk.memory.operations import Operation, listed, operations
 from longtalk.memory.sentinel import LONGEST
 from longtalk.tokens import Counter
 
+CATCH_UP = "what of this conversation matters later and is not in the brief"
+"""What a card that catches up is asked for."""
 CARD_TOKENS = 120
 CATCH_UP_TOKENS = 300
 
@@ -71,9 +73,20 @@ def _joined(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def oversized(content: str, counter: Counter, *, catch_up: bool = False) -> bool:
-    """Whether a card has more tokens than it may have, its tags not counted."""
-    return len(content) > LONGEST or counter.count(content) > (CATCH_UP_TOKENS if catch_up else CARD_TOKENS)
+def within(changes: Sequence[Operation], counter: Counter, *, catch_up: bool = False) -> list[Operation]:
+    """As many of the changes as a card may hold, by their tokens: what comes first matters most."""
+    left = CATCH_UP_TOKENS if catch_up else CARD_TOKENS
+    made: list[Operation] = []
+    for change in changes:
+        texts: list[str] = []
+        for text in change.texts:
+            left -= counter.count(text) + 1
+            if left >= 0:
+                texts.append(text)
+        left -= counter.count(change.answer) if change.answer else 0
+        if left >= 0 or texts:
+            made.append(msgspec.structs.replace(change, texts=tuple(texts)))
+    return made
 
 
 class Tally(msgspec.Struct, frozen=True):
@@ -81,8 +94,10 @@ class Tally(msgspec.Struct, frozen=True):
 
     WINDOW = 40
     LEAST = 20
-    """So many asks are needed for a judgement: with fewer, one failure would be above `SHARE`."""
+    """So many asks are needed for a judgement: with fewer, one failure would be above `SHARE` …"""
     SHARE = 0.05
+    HOPELESS = 6
+    """… but so many failures are enough, if at least half of all asks were."""
 
     marks: str = ""
 
@@ -106,7 +121,8 @@ class Tally(msgspec.Struct, frozen=True):
     @property
     def too_many(self) -> bool:
         """Whether another way of capture should be tried."""
-        return self.asks >= self.LEAST and self.share > self.SHARE
+        hopeless = self.failures >= self.HOPELESS and self.share >= 0.5
+        return hopeless or (self.asks >= self.LEAST and self.share > self.SHARE)
 
 
 def request(fields: Mapping[str, str], *, lists: Collection[str] = (), catch_up: bool = False) -> str:
@@ -117,7 +133,7 @@ def request(fields: Mapping[str, str], *, lists: Collection[str] = (), catch_up:
     """
     texts = [f'"{key}":"…"' for key in fields if key not in lists][:1]
     items = [f'"+{key}":["…"]' for key in fields if key in lists][:1]
-    scope = "what of this conversation matters later and is not in the brief" if catch_up else "what this turn changed"
+    scope = CATCH_UP if catch_up else "what this turn changed"
     return (
         f"End your answer with a note of {scope}, which nobody else sees:\n"
         f"<MEMORY_CARD>{{{','.join(texts + items)}}}</MEMORY_CARD>\n"

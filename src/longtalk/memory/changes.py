@@ -13,7 +13,7 @@ import msgspec
 
 from longtalk.errors import InputError
 from longtalk.memory.book import Book, book_of, kept
-from longtalk.memory.brief import apply, wire
+from longtalk.memory.brief import apply, ids_of, wire
 from longtalk.memory.notes import Line, line_id, normal
 from longtalk.memory.operations import MOST, Operation
 from longtalk.memory.schema import Brief
@@ -53,7 +53,7 @@ def revoked(transcript: Transcript, line: str, config: Brief, counter: Counter, 
     found = next((each for each in gone if each.id == line), None)
     if found is None:
         raise InputError(f"There is no line {line!r} in this brief: its lines know their ids.")
-    ids = dict.fromkeys((*book.notes.revoked, found.id, line_id(found.field, normal(found.text))))
+    ids = dict.fromkeys((*book.notes.revoked, *ids_of(found)))
     return kept(transcript, _without(book, (found,), notes=_replace(book.notes, revoked=tuple(ids)), dropped=()))
 
 

@@ -7,7 +7,7 @@ last one. All of it together has its budget.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from longtalk.memory.book import Book
 from longtalk.memory.brief import apply, wire
@@ -78,13 +78,14 @@ def head(
     )
 
 
-def fresh(book: Book, config: Brief, counter: Counter, there: Summary | None) -> str:
-    """What the app has put into the brief and a head does not say."""
-    shown = set(there.text.splitlines()) if there else set()
+def fresh(book: Book, config: Brief, counter: Counter, there: Summary | None, beside: Iterable[str] = ()) -> str:
+    """What the app has put into the brief and a head does not say, nor what stands beside earlier messages."""
+    texts = (there.text if there else "", *beside)
+    shown = {line for text in texts for line in text.splitlines()}
     keys = {field.name: field.key for field in config.schema.fields}
     lines = [line for line in apply(book.notes, [], config, counter).notes.lines if not line.entry]
-    texts = [shown_line(keys[line.field], line.text, line.shown) for line in lines]
-    return enclosed(text for text in texts if text not in shown)
+    told = [shown_line(keys[line.field], line.text, line.shown) for line in lines]
+    return enclosed(line for line in told if line not in shown)
 
 
 def outlines(there: Summary | None) -> str:

@@ -34,6 +34,7 @@ from longtalk.memory.sentinel import neutralised
 _SIGNS = {"=": "set", "+": "add", "-": "remove", "~": "resolve", "!": "clear"}
 MOST = 300
 """Texts of a card that count: no card that is meant well has more."""
+_DOTS = " .…"
 _TEXTS = ("text", "texts", "item", "items", "value")
 _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "nothing"}
 
@@ -130,7 +131,10 @@ def _texts(value: object, where: str, refused: list[str]) -> tuple[str, ...]:
     """A text or a list of texts; what is neither is refused, what is empty says nothing."""
     items = _first(listed(value), refused)
     refused += [f"{quote(where)} takes a text, not {_kind(item)}." for item in items if not isinstance(item, str)]
-    return tuple(filter(None, (_line(item) for item in items if isinstance(item, str))))
+    texts = [_line(item) for item in items if isinstance(item, str)]
+    # A model may repeat the form in which it was asked.
+    refused += [f"{quote(text)} says nothing." for text in texts if text and not text.strip(_DOTS)]
+    return tuple(text for text in texts if text.strip(_DOTS))
 
 
 def _line(text: str) -> str:

@@ -46,7 +46,7 @@ def _loose_end(text: str) -> int:
 
 def _cut_tag(end: str) -> bool:
     """Whether the beginning of a tag is long enough to be nothing else."""
-    return "_" in end
+    return "memo" in end.lower()
 
 
 class CardFilter:

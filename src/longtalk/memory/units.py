@@ -20,7 +20,7 @@ __all__ = ["TAG", "safe", "unit_of"]
 TAG = "recalled"
 """What encloses all that is recalled."""
 _ROLES = frozenset(("user", "assistant", "event"))
-_TAG = re.compile(rf"<(?=\s*/?\s*{TAG}\b)", re.I)
+_TAG = re.compile(rf"<(?=\s*/?\s*({TAG}|memory|brief|outline|summary|earlier_\w+|instruction|system|event)\b)", re.I)
 _NAME = 64  # characters of a name
 
 

@@ -9,14 +9,14 @@ costs; what no card has told of is then left as outlines.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
 
 import msgspec
 
 from longtalk.errors import InputError
-from longtalk.memory.book import ASKS, Book, Way, book_of
+from longtalk.memory.book import ASKS, Book, Card, Way, book_of
 from longtalk.memory.head import fresh, head, outlines
-from longtalk.memory.notes import told_in, wire
+from longtalk.memory.labels import changes_in
+from longtalk.memory.notes import line_id, normal, told_in, wire
 from longtalk.memory.schema import Brief, within
 from longtalk.memory.settings import Recall
 from longtalk.pack import ANSWERS
@@ -29,8 +29,6 @@ from longtalk.summaries import Summary, Wanted, joined_spans
 from longtalk.tokens import Counter
 from longtalk.transcript import Transcript
 
-Card: TypeAlias = Literal["", "small", "catch_up"]
-"""A memory card that is asked for: on this turn, or on all that no card has told of. Or none."""
 LEAST = 2
 """So many of the last exchanges stay as they are if `recent` has room for them …"""
 FEW = 3
@@ -134,7 +132,7 @@ class OntoBrief(msgspec.Struct, frozen=True):
             return view
         book = book_of(view.transcript)
         stop = loose[gone - 1].stop
-        told = _told(view, book)
+        told = _told(view, book, self.config)
         if max(book.covers, told.stop if told else 0) < stop and isinstance(limits.over, Ripe):
             # Nothing stands for it yet, and there is still room.
             if view.asks != "before":
@@ -156,7 +154,7 @@ class OntoBrief(msgspec.Struct, frozen=True):
         """
         book = book_of(transcript)
         if there is not None:
-            more = counter.count(fresh(book, self.config.brief, counter, there)) if book.notes.lines else 0
+            more = counter.count(fresh(book, self.config.brief, counter, there, beside)) if book.notes.lines else 0
             return there.is_brief and (
                 there.edition != book.edition or (more > 0 and there.brief + more > self.config.brief.budget)
             )
@@ -169,18 +167,26 @@ class OntoBrief(msgspec.Struct, frozen=True):
     def renewed(self, view: View) -> View:
         """The same exchanges behind the brief as it is now."""
         book = book_of(view.transcript)
+        gone = self._revoked(view, book)
         made = head(
             book,
             self.config.brief,
             _Counting(view.count),
             view.wire,
-            covers=view.summary.covers if view.summary else (),
+            covers=_joined(view.summary.covers if view.summary else (), gone),
             gone=(),
             room=0,
-            told=_told(view, book),
+            told=_told(view, book, self.config),
             before=outlines(view.summary),
         )
-        return msgspec.structs.replace(view, summary=made)
+        return view.with_summary(made) if gone else msgspec.structs.replace(view, summary=made)
+
+    def _revoked(self, view: View, book: Book) -> list[Block]:
+        """The exchanges up to the last one in which a card says what the app has revoked."""
+        loose = [block for block in view.blocks[:-1] if not block.pinned]
+        revoked = frozenset(book.notes.revoked)
+        said = [i for i, block in enumerate(loose) if revoked & _noted_in(view, block)]
+        return loose[: said[-1] + 1] if said else []
 
     def _stay(self, view: View, loose: Sequence[Block]) -> int:
         """How many of the last exchanges stay as they are."""
@@ -205,9 +211,16 @@ class OntoBrief(msgspec.Struct, frozen=True):
         )
 
 
-def _told(view: View, book: Book) -> Summary | None:
-    """The summary that stands in for a card, as long as none came after it."""
-    return view.offered if view.offered is not None and view.offered.stop > book.covers else None
+def _noted_in(view: View, block: Block) -> set[str]:
+    """The ids of the lines that the cards of an exchange say."""
+    changes = [change for place in range(block.first, block.stop) for change in changes_in(view.entry(place))]
+    return {line_id("", normal(text)) for change in changes for text in change.texts}
+
+
+def _told(view: View, book: Book, config: Memory) -> Summary | None:
+    """The summary that stands in for a card, as long as none came after it and the limit has room for it."""
+    found = view.offered
+    return found if found and found.stop > book.covers and found.tokens + config.length <= config.limit else None
 
 
 def how_many_stay(lengths: Sequence[int], room: int, *, whole: int) -> int:

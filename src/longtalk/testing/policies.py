@@ -15,11 +15,11 @@ import msgspec
 from longtalk import _json
 from longtalk.context import Context, compose
 from longtalk.epochs import Epoch, covered, metered, summed_up, unreachable
-from longtalk.memory.book import book_of, kept
+from longtalk.memory.book import Card, book_of, kept
 from longtalk.memory.brief import Operation, apply
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy, SummarizeOldest
-from longtalk.policies.memory import Card, memory_of
+from longtalk.policies.memory import memory_of
 from longtalk.policies.view import MIDDLE, SUMMARY
 from longtalk.sent import UNKNOWN_WINDOW, Terms
 from longtalk.shed import encode_part, join, split
