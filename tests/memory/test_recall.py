@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtalk.errors import InputError
-from longtalk.memory import vectors
+from longtalk.memory import ranking, vectors
 from longtalk.memory.excerpt import dated, fill, render
 from longtalk.memory.question import days, read
 from longtalk.memory.recall import Hit, Index, Unit, parts
@@ -211,6 +211,17 @@ def test_parts_are_the_whole_text_in_order(text: str, size: int) -> None:
     found = parts(text, size)
     assert "".join(text[start:stop] for start, stop in found) == text
     assert all(stop - start <= 2 * size for start, stop in found)
+
+
+def test_a_word_that_is_everywhere_costs_little_and_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "_MANY", 20)
+    units = [Unit(i, "user", f"violin {i}", START + i) for i in range(200)]
+    units[50] = Unit(50, "user", "red violin", START + 50)
+    units[90] = Unit(90, "user", "red curtains", START + 90)
+    index = Index(units)
+    assert {hit.place for hit in index.rank("violin red").hits[:2]} == {50, 90}
+    assert 0 < len(index.rank("violin").hits) <= 24
+    assert min(hit.place for hit in index.rank("violin").hits) >= 178
 
 
 def test_huge_messages_are_taken() -> None:

@@ -14,10 +14,12 @@ from longtalk import _json
 from longtalk.errors import InputError
 from longtalk.memory import candidates, vectors
 from longtalk.memory import recalled as module
+from longtalk.memory.labels import labels_of
 from longtalk.memory.recall import Index, Unit
 from longtalk.memory.recalled import Recall, Recalled, in_store, in_transcript, recalled
 from longtalk.memory.sentinel import neutralised
 from longtalk.memory.shelf import Shelf, Whole
+from longtalk.memory.units import unit_of
 from longtalk.pack import EMPTY, Entry, Pack
 from longtalk.ranges import Ranges
 from longtalk.stores.base import MAIN, Commit, Store
@@ -281,6 +283,48 @@ def test_words_are_found_in_json_however_it_is_written() -> None:
         )
         assert [each.places for each in held] == [(0, 3), (0,), (1, 2)]
         assert module.Scanned(transcript).holding([candidates.Sought((), ("violin",))], 1)[0].places == (3,)
+
+
+def test_a_word_that_is_everywhere_counts_where_rarer_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "_FREQUENT", 50)
+    talk = long_talk(said("The tram is red."), size=400)
+    for i in range(0, 150, 5):
+        talk[i] = said("Red, I said.")
+    index = in_store(stored(talk), "ada", "talk", MAIN, len(talk), "red tram", Recall(0))
+    assert 200 in [hit.place for hit in index.rank("red tram").hits]
+    assert not {unit.place for unit in index.units} & set(range(210, 400))
+
+
+def test_of_a_long_answer_the_parts_that_fit_are_indexed() -> None:
+    lines = [f"Item {i} is about {FILLER[i % 4]}" for i in range(100)]
+    lines[70] = "The violin hangs on the wall."
+    talk = long_talk(said("\n".join(lines), "assistant"))
+    index = in_store(stored(talk), "ada", "talk", MAIN, len(talk), "Where is my violin?", FREE)
+    assert index.unread > 10
+    found = recalled(index, "Where is my violin?", Recall(120, gate=False), Estimator(), now=0)
+    assert "violin hangs" in found.text
+    assert "… " in found.text
+
+
+def test_a_counter_that_counts_a_whole_higher_than_its_lines_is_obeyed() -> None:
+    class Odd:
+        def count(self, text: str) -> int:
+            return len(text) + 40 * max(0, text.count("\n") - 4)
+
+    talk = [said(f"My violin is red, {i} times.", at=START) for i in range(30)]
+    index = in_store(stored(talk), "ada", "talk", MAIN, 30, "my violin", FREE)
+    found = recalled(index, "my violin", Recall(500, gate=False), Odd(), now=0)
+    assert 0 < found.tokens <= 500
+
+
+def test_what_cant_be_read_is_no_unit() -> None:
+    odd = Entry(role="user", wire="openai-chat", native=b'{"name"', at=START)
+    unknown = Entry(role="assistant", wire="elsewhere", native=b'{"text":"violin <MEMORY_CARD>"}', at=START)
+    assert unit_of(0, odd) is None
+    assert unit_of(0, unknown) is None
+    assert labels_of(unknown) == ""
+    nameless = Entry(role="user", wire="openai-chat", native=b'{"role":"user","content":"\\"name\\"","name":7}', at=0)
+    assert unit_of(0, nameless) == Unit(0, "user", '"name"')
 
 
 # What comes out is data

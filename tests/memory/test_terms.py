@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk.memory.terms import pairs, stem, terms, worded, words
+from longtalk.memory import terms as module
+from longtalk.memory.terms import pairs, spelt, stem, terms, worded, words
 from longtalk.memory.vocabulary import Vocabulary
 
 
@@ -76,3 +77,37 @@ def test_terms_that_are_spelt_alike_stand_for_one_that_nobody_used() -> None:
     assert known.alike("kichen")[0][0] == numbers["kitchen"]
     assert known.alike("goo") == []
     assert known.number("viola") == numbers["viola"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "written"),
+    [
+        *(("cities", "city"), ("city", "cities"), ("buy", "bought"), ("bought", "buying"), ("running", "ran")),
+        *(
+            ("movies", "movie"),
+            ("Straße", "straße"),
+            ("happily", "happiness"),
+            ("библиотеками", "библиотека"),
+            ("go", "went"),
+        ),
+        *(("parties", "party"), ("2023", "2023"), ("東京", "東京"), ("better", "good"), ("tries", "trying")),
+    ],
+)
+def test_a_term_is_spelt_as_its_words_are_written(asked: str, written: str) -> None:
+    ((term, word),) = worded(asked)
+    whole, beginnings = spelt(term, word)
+    assert written in whole or any(written.startswith(beginning) for beginning in beginnings)
+
+
+def test_short_terms_are_spelt_out_and_no_more() -> None:
+    whole, beginnings = spelt("art", "art")
+    assert "arts" in whole
+    assert "article" not in whole
+    assert beginnings == []
+
+
+def test_terms_of_many_words_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KNOWN", 3)
+    monkeypatch.setattr(module, "_TERMS", made := module._Terms())
+    assert terms("one thing and another thing and violins") == ["thing", "anoth", "thing", "violin"]
+    assert len(made) <= 3

@@ -43,8 +43,5 @@ def _name(entry: Entry) -> str:
     """Who said it, where the message tells: several people may speak as users."""
     if entry.role != "user" or b'"name"' not in entry.native:
         return ""
-    try:
-        name = _json.value(entry.native).get("name")
-    except ValueError:
-        return ""
+    name = _json.value(entry.native).get("name")
     return " ".join(safe(name[:_NAME]).split()) if isinstance(name, str) else ""
