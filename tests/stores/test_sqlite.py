@@ -1104,8 +1104,8 @@ def test_a_long_history_is_made_ready_in_parts(store: SQLite, monkeypatch: Any) 
 def test_another_way_to_read_entries_makes_the_index_anew(store: SQLite, monkeypatch: Any) -> None:
     say(store, "talk", "apples")
     assert store.candidates(ME, ["apples"], 9)
-    monkeypatch.setattr(sqlite_search, "READING", 2)
-    monkeypatch.setattr(sqlite_search, "said", lambda entry: "pears")
+    monkeypatch.setattr(sqlite_search, "READING", sqlite_search.READING + 1)
+    monkeypatch.setattr(sqlite_search, "findable", lambda entry: "pears")
     assert store.candidates(ME, ["apples"], 9) == []
     assert store.candidates(ME, ["pears"], 9)
 
@@ -1115,11 +1115,11 @@ def test_what_was_indexed_in_another_way_is_removed_too(
     store: SQLite, path: Path, monkeypatch: Any, remove: str
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_search, "said", lambda entry: f"{SECRET}, as read before")
+        patch.setattr(sqlite_search, "findable", lambda entry: f"{SECRET}, as read before")
         entry = say(store, "talk", "apples").entry
         assert store.candidates(ME, [SECRET], 9)
     for module in (sqlite_search, sqlite_remove):
-        monkeypatch.setattr(module, "READING", 2)
+        monkeypatch.setattr(module, "READING", module.READING + 1)
     assert store.delete(ME, "talk") if remove == "delete" else store.redact(ME, "talk", entry or "", b"{}")
     assert SECRET[3:].encode() not in on_disk(path)
     assert store.candidates(ME, [SECRET, "apples"], 9) == []

@@ -36,7 +36,7 @@ _TAKEN = 10  # words that are taken
 _NEAREST = 400  # parts that are near in meaning
 # The share of what is sought that the best match must have: none of the budget up to the first, all from the second. A
 # message that says that it refers back, or names a participant, is taken at its word; any other has to prove it.
-_BACK, _NEW = (0.2, 0.35), (0.35, 0.55)
+_BACK, _NEW = (0.2, 0.4), (0.35, 0.6)
 _LITTLE = 1.3  # such a message seeks at least as much as so many words that were said once: less is small talk
 
 
