@@ -3,7 +3,7 @@
 import os
 import pickle
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import SkipTest
@@ -13,7 +13,22 @@ import pytest
 
 from longtalk import _json
 from longtalk.pack import EMPTY, Pack
-from longtalk.stores.base import BRIEF, MAIN, Asked, Commit, Head, Hit, KeyTaken, Moved, Placed, Receipt, Store, Summary
+from longtalk.stores.base import (
+    BRIEF,
+    MAIN,
+    Asked,
+    Commit,
+    Head,
+    Hit,
+    Holding,
+    KeyTaken,
+    Moved,
+    Placed,
+    Receipt,
+    Sought,
+    Store,
+    Summary,
+)
 from longtalk.stores.ledger import _holder
 from longtalk.stores.memory import Memory
 from longtalk.testing import store_many
@@ -279,6 +294,26 @@ class FindsWholeWordsAlone(Memory):
     ) -> list[Hit]:
         hits = super().candidates(owner, terms, limit, conversation=conversation)
         return [hit for hit in hits if set(hit.text.casefold().strip(".!").split()) & set(terms)]
+
+
+class HoldsWholeWordsAlone(Memory):
+    def holding(self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int) -> list[Holding]:
+        whole = [Sought((*each.words, *each.beginnings)) for each in sought]
+        return super().holding(owner, conversation, branch, whole, most)
+
+
+class HoldsWhatOtherBranchesSay(Memory):
+    def holding(self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int) -> list[Holding]:
+        names = [head.branch for head in self.branches(owner, conversation)]
+        every = [super(HoldsWhatOtherBranchesSay, self).holding(owner, conversation, n, sought, most) for n in names]
+        found = [sorted({place for held in some for place in held.places}) for some in zip(*every, strict=True)]
+        return [Holding(tuple(places), len(places)) for places in found]
+
+
+class HoldsWhatShows(Memory):
+    def holding(self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int) -> list[Holding]:
+        hits = [self.candidates(owner, each.words, most, conversation=conversation) for each in sought]
+        return [Holding(tuple(sorted(hit.place for hit in some)), len(some)) for some in hits]
 
 
 class ForgetsHalfOfADeletion(Memory):
@@ -579,6 +614,9 @@ BROKEN: list[tuple[type[Memory], str]] = [
     (CountsThePathOfOneBranch, "a_summary_is_what_a_list_says"),
     (FiltersLoosely, "the_apps_own_data_is_kept_and_filtered"),
     (FindsWholeWordsAlone, "words_are_found"),
+    (HoldsWholeWordsAlone, "what_is_sought_is_told_by_its_places"),
+    (HoldsWhatOtherBranchesSay, "what_is_sought_is_on_one_path"),
+    (HoldsWhatShows, "cards_are_found_and_results_of_tools_are_not"),
     (ForgetsHalfOfADeletion, "what_is_deleted_is_gone"),
     (KeepsRecordsOfWhatIsRedacted, "what_is_redacted_is_gone"),
     (FindsWhatIsRedacted, "what_is_redacted_is_gone"),
