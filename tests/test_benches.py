@@ -101,7 +101,7 @@ def test_bills_are_made_of_each_kind_of_file(
     text = capsys.readouterr().out
     for kind in ("agent: 1", "talk: 1", "months: 1", "months, own clock: 1"):
         assert f"{kind} conversations" in text
-    assert len(goals(text)) == 4
+    assert len(goals(text)) == 10
 
 
 def test_a_streamed_event_is_measured_on_each_wire(

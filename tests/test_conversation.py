@@ -1164,3 +1164,11 @@ async def test_the_same_key_gives_the_whole_reply_also_after_a_rewind_into_its_t
     await conversation.rewind((await conversation.history())[at].id)
     again = await conversation.send("x", key="k")
     assert (again.id, again.text) == (first.id, "b")
+
+
+async def test_a_branch_without_a_name_gets_one_that_is_free(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = AsyncConversation("c", model=AsyncScripted(says("Hello!")), store=store)
+    await talk.send("Hello")
+    names = iter(["aaaaaabbbbbb", "aaaaaacccccc", "ddddddeeeeee"])
+    monkeypatch.setattr("longtalk.branches.new_id", lambda: next(names))
+    assert [(await talk.fork()).branch, (await talk.fork()).branch] == ["main-aaaaaa", "main-dddddd"]

@@ -103,14 +103,15 @@ def _made(stored: Stored, name: str | None, find: Callable[[Sequence[Entry]], in
 
 def _made_at(stored: Stored, name: str | None, size: int, last: str | None) -> Stored | None:
     """A new branch with so many of this one's entries; None if the last of them is another one by now."""
-    name = name or f"{stored.branch}-{new_id()[:6]}"
+    given, name = name, name or f"{stored.branch}-{new_id()[:6]}"
     commit = Commit(branch=name, expect=0, source=(stored.branch, size), behind=last, at=now())
     try:
         stored.call(stored.store.write, commit)
     except Moved as moved:
-        if moved.head is not None and moved.head.branch == name:
+        taken = moved.head is not None and moved.head.branch == name
+        if taken and given is not None:
             raise InputError(f"There is a branch {name!r} already.") from None
-        return None
+        return _made_at(stored, given, size, last) if taken else None
     return stored.on(name)
 
 
