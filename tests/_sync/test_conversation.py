@@ -1166,9 +1166,7 @@ def test_the_same_key_gives_the_whole_reply_also_after_a_rewind_into_its_turn(st
     assert (again.id, again.text) == (first.id, "b")
 
 
-def test_a_branch_without_a_name_gets_one_that_is_free(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_branch_without_a_name_gets_one_that_is_free(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     talk = Conversation("c", model=Scripted(says("Hello!")), store=store)
     talk.send("Hello")
     names = iter(["aaaaaabbbbbb", "aaaaaacccccc", "ddddddeeeeee"])
