@@ -1356,3 +1356,18 @@ def test_a_failing_single_write_is_tried_once(full: SQLite) -> None:
 def test_a_store_that_waits_for_the_disk_keeps_the_contract(tmp_path: Path) -> None:
     paths = (tmp_path / f"{number}.db" for number in itertools.count())
     check_store(lambda: SQLite(next(paths), synchronous="full")).raise_for_failures()
+
+
+def test_many_cuts_make_no_long_path(store: SQLite, path: Path) -> None:
+    say(store, "talk", "first")
+    for i in range(30):
+        head = store.head(ME, "talk")
+        assert head is not None
+        store.write(ME, "talk", Commit(expect=head.revision, cut=1, at=1))
+        say(store, "talk", str(i))
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        up = dict(db.execute("SELECT id, up FROM segments").fetchall())
+    depth, segment = 0, max(up)
+    while segment is not None:
+        depth, segment = depth + 1, up[segment]
+    assert depth <= 3

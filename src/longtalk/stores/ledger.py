@@ -50,13 +50,16 @@ _WORD = re.compile(rf"(?=\w){_NO_SPACES}|(?:(?!{_NO_SPACES})\w)+")
 class Segment:
     """Entries of one branch, behind the first `start` of the path that `base` is the end of."""
 
-    __slots__ = ("base", "entries", "firsts", "metas", "start", "words")
+    __slots__ = ("base", "entries", "firsts", "metas", "own", "start", "words")
 
     def __init__(self, base: Segment | None = None, start: int = 0) -> None:
-        while base is not None and base.base is not None and start < base.start:
+        # One that says nothing of its own before this place is passed over, or many cuts would make a long path.
+        while base is not None and base.base is not None and start < base.start + (not base.own):
             base = base.base
         self.base: Segment | None = base
         self.start: int = start
+        self.own: bool = False
+        """Whether it has a record that only its branch is to see."""
         self.entries: list[Entry] = []
         self.firsts: list[tuple[int, str]] = []
         """Where a turn begins on the path, and its id."""
@@ -182,7 +185,9 @@ class Ledger:
             place = self._begins(commit.turn.id, _path(segment, segment.stop)) or 0
             self._keys[commit.request.key] = Key(commit.request, commit.branch, commit.turn.id, place)
         for placed in commit.records:
-            holder = segment if placed.record.kind in ALONE else _holder(segment, placed.place)
+            alone = placed.record.kind in ALONE
+            segment.own = segment.own or alone
+            holder = segment if alone else _holder(segment, placed.place)
             self._records.append(Attached(holder, placed.place, placed.record))
         if meta is not None:
             self.meta = meta

@@ -165,8 +165,10 @@ def _tip(
     up = None
     if origin is not None:
         path = spans(db, origin.segment, origin.size)
-        # Also one that begins anew has what was there before its first entry.
-        up = next(span.segment for span in reversed(path) if span.start <= start)
+        # A path that begins anew still has what was there before its first entry. One that says nothing of its own
+        # before this place is passed over, or many cuts would make a long path.
+        telling = (span.segment for span in reversed(path) if span.start < start + _has_own(db, span.segment))
+        up = next(telling, path[0].segment)
     segment = _segment(db, conversation, up, start)
     path = spans(db, segment, start)
     turn, turned = turn_on(db, path) or (None, None)
@@ -180,6 +182,13 @@ def _segment(db: Database, conversation: int, up: int | None, base: int) -> int:
         "INSERT INTO segments (conversation, up, base, indexed) VALUES (?, ?, ?, ?)", (conversation, up, base, base)
     )
     return db.last_insert_rowid()
+
+
+def _has_own(db: Database, segment: int) -> bool:
+    """Whether a segment has a record that only its branch is to see."""
+    kinds = json.dumps(ALONE)
+    query = "SELECT EXISTS (SELECT 1 FROM records WHERE segment = ? AND kind IN (SELECT value FROM json_each(?)))"
+    return bool(db.execute(query, (segment, kinds)).get)
 
 
 def _alone(db: Database, conversation: int, tip: Tip, commit: Commit) -> Tip:
