@@ -70,8 +70,15 @@ def apply(
     if (texts := sum(map(_size, changes))) > MOST:
         book.refused.append(f"Of {texts} texts only the first {MOST} count.")
     lines, dropped = fit(book.in_order(notes), config, counter)
-    notes = Notes(lines, tuple(book.revoked)[-_REVOKED:])
+    notes = Notes(_numbered(lines, at), tuple(book.revoked)[-_REVOKED:])
     return Applied(notes, tuple(dropped), tuple(book.gone.values()), tuple(book.refused))
+
+
+def _numbered(lines: Sequence[Line], at: int) -> tuple[Line, ...]:
+    """Lines, where those of this card are numbered as they follow each other, without gaps."""
+    new = sorted((line for line in lines if line.seen == at), key=lambda line: line.place)
+    ranks = {line.id: rank for rank, line in enumerate(new)}
+    return tuple(_replace(line, place=ranks.get(line.id, line.place)) for line in lines)
 
 
 def _size(change: Operation) -> int:

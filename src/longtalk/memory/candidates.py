@@ -21,8 +21,9 @@ from longtalk.stores.base import Holding, Sought
 
 __all__ = ["Path", "candidates"]
 
-_HELD = 5_000  # entries of a word that are looked at
-_FREQUENT = 1_000  # entries of a word from which on it only counts where others have been found
+_HELD = 1_000  # entries of a word that are looked at
+_FREQUENT = 400  # entries of a word from which on it only counts where others have been found
+_RUNNING = 3  # times as many as are wanted that stay in the running where only frequent words are left
 _TERMS = 24  # words at the beginning of a message, and at its end, that count
 _MISSPELT = 4  # words nobody used that are looked for by how they begin
 _ALIKE = 40  # entries that are looked at for one of those
@@ -76,9 +77,11 @@ def chosen(held: Sequence[Holding], size: int, most: int) -> list[int]:
         rarity = math.log(1 + max(0.0, size - each.count + 0.5) / (each.count + 0.5))
         places: Iterable[int] = each.places
         if len(each.places) > _FREQUENT and len(scores) >= most:
-            there = frozenset(each.places)
+            if len(scores) > _RUNNING * most:
+                leading = nlargest(_RUNNING * most, scores, key=lambda i: (scores[i], i))
+                scores = defaultdict(float, {i: scores[i] for i in leading})
             near = {i + offset for i in scores for offset in (0, -1, -2, 1, 2)}
-            places = near & there
+            places = near.intersection(each.places)
         best: dict[int, float] = {}
         for i in places:
             best[i] = 1.0
