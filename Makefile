@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 AGENTS := $(VENV)/agents
+LITELLM := $(VENV)/litellm
 AGENT_PACKAGES := @anthropic-ai/claude-code@2.1.197 @google/gemini-cli@0.61.0 @openai/codex@0.166.0
 
-.PHONY: setup run test test-all agents lint format bench clean
+.PHONY: setup run test test-all agents litellm lint format bench clean
 
 setup: $(VENV)/ready
 
@@ -40,8 +41,17 @@ $(AGENTS)/ready: $(VENV)/ready Makefile
 	PATH="$(abspath $(BIN)):$$PATH" npm install --prefix $(AGENTS) --no-audit --no-fund --loglevel error $(AGENT_PACKAGES)
 	@touch $@
 
+# LiteLLM takes no openai of version 3 or newer, which other tests need: it has an environment of its own.
+litellm: $(LITELLM)/ready
+
+$(LITELLM)/ready: $(VENV)/ready constraints-litellm.txt
+	$(BIN)/python -m venv $(LITELLM)
+	$(LITELLM)/bin/python -m pip install --quiet --constraint constraints-litellm.txt --editable '.[litellm]'
+	@touch $@
+
 test-all: setup
 	@$(MAKE) --no-print-directory agents || echo "The agents could not be installed: what tries them is skipped."
+	@$(MAKE) --no-print-directory litellm || echo "LiteLLM could not be installed: what tries it is skipped."
 	$(BIN)/pytest -n $(JOBS) -m slow
 
 bench: setup

@@ -1,6 +1,6 @@
 """What turns on a SQLite store cost, beside a plain `sqlite3` and `json` floor (`turns_floor.py`) in the same run.
 
-    python -m bench.turns [FILE]
+    python -m bench.turns [--store sqlite] [FILE]
 
 A turn is whole: the user's message is committed before the model is asked, the answer after. The model answers at once
 and reports how long the request was, so what is measured is ours. *Cold* opens the conversation anew for each turn,
@@ -12,6 +12,8 @@ them there: turns with their usage, records, leases, and some 100 KB of tables t
 compressed, and the last 64 to 128 KB of a conversation are rows, so a short one stays as long as it is. FILE is
 BEAM's chats (JSONL); without it the texts of bench/samples are taken, which are one conversation of 35 KB: it is all
 tail, and its figure says little but that.
+
+Stores on a server (`--store postgres`, `--store redis`) are measured by `turns_served.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from longtalk import AsyncConversation, Conversation
 from longtalk.draft import measured
 from longtalk.policies import KeepAll, KeepLast, Policy
 from longtalk.providers.base import Capabilities
-from longtalk.stores.base import Commit
+from longtalk.stores.base import Commit, Store
 from longtalk.stores.sqlite import SQLite
 from longtalk.tokens import Estimator
 from longtalk.transcript import Entry, Turn, chain, now
@@ -123,7 +125,7 @@ ANSWERS = [compact(messages(number)[-1]) for number in range(LONG)]
 """Made beforehand: who measures a store does not measure who wrote the messages."""
 
 
-def opened(store: SQLite, name: str, policy: Policy, answers: Iterable[bytes] | None = None) -> Conversation:
+def opened(store: Store, name: str, policy: Policy, answers: Iterable[bytes] | None = None) -> Conversation:
     model = Model(itertools.repeat(ANSWERS[1]) if answers is None else answers)
     return Conversation(name, model=model, store=store, policy=policy)
 
@@ -131,7 +133,7 @@ def opened(store: SQLite, name: str, policy: Policy, answers: Iterable[bytes] | 
 # One turn, by the turns so far
 
 
-def filled(store: SQLite, name: str, turns: int) -> None:
+def filled(store: Store, name: str, turns: int) -> None:
     """A conversation of so many turns, turn by turn, so that the store lays it out as it would in life."""
     head, revision = None, 0
     for number in range(turns):
@@ -335,9 +337,17 @@ def disk(folder: str, file: Path | None) -> list[Figure]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="What turns on a SQLite store cost.")
+    parser = argparse.ArgumentParser(description="What turns on a store cost.")
+    parser.add_argument("--store", choices=["sqlite", "postgres", "redis"], default="sqlite", help="the kind of store")
     parser.add_argument("file", nargs="?", type=Path, help="conversations to measure the disk with: BEAM, JSONL")
-    file: Path | None = parser.parse_args(arguments).file
+    given = parser.parse_args(arguments)
+    file: Path | None = given.file
+    if given.store != "sqlite":
+        from bench.turns_served import one_turn as one_turn_served
+
+        figures = one_turn_served(given.store)
+        print("\n" + json.dumps({"bench": f"turns {given.store}", "goals": [figure.said() for figure in figures]}))
+        return
     if file is not None and not file.is_file():
         parser.error(f"there is no file {file}")
     with tempfile.TemporaryDirectory() as folder:

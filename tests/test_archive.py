@@ -293,6 +293,7 @@ async def test_what_is_there_already_is_not_taken_in(store: Store) -> None:
     await one.send("x")
     archive = AsyncArchive(store)
     text = (await archive.export("c", "jsonl")).encode()
+    await one.send("y")
     before = await archive.talk("c")
     with pytest.raises(InputError, match="There is a conversation 'c' already"):
         await archive.load(text)
@@ -301,6 +302,18 @@ async def test_what_is_there_already_is_not_taken_in(store: Store) -> None:
     assert await archive.talk("c") == before
     assert await archive.load(text, id="d") == ["d"]
     assert [said.text for said in await archive.history("d")] == ["x", "a"]
+
+
+async def test_the_same_export_again_changes_nothing(store: Store) -> None:
+    one = talk(store)
+    await one.send("x")
+    await one.describe({"title": "Bows"})
+    archive = AsyncArchive(store)
+    text = (await archive.export("c", "jsonl")).encode()
+    before = await archive.talk("c")
+    taken = (await archive.take(text)).taken
+    assert [(each.id, each.how, each.entries) for each in taken] == [("c", "here", 2)]
+    assert await archive.talk("c") == before
 
 
 async def test_what_was_cut_off_while_it_was_taken_in_begins_anew(store: Store) -> None:
@@ -328,7 +341,7 @@ async def test_what_was_cut_off_while_it_was_taken_in_begins_anew(store: Store) 
             return None if self.left <= 0 else store.delete(*arguments)
 
     with pytest.raises(KeyboardInterrupt):
-        await AsyncArchive(Dies(4), owner="ada").load(text)  # type: ignore[arg-type]
+        await AsyncArchive(Dies(3), owner="ada").load(text)  # type: ignore[arg-type]
     taken = AsyncArchive(store, owner="ada")
     assert len(await taken.history("c")) == 4
     await taken.load(text)
@@ -424,7 +437,7 @@ async def test_what_is_taken_in_may_be_text(store: Store) -> None:
     await talk(store).send("x")
     archive = AsyncArchive(store)
     assert await archive.load(await archive.export("c", "json"), id="d") == ["d"]
-    with pytest.raises(InputError, match="content of a file, not int"):
+    with pytest.raises(InputError, match="content of a file or its path, not int"):
         await archive.load(7)  # type: ignore[arg-type]
 
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from bench import bill, months, recall, stream, traces
+from bench import bill, copying, months, recall, stream, traces, turns, turns_served
 from longtalk.policies import Compactor, KeepAll, OverExchanges
 from longtalk.wires import HTTP_WIRES
 
 
 def goals(text: str) -> dict[str, Any]:
     said = json.loads(text.splitlines()[-1])
-    assert said["bench"] in ("bill", "months", "recall", "stream", "traces")
+    known = ("bill", "copying", "months", "recall", "stream", "traces", "turns postgres", "turns redis")
+    assert said["bench"] in known
     return {goal["name"]: goal for goal in said["goals"]}
 
 
@@ -148,3 +149,27 @@ def test_a_conversation_of_months_is_bounded_and_remembers(capsys: pytest.Captur
     found = goals(capsys.readouterr().out)
     # How long a turn takes is for the bench to say.
     assert [goal["met"] for name, goal in found.items() if "CPU" not in name] == [True] * 4
+
+
+@pytest.mark.parametrize("store", ["postgres", "redis"])
+def test_a_turn_on_a_server_is_two_trips_however_long_the_conversation(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(turns_served, "SIZES", (5, 60))
+    monkeypatch.setattr(turns_served, "ROUNDS", 1)
+    turns.main(["--store", store])
+    found = goals(capsys.readouterr().out)
+    assert [found[f"trips of a {how} turn"]["value"] for how in ("warm", "cold")] == [2, 4]
+
+
+def test_copies_are_counted_and_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for more in ([], ["--to", "postgres"], ["--to", f"{tmp_path}/middle/"]):
+        copying.main(["--count", "25", *more])
+        said = capsys.readouterr().out
+        assert goals(said)["conversations that are the same"] == {
+            "name": "conversations that are the same",
+            "value": 25,
+            "goal": 25,
+            "met": True,
+        }
+    assert "from SQLite to JSONL" in said

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from longtalk.testing import says, validate
+from tests import postgres_server, redis_server
 from tests.fake_agents import Agents
 
 ROOT = Path(__file__).parent.parent
@@ -95,7 +96,27 @@ def blocks(page: Path, language: str) -> list[str]:
 def test_the_python_on_a_page_runs_from_top_to_bottom(page: Path, environment: dict[str, str], tmp_path: Path) -> None:
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks(page, "python")))
+    database = postgres_server.server().database() if page.name == "stores.md" else ""
+    if database:
+        environment["DATABASE_URL"] = postgres_server.server().url(database=database)
+    if "REDIS_URL" in script.read_text():
+        environment["REDIS_URL"] = redis_server.single().url
     run([sys.executable, "-W", "error::SyntaxWarning", str(script)], environment, tmp_path)
+    if database:
+        told = [_asked(database, sql) for sql in blocks(page, "sql")]
+        # Who asks, the days, the longest, the lines of a brief, what somebody has.
+        assert [len(rows) for rows in told] == [1, 1, 1, 1, 1, 0]
+        assert told[2][0][-1] == "How do I hold the bow?"
+        assert told[3] == [("goal", "Play the first Bach suite")]
+
+
+def _asked(database: str, sql: str) -> list[tuple[Any, ...]]:
+    """What the last statement gives."""
+    with postgres_server.server().asking(database=database) as connection:
+        found = connection.execute(sql)
+        while found.nextset():
+            pass
+        return found.fetchall() if found.description else []
 
 
 COMMANDS = [

@@ -198,12 +198,6 @@ def test_parts_of_other_servers_in_openais_form_are_read() -> None:
     assert only(array(USER, calls("a").replace(b'"content": null, ', b""), result("a"), ANSWER)).entries
 
 
-def test_a_data_export_of_chatgpt_is_named() -> None:
-    talk = {"title": "Bows", "mapping": {"a": {"message": None}}}
-    for data in (json.dumps([talk, talk]).encode(), json.dumps(talk).encode()):
-        assert "a data export of ChatGPT" in refused(data)
-
-
 def test_what_is_expected_is_said_where_nothing_was_recognised() -> None:
     for unknown in (b"", b"# Notes", b"\x1f\x8b\x08\0rest", b"[1]", b'{"hello":"world"}', b"5"):
         assert "Expected is a Longtalk export" in refused(unknown)

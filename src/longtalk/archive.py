@@ -7,11 +7,9 @@ for each in archive.conversations():
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-import msgspec
 
 from longtalk._io import in_store, in_thread
 from longtalk.epochs import Epoch
@@ -26,12 +24,14 @@ from longtalk.records import read_record
 from longtalk.said import Said, check_meta, check_name, check_pairs, read, terms_of
 from longtalk.stored import AsyncStored
 from longtalk.stores import default
-from longtalk.stores.base import BRIEF, MAIN, Head, Hit, Placed, Receipt, Store, Summary, has, linked
+from longtalk.stores.base import MAIN, Head, Hit, Placed, Receipt, Store, Summary, has, linked
 from longtalk.transcript import Turn
 from longtalk.wires import redacted, said
 
 if TYPE_CHECKING:
-    from longtalk.portable import Limb, Talk
+    from longtalk.imports import Source
+    from longtalk.intake import Intake, Progress
+    from longtalk.portable import Talk
     from longtalk.stats import Stats
 
 Format: TypeAlias = Literal["md", "json", "jsonl"]
@@ -89,8 +89,14 @@ class AsyncArchive:
         self, conversation: str, *, branch: str = MAIN, meta: Mapping[str, Any] | None = None
     ) -> list[Said]:
         """All that was said on a branch; with `meta`, the entries that have these values among the app's own data."""
-        limb = await self._path(conversation, await self._head(conversation, branch))
-        said = read(limb.entries, limb.turns, limb.metas)
+        head = await self._head(conversation, branch)
+        pack = await self._call(self.store.read, conversation, branch, 0, head.size)
+        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
+        metas = await self._call(self.store.metas, conversation, branch, 0, head.size)
+        if (await self._head(conversation, branch)).revision != head.revision:
+            # What was read is not of one moment: a turn could look complete without its answer.
+            return await self.history(conversation, branch=branch, meta=meta)
+        said = read(pack.entries(), [turn for _, turn in turns], metas)
         return [each for each in said if has(each.meta, meta or {})]
 
     async def meta(self, conversation: str) -> dict[str, Any]:
@@ -156,14 +162,12 @@ class AsyncArchive:
 
     async def talk(self, conversation: str) -> Talk:
         """A conversation as a value, with all branches."""
-        from longtalk.portable import Talk, limbs
+        from longtalk.whole import read_whole, to_keep
 
-        heads = await self._heads(conversation)
-        known = await self._summary(conversation)
-        # Main first, then those that are long: what another one shares with them is theirs.
-        heads = sorted(heads, key=lambda head: (head.branch != MAIN, -head.size, head.branch))
-        paths = [await self._path(conversation, head) for head in heads]
-        return Talk(id=conversation, created=known.created, updated=known.updated, meta=known.meta, limbs=limbs(paths))
+        found = await self._call(lambda *whose: read_whole(self.store, *whose), conversation)
+        if found is None:
+            raise _missing(conversation)
+        return to_keep(found)
 
     async def export(self, conversation: str, format: Format = "md", *, branch: str = MAIN) -> str:  # noqa: A002
         """A conversation as a file: Markdown of one branch to read, JSON or JSONL of all of it to keep."""
@@ -180,23 +184,42 @@ class AsyncArchive:
 
         return (to_json if format == "json" else to_jsonl)([talk]).decode()
 
-    async def load(self, data: bytes | str, *, id: str | None = None) -> list[str]:  # noqa: A002
-        """Take in what a file holds: exports of ours, states, OpenAI chat messages, session logs. Returns the ids.
+    async def load(self, data: Source, *, id: str | None = None) -> list[str]:  # noqa: A002
+        """Take in what a file holds, as `take` does. Returns the ids of those that are here now."""
+        return (await self.take(data, id=id)).ids
 
-        One that is here already is refused, and then nothing is taken in.
+    async def take(self, data: Source, *, id: str | None = None, progress: Progress | None = None) -> Intake:  # noqa: A002
+        """Take in what a file holds, by its content or its path, and tell what became of it.
+
+        Exports of ours, states, OpenAI chat messages and session logs are taken in whole or not at all, and one that is
+        here already is refused unless it is the same. What other tools keep (see `longtalk.imports`) comes one by one,
+        and may come again: what has grown since is added to. `progress` is told how many are done.
         """
-        from longtalk.intake import take_in
-        from longtalk.portable_read import read as read_file
+        from longtalk.imports import taken_from
 
-        if not isinstance(data, str | bytes | bytearray | memoryview):
-            raise InputError(f"What is taken in is the content of a file, not {type(data).__name__}.")
-        data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
-        talks = read_file(data) if id is None else read_file(data, name=id)
-        if id is not None and len(talks) == 1:
-            talks = [msgspec.structs.replace(talks[0], id=id)]
         # Turns do not wait for all of it.
-        names: list[str] = await in_thread(lambda: take_in(self.store, self.owner, talks))
-        return names
+        done: Intake = await in_thread(lambda: taken_from(data, self.store, self.owner, id=id, progress=progress))
+        return done
+
+    async def copy_to(
+        self,
+        store: Store,
+        ids: Sequence[str] = (),
+        *,
+        since: int | str | None = None,
+        progress: Progress | None = None,
+    ) -> Intake:
+        """Copy conversations to another store, all or these, byte for byte, and read back what was written.
+
+        With `since`, those changed at that time (in milliseconds since 1970) or later, or not before that conversation.
+        May be done again: what is there and the same is passed over, and what has grown since is added to.
+        """
+        from longtalk.copying import copied
+
+        done: Intake = await in_thread(
+            lambda: copied(self.store, store, self.owner, ids=ids, since=since, progress=progress)
+        )
+        return done
 
     # Changing
 
@@ -275,27 +298,6 @@ class AsyncArchive:
         found: list[Placed] = await self._call(self.store.records, conversation, branch, "epoch")
         epochs = [epoch for each in found if (epoch := read_record(each.record, Epoch))]
         return {epoch.start: epoch for epoch in epochs}
-
-    async def _path(self, conversation: str, head: Head) -> Limb:
-        """A branch with all that is on its path."""
-        from longtalk.portable import Limb
-
-        branch, size = head.branch, head.size
-        pack = await self._call(self.store.read, conversation, branch, 0, size)
-        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, size)
-        records: list[Placed] = await self._call(self.store.records, conversation, branch)
-        metas = await self._call(self.store.metas, conversation, branch, 0, size)
-        now = await self._head(conversation, branch)
-        if now.revision != head.revision:
-            # What was read is not of one moment: a turn could look complete without its answer.
-            return await self._path(conversation, now)
-        return Limb(
-            name=branch,
-            entries=tuple(pack.entries()),
-            turns=tuple(turn for _, turn in turns),
-            records=tuple(each for each in records if each.place < size and each.record.kind not in BRIEF),
-            metas=metas,
-        )
 
 
 def _without(entry: Entry, text: str) -> bytes:

@@ -42,8 +42,6 @@ from longtalk.wires.base import LONGTALK, Preamble, event
 from longtalk.wires.convert import left_behind
 
 if TYPE_CHECKING:
-    import httpx2
-
     from longtalk.memory.recall import Index
     from longtalk.memory.settings import Recall
     from longtalk.prices import Prices
@@ -60,7 +58,8 @@ class AsyncChat:
     `seal` is for states that a client holds. A state that can't be read raises `BadState`, or with
     `on_bad_state="fresh"` starts over and says so on the reply; one of more than `max_state` bytes is not read.
     A conversation that was held over another wire goes on in this one's form, or with `on_switch="raise"` not at all.
-    `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own.
+    `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own (httpx2), or one of
+    OpenAI's or Anthropic's SDK, with the address and the credentials that it has.
     """
 
     keeps = False
@@ -82,7 +81,7 @@ class AsyncChat:
         counter: Counter | None = None,
         base_url: str | None = None,
         api_key: str | None = None,
-        client: httpx2.AsyncClient | None = None,
+        client: Any = None,
     ) -> None:
         _one_of("carry", carry, "all", "context")
         _one_of("on_bad_state", on_bad_state, "raise", "fresh")

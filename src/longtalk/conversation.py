@@ -57,8 +57,6 @@ from longtalk.wires import WIRES
 from longtalk.wires.base import Answer, event, view_of
 
 if TYPE_CHECKING:
-    import httpx2
-
     from longtalk.memory.recall import Index
     from longtalk.memory.settings import Recall
 
@@ -95,7 +93,7 @@ class AsyncConversation:
         on_switch: Literal["convert", "raise"] = "convert",
         base_url: str | None = None,
         api_key: str | None = None,
-        client: httpx2.AsyncClient | None = None,
+        client: Any = None,
     ) -> None:
         check_name(id, "id")
         check_name(branch, "branch")

@@ -141,3 +141,7 @@ class StreamCut(ProviderError):
 
 class BadAnswer(ProviderError):
     """The provider answered with something that its wire format does not allow (an HTML page, half a document)."""
+
+
+class StoreError(LongtalkError):
+    """A store can't do what it should: it is damaged, locked for good, out of reach, or its disk is full."""

@@ -33,7 +33,10 @@ __all__ = ["Model", "Prices", "Provider", "Rates", "Tier", "find", "models", "pr
 
 FILE = os.path.join(os.path.dirname(__file__), "data", "models.json.gz")
 _MOST_BYTES = 5_000_000
-_OWN = ("local", "ollama", "vllm", "llamacpp", "lmstudio", "compatible", "claude-cli", "codex-cli", "gemini-cli")
+_OWN = (
+    *("local", "ollama", "vllm", "llamacpp", "lmstudio", "compatible", "litellm"),
+    *("claude-cli", "codex-cli", "gemini-cli"),
+)
 """Servers that have the models that somebody has put there, and programs: the data file knows no models of theirs."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10**9)]

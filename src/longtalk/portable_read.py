@@ -34,8 +34,9 @@ from longtalk.wires.base import View, closing, event
 from longtalk.wires.openai_chat import WIRE, finished
 
 EXPECTED = (
-    "a Longtalk export or state, a file of the JSONL store, OpenAI chat messages as JSON or JSONL, or a session log of "
-    "the KSI daemon"
+    "a Longtalk export or state, a file of the JSONL store, OpenAI chat messages as JSON or JSONL, a data export of "
+    "ChatGPT or Claude, the log of llm, LangGraph's SQLite checkpoints, a session file of the OpenAI Agents SDK, or a "
+    "session log of the KSI daemon"
 )
 _MARK = b"\xef\xbb\xbf"
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -50,6 +51,8 @@ def read(data: bytes, *, name: str = "import") -> list[Talk]:
     try:
         talks = _read(bytes(data), name)
         for talk in talks:
+            if not _is_text(talk.id):
+                raise ValueError("the name of the file is not UTF-8, and it would be called by it: give it an id")
             check(talk)
     except (ValueError, OverflowError, RecursionError, BadState, Damaged) as problem:
         what = str(problem).rstrip(".") or type(problem).__name__
@@ -71,7 +74,6 @@ def _read(data: bytes, name: str) -> list[Talk]:
         if items and items[0][:1] != b"{":
             raise _Unknown(f"its first element is not an object but {_shown(items[0])}")
         first = _object(items[0], 1) if items else {}
-        _refuse_chatgpt(first)
         return _bodies(items, name) if "messages" in first else [_messages(items, id=name)]
     if text[:1] != b"{":
         raise _Unknown(f"it begins with {_shown(data)}")
@@ -82,7 +84,6 @@ def _read(data: bytes, name: str) -> list[Talk]:
         # No line of its own, so it is the beginning of a document.
         first, lines = _json.fields(text), [(1, text)]
     kind = _json.text(first.get("type", b"null"))
-    _refuse_chatgpt(first)
     if "conversations" in first and "longtalk" in first:
         return of_json(text)
     if kind == "conversation" and "format" in first:
@@ -98,6 +99,10 @@ def _read(data: bytes, name: str) -> list[Talk]:
     return [_ksi(lines, name)]
 
 
+def _is_text(name: str) -> bool:
+    return name == name.encode("utf-8", "replace").decode()
+
+
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(data.split(b"\n"), 1):
         if line := line.strip():
@@ -111,11 +116,6 @@ def _shown(found: bytes | str) -> str:
     if plain.count("\ufffd") * 4 > len(plain):
         return "what is no text"
     return f"'{plain}'"
-
-
-def _refuse_chatgpt(first: dict[str, bytes]) -> None:
-    if "mapping" in first and "messages" not in first:
-        raise ValueError("it is a data export of ChatGPT, whose form is not read here: make messages in OpenAI's of it")
 
 
 def _object(data: bytes, number: int) -> dict[str, bytes]:

@@ -167,32 +167,19 @@ def reckon(
     recent: int,
     new: int,
     length: int,
+    card: bool = False,
 ) -> Reckoning:
     """The balance rule. Numbers are tokens: of the preamble, of the summary that is there, of what a new one would
-    stand for, of what would stay and was sent before, of what was not sent before, and of the new summary."""
+    stand for, of what would stay and was sent before, of what was not sent before, and of the new summary. With `card`
+    nobody is asked for a summary: a card inside of an answer, which is paid for there, is enough."""
     rate = ratio.read if warm else ratio.write
-    # The summary call reads what the next request would have read, so only what is sent twice costs more.
-    call = rate * (preamble + head + old) + ASKING + ratio.output * length
     first = ratio.read * preamble + ratio.write * (length + recent + new)
     usual = rate * (preamble + head + old + recent) + ratio.write * new
-    return Reckoning(carried + rate * old, max(call + first - usual, ratio.output * length), call + first, rate)
-
-
-def reckon_on_brief(
-    ratio: Ratios,
-    *,
-    warm: bool,
-    carried: float,
-    preamble: int,
-    head: int,
-    old: int,
-    recent: int,
-    new: int,
-    length: int,
-) -> Reckoning:
-    """As `reckon`, where a card inside of an answer is enough and nobody is asked for a summary."""
-    rate = ratio.read if warm else ratio.write
-    card = CARD_ASKING + ratio.output * CARD
-    first = ratio.read * preamble + ratio.write * (length + recent + new)
-    usual = rate * (preamble + head + old + recent) + ratio.write * new
-    return Reckoning(carried + rate * old, max(card + first - usual, card), first, rate)
+    if card:
+        call = least = CARD_ASKING + ratio.output * CARD
+    else:
+        # The summary call reads what the next request would have read, so only what is sent twice costs more.
+        call = rate * (preamble + head + old) + ASKING + ratio.output * length
+        least = ratio.output * length
+    predicted = first if card else call + first
+    return Reckoning(carried + rate * old, max(call + first - usual, least), predicted, rate)

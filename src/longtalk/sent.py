@@ -7,7 +7,7 @@ that is sent.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from longtalk.memory.book import ASKS, book_of
 from longtalk.policies import Block, Run, View
 from longtalk.policies.memory import how_many_stay
 from longtalk.policies.view import BRIEF, MIDDLE, SUMMARY
-from longtalk.receipts import SECONDS, CostReceipt, Meter, Ratios, Reckoning, ratios, reckon, reckon_on_brief
+from longtalk.receipts import SECONDS, CostReceipt, Meter, Ratios, Reckoning, ratios, reckon
 from longtalk.records import latest
 from longtalk.summaries import Summary
 from longtalk.tokens import Counter
@@ -105,7 +105,7 @@ class Glance:
         starts = [first for first, _ in self._raw]
         stay = starts[-keep - 1] if len(starts) > keep else self.transcript.here(self.epoch.raw)
         usual = self.epoch.summary.usual if self.epoch.summary else 0
-        old = self._reckon(stay, round(self.scale * usual) if usual else length, reckon)
+        old = self._reckon(stay, round(self.scale * usual) if usual else length)
         self.owes = self.reckoning is not None and self.reckoning.due
         return old > length and self.owes
 
@@ -115,7 +115,7 @@ class Glance:
         lengths = [self._tokens(first, stop) for first, stop in before]
         number = len(before) - how_many_stay(lengths, recent, whole=recent)
         stay = self._raw[number][0] if self._raw else self.transcript.here(self.epoch.raw)
-        old = self._reckon(stay, length, reckon_on_brief)
+        old = self._reckon(stay, length, card=True)
         self.near = old > length and self.reckoning is not None and self.reckoning.near
         book = book_of(self.transcript)
         at_hand = book.covers >= self.transcript.place(stay)
@@ -137,7 +137,7 @@ class Glance:
         current = self.transcript.tokens(first, stop)
         return round(self.scale * max(0, self.counted - self.terms.fixed - current))
 
-    def _reckon(self, stay: int, length: int, how: Callable[..., Reckoning]) -> int:
+    def _reckon(self, stay: int, length: int, *, card: bool = False) -> int:
         """What a new epoch would cost that leaves all from `stay` on. Returns the tokens that would go."""
         transcript, epoch, terms = self.transcript, self.epoch, self.terms
         raw = transcript.here(epoch.raw)
@@ -147,7 +147,7 @@ class Glance:
         warm = (last.model, last.preamble) == (terms.model, terms.preamble)
         warm = warm and terms.now - last.at < 1_000 * (terms.cache_seconds or SECONDS)
         old = self._tokens(raw, stay)
-        self.reckoning = how(
+        self.reckoning = reckon(
             self.ratios,
             warm=warm,
             carried=last.carried if goes_on else 0.0,
@@ -157,6 +157,7 @@ class Glance:
             recent=self._tokens(stay, sent),
             new=self._tokens(max(stay, sent), len(transcript)),
             length=length,
+            card=card,
         )
         receipt = latest(transcript, "receipt", CostReceipt)
         spared = receipt.spared if receipt is not None and receipt.epoch == epoch.start else 0

@@ -293,6 +293,7 @@ def test_what_is_there_already_is_not_taken_in(store: Store) -> None:
     one.send("x")
     archive = Archive(store)
     text = (archive.export("c", "jsonl")).encode()
+    one.send("y")
     before = archive.talk("c")
     with pytest.raises(InputError, match="There is a conversation 'c' already"):
         archive.load(text)
@@ -301,6 +302,18 @@ def test_what_is_there_already_is_not_taken_in(store: Store) -> None:
     assert archive.talk("c") == before
     assert archive.load(text, id="d") == ["d"]
     assert [said.text for said in archive.history("d")] == ["x", "a"]
+
+
+def test_the_same_export_again_changes_nothing(store: Store) -> None:
+    one = talk(store)
+    one.send("x")
+    one.describe({"title": "Bows"})
+    archive = Archive(store)
+    text = (archive.export("c", "jsonl")).encode()
+    before = archive.talk("c")
+    taken = (archive.take(text)).taken
+    assert [(each.id, each.how, each.entries) for each in taken] == [("c", "here", 2)]
+    assert archive.talk("c") == before
 
 
 def test_what_was_cut_off_while_it_was_taken_in_begins_anew(store: Store) -> None:
@@ -328,7 +341,7 @@ def test_what_was_cut_off_while_it_was_taken_in_begins_anew(store: Store) -> Non
             return None if self.left <= 0 else store.delete(*arguments)
 
     with pytest.raises(KeyboardInterrupt):
-        Archive(Dies(4), owner="ada").load(text)  # type: ignore[arg-type]
+        Archive(Dies(3), owner="ada").load(text)  # type: ignore[arg-type]
     taken = Archive(store, owner="ada")
     assert len(taken.history("c")) == 4
     taken.load(text)
@@ -424,7 +437,7 @@ def test_what_is_taken_in_may_be_text(store: Store) -> None:
     talk(store).send("x")
     archive = Archive(store)
     assert archive.load(archive.export("c", "json"), id="d") == ["d"]
-    with pytest.raises(InputError, match="content of a file, not int"):
+    with pytest.raises(InputError, match="content of a file or its path, not int"):
         archive.load(7)  # type: ignore[arg-type]
 
 

@@ -14,6 +14,7 @@ from longtalk.cli import files
 from longtalk.cli.commands import commands
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, longtalk, store_at
+from tests.imports.exports import ChatGPT, as_json
 
 MESSAGES = [{"role": "user", "content": "How do I hold the bow?"}, {"role": "assistant", "content": "Lightly."}]
 
@@ -249,10 +250,31 @@ def test_an_import_that_makes_no_sense_is_refused(tmp_path: Path, filled: str) -
     (tmp_path / "x.json").write_text(json.dumps(MESSAGES))
     assert "holds 2 conversations" in refused("import", tmp_path / "all.json", "--id", "x", "--store", filled)
     assert "one file" in refused("import", tmp_path / "x.json", tmp_path / "x.json", "--id", "x", "--store", filled)
-    assert "Is a directory" in refused("import", tmp_path, "--store", filled)
+    assert "This is a folder: name a file in it" in refused("import", tmp_path, "--store", filled)
+    assert "no path" in refused("import", "a\0b", "--store", filled)
     seal = Seal({"k": Seal.new_key()})
     (tmp_path / "s.talk").write_bytes(Chat(Scripted(says("Hi."))).send("Hi!", seal=seal.to(owner="ada")).state)
     assert "sealed" in refused("import", tmp_path / "s.talk", "--store", filled)
+
+
+def test_what_is_one_is_told_as_one(tmp_path: Path, store: str) -> None:
+    def told(*contents: dict[str, object]) -> list[str]:
+        talk = ChatGPT("bows")
+        for content in contents:
+            talk.say("user", content=content)
+        path = tmp_path / "conversations.json"
+        path.write_bytes(as_json(talk, ChatGPT("empty")))
+        done = CliRunner().invoke(commands, ["import", str(path), "--store", store], catch_exceptions=False)
+        assert done.exit_code == 0
+        return done.stderr.splitlines()[-4:]
+
+    image = {"content_type": "multimodal_text", "parts": [{"content_type": "image_asset_pointer"}]}
+    assert [line.strip() for line in told({"content_type": "future_thing", "held": 1}, image)][1:] == [
+        "1 conversation holds no message",
+        "1 image is only a pointer in this export",
+        "1 message of the kind future_thing is kept beside its place, and not sent",
+    ]
+    assert told({"content_type": "future_thing", "held": 1}, image)[-2].endswith("; 1 was here already")
 
 
 # delete, redact

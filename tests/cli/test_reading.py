@@ -441,7 +441,7 @@ def test_a_store_that_is_not_there_is_not_made(
 ) -> None:
     done = longtalk(*command, "--store", store, environment=environment)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"longtalk: There is no store {store!r}: name another with --store.\n"
+    assert done.stderr == f"longtalk: There is no store {store!r}: name another.\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -398,19 +398,51 @@ def test_an_index_is_kept_and_goes_on_with_what_is_new(shelf: Shelf) -> None:
     assert ask(len(talk))[0] is not third
 
 
-def test_two_at_once_never_share_an_index(shelf: Shelf) -> None:
+def test_a_branch_goes_on_with_the_index_of_the_one_that_it_left(shelf: Shelf) -> None:
+    talk = long_talk(said("Our puppy chewed the carpet."), size=40)
+    store = stored(talk)
+
+    def ask(branch: str, size: int) -> tuple[Index, str]:
+        index = in_store(store, "ada", "talk", branch, size, "dog or cat", MEANT)
+        return index, recalled(index, "dog or cat", MEANT, Estimator(), now=0).text
+
+    main, _ = ask(MAIN, len(talk))
+    last = store.read("ada", "talk", MAIN, 0, 99).entry(len(talk) - 1)
+    for name, text in (("fork", "A kitten!"), ("other", "A parrot!")):
+        entries = chain(last.id, name, 0, [said(text)])
+        store.write("ada", "talk", Commit(branch=name, expect=0, source=(MAIN, len(talk)), entries=entries, at=2))
+    fork, text = ask("fork", len(talk) + 1)
+    assert fork is main
+    assert "kitten" in text
+    other, text = ask("other", len(talk) + 1)
+    assert other is not fork, "it has what the fork said"
+    assert "parrot" in text
+    assert "kitten" not in text
+
+
+def test_two_at_once_never_share_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
     store = stored(long_talk(size=20))
     seen: list[int] = []
     gate = threading.Barrier(4)
+
+    class Watched(Shelf):
+        def take(self, *arguments: Any) -> Whole:
+            index = super().take(*arguments)
+            assert id(index) not in seen
+            seen.append(id(index))
+            return index
+
+        def put(self, index: Whole) -> None:
+            seen.remove(id(index))
+            super().put(index)
+
+    monkeypatch.setattr(module, "_SHELF", Watched())
 
     def ask() -> None:
         gate.wait()
         for _ in range(5):
             index = in_store(store, "ada", "talk", MAIN, 20, "tram", MEANT)
-            assert id(index) not in seen
-            seen.append(id(index))
             assert recalled(index, "tram", MEANT, Estimator(), now=0).text
-            seen.remove(id(index))
 
     workers = [threading.Thread(target=ask) for _ in range(4)]
     for worker in workers:
@@ -423,5 +455,5 @@ def test_two_at_once_never_share_an_index(shelf: Shelf) -> None:
 def test_a_shelf_keeps_the_few_that_were_used_last() -> None:
     shelf = Shelf()
     for number in range(10):
-        shelf.put(Whole(number))
-    assert shelf._kept.keys() == set(range(2, 10))
+        shelf.put(Whole((number,)))
+    assert shelf._kept.keys() == {(number,) for number in range(2, 10)}

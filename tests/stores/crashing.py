@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import anyio
 import apsw
+import psycopg
+import redis
 
 from longtalk import AsyncConversation, Conversation, Done, ToolResult, tool
 from longtalk.draft import UNKNOWN
@@ -32,8 +34,11 @@ from longtalk.stores.sqlite import SQLite
 from longtalk.testing import AsyncScripted, Scripted, Step, says, validate
 from longtalk.transcript import Entry, Turn
 from longtalk.wires import WIRES
+from tests import postgres_server, redis_server
 
 ASKED, NEXT, KEY = "Pay Ann and Ben.", "And now?", "request-1"
+POSTGRES = "postgres.json"
+"""Names the store in PostgreSQL that belongs to a folder."""
 PAID = {"c1": "ann", "c2": "ben"}
 
 
@@ -60,7 +65,25 @@ class Case(NamedTuple):
     def open(self, folder: Path) -> Store:
         if self.store == "sqlite":
             return SQLite(folder / "talks.db")
+        if self.store == "postgres":
+            return postgres_server.at(folder / POSTGRES)
+        if self.store == "redis":
+            redis_server.settle_at(folder)
+            return redis_server.at(folder)
         return JSONL(folder / "talks", fsync=True)
+
+    def copy(self, source: Path, folder: Path) -> None:
+        """All that is in a folder, and where a store is elsewhere that too."""
+        shutil.copytree(source, folder)
+        if self.store == "postgres":
+            postgres_server.copy(folder / POSTGRES)
+        if self.store == "redis":
+            redis_server.copy(source, folder)
+
+    def remove(self, folder: Path) -> None:
+        if self.store == "postgres":
+            postgres_server.drop(folder / POSTGRES)
+        shutil.rmtree(folder)
 
 
 class Steps:
@@ -97,8 +120,11 @@ class Stepped:
 
 def tear(case: Case, step: Steps) -> None:
     """From now on, bytes go to the files of this process in parts, with steps between them."""
-    if case.store == "sqlite":
-        _tear_sqlite(step)
+    if case.store in ("sqlite", "postgres"):
+        (_tear_sqlite if case.store == "sqlite" else _tear_postgres)(step)
+        return
+    if case.store == "redis":
+        _tear_redis(step)
         return
     write, fsync = os.write, os.fsync
 
@@ -129,6 +155,41 @@ def _tear_sqlite(step: Steps) -> None:
             return File("unix", name, flags)
 
     apsw.torn = System("torn", "unix", makedefault=True)  # type: ignore[attr-defined]
+
+
+def _tear_postgres(step: Steps) -> None:
+    """There are steps where the server has got something, and where it has answered."""
+    wait = psycopg.Connection.wait
+
+    def torn(work: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        try:
+            state = next(work)
+            while True:
+                step()
+                ready = yield state
+                step()
+                state = work.send(ready)
+        except StopIteration as done:
+            return done.value
+
+    def waited(self: Any, work: Generator[Any, Any, Any], *args: Any, **settings: Any) -> Any:
+        return wait(self, torn(work), *args, **settings)
+
+    psycopg.Connection.wait = waited  # type: ignore[method-assign]
+
+
+def _tear_redis(step: Steps) -> None:
+    def torn(self: Any, command: Any, check_health: bool = True) -> None:
+        if not self._sock:
+            self.connect()
+        data = b"".join(command)
+        self._sock.sendall(data[: len(data) // 2])
+        step()
+        self._sock.sendall(data[len(data) // 2 :])
+        # It may be done, and nobody knows.
+        step()
+
+    redis.Connection.send_packed_command = torn
 
 
 # The turn
@@ -309,7 +370,7 @@ def prepare(case: Case, folder: Path) -> Before:
         for i in range(case.history):
             hold(case, first, store, f"Hello {i}")
         said, turns = look(store)
-    shutil.copytree(first, whole)
+    case.copy(first, whole)
     with closing(case.open(whole)) as store:
         assert hold(case, whole, store, ASKED, key=KEY)[0] == "Both are paid."
         return Before(first, said, turns, look(store)[0][len(said) :])
@@ -320,7 +381,7 @@ def crash(case: Case, source: Path, folder: Path, at: int, *, again: bool = Fals
 
     It is not always asked after before others go on, and stays as a zombie: they must not wait for it either.
     """
-    shutil.copytree(source, folder)
+    case.copy(source, folder)
     pid = os.fork()
     if not pid:
         try:
@@ -352,6 +413,8 @@ def crash(case: Case, source: Path, folder: Path, at: int, *, again: bool = Fals
     else:
         killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
     assert not (folder / "error").exists(), (folder / "error").read_text()
+    if case.store == "postgres":
+        postgres_server.settle()
     return killed
 
 
@@ -518,10 +581,10 @@ def run_again(case: Case, folder: Path) -> int:
         bury()
         if not killed:
             break
-        shutil.copytree(copy, looked)
+        case.copy(copy, looked)
         with closing(case.open(looked)) as store:
             size = len(look(store)[0]) - len(before.said)
-        shutil.rmtree(looked)
+        case.remove(looked)
         # The last one of its kind: the next commit is torn.
         if size in (2, 3):
             found[size] = copy
@@ -542,7 +605,7 @@ def _kills(
         killed = crash(case, source, copy, at, again=again)
         seen.add(check(case, before, copy))
         bury()
-        shutil.rmtree(copy)
+        case.remove(copy)
         if not killed:
             return at - 1, seen
     raise AssertionError

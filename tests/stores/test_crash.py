@@ -24,6 +24,11 @@ QUICK = [
     Case("jsonl", "stream", "message"),
     Case("jsonl", "async send", "key", idempotent=True),
 ]
+REDIS = [
+    Case("redis", "send", "key"),
+    Case("redis", "async stream", "message", idempotent=True, inside=False, policy=KeepLast(2), history=5),
+    Case("redis", "send", "message", inside=False, history=0),
+]
 ALL = [
     Case(store, way, then, idempotent=idempotent, inside=store == "jsonl" or way in ("send", "async stream"))
     for store, way, then, idempotent in product(STORES, WAYS, ["key", "message"], [False, True])
@@ -51,6 +56,12 @@ AGAIN = [
     for store, (way, idempotent) in product(STORES, [("send", False), ("async stream", True)])
 ]
 
+# A server is another matter: what it was sent it may still do when who sent it is gone.
+SERVED = [
+    Case("postgres", "send", "message", idempotent=True),
+    Case("postgres", "async stream", "key", inside=False),
+]
+
 
 def kills(case: Case, folder: Path) -> int:
     number, seen = run(case, folder)
@@ -65,6 +76,15 @@ def kills(case: Case, folder: Path) -> int:
     ids=lambda case: case.name,
 )
 def test_a_kill_at_any_step_loses_nothing_and_repeats_nothing(tmp_path: Path, case: Case) -> None:
+    assert kills(case, tmp_path) > 20
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if case.history else []) for case in REDIS],
+    ids=lambda case: case.name,
+)
+def test_neither_does_it_on_a_server(tmp_path: Path, case: Case) -> None:
     assert kills(case, tmp_path) > 20
 
 
@@ -83,5 +103,11 @@ def test_under_a_policy_and_over_another_wire_and_behind_a_note_and_at_the_very_
 
 @pytest.mark.slow
 def test_who_goes_on_can_be_killed_at_any_step_too(tmp_path: Path) -> None:
-    for case in AGAIN:
+    for case in (*AGAIN, Case("redis", "send", "key")):
         assert run_again(case, tmp_path / case.name) > 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SERVED, ids=lambda case: case.name)
+def test_who_is_killed_leaves_nothing_half_on_a_server(tmp_path: Path, case: Case) -> None:
+    assert kills(case, tmp_path / "folder") > 20

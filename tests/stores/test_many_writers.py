@@ -28,8 +28,10 @@ from longtalk.errors import Busy
 from longtalk.stores.base import Head, Store
 from longtalk.stores.jsonl import JSONL
 from longtalk.stores.memory import Memory
+from longtalk.stores.postgres import Postgres
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import AsyncScripted, Scripted, Step, says, validate
+from longtalk.transcript import new_id
 from longtalk.wires import WIRES
 
 # The turns
@@ -75,7 +77,40 @@ def text_of(who: str, turn: int) -> str:
 
 
 def opened(kind: str, place: Path) -> Store:
-    return {"memory": lambda _: Memory(), "sqlite": SQLite, "jsonl": JSONL}[kind](place)
+    kinds: dict[str, Callable[[Path], Store]] = {
+        "memory": lambda _: Memory(),
+        "sqlite": SQLite,
+        "jsonl": JSONL,
+        "postgres": served,
+        "redis": _redis,
+    }
+    return kinds[kind](place)
+
+
+def served(place: Path) -> Store:
+    """The store on a server that a file names."""
+    if not place.exists():
+        # Only a test comes here, and not what it runs, which can't import its neighbours.
+        from tests import postgres_server
+
+        return postgres_server.at(place)
+    url, schema = json.loads(place.read_text())
+    return Postgres(url, schema=schema)
+
+
+def _redis(place: Path) -> Store:
+    """The store that a file names."""
+    from longtalk.stores.redis import Redis
+
+    url, prefix = place.read_text().split()
+    return Redis(url, prefix=prefix)
+
+
+def on_redis(folder: Path, *, cluster: bool = False) -> None:
+    from tests import redis_server
+
+    url = redis_server.cluster().url if cluster else redis_server.single().url
+    (folder / "talks.db").write_text(f"{url} {new_id()}")
 
 
 # A process
@@ -290,6 +325,32 @@ def test_writers_on_one_file_of_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_writers_on_one_conversation_of_a_server(tmp_path: Path) -> None:
+    on_redis(tmp_path)
+    one_conversation("redis", tmp_path, processes=2, threads=2, turns=2, on_busy="wait")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on_busy", ["wait", "reject", "fork"])
+def test_sixteen_writers_on_one_conversation_of_a_cluster(tmp_path: Path, on_busy: str) -> None:
+    on_redis(tmp_path, cluster=True)
+    one_conversation("redis", tmp_path, processes=4, threads=4, turns=2, on_busy=on_busy, one=on_busy == "wait")
+
+
+@pytest.mark.slow
+def test_writers_on_one_server(tmp_path: Path) -> None:
+    opened("postgres", tmp_path / "talks.db").close()
+    one_conversation("postgres", tmp_path, processes=2, threads=2, turns=2, on_busy="wait")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on_busy", ["reject", "fork"])
+def test_twelve_writers_on_one_server(tmp_path: Path, on_busy: str) -> None:
+    opened("postgres", tmp_path / "talks.db").close()
+    one_conversation("postgres", tmp_path, processes=3, threads=4, turns=3, on_busy=on_busy)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("on_busy", ["wait", "reject", "fork"])
 @pytest.mark.parametrize("one", [False, True], ids=["own objects", "shared objects"])
 def test_thirty_two_writers_on_one_conversation(tmp_path: Path, on_busy: str, one: bool) -> None:
@@ -424,7 +485,7 @@ async def tasks(kind: str, folder: Path, *, turns: int, one: bool) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl", "postgres"])
 async def test_thirty_two_tasks_on_one_conversation(tmp_path: Path, kind: str) -> None:
     await tasks(kind, tmp_path, turns=1, one=False)
 
@@ -434,6 +495,13 @@ async def test_thirty_two_tasks_on_one_conversation(tmp_path: Path, kind: str) -
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])
 async def test_thirty_two_tasks_that_share_one_object(tmp_path: Path, kind: str) -> None:
     await tasks(kind, tmp_path, turns=4, one=True)
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_thirty_two_tasks_on_one_conversation_of_a_server(tmp_path: Path) -> None:
+    on_redis(tmp_path)
+    await tasks("redis", tmp_path, turns=1, one=False)
 
 
 if __name__ == "__main__":

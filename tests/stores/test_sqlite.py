@@ -27,7 +27,21 @@ from hypothesis import strategies as st
 from longtalk.errors import InputError, LongtalkError
 from longtalk.pack import Entry
 from longtalk.stores import sqlite_file, sqlite_paths, sqlite_remove, sqlite_search, sqlite_write
-from longtalk.stores.base import ALONE, BARE, MAIN, Commit, Head, Holder, Lease, Moved, Placed, Request, Store
+from longtalk.stores.base import (
+    ALONE,
+    BARE,
+    MAIN,
+    Commit,
+    Head,
+    Holder,
+    Holding,
+    Lease,
+    Moved,
+    Placed,
+    Request,
+    Sought,
+    Store,
+)
 from longtalk.stores.sqlite import SQLite, StoreError
 from longtalk.stores.sqlite_schema import APPLICATION, MIGRATIONS
 from longtalk.testing.store_cases import Talk
@@ -276,6 +290,9 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             start = random_.randint(0, len(wanted))
             stop = random_.randint(start, len(wanted))
             assert entries(store, "talk", name, start, stop) == wanted[start:stop]
+            ends = sorted(random_.choices(range(len(wanted) + 2), k=6))
+            ranges = list(zip(ends[::2], ends[1::2], strict=True))
+            assert store.pick(ME, "talk", name, ranges) == [wanted[slice(*each)] for each in ranges]
             assert store.metas(ME, "talk", name, start, stop) == {
                 i: model.metas[id_of(path[i])] for i in range(start, stop) if id_of(path[i]) in model.metas
             }
@@ -291,6 +308,36 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             assert (head.turn.id if head.turn else None) == last
         assert store.verify(ME, "talk") == []
     store.close()
+
+
+# Words
+
+
+@pytest.mark.parametrize("stretches", [0, 2, 100])
+def test_a_word_is_found_on_a_path_of_many_segments_and_beside_other_conversations(
+    store: SQLite, stretches: int, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sqlite_search, "_STRETCHES", stretches)
+    for i in range(12):
+        say(store, "other", "a violin")
+        if i:
+            store.write(ME, "talk", Commit(branch=f"b{i}", expect=0, source=(f"b{i - 1}", 2 * i), at=1))
+        say(store, "talk", f"the violin {i}", "a bow", branch=f"b{i}")
+        say(store, "talk", "another violin", branch=f"b{i}")
+    (found,) = store.holding(ME, "talk", "b11", [Sought(("violin",))], 99)
+    assert found == Holding((*range(0, 24, 2), 24), 13)
+    (some,) = store.holding(ME, "talk", "b11", [Sought(("violin",))], 3)
+    assert some.places == (20, 22, 24)
+    (first,) = store.holding(ME, "talk", "b0", [Sought(("violin",))], 99)
+    assert first.places == (0, 2)
+
+
+def test_how_many_there_are_is_told_from_how_often_it_was_said_lately(store: SQLite) -> None:
+    for i in range(100):
+        say(store, "talk", "a violin" if i % 2 else "a bow")
+    (found,) = store.holding(ME, "talk", MAIN, [Sought(("violin",))], 10)
+    assert found.places == tuple(range(81, 100, 2))
+    assert 45 <= found.count <= 55
 
 
 # Seals
@@ -760,6 +807,8 @@ def test_an_entry_that_is_missing_is_not_skipped(store: SQLite) -> None:
     store._file.write(lambda db: db.execute("DELETE FROM entries WHERE number = 1"))
     with pytest.raises(StoreError, match=r"talks\.db is damaged"):
         texts(store, "talk")
+    with pytest.raises(StoreError, match=r"talks\.db is damaged"):
+        store.pick(ME, "talk", MAIN, [(0, 2)])
 
 
 def test_a_turn_that_can_not_be_read_is_named(store: SQLite) -> None:

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from longtalk import _json
-from longtalk.pack import EMPTY, Pack
+from longtalk.errors import StoreError
+from longtalk.pack import EMPTY, Entry, Pack
 from longtalk.stores.base import (
     BRIEF,
     MAIN,
@@ -31,11 +32,13 @@ from longtalk.stores.base import (
 )
 from longtalk.stores.ledger import _holder
 from longtalk.stores.memory import Memory
+from longtalk.stores.sqlite import SQLite
 from longtalk.testing import store_many
 from longtalk.testing.stores import CASES, Case, check_store
 
 REOPENED = "all_is_there_when_it_is_opened_again"
 KILLED = "a_writer_that_is_killed_leaves_what_it_acknowledged_and_nothing_half"
+STOPPED = "a_call_that_is_interrupted_is_done_whole_or_not_at_all"
 
 
 def case_of(name: str) -> Case:
@@ -185,6 +188,22 @@ class RaisesForWhatIsNotThere(Memory):
 class ReadsMainAlone(Memory):
     def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
         return super().read(owner, conversation, MAIN, start, stop)
+
+
+class PicksMainAlone(Memory):
+    def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        return super().pick(owner, conversation, MAIN, ranges)
+
+
+class PicksWhatIsAskedForFirst(Memory):
+    def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        return super().pick(owner, conversation, branch, ranges[:1])
+
+
+class CountsThePlacesAlone(Memory):
+    def holding(self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int) -> list[Holding]:
+        found = super().holding(owner, conversation, branch, sought, most)
+        return [Holding(each.places, len(each.places)) for each in found]
 
 
 class CutsForAll(Memory):
@@ -531,6 +550,16 @@ class TellsTheFirstBranchByName(Memory):
         return found
 
 
+class ListsNoKeys(Memory):
+    def requests(self, owner: str, conversation: str) -> list[Asked]:
+        return []
+
+
+class ListsTheKeysOfOthers(Memory):
+    def requests(self, owner: str, conversation: str) -> list[Asked]:
+        return [asked for each in list(self._owners) for asked in Memory.requests(self, each, conversation)]
+
+
 class KeepsDataOnWhatIsRedacted(Memory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
         with self._reading(owner, conversation) as ledger:
@@ -598,6 +627,8 @@ BROKEN: list[tuple[type[Memory], str]] = [
     (ReadsOneTooMany, "any_part_of_a_path_can_be_read"),
     (RaisesForWhatIsNotThere, "what_is_not_there_reads_as_nothing"),
     (ReadsMainAlone, "branches_share_what_they_have_in_common"),
+    (PicksMainAlone, "several_parts_of_a_path_can_be_read_at_once"),
+    (PicksWhatIsAskedForFirst, "several_parts_of_a_path_can_be_read_at_once"),
     (CutsForAll, "a_cut_takes_entries_off_a_branch_alone"),
     (CutsForAll, "a_tree_of_many_commits_is_as_it_was_made"),
     (KeepsOldTurns, "a_turn_has_its_newest_version"),
@@ -614,6 +645,7 @@ BROKEN: list[tuple[type[Memory], str]] = [
     (CountsThePathOfOneBranch, "a_summary_is_what_a_list_says"),
     (FiltersLoosely, "the_apps_own_data_is_kept_and_filtered"),
     (FindsWholeWordsAlone, "words_are_found"),
+    (CountsThePlacesAlone, "what_is_sought_is_told_by_its_places"),
     (HoldsWholeWordsAlone, "what_is_sought_is_told_by_its_places"),
     (HoldsWhatOtherBranchesSay, "what_is_sought_is_on_one_path"),
     (HoldsWhatShows, "cards_are_found_and_results_of_tools_are_not"),
@@ -646,6 +678,8 @@ BROKEN: list[tuple[type[Memory], str]] = [
     (SaysThatAllIsDescribed, "what_is_not_there_reads_as_nothing"),
     (TellsWhereATurnWasMade, "the_turn_of_a_key_is_on_the_branch_that_is_told"),
     (TellsTheFirstBranchByName, "the_turn_of_a_key_is_on_the_branch_that_is_told"),
+    (ListsNoKeys, "a_key_makes_one_turn"),
+    (ListsTheKeysOfOthers, "what_others_own_is_as_if_it_did_not_exist"),
     (KeepsDataOnWhatIsRedacted, "what_the_app_has_kept_on_a_redacted_entry_is_gone"),
     (RedactsAllRecords, "a_redaction_keeps_records_that_quote_nothing"),
     (KeepsRecordsOfWhatIsRedacted, "a_redaction_keeps_records_that_quote_nothing"),
@@ -662,7 +696,7 @@ def test_a_store_that_breaks_a_promise_fails_its_case(broken: Callable[[], Store
 
 def test_every_case_has_a_store_that_fails_it():
     assert {case.name for case in CASES if not case.reopens} == {case for _, case in BROKEN}
-    assert [case.name for case in CASES if case.reopens] == [REOPENED, KILLED]
+    assert [case.name for case in CASES if case.reopens] == [REOPENED, KILLED, STOPPED]
 
 
 def test_no_two_cases_have_one_name():
@@ -791,7 +825,7 @@ def test_what_goes_wrong_in_the_process_that_is_to_be_killed_is_told(tmp_path: P
 
 def test_a_store_that_forgets_fails_when_it_is_opened_again():
     report = check_store(Memory, reopen=lambda _: Memory())
-    assert [failure.name for failure in report.failed] == [REOPENED, KILLED]
+    assert [failure.name for failure in report.failed] == [REOPENED, KILLED, STOPPED]
     assert not report.skipped
 
 
@@ -803,6 +837,26 @@ def test_without_fork_no_process_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_
         case_of(KILLED).run(lambda: Snapshots(tmp_path / "talks"), reopen=again)
 
 
+class StaysOpen(SQLite):
+    """Begins what it does not always end."""
+
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
+        assert self._file.db is not None
+        self._file.db.execute("BEGIN")
+        self._file.db.execute("COMMIT")
+        return super().describe(owner, conversation, meta, entry=entry)
+
+
+def test_a_store_that_does_half_of_what_is_interrupted_fails():
+    with pytest.raises(AssertionError, match=r"interrupted at .*ledger\.py"):
+        case_of(STOPPED).run(Memory, reopen=lambda _: Memory())
+
+
+def test_a_store_that_does_not_go_on_after_an_interruption_fails(tmp_path: Path):
+    with pytest.raises(StoreError, match="within a transaction"):
+        case_of(STOPPED).run(lambda: StaysOpen(tmp_path / "talks.db"), reopen=lambda _: SQLite(tmp_path / "talks.db"))
+
+
 # Reports
 
 
@@ -810,7 +864,7 @@ def test_the_report_says_what_was_passed_left_out_and_failed_and_where():
     report = check_store(WritesJsonAnew)
     assert "bytes_come_back_as_they_went_in" in [failure.name for failure in report.failed]
     assert "a_lease_is_held_by_its_token" in report.passed
-    assert report.skipped == (REOPENED, KILLED)
+    assert report.skipped == (REOPENED, KILLED, STOPPED)
     with pytest.raises(AssertionError, match=r"bytes_come_back_as_they_went_in: .*store_tree.py:\d+\)"):
         report.raise_for_failures()
 

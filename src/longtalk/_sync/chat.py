@@ -43,8 +43,6 @@ from longtalk.wires.base import LONGTALK, Preamble, event
 from longtalk.wires.convert import left_behind
 
 if TYPE_CHECKING:
-    import httpx2
-
     from longtalk.memory.recall import Index
     from longtalk.memory.settings import Recall
     from longtalk.prices import Prices
@@ -61,7 +59,8 @@ class Chat:
     `seal` is for states that a client holds. A state that can't be read raises `BadState`, or with
     `on_bad_state="fresh"` starts over and says so on the reply; one of more than `max_state` bytes is not read.
     A conversation that was held over another wire goes on in this one's form, or with `on_switch="raise"` not at all.
-    `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own.
+    `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own (httpx2), or one of
+    OpenAI's or Anthropic's SDK, with the address and the credentials that it has.
     """
 
     keeps = False
@@ -83,7 +82,7 @@ class Chat:
         counter: Counter | None = None,
         base_url: str | None = None,
         api_key: str | None = None,
-        client: httpx2.Client | None = None,
+        client: Any = None,
     ) -> None:
         _one_of("carry", carry, "all", "context")
         _one_of("on_bad_state", on_bad_state, "raise", "fresh")

@@ -58,8 +58,6 @@ from longtalk.wires import WIRES
 from longtalk.wires.base import Answer, event, view_of
 
 if TYPE_CHECKING:
-    import httpx2
-
     from longtalk.memory.recall import Index
     from longtalk.memory.settings import Recall
 
@@ -96,7 +94,7 @@ class Conversation:
         on_switch: Literal["convert", "raise"] = "convert",
         base_url: str | None = None,
         api_key: str | None = None,
-        client: httpx2.Client | None = None,
+        client: Any = None,
     ) -> None:
         check_name(id, "id")
         check_name(branch, "branch")

@@ -21,15 +21,15 @@ from longtalk.attempts import Attempt
 from longtalk.context import Context, Piece, compose
 from longtalk.draft import Draft, Replay
 from longtalk.epochs import Epoch, kept_asides, summed_up, windows
-from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, RequestRefused, StreamCut, TooManyRounds
+from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Notice, Text, ToolCall, ToolResult
 from longtalk.handles import Held
+from longtalk._sync.line import Line
 from longtalk._sync.memorist import Memorist
 from longtalk.memory.sentinel import CardFilter
 from longtalk.plan import Plan, begun, plan
 from longtalk.policies import Policy
 from longtalk.providers.base import Keeper, Provider
-from longtalk.providers.failures import failure
 from longtalk.reply import Reply, Shed
 from longtalk.sent import Terms
 from longtalk.summaries import Wanted
@@ -38,7 +38,7 @@ from longtalk.tokens import of_message, of_preamble
 from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
 from longtalk.tools import failure as tool_failure
 from longtalk.transcript import Transcript, now
-from longtalk.wires.base import Call, Handle, Preamble, Quirks, Reported, longest_answer
+from longtalk.wires.base import Call, Handle, Preamble, Quirks, longest_answer
 
 if TYPE_CHECKING:
     from longtalk.memory.recall import Index
@@ -79,6 +79,7 @@ class Loop:
         self._around = around
         """What holds while a tool runs."""
         self._provider = provider
+        self._line = Line(provider)
         self._tools = tools
         self._preamble = preamble
         self._policy = policy
@@ -110,7 +111,7 @@ class Loop:
                 pieces: list[bytes] = []
                 accumulator = self.draft.wire.accumulator()
                 cards = CardFilter()
-                waiting, source = self._ask(self._open, pieces)
+                waiting, source = self._ask(self._line.open, pieces)
                 try:
                     for notice in self._news():
                         yield notice
@@ -129,7 +130,7 @@ class Loop:
                         try:
                             text = accumulator.feed(data)
                         except ValueError as problem:
-                            raise self._misread(problem, data) from None
+                            raise self._line.misread(problem, data) from None
                         if not cards.calm or "<" in text:
                             text = cards.feed(text)
                         if text:
@@ -140,10 +141,10 @@ class Loop:
                     yield Text(rest)
                 if not accumulator.done:
                     raise StreamCut(f"The stream of {self._provider.label} ended in the middle of an answer.")
-                self.draft = self._memory.heard(self.draft.answered(self._understand(accumulator.answer)))
+                self.draft = self._memory.heard(self.draft.answered(self._line.understand(accumulator.answer)))
             else:
-                body = self._ask(self._send, None)
-                answer = self._understand(self.draft.wire.parse, body)
+                body = self._ask(self._line.send, None)
+                answer = self._line.understand(self.draft.wire.parse, body)
                 self.draft = self._memory.heard(self.draft.answered(answer))
                 for notice in self._news():
                     yield notice
@@ -424,51 +425,6 @@ class Loop:
             text = f"The answer is here, but what to keep for the next turn could not be decided: {problem!r}."
             self.draft = self.draft.notice(Notice("compaction_failed", text))
             return None
-
-    def _send(self, body: bytes) -> bytes:
-        data = self._provider.send(body)
-        if b'error"' in data:
-            self._heed_refusal(self.draft.wire.parse, data)
-        return data
-
-    def _heed_refusal(self, read: Callable[[bytes], Any], data: bytes) -> None:
-        """Some servers refuse a request with a good status. All else that went wrong is told when it is read."""
-        try:
-            self._understand(read, data)
-        except (ContextOverflow, RequestRefused):
-            raise
-        except ProviderError:
-            pass
-
-    def _open(self, body: bytes) -> tuple[list[bytes], Generator[bytes, None, None]]:
-        """Begin a stream: its first pieces, up to the first that is of an answer, and where the others come from."""
-        source = self._provider.stream(body)
-        accumulator = self.draft.wire.accumulator()
-        first: list[bytes] = []
-        try:
-            while (data := next(source, None)) is not None:
-                first.append(data)
-                self._heed_refusal(accumulator.feed, data)
-                if accumulator.begun:
-                    break
-            return first, source
-        except BaseException:
-            shielded(source.close)
-            raise
-
-    def _understand(self, read: Callable[..., Any], *data: bytes) -> Any:
-        """What the wire makes of the provider's bytes; what it can't read is the provider's fault."""
-        try:
-            return read(*data)
-        except ValueError as problem:
-            raise self._misread(problem, b"".join(data)) from None
-
-    def _misread(self, problem: ValueError, said: bytes) -> ProviderError:
-        label = self._provider.label
-        if isinstance(problem, Reported):
-            return failure(label, 0, {}, problem.error)
-        excerpt = " ".join(said.decode("utf-8", "replace").split())[:200]
-        return BadAnswer(f"{label} sent an answer that can't be read ({problem}): {excerpt!r}", body=said)
 
     def _news(self) -> list[Notice]:
         """The notices that the caller has not seen yet."""

@@ -10,6 +10,14 @@ import click
 from longtalk import __version__
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+_OWNER = click.option(
+    "--owner",
+    envvar="LONGTALK_OWNER",
+    show_envvar=True,
+    default="",
+    metavar="NAME",
+    help="Whose conversations; default: those without an owner.",
+)
 _YES = click.option("--yes", is_flag=True, help="Don't ask.")
 
 
@@ -20,18 +28,11 @@ def _stored(command: Callable[..., Any]) -> Callable[..., Any]:
         envvar="LONGTALK_STORE",
         show_envvar=True,
         metavar="PATH",
-        help="A SQLite file, or a folder of JSONL files (a path that ends in /). "
+        help="A SQLite file, a folder of JSONL files (a path that ends in /), or an address: "
+        "postgresql://user@host/database, redis://host. "
         "Default: a file in your data folder, such as ~/.local/share/longtalk/conversations.db.",
     )
-    whose = click.option(
-        "--owner",
-        envvar="LONGTALK_OWNER",
-        show_envvar=True,
-        default="",
-        metavar="NAME",
-        help="Whose conversations; default: those without an owner.",
-    )
-    return where(whose(command))
+    return where(_OWNER(command))
 
 
 def _limit(default: int, more: str = "") -> Callable[..., Any]:
@@ -262,18 +263,46 @@ def export(everything: bool, **options: Any) -> None:
 @click.option("--id", metavar="ID", help="What to call it. Default: the id that it has, else the file's name.")
 @_stored
 def import_(**options: Any) -> None:
-    """Take in exports, states and messages.
+    """Take in exports, states, messages, and what other tools keep.
 
-    Messages are in OpenAI's chat form, as JSON or JSONL; - is standard input. One that is there already is refused.
+    What a file is, is told from what it holds: exports of Longtalk, states, messages in OpenAI's chat form, data
+    exports of ChatGPT and Claude (the .zip or conversations.json), the log of llm, LangGraph's SQLite checkpoints,
+    sessions of the OpenAI Agents SDK; - is standard input. Doing it again adds what has come since. What could not
+    come along is told; if a conversation was left, the status is 1.
 
     \b
     longtalk import backup.jsonl
     longtalk import ada.talk --id lesson-8
+    longtalk import chatgpt-export.zip
+    longtalk import "$(llm logs path)"
     """
     from longtalk.cli.load import run
 
     if options["id"] is not None and len(options["files"]) > 1:
         raise click.UsageError("--id is for one file.")
+    run(**options)
+
+
+@commands.command()
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.argument("ids", nargs=-1, metavar="[ID…]")
+@click.option("--since", metavar="DATE|ID", help="Those changed since then, or since that conversation was.")
+@_OWNER
+def copy(**options: Any) -> None:
+    """Copy conversations to another store.
+
+    FROM and TO are stores as --store names them. All goes along, byte for byte: branches, turns, records, data of the
+    app's own, what turns have sent and the keys that they were asked for with. It is read back and compared. Doing it
+    again passes over what is there and adds what has come since. If a conversation was left, the status is 1.
+
+    \b
+    longtalk copy talks.db talks/
+    longtalk copy talks.db elsewhere.db --owner ada --since 2026-11-01
+    longtalk copy talks/ talks.db lesson-7 lesson-8
+    """
+    from longtalk.cli.copy import run
+
     run(**options)
 
 

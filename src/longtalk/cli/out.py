@@ -109,3 +109,25 @@ def number(count: int, what: str, many: str = "") -> str:
 
 def _for(out: TextIO, text: str) -> str:
     return escaped(text.replace("\r\n", "\n")) if out.isatty() else text
+
+
+class Counting:
+    """A count of what is done, for whoever waits at a terminal."""
+
+    def __init__(self, total: int | None, what: str) -> None:
+        self._of = "" if total is None else f" of {total:,}"
+        self._what = what
+        self._shows = sys.stderr.isatty()
+        self._next = 0.0
+
+    def __call__(self, done: int) -> None:
+        if self._shows and time.monotonic() >= self._next:
+            self._next = time.monotonic() + 0.1
+            print(f"\r{done:,}{self._of} {self._what}s", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Counting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._next:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from heapq import nlargest
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from longtalk.memory.question import EPOCH, Question, read, year_of
@@ -28,8 +27,9 @@ _TERMS = 24  # words at the beginning of a message, and at its end, that count
 _MISSPELT = 4  # words nobody used that are looked for by how they begin
 _ALIKE = 40  # entries that are looked at for one of those
 _ON_A_DAY = 100  # entries of a time that is named
+_PROBES = 16  # entries that are looked at together for a time
 _GAP = 3  # entries so near to each other are read with what is between them
-_LENT = ((1, 0.7), (2, 0.5), (-1, 0.5), (-2, 0.3))
+_LENT = ((0, 1.0), (1, 0.7), (2, 0.5), (-1, 0.5), (-2, 0.3))  # of a match to the entry so far behind it, best first
 _DAY = 86_400_000
 
 
@@ -38,7 +38,9 @@ class Path(Protocol):
 
     size: int
 
-    def entries(self, start: int, stop: int) -> Iterable[Entry]: ...
+    def pick(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Sequence[Entry]]:
+        """The entries of several parts, in order."""
+        ...
 
     def place(self, i: int) -> int:
         """The place in the whole conversation of the i-th entry here."""
@@ -51,7 +53,7 @@ def candidates(path: Path, message: str, *, now: int, most: int, unit: Callable[
     """An index of what may fit the message: about `most` of the entries. `now` is in milliseconds."""
     if not path.size:
         return Index()
-    ends = [entry.at for i in (0, path.size - 1) for entry in path.entries(i, i + 1)]
+    ends = [entry.at for part in path.pick([(0, 1), (max(1, path.size - 1), path.size)]) for entry in part]
     years = range(year_of(EPOCH + ends[0] // _DAY), year_of(EPOCH + ends[-1] // _DAY) + 1) if ends else range(0)
     question = read(message, now=now // 1000, years=years)
     terms = _asked(question)
@@ -73,24 +75,30 @@ def candidates(path: Path, message: str, *, now: int, most: int, unit: Callable[
 def chosen(held: Sequence[Holding], size: int, most: int) -> list[int]:
     """The entries that hold, or are near, most of what is sought; the newest of those that are equally good."""
     scores: dict[int, float] = defaultdict(float)
-    for each in sorted(held, key=lambda each: each.count):
-        rarity = math.log(1 + max(0.0, size - each.count + 0.5) / (each.count + 0.5))
-        places: Iterable[int] = each.places
-        if len(each.places) > _FREQUENT and len(scores) >= most:
-            if len(scores) > _RUNNING * most:
-                leading = nlargest(_RUNNING * most, scores, key=lambda i: (scores[i], i))
-                scores = defaultdict(float, {i: scores[i] for i in leading})
-            near = {i + offset for i in scores for offset in (0, -1, -2, 1, 2)}
-            places = near.intersection(each.places)
-        best: dict[int, float] = {}
-        for i in places:
-            best[i] = 1.0
-            for offset, share in _LENT:
-                if best.get(i + offset, 0.0) < share:
-                    best[i + offset] = share
-        for i, share in best.items():
-            scores[i] += rarity * share
-    return nlargest(most, (i for i in scores if i >= 0), key=lambda i: (scores[i], i))
+    rarest = sorted(held, key=lambda each: each.count)
+    while rarest and (len(rarest[0].places) <= _FREQUENT or len(scores) < most):
+        each, near = rarest.pop(0), set[int]()
+        worth = _rarity(each.count, size)
+        for offset, share in _LENT:
+            more = {i + offset for i in each.places} - near
+            near |= more
+            for i in more:
+                scores[i] += worth * share
+    running = _best(scores, _RUNNING * most if rarest else most)
+    for each in rarest:
+        worth, places = _rarity(each.count, size), set(each.places)
+        for i in running:
+            scores[i] += worth * next((share for offset, share in _LENT if i - offset in places), 0.0)
+    return _best({i: scores[i] for i in running}, most)
+
+
+def _rarity(count: int, size: int) -> float:
+    return math.log(1 + max(0.0, size - count + 0.5) / (count + 0.5))
+
+
+def _best(scores: Mapping[int, float], most: int) -> list[int]:
+    newest = sorted((i for i in scores if i >= 0), reverse=True)
+    return sorted(newest, key=scores.__getitem__, reverse=True)[:most]
 
 
 def _asked(question: Question) -> list[tuple[str, str]]:
@@ -120,11 +128,13 @@ def _since(path: Path, at: int) -> int:
     """The first entry that was not before this time."""
     low, high = 0, path.size
     while low < high:
-        middle = (low + high) // 2
-        if all(entry.at < at for entry in path.entries(middle, middle + 1)):
-            low = middle + 1
-        else:
-            high = middle
+        # Several at once: a store may be far away.
+        step = max(1, (high - low) // _PROBES)
+        probes = range(low, high, step)
+        before = sum(all(entry.at < at for entry in part) for part in path.pick([(i, i + 1) for i in probes]))
+        if not before:
+            break
+        low, high = probes[before - 1] + 1, probes[before] if before < len(probes) else high
     return low
 
 
@@ -141,17 +151,19 @@ def _take(
         small = folded(text)
         return any(form in small for form in forms)
 
+    ranges: list[tuple[int, int]] = []
+    for i in wanted:
+        if ranges and i - ranges[-1][1] < _GAP:
+            ranges[-1] = (ranges[-1][0], i + 1)
+        else:
+            ranges.append((i, i + 1))
     taken: set[int] = set()
-    start = 0
-    for k, i in enumerate(wanted):
-        if k + 1 < len(wanted) and wanted[k + 1] - i <= _GAP:
-            continue
-        first, follows = wanted[start], False
-        for place, entry in enumerate(path.entries(first, i + 1), first):
+    for (first, _), entries in zip(ranges, path.pick(ranges), strict=True):
+        follows = False
+        for place, entry in enumerate(entries, first):
             taken.add(place)
             made = unit(path.place(place), entry)
             if made is not None:
                 index.add(made, follows=follows, fits=fits)
                 follows = True
-        start = k + 1
     return taken

@@ -8,11 +8,11 @@ stored.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 
 from longtalk.memory.candidates import candidates
 from longtalk.memory.excerpt import fill, render
-from longtalk.memory.recall import Index
+from longtalk.memory.recall import Index, Ranked
 from longtalk.memory.scan import Scanned
 from longtalk.memory.settings import Recall, Recalled
 from longtalk.memory.shelf import Shelf, Whole
@@ -44,8 +44,7 @@ def in_transcript(transcript: Transcript, message: str, config: Recall, *, now: 
         return candidates(Scanned(transcript), message, now=now, most=_most(config), unit=unit_of)
     index, rest, crc = transcript.pack.grow(transcript.fresh)
     pack = Pack(index, bytes(transcript.pack.array)[:-1] + rest, crc)
-    first = pack.index.turns[:1]
-    return _SHELF.take(("state", *first), pack, unit_of, transcript.place)
+    return _SHELF.take(("state", *pack.index.turns[:1], ""), pack, unit_of, transcript.place)
 
 
 def _most(config: Recall) -> int:
@@ -61,8 +60,8 @@ class _Stored:
         self._names = names
         self.size = size
 
-    def entries(self, start: int, stop: int) -> Iterable[Entry]:
-        return self._store.read(*self._names, start, stop).entries()
+    def pick(self, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        return self._store.pick(*self._names, ranges)
 
     def place(self, i: int) -> int:
         return i
@@ -87,9 +86,14 @@ def recalled(
     if limit <= 0:
         return Recalled()
     ranked = index.rank(message, now=now // 1000, exclude=exclude)
+    found = _rendered(index, ranked, int(limit * ranked.need) if config.gate else limit, counter)
     if isinstance(index, Whole):
         _SHELF.put(index)
-    limit = int(limit * ranked.need) if config.gate else limit
+    return found
+
+
+def _rendered(index: Index, ranked: Ranked, limit: int, counter: Counter) -> Recalled:
+    """The best of what was found, as text of so many tokens at most."""
     room = limit - counter.count(quoted(TAG, ""))
     while room > 0 and (chosen := fill(index, ranked.hits, room, counter.count)):
         text = safe(render(index, chosen))

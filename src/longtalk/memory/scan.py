@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from longtalk.pack import Entry
@@ -34,8 +34,8 @@ class Scanned:
         self._starts = array("Q", (*pack.offsets()[:-1], *accumulate(sizes, initial=len(pack.array) + 1)))
         self._tools = {code for code, (_, role, _) in enumerate(pack.index.shapes) if role == "tool"}
 
-    def entries(self, start: int, stop: int) -> Iterable[Entry]:
-        return [self._transcript[i] for i in range(start, min(stop, self.size))]
+    def pick(self, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        return [[self._transcript[i] for i in range(start, min(stop, self.size))] for start, stop in ranges]
 
     def place(self, i: int) -> int:
         return self._transcript.place(i)

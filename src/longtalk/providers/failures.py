@@ -52,8 +52,11 @@ _BLOCKED = "blocked"
 _DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d{1,6}(?:\.\d{1,9})?)s"')
 
 
-def failure(label: str, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-    """The error for an answer with this status; an error inside a stream has status 0."""
+def failure(label: str, status: int, headers: Mapping[str, str], body: bytes, *, by_sdk: bool = False) -> ProviderError:
+    """The error for an answer with this status; an error inside a stream has status 0.
+
+    Where the client of an SDK has asked (`by_sdk`), key and address are set there.
+    """
     code, message = _said(body)
     if code == _BLOCKED:
         return RequestRefused(f"{label} blocked what it was sent: {message}", status=status or None, body=body)
@@ -70,16 +73,16 @@ def failure(label: str, status: int, headers: Mapping[str, str], body: bytes) ->
         _from_fields(error, body)
         return error
     if status in (401, 403) or (status == 400 and "API key not valid" in message):
-        return AuthFailed(
-            f"{what.rstrip('.')}. Check the key (api_key= or its environment variable).", status=status, body=body
-        )
+        key = "client's key" if by_sdk else "key (api_key= or its environment variable)"
+        return AuthFailed(f"{what.rstrip('.')}. Check the {key}.", status=status, body=body)
     if status == 429:
         # A used-up balance does not come back by waiting.
         empty = _USED_UP.search(f"{code} {message}")
         return RateLimited(what, status=status, body=body, retry_after=hint, retryable=not empty)
     if 300 <= status < 400:
         what = f"{label} answered {status}: it is now at {headers.get('location', 'another address')[:300]}."
-        return RequestRefused(f"{what} Set base_url= to where it is.", status=status, body=body)
+        setting = "the client's address" if by_sdk else "base_url="
+        return RequestRefused(f"{what} Set {setting} to where it is.", status=status, body=body)
     kind = Overloaded if status >= 500 or status in (0, 408, 409, 425) else RequestRefused
     should = headers.get("x-should-retry")
     return kind(

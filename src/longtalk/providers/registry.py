@@ -76,6 +76,7 @@ PROVIDERS: Mapping[str, Address] = {
     "llamacpp": Address(base_url="http://127.0.0.1:8080/v1"),
     "lmstudio": Address(base_url="http://127.0.0.1:1234/v1"),
     "compatible": Address(),
+    "litellm": Address(),
     "claude-cli": Address(wire="claude-cli", capabilities=_AGENT),
     "gemini-cli": Address(wire="gemini-cli", capabilities=_AGENT),
     "codex-cli": Address(wire="codex-cli", capabilities=_AGENT),

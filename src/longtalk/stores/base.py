@@ -189,7 +189,7 @@ class Holding(msgspec.Struct, frozen=True):
     places: tuple[int, ...] = ()
     """In order."""
     count: int = 0
-    """How many there are, also those that are not among the places. Other branches may count."""
+    """How many there are; about so many, where not all of them are among the places."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +217,10 @@ class Store(Protocol):
         """The entries start … stop of a path. Those that are not there any more are not given."""
         ...
 
+    def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        """The entries of several parts of a path at once. The parts are in order, and none overlaps another."""
+        ...
+
     def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
         """The turns whose first entry is at places start … stop of a path, with that place."""
         ...
@@ -239,6 +243,10 @@ class Store(Protocol):
 
     def asked(self, owner: str, conversation: str, key: str) -> Asked | None:
         """The turn that was asked for with this key."""
+        ...
+
+    def requests(self, owner: str, conversation: str) -> list[Asked]:
+        """All turns that were asked for with a key, by key."""
         ...
 
     def branches(self, owner: str, conversation: str) -> list[Head]:
@@ -331,6 +339,11 @@ def checked(head: Head | None, commit: Commit, source: Head | None = None) -> No
         raise ValueError("a path can't be cut behind its end")
     if head is not None and commit.source is not None:
         raise ValueError("a branch that is there has its source")
+    sensible(commit)
+
+
+def sensible(commit: Commit) -> None:
+    """Raise `ValueError` for a commit that makes no sense whatever is there."""
     if any(not 0 <= i < len(commit.entries) for i in commit.entry_meta):
         raise ValueError("there is no entry to keep data on")
     if commit.turn is None and (commit.request is not None or commit.manifest):

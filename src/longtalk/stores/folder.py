@@ -208,9 +208,11 @@ class Log:
                             self._folder.rmdir()
                 return
             finally:
-                # A copy that this process forked meanwhile has the file open too, and would keep the lock.
-                _let_go(held)
-                os.close(held)
+                try:
+                    # A copy that this process forked meanwhile has the file open too, and would keep the lock.
+                    _let_go(held)
+                finally:
+                    os.close(held)
 
     def _is_lock(self, file: int) -> bool:
         """Whether this is the lock of today: whoever had it before may have removed it, and there may be another."""

@@ -327,12 +327,16 @@ class Ledger:
                     yield place, self._turns[id]
 
     def read(self, branch: str, start: int, stop: int) -> Pack:
+        index, more, crc = EMPTY.grow(self.between(branch, start, stop))
+        return Pack(index, b"[" + more, crc)
+
+    def between(self, branch: str, start: int, stop: int) -> list[Entry]:
+        """The entries start … stop of a path."""
         entries: list[Entry] = []
         for span in self._path_of(branch):
             if max(start, span.start) < min(stop, span.stop):
                 entries += Span(span.segment, max(start, span.start), min(stop, span.stop)).entries()
-        index, more, crc = EMPTY.grow(entries)
-        return Pack(index, b"[" + more, crc)
+        return entries
 
     def turns(self, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
         found: list[tuple[int, Turn]] = []
@@ -385,6 +389,9 @@ class Ledger:
             if place is not None:
                 return Asked(found.request, name, self._turns[found.turn], place)
         return Asked(found.request, found.branch, self._turns[found.turn], found.place)
+
+    def requests(self) -> list[Asked]:
+        return [asked for key in sorted(self._keys) if (asked := self.asked(key))]
 
     def branches(self) -> list[Head]:
         return [self._head(branch, records=False) for _, branch in sorted(self._branches.items())]

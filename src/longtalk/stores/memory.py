@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from math import log
 from typing import Any
 
-from longtalk.pack import EMPTY, Pack
+from longtalk.pack import EMPTY, Entry, Pack
 from longtalk.stores.base import MAIN, Asked, Commit, Head, Hit, Holding, Placed, Receipt, Sought, Summary, has
 from longtalk.stores.ledger import Ledger, words
 from longtalk.transcript import Turn
@@ -45,6 +45,10 @@ class Ledgers(ABC):
         with self._reading(owner, conversation) as ledger:
             return ledger.read(branch, start, stop) if ledger else EMPTY
 
+    def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        with self._reading(owner, conversation) as ledger:
+            return [ledger.between(branch, *each) if ledger else [] for each in ranges]
+
     def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
         with self._reading(owner, conversation) as ledger:
             return ledger.turns(branch, start, stop) if ledger else []
@@ -68,6 +72,10 @@ class Ledgers(ABC):
     def asked(self, owner: str, conversation: str, key: str) -> Asked | None:
         with self._reading(owner, conversation) as ledger:
             return ledger.asked(key) if ledger else None
+
+    def requests(self, owner: str, conversation: str) -> list[Asked]:
+        with self._reading(owner, conversation) as ledger:
+            return ledger.requests() if ledger else []
 
     def branches(self, owner: str, conversation: str) -> list[Head]:
         with self._reading(owner, conversation) as ledger:
@@ -104,14 +112,8 @@ class Ledgers(ABC):
         return best(texts, terms, limit)
 
     def holding(self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int) -> list[Holding]:
-        forms = [tuple(filter(str.strip, _forms(each))) for each in sought]
-        places: list[list[int]] = [[] for _ in sought]
         with self._reading(owner, conversation) as ledger:
-            for place, spaced in ledger.spoken(branch) if ledger else ():
-                for some, held in zip(forms, places, strict=True):
-                    if any(form in spaced for form in some):
-                        held.append(place)
-        return [Holding(tuple(reversed(held[: max(0, most)])), len(held)) for held in places]
+            return held(ledger.spoken(branch) if ledger else (), sought, most)
 
 
 class Memory(Ledgers):
@@ -169,6 +171,17 @@ class Memory(Ledgers):
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+def held(spoken: Iterable[tuple[int, str]], sought: Sequence[Sought], most: int) -> list[Holding]:
+    """Which places hold what is sought. `spoken` are places with their `words`, the newest first."""
+    forms = [tuple(filter(str.strip, _forms(each))) for each in sought]
+    places: list[list[int]] = [[] for _ in sought]
+    for place, spaced in spoken:
+        for some, found in zip(forms, places, strict=True):
+            if any(form in spaced for form in some):
+                found.append(place)
+    return [Holding(tuple(reversed(found[: max(0, most)])), len(found)) for found in places]
 
 
 def _forms(sought: Sought) -> Iterator[str]:

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from longtalk.errors import InputError
-from longtalk.pack import EMPTY, Pack
+from longtalk.errors import InputError, StoreError
+from longtalk.pack import EMPTY, Entry, Pack
 from longtalk.stores.base import (
     MAIN,
     Asked,
@@ -26,28 +26,25 @@ from longtalk.stores.base import (
     Holding,
     Placed,
     Receipt,
-    Request,
     Sought,
     Summary,
     has,
 )
+from longtalk.stores.rows import meta_in, meta_out
 from longtalk.stores.sqlite_branches import (
     all_records,
-    begins,
     branch_at,
     head_of,
     lease_of,
     manifests_between,
-    meta_in,
-    meta_out,
     metas_between,
     number_of,
-    turn_of,
+    requests,
     turns_between,
     unreadable,
 )
-from longtalk.stores.sqlite_file import Database, File, StoreError, Synchronous, give, take
-from longtalk.stores.sqlite_paths import Span, pack, problems, spans
+from longtalk.stores.sqlite_file import Database, File, Synchronous, give, take
+from longtalk.stores.sqlite_paths import Span, pack, picked, problems, spans
 from longtalk.stores.sqlite_remove import delete, keys_of, redact
 from longtalk.stores.sqlite_search import candidates, freshen, holding, is_stale, scope
 from longtalk.stores.sqlite_write import write
@@ -108,6 +105,15 @@ class SQLite:
 
         return self._file.read(work)
 
+    def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        def work(db: Database) -> list[list[Entry]]:
+            _, found = branch_at(db, owner, conversation, branch)
+            if found is None or not ranges:
+                return [[] for _ in ranges]
+            return picked(db, spans(db, found.segment, found.size, ranges[0][0]), ranges)
+
+        return self._file.read(work)
+
     def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
         def work(db: Database) -> list[tuple[int, Turn]]:
             _, found = branch_at(db, owner, conversation, branch)
@@ -144,27 +150,11 @@ class SQLite:
         return self._file.read(work)
 
     def asked(self, owner: str, conversation: str, key: str) -> Asked | None:
-        def work(db: Database) -> Asked | None:
-            row = db.execute(
-                "SELECT r.body, r.branch, t.data, r.place, t.id, c.id FROM conversations c"
-                " JOIN requests r ON r.conversation = c.id AND r.key = ? JOIN turns t ON t.id = r.turn"
-                " WHERE c.owner = ? AND c.name = ?",
-                (key, owner, conversation),
-            ).fetchone()
-            if row is None:
-                return None
-            body, branch, data, place, turn, number = row
-            rows = db.execute(
-                "SELECT name, segment, size FROM branches WHERE conversation = ? ORDER BY name <> ?, name",
-                (number, branch),
-            ).fetchall()
-            for name, segment, size in rows:
-                first = begins(db, turn, spans(db, segment, size))
-                if first is not None:
-                    return Asked(Request(key, body), name, turn_of(data), first)
-            return Asked(Request(key, body), branch, turn_of(data), place)
+        found = self._file.read(lambda db: requests(db, owner, conversation, key))
+        return found[0] if found else None
 
-        return self._file.read(work)
+    def requests(self, owner: str, conversation: str) -> list[Asked]:
+        return self._file.read(lambda db: requests(db, owner, conversation))
 
     def branches(self, owner: str, conversation: str) -> list[Head]:
         def work(db: Database) -> list[Head]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from longtalk.errors import InputError
-from longtalk.stores.base import REPLACED, Head, Lease, Placed
+from longtalk.stores.base import REPLACED, Asked, Head, Lease, Placed, Request
+from longtalk.stores.rows import meta_out
 from longtalk.stores.sqlite_file import Database
 from longtalk.stores.sqlite_paths import Span, key, pack, place_of, spans
 from longtalk.stores.sqlite_schema import PLACES
@@ -27,6 +27,11 @@ WHERE c.owner = ? AND c.name = ?
 """
 _RECORDS = """
 SELECT place, data FROM records WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id
+"""
+_REQUESTS = """
+SELECT r.key, r.body, r.branch, t.data, r.place, t.id, c.id
+FROM conversations c JOIN requests r ON r.conversation = c.id JOIN turns t ON t.id = r.turn
+WHERE c.owner = ? AND c.name = ?
 """
 
 
@@ -166,6 +171,29 @@ def begins(db: Database, turn: int, path: Sequence[Span]) -> int | None:
     return min(found, default=None)
 
 
+def requests(db: Database, owner: str, conversation: str, *wanted: str) -> list[Asked]:
+    """The turns of a conversation that were asked for with a key, by key; with `wanted`, the one of that key."""
+    sql = f"{_REQUESTS} AND r.key = ?" if wanted else f"{_REQUESTS} ORDER BY r.key"
+    rows = db.execute(sql, (owner, conversation, *wanted)).fetchall()
+    if not rows:
+        return []
+    heads = "SELECT name, segment, size FROM branches WHERE conversation = ? ORDER BY name"
+    ends = {name: (segment, size) for name, segment, size in db.execute(heads, (rows[0][-1],)).fetchall()}
+    paths: dict[str, list[Span]] = {}
+    found: list[Asked] = []
+    for name, body, branch, data, place, turn, _ in rows:
+        where = branch, place
+        # The one that it was made on, while that has it.
+        for each in sorted(ends, key=lambda end: (end != branch, end)):
+            path = paths[each] = paths.get(each) or spans(db, *ends[each])
+            first = begins(db, turn, path)
+            if first is not None:
+                where = each, first
+                break
+        found.append(Asked(Request(name, body), where[0], turn_of(data), where[1]))
+    return found
+
+
 def turns_between(db: Database, path: Sequence[Span], start: int, stop: int) -> list[tuple[int, Turn]]:
     """The turns that begin at places start … stop of a path."""
     return [(place, turn_of(data)) for place, _, data in _begun(db, path, start, stop, "data")]
@@ -201,16 +229,3 @@ def _begun(
 def entry_at(db: Database, segment: int, size: int) -> str | None:
     """The id of the last of so many entries of the path that ends in this segment."""
     return pack(db, spans(db, segment, size, size - 1), size - 1, size).entry(0).id if size else None
-
-
-def meta_in(meta: Mapping[str, Any]) -> bytes:
-    """The app's own data as JSON."""
-    try:
-        return json.dumps(meta, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as problem:
-        raise InputError(f"An app's own data must be JSON: {problem}.") from None
-
-
-def meta_out(data: bytes) -> dict[str, Any]:
-    held: dict[str, Any] = json.loads(data)
-    return held

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 import apsw
 import msgspec
 
-from longtalk.errors import InputError, LongtalkError
+from longtalk.errors import InputError, LongtalkError, StoreError
 from longtalk.stores.sqlite_schema import APPLICATION, MIGRATIONS
 
 MEMORY = ":memory:"
@@ -53,10 +53,6 @@ class Database(Protocol):
 
 class Damaged(Exception):
     """What was read can't be what was written."""
-
-
-class StoreError(LongtalkError):
-    """A store can't do what it should: its file is damaged, locked for good, or the disk is full."""
 
 
 class _Job:
@@ -270,8 +266,9 @@ def owe(db: Database) -> None:
 
 
 def _whole(db: Database, begin: str, work: Callable[[Database], T]) -> T:
-    db.execute(begin)
     try:
+        # In here: Ctrl-C may come right behind it.
+        db.execute(begin)
         result = work(db)
         db.execute("COMMIT")
     except BaseException:

@@ -5,14 +5,13 @@ A read never builds an entry: sealed packs are cut and joined as they lie, and r
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
 
-from longtalk.pack import EMPTY, Index, Kind, Pack, checksum, column, packed, woven
+from longtalk.pack import EMPTY, Entry, Index, Pack, checksum, column, woven
+from longtalk.stores.rows import from_rows
 from longtalk.stores.sqlite_file import Damaged, Database
 from longtalk.stores.sqlite_schema import PLACES
 
@@ -29,6 +28,9 @@ SELECT key, form, crc, columns, array FROM packs
 WHERE key < :stop AND key >= coalesce((SELECT max(key) FROM packs WHERE key >= :zero AND key <= :start), :start)
     AND key + count > :start
 ORDER BY key
+"""
+_PACK = """
+SELECT key, count, form, crc, columns, array FROM packs WHERE key >= ? AND key <= ? ORDER BY key DESC LIMIT 1
 """
 _WALK = """
 WITH RECURSIVE path (id, up, base, stop) AS (
@@ -100,38 +102,49 @@ def _slices(db: Database, segment: int, start: int, stop: int) -> list[tuple[Pac
     return found
 
 
-def from_rows(rows: Sequence[tuple[Any, ...]]) -> Pack:
-    """Entries that lie in rows as a pack."""
-    turn, number, parent, kind, role, wire, at, mark, bound, tokens, native = zip(*rows, strict=True)
-    turns: list[str] = []
-    firsts, counts = array("I"), array("I")
-    last, following = None, -1
-    for name, count in zip(turn, number, strict=True):
-        if name == last and count == following:
-            counts[-1] += 1
-        else:
-            turns.append(name)
-            firsts.append(count)
-            counts.append(1)
-            last = name
-        following = count + 1
-    codes: dict[tuple[Kind, str, str], int] = {}
-    shape = bytes([codes.setdefault(each, len(codes)) for each in zip(kind, role, wire, strict=True)])
-    data = b"[%s]" % b",".join(native)
-    index = Index(
-        parent=parent[0],
-        turns=tuple(turns),
-        firsts=packed(firsts),
-        counts=packed(counts),
-        shapes=tuple(codes),
-        shape=shape,
-        sizes=packed(array("I", [len(each) + 1 for each in native])),
-        times=packed(array("q", at)),
-        marks={i: each for i, each in enumerate(mark) if each},
-        bounds={i: each for i, each in enumerate(bound) if each},
-        totals=packed(array("Q", accumulate(tokens))),
-    )
-    return Pack(index, data, checksum(data))
+def picked(db: Database, path: Sequence[Span], ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+    """The entries of several parts of a path. A pack that some of them lie in is read once."""
+    found: list[list[Entry]] = []
+    sealed, first = EMPTY, 0
+    for start, stop in ranges:
+        entries: list[Entry] = []
+        for segment, base, end in path:
+            at, until = key(segment, max(start, base)), key(segment, min(stop, end))
+            while at < until:
+                if not first <= at < first + len(sealed):
+                    row = db.execute(_PACK, (key(segment, 0), at)).fetchone()
+                    if row is None or at >= row[0] + row[1]:
+                        entries += _loose(db, at, until)
+                        break
+                    first, sealed = row[0], unsealed(*row[2:])
+                some = range(at - first, min(until - first, len(sealed)))
+                entries += map(sealed.entry, some)
+                at += len(some)
+        found.append(entries)
+    return found
+
+
+def _loose(db: Database, start: int, stop: int) -> list[Entry]:
+    """Entries that lie in rows."""
+    rows = db.execute(_ROWS, (start, stop)).fetchall()
+    if len(rows) != stop - start:
+        raise Damaged("entries are missing")
+    return [
+        Entry(
+            id=f"{turn}-{number}",
+            parent=parent,
+            turn=turn,
+            kind=kind,
+            role=role,
+            wire=wire,
+            native=native,
+            at=at,
+            mark=mark or "",
+            bound=bound or "",
+            tokens=tokens,
+        )
+        for turn, number, parent, kind, role, wire, at, mark, bound, tokens, native in rows
+    ]
 
 
 def seal(db: Database, segment: int, sealed: int, size: int, *, compress: bool) -> tuple[int, int]:

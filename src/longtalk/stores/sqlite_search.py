@@ -14,12 +14,13 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 
 from longtalk.memory.labels import findable
 from longtalk.stores.base import MAIN, Hit, Holding, Sought
 from longtalk.stores.sqlite_branches import number_of
 from longtalk.stores.sqlite_file import Database
-from longtalk.stores.sqlite_paths import Span, key, pack, place_of, spans
+from longtalk.stores.sqlite_paths import LONGEST, Span, key, pack, place_of, spans
 from longtalk.stores.sqlite_schema import PLACES
 from longtalk.wires import said
 
@@ -36,6 +37,10 @@ _EACH = re.compile(
 _TOOL = "tool"
 """Among the words of a scope: what a tool gave."""
 
+_STRETCHES = 8
+"""Segments of a path that are looked through one by one."""
+
+_HELD = "SELECT rowid FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC"
 _STALE = """
 SELECT b.segment, b.size, b.id, c.id FROM branches b JOIN conversations c ON c.id = b.conversation
 WHERE b.stale AND c.owner = :owner AND (:name IS NULL OR c.name = :name) LIMIT 1
@@ -160,23 +165,27 @@ def candidates(db: Database, owner: str, terms: Collection[str], limit: int, con
 
 def holding(db: Database, scope: str, path: Sequence[Span], sought: Sequence[Sought], most: int) -> list[Holding]:
     """See `Store.holding`."""
+    # The entries of a segment lie together. To look through a few stretches is faster than to ask whose each entry is.
+    stretches, within = [(key(each.segment, each.start), key(each.segment, each.stop)) for each in reversed(path)], ""
+    if len(path) > _STRETCHES:
+        stretches = [(stretches[-1][0], stretches[0][1])]
+        within = "".join(f"scope : {word} AND " for word in scope.split())
     stops = {span.segment: span.stop for span in path}
-    within = " AND ".join(f"scope : {word}" for word in scope.split())
     found: list[Holding] = []
     for each in sought:
         forms = [_phrase(word) for word in each.words if word.strip()]
         forms += [f"{_phrase(beginning)} *" for beginning in each.beginnings if beginning.strip()]
-        query = f"({within} AND text : ({' OR '.join(forms)})) NOT scope : {_TOOL}"
-        rows = db.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC", (query,)) if forms else ()
+        query = f"({within}text : ({' OR '.join(forms)})) NOT scope : {_TOOL}"
         places: list[int] = []
-        for (at,) in rows:
-            if (place := place_of(at)) < stops.get(at >> PLACES, 0):
-                places.append(place)
-                if len(places) > most:
-                    break
+        for first, end in stretches if forms else ():
+            rows = db.execute(_HELD, (query, first, end))
+            on_path = (place for (at,) in rows if (place := at & LONGEST - 1) < stops.get(at >> PLACES, 0))
+            places += islice(on_path, most + 1 - len(places))
         count = len(places)
         if count > most:
-            count = db.execute("SELECT count(*) FROM words WHERE words MATCH ?", (query,)).get
+            # To count them all would take longer, the longer the conversation is: earlier it was said as often.
+            size = path[-1].stop
+            count = max(count, count * size // (size - min(places)))
         found.append(Holding(tuple(sorted(places[:most])), count))
     return found
 

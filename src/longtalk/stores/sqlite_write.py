@@ -10,13 +10,13 @@ import msgspec
 
 from longtalk.pack import MAX_COUNT, Entry, checksum
 from longtalk.stores.base import ALONE, BRIEF, REPLACED, Commit, Head, KeyTaken, Moved, Placed, checked, linked
+from longtalk.stores.rows import meta_in
 from longtalk.stores.sqlite_branches import (
     Branch,
     begins,
     branch_at,
     entry_at,
     head_of,
-    meta_in,
     records_of,
     records_on,
     turn_of,

@@ -215,8 +215,10 @@ def a_key_makes_one_turn(desk: Desk) -> None:
     desk.talk("elsewhere").say("hello", request=request)
     talk.say("y", branch="fork", source=(MAIN, 1), request=Request("other", ""))
     same((talk.asked("other").branch, talk.asked("other").place), ("fork", 1), "where the turn is")
+    same(store.requests(desk.owner, "talk"), [talk.asked("key"), talk.asked("other")], "all keys, in order")
     talk.write(cut=0)
     same(talk.asked("key").turn, done, "a cut frees no key")
+    same(store.requests(desk.owner, "talk"), [talk.asked("key"), talk.asked("other")], "all keys, after a cut")
 
 
 @case

@@ -138,6 +138,7 @@ class Talk:
             "metas": [self.metas(head.branch) for head in heads],
             "manifests": {turn: store.manifest(owner, id, turn) for turn in sorted(turns)},
             "asked": [store.asked(owner, id, key) for key in keys],
+            "requests": store.requests(owner, id),
             "problems": store.verify(owner, id),
             "summary": [found for found in store.conversations(owner, limit=1_000) if found.id == id],
         }

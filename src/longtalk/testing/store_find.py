@@ -139,8 +139,10 @@ def what_is_sought_is_told_by_its_places(desk: Desk) -> None:
     many = store.holding(desk.owner, "talk", MAIN, [Sought(("hard",)), Sought(("nowhere",)), Sought(("visit",))], 9)
     same([each.places for each in many], [(3,), (), (0,)], "several things")
     places, count = held(beginnings=("cit",), most=2)
-    same((places, count), ([1, 3], 3), "the newest places, and how many there are")
-    same(held(beginnings=("cit",), most=0), ([], 3), "no places")
+    same(places, [1, 3], "the newest places")
+    holds(count > 2, "that there are more than the newest places is not said")
+    places, count = held(beginnings=("cit",), most=0)
+    holds(not places and count > 0, "no places were asked for, and there are some")
 
 
 @case

@@ -89,6 +89,21 @@ def any_part_of_a_path_can_be_read(desk: Desk) -> None:
 
 
 @case
+def several_parts_of_a_path_can_be_read_at_once(desk: Desk) -> None:
+    store, talk = desk.store, desk.talk()
+    for i in range(20):
+        talk.say(f"question {i}", f"answer {i}")
+    talk.say("x", "y", branch="fork", source=(MAIN, 7))
+    talk.say("z", cut=30)
+    for branch in (MAIN, "fork"):
+        entries = talk.entries(branch)
+        for ranges in ([(0, 1)], [(1, 3), (3, 4), (6, 9)], [(0, 99)], [(5, 5), (8, 31)], [(4, 2), (40, 50)], []):
+            found = store.pick(desk.owner, "talk", branch, ranges)
+            same(found, [entries[start:stop] for start, stop in ranges], f"the parts {ranges} of {branch} differ")
+    same(store.pick(desk.owner, "talk", "nowhere", [(0, 1), (2, 3)]), [[], []], "a branch that is not there")
+
+
+@case
 def what_is_not_there_reads_as_nothing(desk: Desk) -> None:
     store, owner = desk.store, desk.owner
     desk.talk("there").say("hello")
@@ -103,6 +118,7 @@ def what_is_not_there_reads_as_nothing(desk: Desk) -> None:
         same(store.renew(owner, id, branch, 0, 9), False)
         same(store.renew(owner, id, branch, 1, 9), False)
         same(store.asked(owner, id, "k"), None)
+        same(store.requests(owner, id), [])
         same(store.redact(owner, id, "t-0", b"{}"), False)
         same(store.describe(owner, id, {"a": 1}, entry="t-0"), False)
     same(store.branches(owner, "nowhere"), [])

@@ -9,28 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from longtalk import _json
 from longtalk._sync._io import ClientHolder
-from longtalk.errors import BadAnswer, ProviderError, StreamCut, Unreachable
+from longtalk.errors import BadAnswer, InputError, ProviderError, StreamCut, Unreachable
 from longtalk.providers.failures import failure
 from longtalk.providers.registry import Resolved
 from longtalk.providers.sse import Events
-
-if TYPE_CHECKING:
-    import httpx2
 
 CONNECT_SECONDS = 10.0
 # A model may think for minutes before its first byte.
 SILENCE_SECONDS = 600.0
 ERROR_BYTES = 100_000
+_FRAMES = "application/vnd.amazon.eventstream"
 
 
 class HTTP:
     """A provider at an address."""
 
-    def __init__(self, resolved: Resolved, *, client: httpx2.Client | None = None) -> None:
+    def __init__(self, resolved: Resolved, *, client: Any = None) -> None:
         self.label = resolved.label
         self.model = resolved.model
         self.wire = resolved.wire
@@ -40,6 +38,8 @@ class HTTP:
         self._base_url = resolved.base_url
         self._headers = {"content-type": "application/json", **resolved.wire.headers(resolved.key)}
         self._client = ClientHolder(client, **_settings(resolved.base_url))
+        # Such a client has an address and a key of its own.
+        self._by_sdk = getattr(client, "is_sdk", False)
 
     def send(self, body: bytes) -> bytes:
         return self._whole("POST", self.wire.path(self.model, stream=False), body)
@@ -63,17 +63,18 @@ class HTTP:
                 for chunk in answer.iter_bytes():
                     chunks.append(chunk)  # noqa: PERF401  # what has come is known when the rest does not
         except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
-            raise self._trouble(problem, begun=bool(chunks)) from problem
+            raise self._trouble(problem, begun=bool(chunks)) from _told(problem)
         return b"".join(chunks)
 
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
         import httpx2
 
-        events, begun, found = Events(), b"", False
+        begun, found = b"", False
         try:
             with self._request("POST", self.wire.path(self.model, stream=True), body) as answer:
                 if answer.status_code >= 300:
                     raise self._failure(answer)
+                events = _events(answer)
                 for chunk in _unpacked(answer):
                     begun = begun or chunk[:500]
                     for data in events.feed(chunk):
@@ -83,7 +84,7 @@ class HTTP:
                     found = True
                     yield data
         except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
-            raise self._trouble(problem, begun=bool(begun)) from problem
+            raise self._trouble(problem, begun=bool(begun)) from _told(problem)
         if not found:
             said = " ".join(begun.decode("utf-8", "replace").split())[:200]
             raise BadAnswer(
@@ -91,7 +92,10 @@ class HTTP:
             )
 
     def _request(self, method: str, path: str, body: bytes | None) -> Any:
-        return self._client.get().stream(method, self._base_url + path, content=body, headers=self._headers)
+        client = self._client.get()
+        if getattr(client, "is_closed", False):
+            raise InputError(f"The client of {self.label} is closed: hand in one that is open.")
+        return client.stream(method, self._base_url + path, content=body, headers=self._headers)
 
     def _failure(self, answer: Any) -> ProviderError:
         """The error that an answer is. Of a long one the beginning says enough."""
@@ -100,7 +104,7 @@ class HTTP:
             said += chunk
             if len(said) > ERROR_BYTES:
                 break
-        return failure(self.label, answer.status_code, answer.headers, said[:ERROR_BYTES])
+        return failure(self.label, answer.status_code, answer.headers, said[:ERROR_BYTES], by_sdk=self._by_sdk)
 
     def close(self) -> None:
         self._client.close()
@@ -109,7 +113,7 @@ class HTTP:
         import httpx2
 
         # No secret is quoted: neither one in the address, nor in the header that a local protocol error shows.
-        address = re.sub(r"//[^/@]*@", "//", self._base_url)
+        address = re.sub(r"//[^/@]*@", "//", re.sub(r"[?#].*", "", self._base_url)).rstrip("/")
         quiet = isinstance(problem, httpx2.LocalProtocolError)
         why = type(problem).__name__ if quiet else str(problem).rstrip(".") or type(problem).__name__
         if isinstance(problem, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
@@ -122,7 +126,24 @@ class HTTP:
         if isinstance(problem, httpx2.ReadTimeout):
             # Waiting as long once more is nobody's wish.
             return Unreachable(f"No answer from {where} within the time limit ({why}).", retryable=False)
-        return Unreachable(f"Can't reach {where}: {why}. Is the server running, and the address (base_url=) right?")
+        setting = "client's address" if self._by_sdk else "address (base_url=)"
+        return Unreachable(f"Can't reach {where}: {why}. Is the server running, and the {setting} right?")
+
+
+def _told(problem: Exception) -> Exception | None:
+    """What an error comes from, unless that would show a header with a key in it."""
+    import httpx2
+
+    return None if isinstance(problem, httpx2.LocalProtocolError) else problem
+
+
+def _events(answer: Any) -> Any:
+    """What takes the events out of the bytes of a stream."""
+    if not answer.headers.get("content-type", "").startswith(_FRAMES):
+        return Events()
+    from longtalk.providers.frames import Frames
+
+    return Frames()
 
 
 def _unpacked(answer: Any) -> Any:

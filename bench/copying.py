@@ -1,0 +1,115 @@
+"""Many small conversations to another store and back: how many a second, and is every byte there again?
+
+`python -m bench.copying [--count N] [--to STORE]` makes conversations of four entries in a SQLite file, every twentieth
+with a second branch, and copies them to the store that `--to` names (default: another SQLite file; `postgres` or
+`redis`: a server that is started for it) and from there to a third, a SQLite file too. Each is read back after it is
+written, and its checksums are checked: that is in the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from bench.turns_served import SERVED
+from longtalk import Archive
+from longtalk.stores import open_store
+from longtalk.stores.base import MAIN, Commit, Placed, Request, Store
+from longtalk.stores.sqlite import SQLite
+from longtalk.transcript import Entry, Record, Turn, chain, new_id
+from longtalk.whole import read_whole
+from longtalk.wires import WIRES
+
+GOAL = 500
+"""Conversations a second, from SQLite to SQLite."""
+BEGIN = 1_790_000_000_000
+
+
+def fill(store: Store, count: int) -> None:
+    """Conversations with turns, manifests, keys, records and data of the app's own."""
+    wire = WIRES["openai-chat"]
+    for number in range(count):
+        name, parent, at = f"talk-{number}", None, BEGIN + number * 60_000
+        for turn in range(2):
+            id, at = new_id(), at + 5_000  # noqa: A001
+            asked = Entry(role="user", wire=wire.name, native=wire.user(f"Question {turn} of {name}?"), at=at)
+            said = json.dumps({"role": "assistant", "content": f"An answer to {turn}, slowly. " * 5}).encode()
+            entries = chain(parent, id, 0, [asked, Entry(role="assistant", wire=wire.name, native=said, at=at)])
+            parent = entries[-1].id
+            commit = Commit(
+                expect=turn,
+                entries=entries,
+                turn=Turn(id, "complete", "ollama:talker", at, at, usage=(b'{"prompt_tokens":20}',)),
+                request=Request(f"key-{turn}", "digest"),
+                manifest=b'{"runs":[]}',
+                records=(Placed(Record("meter", parent, at, b'{"spent":1}'), 2 * turn + 1),),
+                meta={"title": name},
+                at=at,
+            )
+            store.write("", name, commit)
+        if number % 20 == 0:
+            store.write("", name, Commit(branch="fork", expect=0, source=(MAIN, 2), at=at))
+
+
+def identical(one: Store, other: Store, count: int) -> int:
+    """How many conversations are the same in two stores."""
+    held = ((read_whole(one, "", f"talk-{i}"), read_whole(other, "", f"talk-{i}")) for i in range(count))
+    return sum(left is not None and right is not None and left.key() == right.key() for left, right in held)
+
+
+def timed(one: Store, other: Store) -> tuple[float, float]:
+    """The seconds that a copy takes: of CPU time, and of the clock."""
+    cpu, clock = time.process_time(), time.perf_counter()
+    done = Archive(one).copy_to(other)
+    if done.left:
+        raise SystemExit(f"{len(done.left)} were left: {done.left[0]}")
+    return time.process_time() - cpu, time.perf_counter() - clock
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[Store]:
+    if name in SERVED:
+        with SERVED[name]() as (store, _, _):
+            yield store
+    else:
+        with closing(open_store(name)) as store:
+            yield store
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.copying", description=__doc__)
+    parser.add_argument("--count", type=int, default=2_000)
+    parser.add_argument("--to", help="the store in the middle, as --store names it; default: a SQLite file")
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        with (
+            closing(SQLite(path / "from.db")) as source,
+            _opened(given.to or str(path / "to.db")) as middle,
+            closing(SQLite(path / "back.db")) as back,
+        ):
+            fill(source, given.count)
+            rates = [timed(source, middle), timed(middle, back), timed(source, middle)]
+            same = identical(source, back, given.count)
+            where = repr(middle).partition("(")[0]
+    cpu, clock = ([round(given.count / spent[i]) for spent in rates] for i in (0, 1))
+    print(f"{given.count:,} conversations of 4 entries, conversations a second of CPU time (of the clock's):")
+    print(f"  from SQLite to {where} {cpu[0]:,} ({clock[0]:,}), back {cpu[1]:,} ({clock[1]:,})")
+    print(f"  when all are there already {cpu[2]:,} ({clock[2]:,})")
+    print(f"The same afterwards: {same:,} of {given.count:,}")
+    slower = min(cpu[:2])
+    measured = [
+        *([] if given.to else [("conversations a second", slower, GOAL, slower >= GOAL)]),
+        ("conversations that are the same", same, given.count, same == given.count),
+    ]
+    goals = [{"name": name, "value": value, "goal": goal, "met": met} for name, value, goal, met in measured]
+    print(json.dumps({"bench": "copying", "goals": goals}))
+
+
+if __name__ == "__main__":
+    main()

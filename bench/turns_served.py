@@ -1,0 +1,123 @@
+"""What turns on a store on a server cost: CPU of the client, and how often it waits for the server.
+
+    python -m bench.turns --store postgres
+    python -m bench.turns --store redis
+
+A trip is a question to the server and the whole of its answer. *Cold* opens the
+conversation anew for each turn, *warm* goes on with the same object. Trips are the most of many turns, behind some that
+let the client prepare its statements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Protocol
+
+from bench.turns import ROUNDS, SAID, SIZES, Figure, filled, opened, spent
+from longtalk.policies import KeepAll, KeepLast, Policy
+from longtalk.stores.base import Store
+
+_PREPARING = 12
+"""Turns before trips are counted: statements that come again are prepared, once."""
+_POLICIES: dict[str, Policy] = {"last 20": KeepLast(20), "all": KeepAll()}
+
+
+class Line(Protocol):
+    """What lies between a store and its server."""
+
+    trips: int
+
+
+Served = Callable[[], AbstractContextManager[tuple[Store, Store, Line]]]
+"""An empty store, the same one by way of a line that counts, and that line."""
+
+
+@contextmanager
+def _postgres() -> Iterator[tuple[Store, Store, Line]]:
+    from longtalk.stores.postgres import Postgres
+    from tests.postgres_proxy import Proxy
+    from tests.postgres_server import server
+
+    schema = server().schema()
+    with (
+        closing(Postgres(server().url(), schema=schema)) as store,
+        Proxy(server().folder) as proxy,
+        closing(Postgres(proxy.url, schema=schema)) as counted,
+    ):
+        yield store, counted, proxy
+
+
+@contextmanager
+def _redis() -> Iterator[tuple[Store, Store, Line]]:
+    from longtalk.stores.redis import Redis
+    from tests.redis_server import Server
+
+    with closing(Server()) as server, closing(Redis(server.url)) as store, closing(Redis(server.url)) as counted:
+        yield store, counted, counted._link
+
+
+SERVED: dict[str, Served] = {"postgres": _postgres, "redis": _redis}
+
+
+def one_turn(kind: str) -> list[Figure]:
+    """What one more turn costs, in conversations of several lengths."""
+    best: dict[str, dict[int, float]] = {}
+    trips: dict[str, dict[int, int]] = {}
+    with SERVED[kind]() as (store, counted, line):
+        works: dict[tuple[str, int], tuple[Callable[[], object], Callable[[], object]]] = {}
+        for turns in SIZES:
+            for name, policy in _POLICIES.items():
+                filled(store, f"{name} {turns}", turns)
+                works |= {
+                    (f"{name}, {how}", turns): (
+                        _turn(store, f"{name} {turns}", policy, how),
+                        _turn(counted, f"{name} {turns}", policy, how),
+                    )
+                    for how in ("cold", "warm")
+                }
+        for (name, turns), (work, through) in works.items():
+            for _ in range(_PREPARING):
+                through()
+            trips.setdefault(name, {})[turns] = max(_trips(through, line) for _ in range(3))
+            work()
+        for _ in range(ROUNDS):
+            for (name, turns), (work, through) in works.items():
+                # Another one has gone on: who is warm has to hear of it before it is measured.
+                through()
+                work()
+                held = best.setdefault(name, {})
+                held[turns] = min(held.get(turns, math.inf), spent(work))
+    print(f"One turn on a {kind} store: CPU of the client in microseconds, the least of many, by turns so far.\n")
+    print(f"{'':28}" + "".join(f"{turns:>12,}" for turns in SIZES))
+    for name, costs in best.items():
+        print(f"{name:28}" + "".join(f"{1e6 * costs[turns]:12.0f}" for turns in SIZES))
+    print("\nTrips to the server.\n")
+    for name, counts in trips.items():
+        print(f"{name:28}" + "".join(f"{counts[turns]:>12}" for turns in SIZES))
+    return [
+        Figure("trips of a warm turn", max(trips["last 20, warm"].values()), 2),
+        Figure("trips of a cold turn", max(trips["last 20, cold"].values()), 4),
+        *(
+            Figure(f"growth exponent of a bounded policy, {how}", _growth(best[f"last 20, {how}"]), 0.05)
+            for how in ("warm", "cold")
+        ),
+    ]
+
+
+def _growth(costs: dict[int, float]) -> float:
+    return math.log(costs[SIZES[-1]] / costs[SIZES[0]]) / math.log(SIZES[-1] / SIZES[0])
+
+
+def _turn(store: Store, name: str, policy: Policy, how: str) -> Callable[[], object]:
+    if how == "cold":
+        return lambda: opened(store, name, policy).send(SAID[1])
+    talk = opened(store, name, policy)
+    return lambda: talk.send(SAID[1])
+
+
+def _trips(work: Callable[[], object], line: Line) -> int:
+    before = line.trips
+    work()
+    return line.trips - before

@@ -1,0 +1,87 @@
+"""Sessions of the OpenAI Agents SDK (`SQLiteSession`): items of the Responses API, one to a row.
+
+Items stay the exact bytes that they are there. Those that a model gave behind each other are one answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from longtalk import _json
+from longtalk.imports.tree import Piece, Source, as_text, found, moment, unreadable
+from longtalk.intake import Found
+from longtalk.pack import Entry
+from longtalk.stores.sqlite_file import Database
+from longtalk.wires.base import system
+from longtalk.wires.openai_responses import WIRE
+from longtalk.wires.openai_responses_items import CALLS
+
+TOOL = "agents-sdk"
+TABLES = {"agent_sessions", "agent_messages"}
+_Row = tuple[int, str, str]
+
+
+def count(db: Database) -> int:
+    number: int = db.execute("SELECT count(*) FROM agent_sessions").get
+    return number
+
+
+def read(db: Database) -> Iterator[Found]:
+    """All sessions."""
+    sessions = db.execute("SELECT rowid, CAST(session_id AS BLOB) FROM agent_sessions ORDER BY created_at, rowid")
+    for row, held in sessions.fetchall():
+        try:
+            name = as_text(held)
+            created, updated = next(
+                db.execute("SELECT created_at, updated_at FROM agent_sessions WHERE rowid = ?", (row,))
+            )
+            rows = db.execute(
+                "SELECT id, message_data, created_at FROM agent_messages WHERE session_id = ? ORDER BY id", (name,)
+            ).fetchall()
+            source = Source(
+                tool=TOOL,
+                id=name,
+                created=moment(created),
+                updated=moment(updated),
+                paths=[list(_pieces(rows))] if rows else [],
+            )
+            yield found(source, Counter())
+        except (ValueError, TypeError, AttributeError) as problem:
+            yield unreadable(held, problem)
+
+
+def _pieces(rows: Sequence[_Row]) -> Iterator[Piece]:
+    answer: list[_Row] = []
+    for row in rows:
+        entry = _asked(row)
+        if entry is None:
+            answer.append(row)
+            continue
+        yield from _answered(answer)
+        answer = []
+        yield Piece(key=str(row[0]), entry=entry)
+    yield from _answered(answer)
+
+
+def _asked(row: _Row) -> Entry | None:
+    """What an app gave; None for what a model did."""
+    native, at = row[1].encode(), moment(row[2])
+    item = _json.fields(native)
+    if item.get("type") in CALLS.values():
+        return Entry(role="tool", wire=WIRE.name, native=native, at=at)
+    role = _json.text(item.get("role", b"null"))
+    if role == "user":
+        return Entry(role="user", wire=WIRE.name, native=native, at=at)
+    if role in ("system", "developer"):
+        return system(WIRE.view(native).text, at=at)
+    return None
+
+
+def _answered(rows: Sequence[_Row]) -> Iterator[Piece]:
+    if rows:
+        native = b'{"output":[%s]}' % b",".join(row[1].encode() for row in rows)
+        entry = Entry(role="assistant", wire=WIRE.name, native=native, at=moment(rows[-1][2]))
+        items: Any = [row[0] for row in rows]
+        yield Piece(key=str(rows[0][0]), entry=entry, meta={"items": items} if len(items) > 1 else {})

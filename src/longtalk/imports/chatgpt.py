@@ -1,0 +1,236 @@
+"""ChatGPT's data export: `conversations.json`, a list of trees.
+
+A conversation has its messages in `mapping`, each a node with a parent and children, and `current_node` says where it
+stood: that path is the main branch, and what was edited or asked again is a branch beside it. A message to somebody
+else than everybody (`recipient`) is a call of a tool, and the tool's message behind it the result. Pictures and files
+are pointers, and of what a model thought there is at most a summary; they stay beside the entry.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from longtalk import _json
+from longtalk.imports.notes import note, of_kind, shown
+from longtalk.imports.tree import EMPTY, OTHERS, Piece, Source, found, moment, short, unreadable
+from longtalk.intake import Found
+from longtalk.pack import Entry
+from longtalk.wires.base import system
+from longtalk.wires.openai_chat import WIRE
+
+TOOL = "chatgpt"
+HIDDEN = note("hidden messages were left out", "hidden message was left out")
+THOUGHTS = note(
+    "summaries of what the model thought are kept beside its answers, and not sent",
+    "summary of what the model thought is kept beside its answer, and not sent",
+)
+CONTEXTS = note(
+    "texts of custom instructions and memory are kept beside the conversation, and not sent",
+    "text of custom instructions or memory is kept beside the conversation, and not sent",
+)
+IMAGES = note("images are only pointers in this export", "image is only a pointer in this export")
+FILES = note(
+    "recordings and files are only pointers in this export", "recording or file is only a pointer in this export"
+)
+_CONTEXTS = ("user_editable_context", "model_editable_context")
+_THOUGHTS = ("thoughts", "reasoning_recap")
+_TEXTS = frozenset(
+    ["text", "multimodal_text", "code", "execution_output", "system_error", "tether_browsing_display", "tether_quote"]
+)
+"""Kinds of which all is read that there is to read."""
+_ROLES = ("user", "assistant", "tool", "system")
+
+
+def is_one(first: Mapping[str, bytes]) -> bool:
+    """Whether this is a conversation of ChatGPT's."""
+    return first.get("mapping", b"")[:1] == b"{" and "messages" not in first
+
+
+def read(data: bytes, number: int) -> Found:
+    """A conversation from its JSON."""
+    name = f"conversation {number}"
+    try:
+        held = _json.value(data)
+        name = str(held.get("conversation_id") or held.get("id") or short(data.decode("utf-8", "replace")))
+        return _read(held, name)
+    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+        return unreadable(name, problem)
+
+
+def _read(held: dict[str, Any], name: str) -> Found:
+    mapping: dict[str, dict[str, Any]] = held["mapping"]
+    reading = _Reading(moment(held.get("create_time")))
+    leaves = list(_leaves(mapping))
+    current = held.get("current_node")
+    if current not in mapping:
+        # It stood where the newest message is.
+        current = leaves[-1] if leaves else None
+    if current is not None and current not in leaves:
+        leaves.append(current)
+    paths = [list(reading.path(_nodes(mapping, leaf))) for leaf in leaves]
+    beside = {key: held[key] for key in ("gizmo_id", "default_model_slug") if held.get(key)}
+    source = Source(
+        tool=TOOL,
+        id=name,
+        title=str(held.get("title") or ""),
+        created=moment(held.get("create_time")),
+        updated=moment(held.get("update_time")),
+        meta={**beside, **({"context": reading.context} if reading.context else {})},
+        paths=paths,
+        main=leaves.index(current) if current is not None else 0,
+    )
+    return found(source, reading.notes)
+
+
+def _leaves(mapping: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The ends of all paths, those that were made first come first."""
+    todo = [name for name, node in mapping.items() if node.get("parent") not in mapping][::-1]
+    seen: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        children = [child for child in mapping[name].get("children") or () if child in mapping]
+        todo += reversed(children)
+        if not children:
+            yield name
+
+
+def _nodes(mapping: Mapping[str, Mapping[str, Any]], leaf: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The nodes from the root to this one that have a message."""
+    path: dict[str, Mapping[str, Any]] = {}
+    at: str | None = leaf
+    while at is not None and at in mapping and at not in path:
+        path[at] = mapping[at]
+        at = mapping[at].get("parent")
+    return [(name, node["message"]) for name, node in reversed(path.items()) if node.get("message")]
+
+
+class _Reading:
+    """Reads messages once, however many paths they are on."""
+
+    def __init__(self, created: int) -> None:
+        self.notes: Counter[str] = Counter()
+        self.context: list[Any] = []
+        self._created = created
+        self._pieces: dict[str, Piece | None] = {}
+        self._thoughts: dict[str, list[Any]] = {}
+
+    def path(self, nodes: list[tuple[str, Mapping[str, Any]]]) -> Iterator[Piece]:
+        at, call = self._created, ""
+        thoughts: list[Any] = []
+        for name, message in nodes:
+            at = moment(message.get("create_time")) or at
+            if name not in self._pieces:
+                self._pieces[name] = self._piece(name, message, at, call, thoughts)
+            thoughts = self._thoughts.get(name, [])
+            piece = self._pieces[name]
+            if piece is not None:
+                call = short(name, size=24) if _recipient(message) else ""
+                yield piece
+
+    def _piece(self, name: str, message: Mapping[str, Any], at: int, call: str, thoughts: list[Any]) -> Piece | None:
+        """The message as an entry; None when it is none. What was thought waits for the answer behind it."""
+        content, beside = message.get("content") or {}, message.get("metadata") or {}
+        kind, author = content.get("content_type"), message.get("author") or {}
+        role = author.get("role")
+        if kind in _CONTEXTS:
+            self.notes[CONTEXTS] += 1
+            self.context.append({key: value for key, value in content.items() if key != "content_type" and value})
+            return None
+        if kind in _THOUGHTS:
+            self.notes[THOUGHTS] += 1
+            self._thoughts[name] = [*thoughts, content.get("thoughts") or content.get("content")]
+            return None
+        text, pointers = _said(content)
+        # What this does not know keeps its place, and all that it is stays beside it.
+        unknown = kind is not None and str(kind) not in _TEXTS and not pointers
+        silent = unknown and not text.strip()
+        text = f"[{shown(kind)}]" if silent else text
+        if not text.strip() and not (role == "tool" and call):
+            self.notes[EMPTY] += bool(role in ("user", "assistant"))
+            return None
+        if beside.get("is_visually_hidden_from_conversation"):
+            self.notes[HIDDEN] += 1
+            return None
+        if silent:
+            self.notes[of_kind(kind)] += 1
+        self.notes[OTHERS] += role not in _ROLES
+        images = sum("image" in kind for kind, _ in pointers)
+        self.notes[IMAGES] += images
+        self.notes[FILES] += len(pointers) - images
+        meta: dict[str, Any] = {}
+        if pointers:
+            meta["pointers"] = [pointer for _, pointer in pointers]
+        if files := [each.get("name") for each in beside.get("attachments") or () if isinstance(each, Mapping)]:
+            meta["attachments"] = files
+        if thoughts and role == "assistant":
+            meta["thoughts"] = thoughts
+        if kind not in ("text", "multimodal_text", None):
+            meta["content_type"] = kind
+        if unknown:
+            meta["content"] = content
+        if role not in _ROLES:
+            meta["role"] = role
+        return Piece(
+            key=name,
+            entry=_entry(str(role), text, at, call=call, name=name, to=_recipient(message)),
+            model=str(beside.get("model_slug") or "") if role == "assistant" else "",
+            meta=meta,
+            tool=str(author.get("name") or ""),
+        )
+
+
+def _entry(role: str, text: str, at: int, *, call: str, name: str, to: str) -> Entry:
+    if role == "system":
+        return system(text, at=at)
+    if role == "tool":
+        # Without a call before it, it is told as an event.
+        return Entry(role="tool", wire=WIRE.name, native=WIRE.result(call or "-", text, error=False), at=at)
+    message: dict[str, Any] = {"role": "assistant" if role == "assistant" else "user", "content": text}
+    if to and role == "assistant":
+        function = {"name": to, "arguments": _arguments(text)}
+        calls = [{"id": short(name, size=24), "type": "function", "function": function}]
+        message = {"role": "assistant", "content": None, "tool_calls": calls}
+    return Entry(role=message["role"], wire=WIRE.name, native=_json.encode(message), at=at)
+
+
+def _recipient(message: Mapping[str, Any]) -> str:
+    """The tool that an assistant speaks to; nothing when it is everybody."""
+    to = message.get("recipient") or "all"
+    by = (message.get("author") or {}).get("role")
+    return "" if to == "all" or by != "assistant" else "".join(c if c.isalnum() or c in "_-" else "_" for c in str(to))
+
+
+def _arguments(text: str) -> str:
+    """What a tool was called with: JSON already, or a text such as a program."""
+    try:
+        if isinstance(_json.value(text.encode()), dict):
+            return text
+    except (ValueError, RecursionError):
+        pass
+    return _json.encode({"input": text}).decode()
+
+
+def _said(content: Mapping[str, Any]) -> tuple[str, list[tuple[str, Any]]]:
+    """What a message says, and the pointers in it with their kinds."""
+    pointers: list[tuple[str, Any]] = []
+    texts: list[str] = []
+    parts = content.get("parts")
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, Mapping):
+            kind = str(part.get("content_type") or "part")
+            if isinstance(part.get("text"), str):
+                texts.append(part["text"])
+            else:
+                pointers.append((kind, dict(part)))
+                texts.append(f"[{'image' if 'image' in kind else kind.replace('_', ' ')}, not in the export]")
+    if not texts:
+        keys = ("title", "url", "text", "result", "summary", "content")
+        texts = [content[key] for key in keys if isinstance(content.get(key), str) and content[key].strip()]
+    return "\n".join(texts), pointers

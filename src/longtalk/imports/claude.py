@@ -1,0 +1,217 @@
+"""Claude's data export: `conversations.json`, a list of conversations with their `chat_messages`.
+
+A message has a text and, in newer exports, blocks: texts, thoughts, calls of tools and their results, several rounds of
+them in one message. They become messages of Anthropic's API, a result each on its own. Where messages name their parent
+they are a tree, and the path to the newest one is the main branch. Of what was attached the text comes along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from longtalk import _json
+from longtalk.imports.notes import note, of_kind, shown
+from longtalk.imports.tree import EMPTY, OTHERS, Piece, Source, found, moment, short, unreadable
+from longtalk.intake import Found
+from longtalk.pack import Entry
+from longtalk.wires.anthropic import WIRE
+
+TOOL = "claude.ai"
+THOUGHTS = note(
+    "thoughts of the model are kept beside its answers, and not sent",
+    "thought of the model is kept beside its answer, and not sent",
+)
+FILES = note("files are only names in this export", "file is only a name in this export")
+BLOCKS = note(
+    "blocks of other kinds are kept beside their message, and not sent",
+    "block of another kind is kept beside its message, and not sent",
+)
+_THOUGHTS = ("thinking", "redacted_thinking")
+
+
+def is_one(first: Mapping[str, bytes]) -> bool:
+    """Whether this is a conversation of Claude's."""
+    return first.get("chat_messages", b"")[:1] == b"["
+
+
+def read(data: bytes, number: int) -> Found:
+    """A conversation from its JSON."""
+    name = f"conversation {number}"
+    try:
+        held = _json.value(data)
+        name = str(held.get("uuid") or short(data.decode("utf-8", "replace")))
+        return _read(held, name)
+    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+        return unreadable(name, problem)
+
+
+def _read(held: Mapping[str, Any], name: str) -> Found:
+    notes: Counter[str] = Counter()
+    messages = {str(each.get("uuid") or number): each for number, each in enumerate(held["chat_messages"])}
+    pieces = {key: list(_pieces(key, message, notes)) for key, message in messages.items()}
+    parents = _parents(messages)
+    passed = set(parents.values())
+    leaves = [key for key in messages if key not in passed]
+    current = held.get("current_leaf_message_uuid")
+    last = current if current in messages else next(reversed(messages), None)
+    if last is not None and last not in leaves:
+        leaves.append(last)
+    source = Source(
+        tool=TOOL,
+        id=name,
+        title=str(held.get("name") or ""),
+        created=moment(held.get("created_at")),
+        updated=moment(held.get("updated_at")),
+        meta={"summary": held["summary"]} if held.get("summary") else {},
+        paths=[[piece for key in _up(parents, leaf) for piece in pieces[key]] for leaf in leaves],
+        main=leaves.index(last) if last is not None else 0,
+    )
+    return found(source, notes)
+
+
+def _parents(messages: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
+    """The message before each one: the one that it names, or where no message names one, the one before it."""
+    keys = list(messages)
+    told = {key: message.get("parent_message_uuid") for key, message in messages.items()}
+    if any(parent in messages for parent in told.values()):
+        return {key: parent if parent in messages else None for key, parent in told.items()}
+    return dict(zip(keys, [None, *keys], strict=False))
+
+
+def _up(parents: Mapping[str, str | None], leaf: str) -> list[str]:
+    path: dict[str, None] = {}
+    at: str | None = leaf
+    while at is not None and at not in path:
+        path[at] = None
+        at = parents[at]
+    return list(reversed(path))
+
+
+def _pieces(key: str, message: Mapping[str, Any], notes: Counter[str]) -> Iterator[Piece]:
+    """A message as entries: an answer with tools in it is several."""
+    at = moment(message.get("created_at"))
+    blocks = [block for block in message.get("content") or () if isinstance(block, Mapping)]
+    if not any(block.get("type") == "text" and block.get("text") for block in blocks) and message.get("text"):
+        blocks.append({"type": "text", "text": message["text"]})
+    if message.get("sender") != "assistant":
+        yield from _asked(key, message, blocks, at, notes)
+        return
+    rounds = _rounds(key, blocks, notes)
+    if not rounds:
+        notes[EMPTY] += 1
+    for number, (role, made, beside) in enumerate(rounds):
+        sent = {"role": "user" if role == "tool" else "assistant", "content": made}
+        yield Piece(
+            key=f"{key}/{number}" if number else key,
+            entry=Entry(role=role, wire=WIRE.name, native=_json.encode(sent), at=at, mark=_mark(role, made)),
+            meta={"beside": beside} if beside else {},
+        )
+
+
+def _mark(role: str, made: list[dict[str, Any]]) -> str:
+    return "error" if role == "tool" and made[0].get("is_error") else ""
+
+
+def _asked(
+    key: str, message: Mapping[str, Any], blocks: list[Mapping[str, Any]], at: int, notes: Counter[str]
+) -> Iterator[Piece]:
+    texts = [str(block.get("text")) for block in blocks if block.get("type") == "text" and block.get("text")]
+    for each in message.get("attachments") or ():
+        name, held = each.get("file_name") or "attachment", each.get("extracted_content")
+        texts.append(f"[{name}]\n{held}" if held else f"[{name}, not in the export]")
+        notes[FILES] += not held
+    for each in message.get("files") or ():
+        texts.append(f"[{each.get('file_name') or 'file'}, not in the export]")
+        notes[FILES] += 1
+    texts = [text for text in texts if text.strip()]
+    others = [block for block in blocks if block.get("type") != "text"]
+    _count(others, notes, alone=not texts)
+    texts = texts or [_placeholder(others)] * bool(others)
+    if not texts:
+        notes[EMPTY] += 1
+        return
+    meta: dict[str, Any] = {"beside": others} if others else {}
+    if (sender := message.get("sender")) != "human":
+        notes[OTHERS] += 1
+        meta["sender"] = sender
+    yield Piece(key=key, entry=Entry(role="user", wire=WIRE.name, native=WIRE.user(texts), at=at), meta=meta)
+
+
+def _placeholder(beside: Sequence[Mapping[str, Any]]) -> str:
+    """What stands for blocks that are not sent, where a message has no others."""
+    return " ".join(f"[{shown(kind)}]" for kind in dict.fromkeys(str(block.get("type")) for block in beside))
+
+
+def _count(beside: Sequence[Mapping[str, Any]], notes: Counter[str], *, alone: bool) -> None:
+    """Note the blocks that stay beside a message; those that are `alone` in theirs by their kinds."""
+    kinds = [str(block.get("type")) for block in beside]
+    thoughts = [kind for kind in kinds if kind in _THOUGHTS]
+    notes[THOUGHTS] += len(thoughts)
+    if alone:
+        notes.update({of_kind(kind) for kind in kinds} - {of_kind(kind) for kind in thoughts})
+    else:
+        notes[BLOCKS] += len(kinds) - len(thoughts)
+
+
+_Round = tuple[str, list[dict[str, Any]], list[Any]]
+
+
+def _rounds(key: str, blocks: list[Mapping[str, Any]], notes: Counter[str]) -> list[_Round]:
+    """What an answer consists of: messages of the assistant, and results of tools, each with what stays beside it."""
+    rounds: list[_Round] = []
+    waiting: list[str] = []
+    beside: list[Any] = []
+    for number, block in enumerate(blocks):
+        kind = block.get("type")
+        if kind == "text" and str(block.get("text") or "").strip():
+            made: dict[str, Any] = {"type": "text", "text": block["text"]}
+        elif kind == "tool_use":
+            call = _plain(str(block.get("id") or "")) or f"toolu_{short(key, str(number), size=24)}"
+            waiting.append(call)
+            given = block.get("input")
+            name = _plain(str(block.get("name") or "tool")) or "tool"
+            made = {"type": "tool_use", "id": call, "name": name, "input": given if isinstance(given, dict) else {}}
+        elif kind == "tool_result":
+            answers = _plain(str(block.get("tool_use_id") or "")) or next(iter(waiting), "-")
+            waiting = [each for each in waiting if each != answers]
+            result = _json.value(WIRE.result(answers, _result(block), error=bool(block.get("is_error"))))
+            rounds.append(("tool", result["content"], beside))
+            beside = []
+            continue
+        else:
+            beside += [block] if kind != "text" else []
+            continue
+        # What is said behind a call, before its result came, goes before the call.
+        if not rounds or rounds[-1][0] == "tool":
+            rounds.append(("assistant", [made], beside))
+        else:
+            said = rounds[-1][1]
+            calls = sum(each["type"] == "tool_use" for each in said)
+            said.insert(len(said) - calls if made["type"] == "text" else len(said), made)
+            rounds[-1][2].extend(beside)
+        beside = []
+    if beside and rounds:
+        rounds[-1][2].extend(beside)
+    _count([block for _, _, kept in rounds for block in kept] or beside, notes, alone=not rounds)
+    if beside and not rounds:
+        rounds.append(("assistant", [{"type": "text", "text": _placeholder(beside)}], beside))
+    return rounds
+
+
+def _result(block: Mapping[str, Any]) -> str:
+    """What a tool gave, as text."""
+    content = block.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+    return "\n".join(text for text in texts if isinstance(text, str)) or (
+        _json.encode(content).decode() if parts else ""
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]

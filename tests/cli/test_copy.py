@@ -1,0 +1,172 @@
+"""`longtalk copy`, and `import` of what other tools have, as a person uses them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from longtalk import Archive, Conversation, InputError
+from longtalk.cli.commands import commands
+from longtalk.testing import Scripted, says
+from tests.cli.helpers import Terminal, store_at
+from tests.imports.exports import ChatGPT, as_json
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(commands, list(map(str, arguments)))
+
+
+def send(path: str | Path, name: str, text: str) -> None:
+    store = store_at(path)
+    Conversation(name, model=Scripted(says("Lightly.")), store=store).send(text)
+    store.close()
+
+
+def ids(path: str | Path) -> list[str]:
+    store = store_at(path)
+    found = sorted(each.id for each in Archive(store).conversations(limit=1000))
+    store.close()
+    return found
+
+
+def chatgpt(name: str = "bows") -> ChatGPT:
+    talk = ChatGPT(name)
+    talk.say("user", "How do I hold the bow?")
+    picture = {"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1"}
+    talk.say("assistant", content={"content_type": "multimodal_text", "parts": ["So:", picture]})
+    talk.say("assistant", "Lightly.", behind="node-1")
+    talk.current = "node-2"
+    return talk
+
+
+# copy
+
+
+def test_a_store_goes_to_another_kind_and_back(tmp_path: Path) -> None:
+    send(tmp_path / "a.db", "one", "x")
+    send(tmp_path / "a.db", "two", "y")
+    done = run("copy", tmp_path / "a.db", f"{tmp_path}/b/")
+    assert (done.exit_code, done.stdout) == (0, "2 conversations copied: 4 entries read back\n")
+    assert run("copy", f"{tmp_path}/b/", tmp_path / "c.db").exit_code == 0
+    assert ids(tmp_path / "c.db") == ["one", "two"]
+    send(tmp_path / "a.db", "two", "z")
+    done = run("copy", tmp_path / "a.db", f"{tmp_path}/b/")
+    assert done.stdout == ("0 conversations copied, 1 had grown, 1 was there already: 4 entries read back\n")
+
+
+def test_what_is_left_is_told(tmp_path: Path) -> None:
+    send(tmp_path / "a.db", "one", "x")
+    run("copy", tmp_path / "a.db", tmp_path / "b.db")
+    send(tmp_path / "a.db", "one", "here")
+    send(tmp_path / "b.db", "one", "there")
+    done = run("copy", tmp_path / "a.db", tmp_path / "b.db")
+    assert done.exit_code == 1
+    assert done.stdout == "0 conversations copied, 1 left: 0 entries read back\n"
+    assert "longtalk: left one: both were changed since" in done.stderr
+
+
+def test_some_of_them(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        send(tmp_path / "a.db", name, "x")
+    assert run("copy", tmp_path / "a.db", tmp_path / "b.db", "two").exit_code == 0
+    assert ids(tmp_path / "b.db") == ["two"]
+    assert run("copy", tmp_path / "a.db", tmp_path / "c.db", "--since", "2100-01-01").exit_code == 0
+    assert ids(tmp_path / "c.db") == []
+    assert run("copy", tmp_path / "a.db", tmp_path / "c.db", "--since", "two").exit_code == 0
+    assert ids(tmp_path / "c.db") == ["two"]
+    assert run("copy", tmp_path / "a.db", tmp_path / "d.db", "--since", "2020-01-01").exit_code == 0
+    assert ids(tmp_path / "d.db") == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--since", "yesterday"], "--since is a date such as 2026-11-16, or the id"),
+        (["nowhere"], "no conversation 'nowhere' to copy"),
+    ],
+)
+def test_what_is_not_there_is_told(more: list[str], why: str, tmp_path: Path) -> None:
+    send(tmp_path / "a.db", "one", "x")
+    done = run("copy", tmp_path / "a.db", tmp_path / "b.db", *more)
+    assert isinstance(done.exception, InputError)
+    assert why in str(done.exception)
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    assert isinstance(run("copy", tmp_path / "a.db", tmp_path / "b.db").exception, InputError)
+    assert list(tmp_path.iterdir()) == []
+
+
+# import
+
+
+def test_an_import_says_what_could_not_come_along(tmp_path: Path) -> None:
+    path, store = tmp_path / "conversations.json", tmp_path / "a.db"
+    path.write_bytes(as_json(chatgpt(), chatgpt("violins")))
+    done = run("import", path, "--store", store)
+    assert done.exit_code == 0
+    assert done.stdout == "bows\t3 entries\nviolins\t3 entries\n"
+    assert done.stderr.splitlines() == [
+        f"{path}: 2 conversations, 6 entries on 2 more branches",
+        "  2 images are only pointers in this export",
+    ]
+    done = run("import", path, "--store", store)
+    assert done.stdout == "bows\t3 entries\talready here\nviolins\t3 entries\talready here\n"
+    assert done.stderr == f"{path}: 0 conversations, 0 entries; 2 were here already\n"
+    assert run("search", "bow", "--store", store).stdout.count("hold the bow") == 2
+
+
+def test_an_import_that_leaves_something_says_so(tmp_path: Path) -> None:
+    path, store = tmp_path / "conversations.json", tmp_path / "a.db"
+    path.write_bytes(as_json(chatgpt(), ChatGPT("empty")))
+    done = run("import", path, "--store", store)
+    assert (done.exit_code, done.stdout) == (0, "bows\t3 entries\n")
+    assert "  1 conversation holds no message" in done.stderr.splitlines()
+    other = ChatGPT("bows")
+    other.say("user", "Something else.")
+    path.write_bytes(as_json(other))
+    done = run("import", path, "--store", store)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith("  left: bows: ")
+    assert "--owner" in done.stderr
+    grown = chatgpt()
+    grown.say("user", "And the thumb?")
+    path.write_bytes(as_json(grown))
+    assert run("import", path, "--store", store).stdout == "bows\t4 entries\tgrown\n"
+
+
+def test_files_of_both_kinds_come_together(tmp_path: Path) -> None:
+    ours, theirs, store = tmp_path / "ours.json", tmp_path / "conversations.json", tmp_path / "a.db"
+    ours.write_bytes(b'[{"role": "user", "content": "Hi"}]')
+    theirs.write_bytes(as_json(chatgpt()))
+    assert run("import", theirs, ours, "--store", store).stdout == "ours\t1 entry\nbows\t3 entries\n"
+    assert run("import", theirs, "--id", "other", "--store", store).stdout == "other\t3 entries\n"
+
+
+def test_a_file_that_is_no_conversation_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    path.write_bytes(b"PK\x03\x04 and no more")
+    done = run("import", path, "--store", tmp_path / "a.db")
+    assert str(done.exception).startswith(f"{path}: The archive can't be read")
+    done = run("import", tmp_path / "nowhere.json", "--store", tmp_path / "a.db")
+    assert str(done.exception) == f"Can't read {tmp_path / 'nowhere.json'}: No such file or directory."
+
+
+def test_simulate_reads_them_too(tmp_path: Path) -> None:
+    path = tmp_path / "conversations.json"
+    path.write_bytes(as_json(chatgpt()))
+    done = run("simulate", path, "-m", "anthropic:claude-sonnet-5", "-p", "KeepAll()", "--json")
+    assert done.exit_code == 0, done.output
+
+
+def test_who_waits_at_a_terminal_sees_a_count(tmp_path: Path, environment: dict[str, str]) -> None:
+    path = tmp_path / "conversations.json"
+    path.write_bytes(as_json(*[chatgpt(f"talk-{i}") for i in range(30)]))
+    terminal = Terminal(["import", str(path), "--store", str(tmp_path / "a.db")], environment)
+    terminal.wait_for(r"1 of 30 conversations")
+    terminal.rest()
+    assert terminal.exit_code() == 0
+    terminal.close()
+    assert "30 conversations, 90 entries" in terminal.screen

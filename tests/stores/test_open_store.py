@@ -1,0 +1,48 @@
+"""A store by its name: what is an address, what is a path, and what is refused."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from longtalk.errors import InputError
+from longtalk.stores import open_store
+from longtalk.stores.base import Commit
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mysql://ann:hunter2@db/app",
+        "postgersql://ann:hunter2@db/app",
+        "http://ann:hunter2@db/app",
+        "postgresql+asyncpg://ann:hunter2@db/app",
+        " mysql://ann:hunter2@db/app/",
+    ],
+)
+def test_an_address_of_another_kind_is_no_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"Known are postgres://, postgresql://, redis://, rediss://") as caught:
+        open_store(name)
+    assert name.strip().partition("://")[0] in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["host=/tmp dbname=x password=hunter2", "password=hunter2 host=db", "dbname = x"])
+def test_the_settings_of_a_database_are_no_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="postgresql://user@host:5432/name") as caught:
+        open_store(name)
+    assert "hunter2" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["./mysql://talks.db", "a:b.db", "my-password=x.db"])
+def test_other_names_are_paths(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with closing(open_store(name)) as store:
+        store.write("", "lesson", Commit(expect=0, at=1))
+    assert Path(name).is_file()
