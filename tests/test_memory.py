@@ -25,7 +25,7 @@ from longtalk.stores.sqlite import SQLite
 from longtalk.testing import Scripted, says, validate
 from longtalk.tokens import Estimator, of_message
 from longtalk.transcript import Transcript
-from longtalk.wires import HTTP_WIRES, NAMES
+from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 from tests.properties import holds
 from tests.remembering import Minding, answer, asks, messages, texts
 
@@ -586,3 +586,26 @@ def test_after_a_redaction_neither_the_brief_nor_a_card_says_it(tmp_path: Path) 
         assert "hunter2" not in provider.requests[-1].decode()
         assert "SECRET" not in provider.requests[-1].decode()
         assert "hunter2" not in held.export("json")
+
+
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
+def test_after_a_redaction_what_a_model_has_recalled_does_not_say_it(tmp_path: Path, wire: str) -> None:
+    def look() -> str:
+        return "the bassoon"
+
+    recalls = Memory(limit=0, recent=0, recall=Recall(500, gate=False))
+    asked = says(calls=[("c", "recall", {"query": "password"}), ("d", "look", {})], wire=wire)
+    before = (says(text, wire=wire) for text in ("Noted.", "Yes."))
+    provider = Scripted(*before, asked, says("There.", wire=wire), wire=WIRES[wire])
+    with closing(SQLite(tmp_path / "talks.db")) as store:
+        held = Conversation("lesson", model=provider, store=store, policy=recalls, tools=[look])
+        first = held.send("My password is hunter2.")
+        held.send("Well.")
+        held.send("Which password?")
+        assert "hunter2" in provider.requests[-1].decode()
+        archive = Archive(store)
+        archive.redact("lesson", first.entries[0].id)
+        exported = archive.export("lesson", "json")
+        assert "hunter2" not in exported
+        assert "the bassoon" in exported
+        archive.verify("lesson")

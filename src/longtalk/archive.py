@@ -26,7 +26,7 @@ from longtalk.stored import AsyncStored
 from longtalk.stores import default
 from longtalk.stores.base import MAIN, Head, Hit, Placed, Receipt, Store, Summary, has, linked
 from longtalk.transcript import Turn
-from longtalk.wires import redacted, said
+from longtalk.wires import redacted
 
 if TYPE_CHECKING:
     from longtalk.imports import Source
@@ -233,7 +233,8 @@ class AsyncArchive:
     async def redact(self, conversation: str, entry: str) -> None:
         """Remove what an entry says, for good: from the conversation, the index of words, and what may quote it.
 
-        Of the brief that is all that a model has noted since; of later answers, cards that share words with it.
+        Of the brief that is all that a model has noted since; of what came later, cards in answers and what a model has
+        recalled, where they share words with it.
         """
         from longtalk.memory.book import KIND, Book, kept, without_since
         from longtalk.memory.labels import quoting
@@ -247,7 +248,8 @@ class AsyncArchive:
             if place is None:
                 continue
             gone[entry] = _without(entries[place], _REDACTED)
-            gone |= {held.id: _without(held, said(held)) for held in quoting(entries[place], entries[place + 1 :])}
+            also = quoting(entries[place], entries[place + 1 :])
+            gone |= {held.id: _without(held, rest or _REDACTED) for held, rest in also}
             records = (await self._head(conversation, head.branch)).records
             found = [read_record(each.record, Book) for each in records if each.record.kind == KIND]
             if found and found[-1] is not None:
