@@ -25,6 +25,7 @@ MODULES = [
     "stream",
     "summarist",
     "turn",
+    "writer",
     "providers.connect",
     "providers.http",
     "providers.litellm",

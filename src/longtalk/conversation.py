@@ -46,7 +46,7 @@ from longtalk.receipts import CostReceipt
 from longtalk.reply import Reply
 from longtalk.said import Said, check_meta, check_name
 from longtalk.sent import pins_of
-from longtalk.stored import AsyncStored, AsyncWriter
+from longtalk.stored import AsyncStored
 from longtalk.stores.base import MAIN, Asked, Commit, Moved, Store
 from longtalk.stream import AsyncStream
 from longtalk.summarist import AsyncSummarist
@@ -55,6 +55,7 @@ from longtalk.transcript import Entry, Transcript, Turns, now
 from longtalk.turn import AsyncLoop
 from longtalk.wires import WIRES
 from longtalk.wires.base import Answer, event, view_of
+from longtalk.writer import AsyncWriter
 
 if TYPE_CHECKING:
     from longtalk.memory.recall import Index

@@ -234,8 +234,8 @@ def test_systems_that_tell_less(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_turn_that_runs_longer_than_its_lease_keeps_it(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LEASE", 300)
-    monkeypatch.setattr("longtalk._sync.stored.hold", keeper.hold)
-    monkeypatch.setattr("longtalk._sync.stored.drop", keeper.drop)
+    monkeypatch.setattr("longtalk._sync.writer.hold", keeper.hold)
+    monkeypatch.setattr("longtalk._sync.writer.drop", keeper.drop)
     store = Memory()
 
     def slow() -> str:

@@ -47,7 +47,7 @@ from longtalk.receipts import CostReceipt
 from longtalk.reply import Reply
 from longtalk.said import Said, check_meta, check_name
 from longtalk.sent import pins_of
-from longtalk._sync.stored import Stored, Writer
+from longtalk._sync.stored import Stored
 from longtalk.stores.base import MAIN, Asked, Commit, Moved, Store
 from longtalk._sync.stream import Stream
 from longtalk._sync.summarist import Summarist
@@ -56,6 +56,7 @@ from longtalk.transcript import Entry, Transcript, Turns, now
 from longtalk._sync.turn import Loop
 from longtalk.wires import WIRES
 from longtalk.wires.base import Answer, event, view_of
+from longtalk._sync.writer import Writer
 
 if TYPE_CHECKING:
     from longtalk.memory.recall import Index

@@ -18,15 +18,15 @@ import warnings
 from collections.abc import Callable
 from itertools import count, product
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any, NoReturn
 
 import msgspec
 
-from longtalk.stores.base import MAIN, Commit, Head, Lease, Placed, Request, Store
+from longtalk.stores.base import MAIN, Commit, Head, Lease, Placed, Request
 from longtalk.stores.memory import Memory
 from longtalk.testing.report import holds, same, there
 from longtalk.testing.store_cases import ME, Case, Desk, Talk, into, message
+from longtalk.testing.strikes import Strikes
 from longtalk.transcript import Record, Turn, chain, new_id
 
 LASTING: list[Case] = []
@@ -114,7 +114,8 @@ def a_writer_that_is_killed_leaves_what_it_acknowledged_and_nothing_half(desk: D
 @into(LASTING, reopens=True)
 def a_call_that_is_interrupted_is_done_whole_or_not_at_all(desk: Desk) -> None:
     """Ctrl-C wherever it can strike in a store: whoever comes next finds what was or what should be, and can go on."""
-    struck = _Strikes(desk.store)
+    kinds = [kind for kind in type(desk.store).__mro__ if kind.__module__ not in sys.stdlib_module_names]
+    struck = Strikes(*{Path(inspect.getfile(kind)).parent for kind in kinds})
     for name, call in _CALLS.items():
         stopped = True
         while stopped:
@@ -147,39 +148,6 @@ def _seen(talk: Talk) -> dict[str, Any] | None:
     if talk.store.head(talk.owner, talk.id) is None:
         return None
     return {part: value for part, value in talk.all("t0", "t1", "t2").items() if part != "summary"}
-
-
-class _Strikes:
-    """Ctrl-C, once at each point of a store's modules at which Python heeds it.
-
-    That is where a function begins, and behind each call of one that is not Python.
-    """
-
-    def __init__(self, store: Store) -> None:
-        kinds = [kind for kind in type(store).__mro__ if kind.__module__ not in sys.stdlib_module_names]
-        self._folders = tuple(str(Path(inspect.getfile(kind)).parent) for kind in kinds)
-        self._known: set[tuple[CodeType, int, str]] = set()
-        self.where: list[str] = []
-
-    def during(self, call: Callable[[], object]) -> bool:
-        """Whether a call came to a point that was not struck before, and was stopped there."""
-        sys.setprofile(self._watch)
-        try:
-            call()
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.setprofile(None)
-        return False
-
-    def _watch(self, frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if event == "c_return" or (event == "call" and not code.co_flags & inspect.CO_GENERATOR):
-            point = (code, frame.f_lasti, event)
-            if point not in self._known and code.co_filename.startswith(self._folders):
-                self._known.add(point)
-                self.where.append(f"{code.co_filename}:{frame.f_lineno}")
-                raise KeyboardInterrupt
 
 
 def _half(talk: Talk, number: int) -> dict[str, Any]:
