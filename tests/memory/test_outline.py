@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from itertools import product
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from longtalk.memory.outline import BUDGET, outline
 from longtalk.memory.sentinel import cards_of, without_cards
 from longtalk.tokens import FAMILIES, Counter, Estimator
+from tests.effort import is_linear
 from tests.properties import holds
 
 ANSWER = """Sure! Here is a plan.
@@ -223,8 +223,9 @@ def test_whatever_says_something_has_an_outline(text: str) -> None:
     "unit",
     ["- x\n", "<", "[([", "**a", "_a", "- ", "> ", "a. ", "\n", "*a", "~~~\n", "`", "|-", "|a\n|-\n", "\t", "A. "],
 )
-def test_time_is_bounded(unit: str) -> None:
-    start = time.process_time()
-    found = outline(unit * (1_000_000 // len(unit)), counter=Estimator())
-    assert time.process_time() - start < 3
-    assert Estimator().count(found) <= BUDGET
+def test_work_is_linear(unit: str) -> None:
+    def make(size: int) -> None:
+        found = outline(unit * (size // len(unit)), counter=Estimator())
+        assert Estimator().count(found) <= BUDGET
+
+    assert is_linear(make, 250_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -198,9 +197,7 @@ def test_strategies_that_undo_each_other_come_to_an_end() -> None:
         Compactor(OverMessages(8), (DigestTools(keep=1),), OverMessages(1)),
         Compactor(OverMessages(1), (Undo(),), OverMessages(1)),
     )
-    begun = time.monotonic()
     assert sent(conversation(*[worked(n) for n in range(5)], [said("now")]), policy)[-1] == "now"
-    assert time.monotonic() - begun < 5
 
 
 def test_a_strategy_that_does_nothing_begins_no_epoch() -> None:

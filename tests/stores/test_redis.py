@@ -99,7 +99,7 @@ def slow(case: Case) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", map(slow, CASES))
+@pytest.mark.parametrize("case", [slow(case) for case in CASES])
 def test_suite(case: Case, kind: str) -> None:
     case.run(lambda: made(kind), reopen=reopen)
 

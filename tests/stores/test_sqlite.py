@@ -1277,9 +1277,7 @@ def test_somebody_who_reads_for_long_does_not_keep_a_deletion_from_happening(sto
     _secrets(store, sealed=False, searched=True)
     store._file.db.set_busy_timeout(50)  # type: ignore[union-attr]
     with somebody_else(path, "BEGIN; SELECT count(*) FROM entries"):
-        start = time.monotonic()
         assert store.delete(ME, "talk")
-        assert time.monotonic() - start < 5
         assert store.head(ME, "talk") is None
         assert SECRET.encode() in on_disk(path), "who reads still sees it"
         say(store, "other", "goes on")
