@@ -154,8 +154,10 @@ class AsyncConversation:
         """
         arguments = Arguments(message, system, instruction, tools, options, max_rounds, brief, key, meta, on_busy)
         events = AsyncStoredStream(lambda: self._begin(arguments), stream=False)
-        async for _ in events:
-            pass
+        # Closed, whatever happens between two events.
+        async with events:
+            async for _ in events:
+                pass
         return events.reply
 
     def stream(

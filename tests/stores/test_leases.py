@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,18 +120,31 @@ def test_this_process_holds_what_it_works_on(keeper: Keeper) -> None:
     head = store.head("", "c")
     assert head is not None
     assert is_free(head, held_in(store))
-    keeper.hold(held_in(store, 3))
+    held = held_in(store, 3)
+    keeper.hold(held)
     assert not is_free(head, held_in(store))
     # The same file may be open twice.
     assert not is_free(head, held_in(Memory()))
-    assert is_free(head, held_in(store)._replace(branch="other"))
-    keeper.drop(held_in(store, 3))
+    assert is_free(head, replace(held, branch="other"))
+    keeper.drop(held)
+    assert is_free(head, held_in(store))
+
+
+def test_what_nobody_works_on_any_more_is_not_held(keeper: Keeper) -> None:
+    store = leased(token=3)
+    head = store.head("", "c")
+    assert head is not None
+    held = held_in(store, 3)
+    keeper.hold(held)
+    assert not is_free(head, held_in(store))
+    del held
     assert is_free(head, held_in(store))
 
 
 def test_leases_are_renewed(keeper: Keeper) -> None:
     store = leased()
-    keeper.held.add(held_in(store, 1))
+    held = held_in(store, 1)
+    keeper.hold(held)
     store.renew("", "c", "main", 1, 5)
     keeper.renew()
     assert until(store) > now() + leases.LEASE - 5_000
@@ -138,13 +152,12 @@ def test_leases_are_renewed(keeper: Keeper) -> None:
 
 def test_a_lease_that_somebody_took_is_lost(keeper: Keeper) -> None:
     store = leased(token=2)
-    keeper.held.add(held_in(store, 1))
+    held = held_in(store, 1)
+    keeper.hold(held)
     before = until(store)
     keeper.renew()
     assert until(store) == before
-    assert (keeper.held, keeper.lost) == (set(), {held_in(store, 1)})
-    keeper.drop(held_in(store, 1))
-    assert keeper.lost == set()
+    assert not keeper.held
 
 
 def test_a_store_in_trouble_costs_no_lease(keeper: Keeper) -> None:
@@ -153,10 +166,12 @@ def test_a_store_in_trouble_costs_no_lease(keeper: Keeper) -> None:
             raise OSError("disk on fire")
 
     store, fine = Trouble(), leased()
-    keeper.held.update((held_in(store, 1), held_in(fine, 1)))
+    held = [held_in(store, 1), held_in(fine, 1)]
+    for each in held:
+        keeper.hold(each)
     fine.renew("", "c", "main", 1, 5)
     keeper.renew()
-    assert keeper.held == {held_in(store, 1), held_in(fine, 1)}
+    assert set(keeper.held) == set(held)
     assert until(fine) > now()
 
 
@@ -164,18 +179,19 @@ def test_a_thread_renews_them_as_long_as_there_are_any(keeper: Keeper, monkeypat
     monkeypatch.setattr(leases, "LEASE", 60)
     store = leased()
     first = until(store)
-    keeper.hold(held_in(store, 1))
+    held = held_in(store, 1)
+    keeper.hold(held)
     thread = keeper._thread
     assert thread is not None
     assert thread[1].daemon
-    keeper.hold(held_in(store, 1))
+    keeper.hold(held)
     assert keeper._thread is thread
     assert eventually(lambda: until(store) > first)
-    keeper.drop(held_in(store, 1))
+    keeper.drop(held)
     assert eventually(lambda: not thread[1].is_alive())
-    keeper.hold(held_in(store, 1))
+    keeper.hold(held)
     assert keeper._thread is not thread
-    keeper.drop(held_in(store, 1))
+    keeper.drop(held)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
@@ -247,7 +263,7 @@ def test_a_turn_that_runs_longer_than_its_lease_keeps_it(keeper: Keeper, monkeyp
     reply = Conversation("c", model=provider, store=store, tools=[slow]).send("x")
     assert (reply.text, reply.notices) == ("done", ())
     assert b'"True"' in provider.requests[-1]
-    assert keeper.held == set()
+    assert not keeper.held
 
 
 # Two worlds at once: what only an async program can do.

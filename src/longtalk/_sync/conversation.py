@@ -155,8 +155,10 @@ class Conversation:
         """
         arguments = Arguments(message, system, instruction, tools, options, max_rounds, brief, key, meta, on_busy)
         events = StoredStream(lambda: self._begin(arguments), stream=False)
-        for _ in events:
-            pass
+        # Closed, whatever happens between two events.
+        with events:
+            for _ in events:
+                pass
         return events.reply
 
     def stream(

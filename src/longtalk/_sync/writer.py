@@ -28,8 +28,6 @@ from longtalk.transcript import Entry, Transcript, Turn, new_id, now
 class Writer:
     """Writes one turn, step by step, under a lease."""
 
-    _holds = False
-
     def __init__(
         self,
         stored: Stored,
@@ -40,6 +38,7 @@ class Writer:
         meta: Mapping[str, Any] | None = None,
     ) -> None:
         self._began = self._ended = False
+        self._holds = False
         self._lock = threading.Lock()
         self._stored = stored
         self._base = transcript.size
@@ -56,9 +55,6 @@ class Writer:
         self._redacted = False
         self._is_old = False
         """Whether what was read is not what the store has."""
-
-    def __del__(self) -> None:
-        self._let_go()
 
     @property
     def branch(self) -> str:

@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from weakref import WeakSet
 
 from longtalk.stores.base import Head, Holder, Lease, Store
 from longtalk.transcript import now
@@ -24,14 +25,19 @@ LEASE = 30_000
 """Milliseconds."""
 
 
-class Held(NamedTuple):
-    """A lease that this process holds."""
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Held:
+    """A lease that this process holds, until it is dropped or nobody has this object any more."""
 
     store: Store
     owner: str
     conversation: str
     branch: str
     token: int
+
+    @property
+    def path(self) -> tuple[str, str, str]:
+        return self.owner, self.conversation, self.branch
 
 
 def is_free(head: Head, held: Held) -> bool:
@@ -47,7 +53,7 @@ def lease(token: int) -> Lease:
 def _lives(lease: Lease, held: Held) -> bool:
     if lease.holder == me():
         # This very process: a turn that nobody holds any more was dropped without an end.
-        return _KEEPER.holds(held._replace(token=lease.token))
+        return _KEEPER.holds(held.path, lease.token)
     return lives(lease.holder)
 
 
@@ -103,16 +109,14 @@ _INSIDE: ContextVar[tuple[tuple[str, str, str], ...]] = ContextVar("inside", def
 
 
 def is_inside(held: Held) -> bool:
-    return held[1:4] in _INSIDE.get()
+    return held.path in _INSIDE.get()
 
 
 class Keeper:
     """Renews the leases of this process, from a thread that ends with it."""
 
     def __init__(self) -> None:
-        self.held: set[Held] = set()
-        self.lost: set[Held] = set()
-        """Those that somebody else took over."""
+        self.held: WeakSet[Held] = WeakSet()
         self._tried: list[Held] = []
         self._lock = threading.Lock()
         self._thread: tuple[int, threading.Thread] | None = None
@@ -128,28 +132,29 @@ class Keeper:
     def drop(self, held: Held) -> None:
         with self._lock:
             self.held.discard(held)
-            self.lost.discard(held)
 
-    def holds(self, held: Held) -> bool:
+    def holds(self, path: tuple[str, str, str], token: int) -> bool:
         """Whether such a lease is held, also through another object for the same store."""
         with self._lock:
-            return any(each[1:] == held[1:] for each in (*self.held, *self._tried))
+            return any(each.path == path and each.token == token for each in (*self.held, *self._tried))
 
     @contextmanager
     def trying(self, held: Held) -> Iterator[None]:
         """While a lease is written: others may read it before it is known here that it is held."""
-        with self._lock:
-            self._tried.append(held)
         try:
+            with self._lock:
+                self._tried.append(held)
             yield
         finally:
             with self._lock:
-                self._tried.remove(held)
+                # Ctrl-C may have come before it was there.
+                if held in self._tried:
+                    self._tried.remove(held)
 
     @contextmanager
     def inside(self, held: Held) -> Iterator[None]:
         """While a tool of a turn runs: whoever waits there for the turn's end would wait for ever."""
-        token = _INSIDE.set((*_INSIDE.get(), held[1:4]))
+        token = _INSIDE.set((*_INSIDE.get(), held.path))
         try:
             yield
         finally:
@@ -158,7 +163,7 @@ class Keeper:
     def renew(self) -> None:
         """Renew them all, once."""
         with self._lock:
-            held = set(self.held)
+            held = list(self.held)
         for each in held:
             try:
                 kept = each.store.renew(each.owner, each.conversation, each.branch, each.token, now() + LEASE)
@@ -166,10 +171,8 @@ class Keeper:
                 # The store has trouble: the lease lasts for a while, and there is another try before it ends.
                 continue
             if not kept:
-                with self._lock:
-                    if each in self.held:
-                        self.held.discard(each)
-                        self.lost.add(each)
+                # Somebody else took over.
+                self.drop(each)
 
     def _keep(self) -> None:
         while True:
