@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -585,6 +586,17 @@ def test_the_version_and_the_help_are_shown(environment: dict[str, str]) -> None
     assert ".local/share/longtalk/conversations.db" in shown
     told = longtalk("--help", environment=environment).stdout
     assert "..." not in told.replace("[ARGS]...", "")
+
+
+def test_the_package_runs_as_the_command_does(environment: dict[str, str]) -> None:
+    from longtalk import __version__
+
+    module = [sys.executable, "-m", "longtalk"]
+    done = subprocess.run([*module, "--version"], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"longtalk {__version__}\n"
+    wrong = subprocess.run([*module, "lst"], env=environment, capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("Usage: longtalk ")
 
 
 def test_a_policy_can_be_named_and_the_brief_that_it_keeps_is_shown(
