@@ -1,8 +1,12 @@
-"""Stands between a store and a PostgreSQL server, and loses what it is told to lose."""
+"""Stands between a store and a PostgreSQL server, and loses what it is told to lose.
+
+As a pooler does, it can give the client a key of its own instead of the one of the server's process.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import socket
 import tempfile
@@ -12,11 +16,15 @@ from pathlib import Path
 from types import TracebackType
 
 _NAME = ".s.PGSQL.5432"
+_KEY = re.compile(rb"(?<=K\0\0\0\x0c).{4}(?=.{4}Z\0\0\0\x05)", re.DOTALL)
+"""The number of a process, at the end of what a server says first."""
+_OWN_KEY = b"\x7f\x01\x02\x03"
 
 
 class Proxy:
-    def __init__(self, server: Path) -> None:
+    def __init__(self, server: Path, *, pools: bool = False) -> None:
         self._server = server / _NAME
+        self._pools = pools
         self._folder = Path(tempfile.mkdtemp(prefix="px"))
         self._lose = ""
         self._skip = 0
@@ -81,7 +89,7 @@ class Proxy:
                         self._lost()
                         break
                     self._skip -= 1
-                client.sendall(answer)
+                client.sendall(_KEY.sub(_OWN_KEY, answer, count=1) if self._pools else answer)
         except OSError:
             pass
         _end(client)

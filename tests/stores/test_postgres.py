@@ -557,6 +557,18 @@ def test_more_threads_than_connections_wait_for_one() -> None:
         assert len(store._pool._all) <= 2
 
 
+@pytest.mark.parametrize("pools", [False, True])
+def test_statements_are_prepared_unless_there_is_a_pooler_on_the_way(pools: bool) -> None:
+    proxy = Proxy(server().folder, pools=pools)
+    with proxy, closing(Postgres(proxy.url, schema=server().schema(), connections=1)) as store:
+        for _ in range(10):
+            store.head(ME, "talk")
+        ((held,),) = store._pool.run(
+            lambda asked: asked.execute("SELECT count(*) FROM pg_prepared_statements").fetchall()
+        )
+        assert (held == 0) is pools
+
+
 def test_whatever_is_read_takes_one_trip() -> None:
     with Proxy(server().folder) as proxy, closing(Postgres(proxy.url, schema=server().schema())) as store:
         made = talk(store)

@@ -80,6 +80,8 @@ class Pool:
             raise InputError(f"That address of a database can't be read: {_FORM}")
         self._most = most
         self._known = False
+        self._is_pooled: bool | None = None
+        """Whether there is a pooler on the way, such as PgBouncer; None until there was a connection."""
         self._closed = False
         self._begin()
         _pools.add(self)
@@ -137,6 +139,7 @@ class Pool:
             connection: Connection = self._psycopg.connect(
                 **{"connect_timeout": CONNECT, **self._where, "client_encoding": "utf8"}, autocommit=True
             )
+            self._prepare(connection)
         except self._psycopg.Error as problem:
             raise Lost(str(problem)) from problem
         numeric = self._psycopg.types.numeric
@@ -147,6 +150,21 @@ class Pool:
         with self._lock:
             self._all.add(connection)
         return connection
+
+    def _prepare(self, connection: Connection) -> None:
+        """Let statements be prepared only where the process that a connection was begun with is the one that answers.
+
+        A pooler may send every transaction to another one, where what was prepared is not known, or is something else.
+        """
+        if self._is_pooled is None:
+            try:
+                (answers,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+            except BaseException:
+                connection.close()
+                raise
+            self._is_pooled = answers != connection.info.backend_pid
+        if self._is_pooled:
+            connection.prepare_threshold = None
 
     def _give(self, connection: Connection) -> None:
         """Keep a connection for the next one, unless something is left of what it did."""
