@@ -175,6 +175,18 @@ async def test_what_is_wrong_is_set_at_the_client(provider: str, status: int, ki
 
 
 @pytest.mark.parametrize("provider", MODELS)
+async def test_a_key_that_is_refused_inside_a_stream_is_the_clients_too(provider: str) -> None:
+    said = b'{"type":"error","error":{"type":"authentication_error","code":"401","message":"Wrong key."}}'
+    with Loopback() as server:
+        async with client_of(provider, server.url) as client:
+            chat = AsyncChat(f"{provider}:model", client=client)
+            server.say(Answer(chunks=sse(said)))
+            with pytest.raises(AuthFailed, match=r"Wrong key\. Check the client's key\.") as caught:
+                [event async for event in chat.stream("Hi.")]
+    assert "api_key=" not in str(caught.value)
+
+
+@pytest.mark.parametrize("provider", MODELS)
 async def test_a_server_that_is_not_there_is_told_without_the_query_of_its_address(provider: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1?sig=hunter2"

@@ -54,7 +54,7 @@ class Line:
         """The error that bytes are which can't be read."""
         label = self._provider.label
         if isinstance(problem, Reported):
-            return failure(label, 0, {}, problem.error)
+            return failure(label, 0, {}, problem.error, by_sdk=getattr(self._provider, "by_sdk", False))
         excerpt = " ".join(said.decode("utf-8", "replace").split())[:200]
         return BadAnswer(f"{label} sent an answer that can't be read ({problem}): {excerpt!r}", body=said)
 

@@ -37,8 +37,8 @@ class AsyncHTTP:
         self._base_url = resolved.base_url
         self._headers = {"content-type": "application/json", **resolved.wire.headers(resolved.key)}
         self._client = ClientHolder(client, **_settings(resolved.base_url))
-        # Such a client has an address and a key of its own.
-        self._by_sdk = getattr(client, "is_sdk", False)
+        self.by_sdk: bool = getattr(client, "is_sdk", False)
+        """Whether it is asked by a client that has an address and a key of its own."""
 
     async def send(self, body: bytes) -> bytes:
         return await self._whole("POST", self.wire.path(self.model, stream=False), body)
@@ -103,7 +103,7 @@ class AsyncHTTP:
             said += chunk
             if len(said) > ERROR_BYTES:
                 break
-        return failure(self.label, answer.status_code, answer.headers, said[:ERROR_BYTES], by_sdk=self._by_sdk)
+        return failure(self.label, answer.status_code, answer.headers, said[:ERROR_BYTES], by_sdk=self.by_sdk)
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -125,7 +125,7 @@ class AsyncHTTP:
         if isinstance(problem, httpx2.ReadTimeout):
             # Waiting as long once more is nobody's wish.
             return Unreachable(f"No answer from {where} within the time limit ({why}).", retryable=False)
-        setting = "client's address" if self._by_sdk else "address (base_url=)"
+        setting = "client's address" if self.by_sdk else "address (base_url=)"
         return Unreachable(f"Can't reach {where}: {why}. Is the server running, and the {setting} right?")
 
 
