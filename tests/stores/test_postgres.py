@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from longtalk.epochs import Epoch
 from longtalk.errors import InputError
 from longtalk.manifest import Kept
 from longtalk.policies import KeepLast, Memory, Run
-from longtalk.stores import open_store, postgres, postgres_pool, postgres_search
+from longtalk.stores import open_store, postgres, postgres_opening, postgres_pool, postgres_search
 from longtalk.stores import shown as shown_name
 from longtalk.stores.base import (
     ALONE,
@@ -146,7 +147,35 @@ def test_a_newer_schema_is_refused(store: Postgres) -> None:
     rows(store, "INSERT INTO {s}.migrations (version) VALUES (99)")
     with pytest.raises(InputError, match="newer Longtalk: its layout is 99"):
         Postgres(server().url(), schema=schema_of(store))
-    assert rows(store, "SELECT version FROM {s}.migrations ORDER BY 1") == [(VERSION,), (99,)]
+    seen = [(number,) for number in range(1, VERSION + 1)]
+    assert rows(store, "SELECT version FROM {s}.migrations ORDER BY 1") == [*seen, (99,)]
+
+
+def test_tokens_that_nobody_has_reported_become_unknown_in_a_schema_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = server().schema()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(postgres_opening, "VERSION", 1)
+        Postgres(server().url(), schema=schema).close()
+    with server().asking("app") as connection:
+        connection.execute("SELECT set_config('longtalk.owner', %s, false)", (ME,))
+        connection.execute(
+            f"INSERT INTO {schema}.conversations (owner, name, created, updated, entries, meta)"
+            " VALUES (%s, 'talk', 1, 1, 0, '{}')",
+            (ME,),
+        )
+        for name, calls, tokens in (("unknown", 0, 0), ("told", 1, 7)):
+            connection.execute(
+                f"INSERT INTO {schema}.turns (owner, conversation, name, status, model, started, ended, finish,"
+                " preamble, error, usage, calls, input, output, cached, written)"
+                f" SELECT owner, id, %s, 'complete', '', 1, 1, 'stop', '', '', '{{}}', %s, %s, 0, 0, 0"
+                f" FROM {schema}.conversations",
+                (name, calls, tokens),
+            )
+    with closing(Postgres(server().url(), schema=schema)) as store:
+        found = rows(store, "SELECT name, input, output, cached, written FROM {s}.turns ORDER BY name")
+        assert found == [("told", 7, 0, 0, 0), ("unknown", None, None, None, None)]
+        forced = f"SELECT relforcerowsecurity FROM pg_class WHERE oid = '{schema}.turns'::regclass"
+        assert rows(store, forced) == [(True,)]
 
 
 def test_a_database_that_is_not_in_utf8_is_refused() -> None:
@@ -866,6 +895,16 @@ def test_the_view_of_metrics_tells_what_an_archive_does(store: Postgres, policy:
     assert len(found) == 12
     assert sorted(found) == sorted(wanted)
     assert max(each.left_out for each in Archive(store).metrics("talk")) > 0
+
+
+def test_tokens_are_unknown_where_nobody_has_reported_them(store: Postgres) -> None:
+    said = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello!"}]
+    Archive(store, owner=ME).take(json.dumps(said).encode(), id="talk")
+    told = "SELECT calls, input, output, cached, written, cost FROM {s}."
+    assert rows(store, told + "turns") == rows(store, told + "metrics") == [(0, None, None, None, None, None)]
+    model = Scripted(says("And so on.", usage={"prompt_tokens": 12, "completion_tokens": 3}))
+    Conversation("talk", model=model, store=store, owner=ME).send("And?")
+    assert rows(store, told + "turns WHERE calls > 0") == [(1, 12, 3, 0, 0, None)]
 
 
 def test_metrics_of_a_long_manifest_count_what_its_epoch_says(store: Postgres) -> None:

@@ -134,11 +134,15 @@ def _in_range(commit: Commit) -> None:
                 raise ValueError(f"{number} is out of range")
 
 
-def _turn(turn: Turn) -> tuple[list[str], list[int], list[bytes] | None]:
+def _turn(turn: Turn) -> tuple[list[str], list[int | None], list[bytes] | None]:
     # A provider may be called as the wire is that it speaks; else any wire that can reads the report.
     wire = turn.model.partition(":")[0]
     usage = sum((reported(raw, wire) for raw in turn.usage), Usage())
-    counts = [max(0, min(count, MAX_COUNT)) for count in (usage.input, usage.output, usage.cached, usage.written)]
+    known = bool(turn.usage)
+    counts = [
+        max(0, min(count, MAX_COUNT)) if known else None
+        for count in (usage.input, usage.output, usage.cached, usage.written)
+    ]
     told = (turn.id, turn.status, turn.model, turn.finish, turn.preamble, turn.error)
     return list(map(text_in, told)), [turn.started, turn.ended, len(turn.usage), *counts], list(turn.usage) or None
 

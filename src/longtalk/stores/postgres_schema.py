@@ -23,7 +23,7 @@ from importlib.resources import files
 
 NO_SENSE, TAKEN, DAMAGED = "LT422", "LT409", "LT500"
 """A commit that makes no sense, a key that another turn has, rows that are missing."""
-VERSION = 1
+VERSION = 2
 """The newest migration."""
 
 
