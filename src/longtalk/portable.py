@@ -107,12 +107,14 @@ def whole(talk: Talk, branch: str = MAIN) -> Limb:
     here = {entry.turn for entry in entries}
     # Of a turn that goes on on a later branch, what that one knows counts.
     turns = {turn.id: turn for limb in found for turn in limb.turns if turn.id in here}
+    # There may be many branches of this length.
+    parts = [(limb, limb.stop) for limb in found]
     return Limb(
         name=branch,
         entries=tuple(entries),
         turns=tuple(turns.values()),
-        records=tuple(placed for limb in found for placed in limb.records if placed.place < limb.stop),
-        metas={place: meta for limb in found for place, meta in limb.metas.items() if place < limb.stop},
+        records=tuple(placed for limb, stop in parts for placed in limb.records if placed.place < stop),
+        metas={place: meta for limb, stop in parts for place, meta in limb.metas.items() if place < stop},
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from longtalk import _json
-from longtalk.imports.tree import Piece, Source, as_text, found, moment, unreadable
+from longtalk.imports.tree import Piece, Source, as_text, behind, found, moment, unreadable
 from longtalk.intake import Found
 from longtalk.pack import Entry
 from longtalk.stores.sqlite_file import Database
@@ -45,7 +45,7 @@ def read(db: Database) -> Iterator[Found]:
                 id=name,
                 created=moment(created),
                 updated=moment(updated),
-                paths=[list(_pieces(rows))] if rows else [],
+                ends=[behind(None, _pieces(rows))],
             )
             yield found(source, Counter())
         except (ValueError, TypeError, AttributeError) as problem:

@@ -9,12 +9,12 @@ are pointers, and of what a model thought there is at most a summary; they stay 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from longtalk import _json
 from longtalk.imports.notes import note, of_kind, shown
-from longtalk.imports.tree import EMPTY, OTHERS, Piece, Source, found, moment, short, unreadable
+from longtalk.imports.tree import EMPTY, OTHERS, Piece, Source, Spot, found, moment, short, unreadable
 from longtalk.intake import Found
 from longtalk.pack import Entry
 from longtalk.wires.base import system
@@ -69,7 +69,7 @@ def _read(held: dict[str, Any], name: str) -> Found:
         current = leaves[-1] if leaves else None
     if current is not None and current not in leaves:
         leaves.append(current)
-    paths = [list(reading.path(_nodes(mapping, leaf))) for leaf in leaves]
+    ends = [reading.end(mapping, leaf) for leaf in leaves]
     beside = {key: held[key] for key in ("gizmo_id", "default_model_slug") if held.get(key)}
     source = Source(
         tool=TOOL,
@@ -78,7 +78,7 @@ def _read(held: dict[str, Any], name: str) -> Found:
         created=moment(held.get("create_time")),
         updated=moment(held.get("update_time")),
         meta={**beside, **({"context": reading.context} if reading.context else {})},
-        paths=paths,
+        ends=ends,
         main=leaves.index(current) if current is not None else 0,
     )
     return found(source, reading.notes)
@@ -99,14 +99,13 @@ def _leaves(mapping: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield name
 
 
-def _nodes(mapping: Mapping[str, Mapping[str, Any]], leaf: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """The nodes from the root to this one that have a message."""
-    path: dict[str, Mapping[str, Any]] = {}
-    at: str | None = leaf
-    while at is not None and at in mapping and at not in path:
-        path[at] = mapping[at]
-        at = mapping[at].get("parent")
-    return [(name, node["message"]) for name, node in reversed(path.items()) if node.get("message")]
+class _Place(NamedTuple):
+    """How it stands behind a node: the last message, its time, what was called there and thought."""
+
+    end: Spot | None
+    at: int
+    call: str = ""
+    thoughts: Sequence[Any] = ()
 
 
 class _Reading:
@@ -115,36 +114,42 @@ class _Reading:
     def __init__(self, created: int) -> None:
         self.notes: Counter[str] = Counter()
         self.context: list[Any] = []
-        self._created = created
-        self._pieces: dict[str, Piece | None] = {}
-        self._thoughts: dict[str, list[Any]] = {}
+        self._start = _Place(None, created)
+        self._places: dict[str | None, _Place] = {}
 
-    def path(self, nodes: list[tuple[str, Mapping[str, Any]]]) -> Iterator[Piece]:
-        at, call = self._created, ""
-        thoughts: list[Any] = []
-        for name, message in nodes:
-            at = moment(message.get("create_time")) or at
-            if name not in self._pieces:
-                self._pieces[name] = self._piece(name, message, at, call, thoughts)
-            thoughts = self._thoughts.get(name, [])
-            piece = self._pieces[name]
-            if piece is not None:
-                call = short(name, size=24) if _recipient(message) else ""
-                yield piece
+    def end(self, mapping: Mapping[str, Mapping[str, Any]], leaf: str) -> Spot | None:
+        """The end of the path from the root to this node."""
+        path: dict[str, Mapping[str, Any]] = {}
+        at: str | None = leaf
+        while at is not None and at in mapping and at not in path and at not in self._places:
+            path[at] = mapping[at]
+            at = mapping[at].get("parent")
+        place = self._places.get(at, self._start)
+        for name, node in reversed(path.items()):
+            place = self._places[name] = self._behind(place, name, node["message"]) if node.get("message") else place
+        return place.end
 
-    def _piece(self, name: str, message: Mapping[str, Any], at: int, call: str, thoughts: list[Any]) -> Piece | None:
-        """The message as an entry; None when it is none. What was thought waits for the answer behind it."""
+    def _behind(self, place: _Place, name: str, message: Mapping[str, Any]) -> _Place:
+        at = moment(message.get("create_time")) or place.at
+        piece, thoughts = self._piece(name, message, at, place.call, place.thoughts)
+        if piece is None:
+            return _Place(place.end, at, place.call, thoughts)
+        return _Place(Spot(piece, place.end), at, short(name, size=24) if _recipient(message) else "", thoughts)
+
+    def _piece(
+        self, name: str, message: Mapping[str, Any], at: int, call: str, thoughts: Sequence[Any]
+    ) -> tuple[Piece | None, Sequence[Any]]:
+        """The message as an entry, or None when it is none, and what was thought, which waits for the answer."""
         content, beside = message.get("content") or {}, message.get("metadata") or {}
         kind, author = content.get("content_type"), message.get("author") or {}
         role = author.get("role")
         if kind in _CONTEXTS:
             self.notes[CONTEXTS] += 1
             self.context.append({key: value for key, value in content.items() if key != "content_type" and value})
-            return None
+            return None, ()
         if kind in _THOUGHTS:
             self.notes[THOUGHTS] += 1
-            self._thoughts[name] = [*thoughts, content.get("thoughts") or content.get("content")]
-            return None
+            return None, [*thoughts, content.get("thoughts") or content.get("content")]
         text, pointers = _said(content)
         # What this does not know keeps its place, and all that it is stays beside it.
         unknown = kind is not None and str(kind) not in _TEXTS and not pointers
@@ -152,10 +157,10 @@ class _Reading:
         text = f"[{shown(kind)}]" if silent else text
         if not text.strip() and not (role == "tool" and call):
             self.notes[EMPTY] += bool(role in ("user", "assistant"))
-            return None
+            return None, ()
         if beside.get("is_visually_hidden_from_conversation"):
             self.notes[HIDDEN] += 1
-            return None
+            return None, ()
         if silent:
             self.notes[of_kind(kind)] += 1
         self.notes[OTHERS] += role not in _ROLES
@@ -168,20 +173,21 @@ class _Reading:
         if files := [each.get("name") for each in beside.get("attachments") or () if isinstance(each, Mapping)]:
             meta["attachments"] = files
         if thoughts and role == "assistant":
-            meta["thoughts"] = thoughts
+            meta["thoughts"] = list(thoughts)
         if kind not in ("text", "multimodal_text", None):
             meta["content_type"] = kind
         if unknown:
             meta["content"] = content
         if role not in _ROLES:
             meta["role"] = role
-        return Piece(
+        piece = Piece(
             key=name,
             entry=_entry(str(role), text, at, call=call, name=name, to=_recipient(message)),
             model=str(beside.get("model_slug") or "") if role == "assistant" else "",
             meta=meta,
             tool=str(author.get("name") or ""),
         )
+        return piece, ()
 
 
 def _entry(role: str, text: str, at: int, *, call: str, name: str, to: str) -> Entry:

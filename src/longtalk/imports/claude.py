@@ -14,7 +14,7 @@ from typing import Any
 
 from longtalk import _json
 from longtalk.imports.notes import note, of_kind, shown
-from longtalk.imports.tree import EMPTY, OTHERS, Piece, Source, found, moment, short, unreadable
+from longtalk.imports.tree import EMPTY, OTHERS, Piece, Source, Spot, behind, found, moment, short, unreadable
 from longtalk.intake import Found
 from longtalk.pack import Entry
 from longtalk.wires.anthropic import WIRE
@@ -66,7 +66,7 @@ def _read(held: Mapping[str, Any], name: str) -> Found:
         created=moment(held.get("created_at")),
         updated=moment(held.get("updated_at")),
         meta={"summary": held["summary"]} if held.get("summary") else {},
-        paths=[[piece for key in _up(parents, leaf) for piece in pieces[key]] for leaf in leaves],
+        ends=_ends(parents, pieces, leaves),
         main=leaves.index(last) if last is not None else 0,
     )
     return found(source, notes)
@@ -81,13 +81,21 @@ def _parents(messages: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]
     return dict(zip(keys, [None, *keys], strict=False))
 
 
-def _up(parents: Mapping[str, str | None], leaf: str) -> list[str]:
-    path: dict[str, None] = {}
-    at: str | None = leaf
-    while at is not None and at not in path:
-        path[at] = None
-        at = parents[at]
-    return list(reversed(path))
+def _ends(
+    parents: Mapping[str, str | None], pieces: Mapping[str, Sequence[Piece]], leaves: Sequence[str]
+) -> list[Spot | None]:
+    """The ends of the paths from the first message to each of these."""
+    spots: dict[str | None, Spot | None] = {None: None}
+    for leaf in leaves:
+        path: dict[str, None] = {}
+        at: str | None = leaf
+        while at is not None and at not in path and at not in spots:
+            path[at] = None
+            at = parents[at]
+        spot = spots.get(at)
+        for key in reversed(path):
+            spot = spots[key] = behind(spot, pieces[key])
+    return [spots[leaf] for leaf in leaves]
 
 
 def _pieces(key: str, message: Mapping[str, Any], notes: Counter[str]) -> Iterator[Piece]:

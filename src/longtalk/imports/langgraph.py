@@ -15,7 +15,7 @@ import msgspec
 
 from longtalk import _json
 from longtalk.imports.notes import note
-from longtalk.imports.tree import EMPTY, Piece, Source, as_text, found, moment, short, unreadable
+from longtalk.imports.tree import EMPTY, Piece, Source, as_text, behind, found, moment, short, unreadable
 from longtalk.intake import Found
 from longtalk.pack import Entry
 from longtalk.stores.sqlite_file import Database
@@ -99,7 +99,7 @@ def _thread(db: Database, name: str) -> Found:
         for number, raw in enumerate(raws)
         if (piece := _piece(_value.decode(raw), name, number, came[_digest(raw)], notes))
     ]
-    return found(Source(tool=TOOL, id=name, created=created, updated=at, paths=[pieces] if pieces else []), notes)
+    return found(Source(tool=TOOL, id=name, created=created, updated=at, ends=[behind(None, pieces)]), notes)
 
 
 def _listed(held: msgspec.Raw) -> list[msgspec.Raw]:

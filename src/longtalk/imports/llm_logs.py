@@ -16,7 +16,7 @@ import apsw
 
 from longtalk import _json
 from longtalk.imports.notes import note
-from longtalk.imports.tree import EMPTY, Piece, Source, as_text, found, moment, short, unreadable
+from longtalk.imports.tree import EMPTY, Piece, Source, as_text, behind, found, moment, short, unreadable
 from longtalk.intake import Found
 from longtalk.pack import Entry
 from longtalk.stores.sqlite_file import Database
@@ -110,7 +110,7 @@ def _thread(db: Database, name: str, title: str, tip: str | None) -> Found:
     for hash_, role in _up(db, tip):
         at = times.get(hash_) or at
         pieces += _pieces(db, hash_, role, at, models.get(hash_, ""), pictures, notes)
-    return found(Source(tool=TOOL, id=name, title=title, paths=[pieces] if pieces else []), notes)
+    return found(Source(tool=TOOL, id=name, title=title, ends=[behind(None, pieces)]), notes)
 
 
 def _up(db: Database, tip: str | None) -> list[tuple[str, str]]:

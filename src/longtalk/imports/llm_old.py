@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from longtalk.imports.llm_logs import THOUGHTS, TOOL, Attachments, call, result, said
-from longtalk.imports.tree import EMPTY, Piece, Source, found, moment, short
+from longtalk.imports.tree import EMPTY, Piece, Source, behind, found, moment, short
 from longtalk.intake import Found
 from longtalk.stores.sqlite_file import Database
 
@@ -22,7 +22,7 @@ def conversation(db: Database, tables: set[str], name: str, title: str) -> Found
     ).fetchall()
     reading = _Reading(db, tables, notes)
     pieces = [piece for row in rows for piece in reading.response(*row)]
-    return found(Source(tool=TOOL, id=name, title=title, paths=[pieces] if pieces else []), notes)
+    return found(Source(tool=TOOL, id=name, title=title, ends=[behind(None, pieces)]), notes)
 
 
 class _Reading:

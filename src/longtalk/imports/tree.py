@@ -2,7 +2,7 @@
 
 Ids come from those that the source has, so that the same file gives the same conversation again, and one that has grown
 begins as it did. A call that has no result is closed, and a result that answers no call is told as an event: what comes
-out can go on with any model.
+out can go on with any model. What paths share is looked at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import datetime as dt
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from longtalk.errors import InputError
 from longtalk.imports.notes import note
 from longtalk.intake import Found
 from longtalk.pack import Entry
-from longtalk.portable import Limb, Talk, check, limbs
+from longtalk.portable import Limb, Talk, check
 from longtalk.stores.base import MAIN
 from longtalk.tokens import Estimator
 from longtalk.transcript import Turn
@@ -60,6 +60,23 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """Of a result: who gave it."""
 
 
+class Spot:
+    """A message behind others, which may be behind the beginning of many paths."""
+
+    __slots__ = ("piece", "up")
+
+    def __init__(self, piece: Piece, up: Spot | None) -> None:
+        self.piece = piece
+        self.up = up
+
+
+def behind(up: Spot | None, pieces: Iterable[Piece]) -> Spot | None:
+    """Where a path ends to which these were added."""
+    for piece in pieces:
+        up = Spot(piece, up)
+    return up
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation as another tool has it."""
 
@@ -70,10 +87,10 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     updated: int = 0
     meta: Mapping[str, Any] = {}
     """What else the source knows of it."""
-    paths: Sequence[Sequence[Piece]] = ()
-    """From the first message to the last one of each branch, those that were made first come first."""
+    ends: Sequence[Spot | None] = ()
+    """The last message of each branch, those that were made first come first."""
     main: int = 0
-    """Which of the paths is the main branch."""
+    """Which of them is that of the main branch."""
 
 
 def found(source: Source, notes: Counter[str]) -> Found:
@@ -135,10 +152,13 @@ def moment(value: Any) -> int:
 class _Node:
     """An entry in its place."""
 
-    __slots__ = ("entry", "has_more", "meta", "model", "number", "up")
+    __slots__ = ("branch", "entry", "has_more", "meta", "model", "number", "place", "up")
 
     def __init__(self, piece: Piece, up: _Node | None, conversation: str) -> None:
         self.up = up
+        self.place: int = up.place + 1 if up else 0
+        self.branch = ""
+        """The first that it is on."""
         self.has_more = False
         """Whether something was said behind it."""
         self.number: int
@@ -157,43 +177,81 @@ class _Node:
             up.has_more = True
 
 
-def _talk(source: Source, notes: Counter[str]) -> Talk:
-    nodes: dict[tuple[_Node | None, str], _Node] = {}
-    ends: list[_Node | None] = []
-    for path in source.paths:
-        here: _Node | None = None
-        for piece in _paired(path):
+class _Course(NamedTuple):
+    """How a path stands behind a message: what is in its place, and what waits for more."""
+
+    here: _Node | None = None
+    waiting: Mapping[str, str] = {}
+    """Calls without a result, and the tools that they are of."""
+    told: tuple[Piece, ...] = ()
+    said: tuple[Piece, ...] = ()
+    last: Piece | None = None
+
+
+class _Tree:
+    """All entries of a conversation, each once."""
+
+    def __init__(self, conversation: str) -> None:
+        self._conversation = conversation
+        self._nodes: dict[tuple[_Node | None, str], _Node] = {}
+        self._courses: dict[Spot | None, _Course] = {None: _Course()}
+
+    @property
+    def nodes(self) -> list[_Node]:
+        return list(self._nodes.values())
+
+    def end(self, spot: Spot | None) -> _Node | None:
+        """The last entry of the path that ends there."""
+        new: list[Spot] = []
+        while spot is not None and spot not in self._courses:
+            new.append(spot)
+            spot = spot.up
+        course = self._courses[spot]
+        for each in reversed(new):
+            pieces, course = _paired(course, each.piece)
+            course = self._courses[each] = course._replace(here=self._placed(course.here, pieces))
+        return self._placed(course.here, _unpaired(course))
+
+    def _placed(self, here: _Node | None, pieces: Iterable[Piece]) -> _Node | None:
+        for piece in pieces:
             step = here, piece.key
-            if step not in nodes:
-                nodes[step] = _Node(piece, here, source.id)
-            here = nodes[step]
-        ends.append(here)
-    notes[CLOSED] += sum(node.entry.mark == "closed" for node in nodes.values())
-    notes[TOLD] += sum(node.entry.kind == "event" for node in nodes.values())
+            if step not in self._nodes:
+                self._nodes[step] = _Node(piece, here, self._conversation)
+            here = self._nodes[step]
+        return here
+
+
+def _talk(source: Source, notes: Counter[str]) -> Talk:
+    tree = _Tree(source.id)
+    ends = [tree.end(spot) for spot in source.ends]
+    nodes = tree.nodes
+    notes[CLOSED] += sum(node.entry.mark == "closed" for node in nodes)
+    notes[TOLD] += sum(node.entry.kind == "event" for node in nodes)
     main = ends[source.main] if ends else None
     # One that ends where another goes on is no branch.
     others = [end for i, end in enumerate(ends) if end and i != source.main and end is not main and not end.has_more]
     kept: list[_Node] = [*([main] if main else []), *dict.fromkeys(others)]
     if not kept:
         return Talk(id=source.id)
-    paths = [_up(end) for end in kept]
-    counted = _counted(list(nodes.values()))
-    turns = _turns(list(nodes.values()), source.tool)
-    named, owned = [MAIN], {id(node) for node in paths[0]}
-    for branch in paths[1:]:
-        first = next(node for node in branch if id(node) not in owned)
-        named.append(f"{MAIN}-{short(first.entry.id, size=6)}")
-        owned |= set(map(id, branch))
-    wholes = [
-        Limb(
-            name=name,
-            entries=tuple(counted[id(node)] for node in branch),
-            turns=tuple(turns[turn] for turn in dict.fromkeys(node.entry.turn for node in branch)),
-            metas={place: node.meta for place, node in enumerate(branch)},
+    counted = _counted(nodes)
+    turns = _turns(nodes, source.tool)
+    limbs: list[Limb] = []
+    for end in kept:
+        own = _own(end)
+        name = f"{MAIN}-{short(own[0].entry.id, size=6)}" if limbs else MAIN
+        up = own[0].up
+        limbs.append(
+            Limb(
+                name=name,
+                source=(up.branch, own[0].place) if up else None,
+                entries=tuple(counted[id(node)] for node in own),
+                turns=tuple(turns[turn] for turn in dict.fromkeys(node.entry.turn for node in own)),
+                metas={node.place: node.meta for node in own},
+            )
         )
-        for name, branch in zip(named, paths, strict=True)
-    ]
-    times = [node.entry.at for node in nodes.values() if node.entry.at]
+        for node in own:
+            node.branch = name
+    times = [node.entry.at for node in nodes if node.entry.at]
     created = source.created or min(times, default=0)
     meta = {"imported": {"from": source.tool, **source.meta}}
     return Talk(
@@ -201,13 +259,14 @@ def _talk(source: Source, notes: Counter[str]) -> Talk:
         created=created,
         updated=max(source.updated, created, *times),
         meta={"title": source.title, **meta} if source.title else meta,
-        limbs=limbs(wholes),
+        limbs=tuple(limbs),
     )
 
 
-def _up(end: _Node) -> list[_Node]:
+def _own(end: _Node) -> list[_Node]:
+    """What this path has that is on no branch yet."""
     path = [end]
-    while up := path[-1].up:
+    while (up := path[-1].up) and not up.branch:
         path.append(up)
     return path[::-1]
 
@@ -239,46 +298,43 @@ def _turn(name: str, members: Sequence[_Node], tool: str) -> Turn:
     )
 
 
-def _paired(path: Iterable[Piece]) -> Iterator[Piece]:
-    """The pieces of a path, with calls and results in pairs. Nothing stands between them.
+def _paired(course: _Course, piece: Piece) -> tuple[list[Piece], _Course]:
+    """What a piece adds to its path, with calls and results in pairs. Nothing stands between them.
 
     What was said right before a call is one answer with it: not every provider takes a call behind an answer.
     """
-    waiting: dict[str, str] = {}
-    told: list[Piece] = []
-    said: list[Piece] = []
-    last: Piece | None = None
-    for piece in path:
-        entry = piece.entry
-        seen = WIRES[entry.wire].view(entry.native) if entry.wire in WIRES else View(entry.role)
-        if entry.role != "assistant":
-            yield from said
-            said = []
-        if entry.role == "tool" and seen.call_id not in waiting:
-            source = piece.tool or seen.name or "tool"
-            told.append(msgspec.structs.replace(piece, entry=event(seen.text, source=source, at=entry.at)))
-        elif entry.role == "tool":
-            del waiting[seen.call_id]
-            yield piece
+    here, waiting, told, said, last = course
+    entry = piece.entry
+    seen = WIRES[entry.wire].view(entry.native) if entry.wire in WIRES else View(entry.role)
+    made: list[Piece] = []
+    if entry.role != "assistant":
+        made += said
+        said = ()
+    if entry.role == "tool" and seen.call_id not in waiting:
+        source = piece.tool or seen.name or "tool"
+        told = (*told, msgspec.structs.replace(piece, entry=event(seen.text, source=source, at=entry.at)))
+    elif entry.role == "tool":
+        waiting = {call: name for call, name in waiting.items() if call != seen.call_id}
+        made.append(piece)
+    else:
+        made += (*_closings(last, waiting), *told)
+        told = ()
+        if entry.role == "assistant" and not seen.calls:
+            said = (*said, piece)
         else:
-            if last:
-                yield from _closings(last, waiting)
-            yield from told
-            told = []
-            if entry.role == "assistant" and not seen.calls:
-                said.append(piece)
-            else:
-                piece = _joined([*said, piece])
-                said = []
-                yield piece
-            waiting, last = {call.id: call.name for call in seen.calls}, piece
-        if not waiting:
-            yield from told
-            told = []
-    yield from said
-    if last:
-        yield from _closings(last, waiting)
-    yield from told
+            piece = _joined([*said, piece])
+            said = ()
+            made.append(piece)
+        waiting, last = {call.id: call.name for call in seen.calls}, piece
+    if not waiting:
+        made += told
+        told = ()
+    return made, _Course(here, waiting, told, said, last)
+
+
+def _unpaired(course: _Course) -> list[Piece]:
+    """What a path still has when nothing comes behind it."""
+    return [*course.said, *_closings(course.last, course.waiting), *course.told]
 
 
 def _joined(pieces: Sequence[Piece]) -> Piece:
@@ -303,7 +359,9 @@ def _joined(pieces: Sequence[Piece]) -> Piece:
     )
 
 
-def _closings(behind: Piece, waiting: Mapping[str, str]) -> Iterator[Piece]:
+def _closings(asked: Piece | None, waiting: Mapping[str, str]) -> Iterator[Piece]:
+    if asked is None:
+        return
     for call, name in waiting.items():
-        entry = closing(WIRES[behind.entry.wire], call, UNKNOWN, at=behind.entry.at, name=name)
-        yield Piece(key=f"{behind.key}/{call}", entry=entry)
+        entry = closing(WIRES[asked.entry.wire], call, UNKNOWN, at=asked.entry.at, name=name)
+        yield Piece(key=f"{asked.key}/{call}", entry=entry)
