@@ -42,6 +42,7 @@ from longtalk.stores.base import (
     Sought,
 )
 from longtalk.stores.postgres import Postgres, StoreError
+from longtalk.stores.postgres_pool import Pool, _User
 from longtalk.stores.postgres_rows import shown, text_in, text_out
 from longtalk.stores.postgres_schema import VERSION
 from longtalk.testing import Scripted, says
@@ -82,6 +83,14 @@ def rows(store: Postgres, sql: str, owner: str = ME) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_store_keeps_the_contract(case: Case) -> None:
     case.run(server().store, reopen=reopened)
+
+
+def test_whoever_is_stopped_leaves_room_for_others() -> None:
+    with closing(Pool(server().url, 1)) as pool:
+        user = _User()
+        pool._wait_for_room(user)
+        del user
+        assert pool.run(lambda connection: connection.execute("SELECT 7").fetchone()) == (7,)
 
 
 # Opening

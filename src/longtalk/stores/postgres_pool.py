@@ -11,11 +11,13 @@ After a fork the child leaves the connections to its parent and makes its own.
 from __future__ import annotations
 
 import os
+import queue
 import re
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from longtalk.errors import InputError, LongtalkError, StoreError
@@ -29,6 +31,8 @@ PATIENCE = 30.0
 """Seconds in which a server may come back."""
 WAIT = 0.02, 0.5
 """Seconds between tries, at first and at last."""
+_LISTEN = 0.05
+"""Seconds after which whoever waits for a connection looks by itself."""
 CONNECT = 10
 """Seconds to wait for a connection, unless the address says otherwise."""
 
@@ -66,6 +70,12 @@ class Lost(Exception):
     """There is no connection, or it broke. Nobody knows whether the server did what it was asked for."""
 
 
+class _User:
+    """Who may have a connection, as long as this object is there: whoever is stopped by Ctrl-C leaves none behind."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Pool:
     """Connections to one database."""
 
@@ -88,7 +98,8 @@ class Pool:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._places = threading.Semaphore(self._most)
+        self._users: weakref.WeakSet[_User] = weakref.WeakSet()
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
 
@@ -102,18 +113,38 @@ class Pool:
         """Do something with a connection; again, as long as it may help, when that gets lost."""
         if self._closed:
             raise InputError("This store is closed.")
+        user = _User()
+        self._wait_for_room(user)
+        try:
+            return self._patiently(work, PATIENCE if patience is None else patience)
+        finally:
+            with self._lock:
+                self._users.discard(user)
+                if self._bell.empty():
+                    self._bell.put(None)
+
+    def _wait_for_room(self, user: _User) -> None:
+        """Until there are fewer users than connections may be. A semaphore that Ctrl-C strikes stays shut for ever."""
+        while True:
+            with self._lock:
+                if len(self._users) < self._most:
+                    self._users.add(user)
+                    return
+            with suppress(queue.Empty):
+                self._bell.get(timeout=_LISTEN)
+
+    def _patiently(self, work: Callable[[Connection], T], patience: float) -> T:
         end, wait = 0.0, WAIT[0]
-        with self._places:
-            while True:
-                try:
-                    return self._once(work)
-                except Lost as lost:
-                    now = time.monotonic()
-                    end = end or now + (PATIENCE if patience is None else patience)
-                    if not self._known or now > end:
-                        raise self._gone(lost) from lost.__cause__
-                    time.sleep(wait)
-                    wait = min(2 * wait, WAIT[1])
+        while True:
+            try:
+                return self._once(work)
+            except Lost as lost:
+                now = time.monotonic()
+                end = end or now + patience
+                if not self._known or now > end:
+                    raise self._gone(lost) from lost.__cause__
+                time.sleep(wait)
+                wait = min(2 * wait, WAIT[1])
 
     def _once(self, work: Callable[[Connection], T]) -> T:
         connection = self._take()

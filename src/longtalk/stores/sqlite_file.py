@@ -83,7 +83,9 @@ class File:
 
     def write(self, work: Callable[[Database], T]) -> T:
         """Do the work whole, or not at all if it raises."""
-        change = self._together if self.synchronous == "full" else partial(self._transaction, "BEGIN IMMEDIATE")
+        # Ctrl-C strikes the main thread alone. That one writes for nobody else, and leaves nothing to others.
+        alone = self.synchronous != "full" or threading.current_thread() is threading.main_thread()
+        change = partial(self._transaction, "BEGIN IMMEDIATE") if alone else self._together
         result, owes = change(lambda db: (work(db), db.execute(_OWES).get))
         if owes:
             self.forget(wait=0)
