@@ -55,6 +55,14 @@ def test_a_question_finds_what_answers_it(query: str, place: int) -> None:
     assert place in [hit.place for hit in talk().rank(query).hits[:2]]
 
 
+def test_a_term_that_is_not_sought_is_as_rare_as_it_is_here() -> None:
+    index = talk()
+    violin, soup = (index.vocabulary.numbers[term] for term in ("violin", "soup"))
+    rare = index.rarity(soup)
+    index.size, index.shares = 100 * len(index), {"violin": 1.0}
+    assert index.rarity(soup) == rare < index.rarity(violin)
+
+
 def test_an_answer_borrows_the_words_of_its_question() -> None:
     hits = talk().rank("Where does she rehearse?").hits
     assert 5 in [hit.place for hit in hits]
@@ -132,14 +140,32 @@ def test_excerpts_have_dates_speakers_and_marks() -> None:
     index = talk()
     hits = [Hit(8, 1, 0, len(TALK[8][1])), Hit(0, 1, 0, 25), Hit(3, 1, 3, 9), Hit(3, 1, 9, 16), Hit(4, 1, 0, 24)]
     assert render(index, hits) == (
-        "[Tue 2023-11-14]\nUser: I have moved to Lisbon an …\n"
-        "[Sun 2023-11-19]\nUser: … sister Clara …\nAssistant: Where does she rehearse?\n"
-        "[Mon 2023-12-04]\nUser: We had soup with coriander for dinner.\n"
+        "[Tue 14 Nov 2023]\nUser: I have moved to Lisbon an …\n"
+        "[Sun 19 Nov]\nUser: … sister Clara …\nAssistant: Where does she rehearse?\n"
+        "[Mon 4 Dec]\nUser: We had soup with coriander for dinner.\n"
     )
 
 
+def test_who_goes_on_is_not_named_again() -> None:
+    index = talk()
+    hits = [Hit(place, 1, start, len(TALK[place][1])) for place, start in ((3, 0), (5, 0), (6, 7), (8, 0))]
+    assert render(index, hits) == (
+        "[Sun 19 Nov 2023]\nUser: My sister Clara plays the violin in an orchestra.\n"
+        "… In an old factory, every Tuesday.\n"
+        "[Thu 23 Nov]\nUser: … answer me in metric units.\n"
+        "[Mon 4 Dec]\nUser: We had soup with coriander for dinner.\n"
+    )
+
+
+def test_another_year_is_told() -> None:
+    index = Index(Unit(place, "user", "Tea.", START + days * DAY) for place, days in enumerate((0, 60, 61)))
+    text = render(index, [Hit(place, 1, 0, 4) for place in range(3)])
+    assert text == "[Tue 14 Nov 2023]\nUser: Tea.\n[Sat 13 Jan 2024]\nUser: Tea.\n[Sun 14 Jan]\nUser: Tea.\n"
+
+
 def test_a_day_that_is_unknown_has_no_line() -> None:
-    assert dated(0) == dated(-1) == dated(10**15) == ""
+    assert dated(0) == dated(-1) == dated(10**15) == dated(START, START) == ""
+    assert dated(START, 10**15) == dated(START, -1) == dated(START)
     index = Index([Unit(0, "user", "Tea, please."), Unit(1, "user", "And milk.", START)])
     assert render(index, [Hit(0, 1, 0, 12)]) == "User: Tea, please.\n"
 

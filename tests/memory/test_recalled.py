@@ -138,7 +138,7 @@ def test_what_is_recalled_is_dated_and_in_order(ask: Callable[..., Recalled]) ->
     harps = [said(f"The harp costs {price} francs.", at=START + (110 + price) * DAY) for price in (5, 7)]
     found = ask([*long_talk(), *harps, said("Good.", at=START + 120 * DAY)], "How many francs is the harp?", Recall(60))
     assert found.text == (
-        "[Fri 2024-03-08]\nUser: The harp costs 5 francs.\n[Sun 2024-03-10]\nUser: The harp costs 7 francs.\n"
+        "[Fri 8 Mar 2024]\nUser: The harp costs 5 francs.\n[Sun 10 Mar]\nUser: The harp costs 7 francs.\n"
     )
     assert found.places == (400, 401)
     assert found.tokens == Estimator().count(quoted("recalled", found.text)) <= 60

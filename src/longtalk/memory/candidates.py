@@ -67,7 +67,7 @@ def candidates(path: Path, message: str, *, now: int, most: int, unit: Callable[
     taken = _take(path, sorted(i for i in found if i < path.size), index, unit, forms)
     for (term, _), each in zip(terms, held, strict=True):
         share = sum(i in taken for i in each.places) / (each.count or 1)
-        if 0 < share < 1:
+        if share:
             index.shares[term] = share
     return index
 

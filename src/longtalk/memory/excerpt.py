@@ -2,7 +2,8 @@
 
 `fill` takes hits best first as long as they fit, goes on to smaller ones where one does not, and cuts the best that is
 left to what remains. Its budget is never exceeded: in the end the whole text is counted. `render` gives the text: a
-line with the date for each day, then who said what. What is not the whole message is marked with "…".
+line with the date for each day, then who said what. A year that goes on is not told again, nor is who goes on, after
+a "…". What is not the whole message is marked with "…" too.
 """
 
 from __future__ import annotations
@@ -19,19 +20,18 @@ __all__ = ["fill", "render"]
 _MISFITS = 60  # hits in a row that may be too big before it is enough
 _ROUNDS = 3  # times that what is left over is filled
 _SCRAP = 12  # tokens below which a cut says nothing
+_DAY = 86_400
 _LATEST = 253_402_300_799  # the last second that a calendar has
 
 
 def render(index: Index, hits: Iterable[Hit]) -> str:
     """The text of these hits, as a model would read it. Ends with a line end, if it is not empty."""
     lines: list[str] = []
-    day = ""
+    before: Unit | None = None
     for unit, spans in _by_unit(index, hits):
-        said = dated(unit.at)
-        if said != day:
-            lines.append(said)
-            day = said
-        lines.append(_line(unit, spans))
+        lines.append(dated(unit.at, before.at if before else 0))
+        lines.append(_line(unit, spans, goes_on=before is not None and _together(before, unit)))
+        before = unit
     return "".join(lines)
 
 
@@ -41,7 +41,7 @@ def fill(index: Index, hits: Sequence[Hit], budget: int, count: Callable[[str], 
     waiting = list(hits)
     left = budget
     for _ in range(_ROUNDS):
-        taken, waiting = _greedy(index, waiting, left, count, {index.at(hit.place).at // 86_400 for hit in chosen})
+        taken, waiting = _greedy(index, waiting, left, count, chosen)
         chosen += taken
         left = budget - count(render(index, chosen)) if chosen else budget
         if not taken or left <= 0:
@@ -54,19 +54,22 @@ def fill(index: Index, hits: Sequence[Hit], budget: int, count: Callable[[str], 
 
 
 def _greedy(
-    index: Index, hits: list[Hit], left: int, count: Callable[[str], int], days: set[int]
+    index: Index, hits: list[Hit], left: int, count: Callable[[str], int], chosen: Sequence[Hit]
 ) -> tuple[list[Hit], list[Hit]]:
-    """What fits, one by one, and what does not."""
+    """What fits beside what is chosen, one by one, and what does not."""
+    times = [index.at(hit.place).at for hit in chosen]
+    days, before = {at // _DAY for at in times}, times[-1] if times else 0
     taken: list[Hit] = []
     waiting: list[Hit] = []
     misfits = 0
     for position, hit in enumerate(hits):
         unit = index.at(hit.place)
-        day = unit.at // 86_400
-        cost = count(_line(unit, [(hit.start, hit.stop)])) + (0 if day in days else count(dated(unit.at)))
+        day = unit.at // _DAY
+        cost = count(_line(unit, [(hit.start, hit.stop)])) + (0 if day in days else count(dated(unit.at, before)))
         if cost <= left:
             taken.append(hit)
             days.add(day)
+            before = unit.at
             left -= cost
             misfits = 0
         else:
@@ -106,15 +109,25 @@ def _by_unit(index: Index, hits: Iterable[Hit]) -> list[tuple[Unit, list[tuple[i
     return found
 
 
-def _line(unit: Unit, spans: Sequence[tuple[int, int]]) -> str:
-    """Who said it, and what; gaps marked."""
+def _together(before: Unit, unit: Unit) -> bool:
+    """Whether the same one said both on the same day."""
+    return (before.at // _DAY, before.role, before.name) == (unit.at // _DAY, unit.role, unit.name)
+
+
+def _line(unit: Unit, spans: Sequence[tuple[int, int]], *, goes_on: bool = False) -> str:
+    """Who said it, unless they go on, and what; gaps marked."""
     first, last = spans[0][0], spans[-1][1]
     said = " … ".join(unit.text[start:stop].strip() for start, stop in spans)
-    before = "… " if first else ""
+    who = "" if goes_on else f"{unit.name or unit.role.capitalize()}: "
+    before = "… " if first or goes_on else ""
     after = " …" if last < len(unit.text) else ""
-    return f"{unit.name or unit.role.capitalize()}: {before}{said}{after}\n"
+    return f"{who}{before}{said}{after}\n"
 
 
-def dated(at: int) -> str:
-    """The line that tells a day; nothing where it is unknown."""
-    return datetime.fromtimestamp(at, UTC).strftime("[%a %Y-%m-%d]\n") if 0 < at <= _LATEST else ""
+def dated(at: int, before: int = 0) -> str:
+    """The line that tells a day, after that of another; nothing where it is the same or unknown."""
+    if not 0 < at <= _LATEST or at // _DAY == before // _DAY:
+        return ""
+    day = datetime.fromtimestamp(at, UTC)
+    known = 0 < before <= _LATEST and day.year == datetime.fromtimestamp(before, UTC).year
+    return f"[{day:%a} {day.day} {day:%b}{'' if known else day.strftime(' %Y')}]\n"

@@ -131,7 +131,7 @@ class Index:
         self.size = size
         """How many units the conversation has, where these are some of them."""
         self.shares: dict[str, float] = {}
-        """By term: which share of the units that have it is here, where it is not all of them."""
+        """By term that is sought, where some units are left out: which share of those that have it is here."""
         self.vectors = Vectors() if meaning else None
         """Of parts."""
         self.words = Vectors() if meaning else None
@@ -246,9 +246,12 @@ class Index:
     def rarity(self, term: int) -> float:
         """How much a term tells: more, the fewer parts have it."""
         count: float = max(len(self.postings[term]), len(self.labelled.get(term, ())))
+        parts = self.parts
         if self.shares:
-            count /= self.shares.get(self.vocabulary.terms[term], 1.0)
-        return math.log(1 + max(0.0, self.parts - count + 0.5) / (count + 0.5))
+            share = self.shares.get(self.vocabulary.terms[term])
+            # How often a term is elsewhere is only known of those that are sought.
+            count, parts = (count, len(self.owners) + self.unread) if share is None else (count / share, parts)
+        return math.log(1 + max(0.0, parts - count + 0.5) / (count + 0.5))
 
     @property
     def parts(self) -> float:
