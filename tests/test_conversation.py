@@ -13,7 +13,16 @@ import pytest
 
 from longtalk import AsyncChat, AsyncConversation, Checkpoint, Done, Text, ToolResult, tool
 from longtalk.epochs import fingerprint
-from longtalk.errors import Busy, InputError, KeyReused, Overloaded, RequestRefused, StreamCut, TooManyRounds
+from longtalk.errors import (
+    Busy,
+    InputError,
+    KeyReused,
+    Overloaded,
+    RequestRefused,
+    StoreError,
+    StreamCut,
+    TooManyRounds,
+)
 from longtalk.policies import KeepAll, KeepLast, TokenBudget
 from longtalk.stores.base import Commit, Head, Holder, Placed, Store
 from longtalk.stores.jsonl import JSONL
@@ -1172,3 +1181,31 @@ async def test_a_branch_without_a_name_gets_one_that_is_free(store: Store, monke
     names = iter(["aaaaaabbbbbb", "aaaaaacccccc", "ddddddeeeeee"])
     monkeypatch.setattr("longtalk.branches.new_id", lambda: next(names))
     assert [(await talk.fork()).branch, (await talk.fork()).branch] == ["main-aaaaaa", "main-dddddd"]
+
+
+class Away(Memory):
+    """Takes one commit, and is away from then on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tries = 0
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> Head:
+        self.tries += 1
+        if self.tries > 1:
+            raise StoreError("away")
+        return super().write(owner, conversation, commit)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_store_that_is_away_is_asked_for_the_answer_and_for_the_end_and_no_more(streamed: bool) -> None:
+    store = Away()
+    one = talk(store, says("One."))
+    with pytest.raises(StoreError, match="away"):
+        if streamed:
+            async with one.stream("a") as stream:
+                async for _ in stream:
+                    pass
+        else:
+            await one.send("a")
+    assert store.tries == 3

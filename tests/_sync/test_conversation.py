@@ -14,7 +14,16 @@ import pytest
 
 from longtalk import Chat, Conversation, Checkpoint, Done, Text, ToolResult, tool
 from longtalk.epochs import fingerprint
-from longtalk.errors import Busy, InputError, KeyReused, Overloaded, RequestRefused, StreamCut, TooManyRounds
+from longtalk.errors import (
+    Busy,
+    InputError,
+    KeyReused,
+    Overloaded,
+    RequestRefused,
+    StoreError,
+    StreamCut,
+    TooManyRounds,
+)
 from longtalk.policies import KeepAll, KeepLast, TokenBudget
 from longtalk.stores.base import Commit, Head, Holder, Placed, Store
 from longtalk.stores.jsonl import JSONL
@@ -1172,3 +1181,31 @@ def test_a_branch_without_a_name_gets_one_that_is_free(store: Store, monkeypatch
     names = iter(["aaaaaabbbbbb", "aaaaaacccccc", "ddddddeeeeee"])
     monkeypatch.setattr("longtalk._sync.branches.new_id", lambda: next(names))
     assert [(talk.fork()).branch, (talk.fork()).branch] == ["main-aaaaaa", "main-dddddd"]
+
+
+class Away(Memory):
+    """Takes one commit, and is away from then on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tries = 0
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> Head:
+        self.tries += 1
+        if self.tries > 1:
+            raise StoreError("away")
+        return super().write(owner, conversation, commit)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_store_that_is_away_is_asked_for_the_answer_and_for_the_end_and_no_more(streamed: bool) -> None:
+    store = Away()
+    one = talk(store, says("One."))
+    with pytest.raises(StoreError, match="away"):
+        if streamed:
+            with one.stream("a") as stream:
+                for _ in stream:
+                    pass
+        else:
+            one.send("a")
+    assert store.tries == 3

@@ -31,6 +31,7 @@ class Stream:
         self._handed_in = handed_in
         self._reply: Reply | None = None
         self._ended: Draft | None = None
+        """The end of the turn, until it was tried to keep it."""
 
     @property
     def reply(self) -> Reply:
@@ -86,10 +87,15 @@ class Stream:
         def save(draft: Draft = ended) -> None:
             told.extend(loop.save(draft))
 
-        shielded(save)
+        try:
+            shielded(save)
+        except Exception:
+            # A store that is away was waited for: who closes the stream now need not do so once more.
+            self._ended = None
+            raise
         for notice in told:
             ended = ended.notice(notice)
-        self._ended, self._reply = ended, Reply(ended, loop.encode)
+        self._ended, self._reply = None, Reply(ended, loop.encode)
 
     def _end(self, status: Literal["interrupted", "failed"], error: str = "") -> None:
         if self._reply is None and self._loop is not None:
