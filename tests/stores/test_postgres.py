@@ -86,7 +86,7 @@ def test_the_store_keeps_the_contract(case: Case) -> None:
 
 
 def test_whoever_is_stopped_leaves_room_for_others() -> None:
-    with closing(Pool(server().url, 1)) as pool:
+    with closing(Pool(server().url(), 1)) as pool:
         user = _User()
         pool._wait_for_room(user)
         del user
