@@ -99,8 +99,10 @@ STORES: dict[str, Callable[[Path], Store]] = {
 }
 
 
-# What Ctrl-C takes from whoever had it open is closed when it is collected, with a warning.
+# What Ctrl-C takes from whoever had it open is closed when it is collected, with a warning. Where it strikes while an
+# object comes to its end, Python tells nobody, and goes on.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
 @pytest.mark.parametrize("kind", STORES)
