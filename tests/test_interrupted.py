@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import random
-import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import longtalk
-from longtalk import Archive, Conversation, Reply
+from longtalk import Archive, Conversation
 from longtalk.policies import Memory
 from longtalk.stores.base import Commit, Head, Store
-from longtalk.stores.jsonl import JSONL
 from longtalk.stores.memory import Memory as InMemory
-from longtalk.stores.redis import Redis
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import Scripted, says, validate
 from longtalk.testing.strikes import Strikes
-from longtalk.transcript import new_id
-from tests import postgres_server, redis_server
 
 
 def look(what: str) -> str:
@@ -89,57 +81,6 @@ def test_ctrl_c_anywhere_in_a_turn_loses_nothing_and_hinders_nobody(tmp_path: Pa
             where = struck.where[-1:]
             goes_on(store, name, str(where))
     assert len(struck.where) > 500
-
-
-STORES: dict[str, Callable[[Path], Store]] = {
-    "sqlite": lambda folder: SQLite(folder / "talks.db", synchronous="full"),
-    "jsonl": JSONL,
-    "postgres": lambda _: postgres_server.server().store(),
-    "redis": lambda _: Redis(redis_server.single().url, prefix=f"test-{new_id()}"),
-}
-
-
-# What Ctrl-C takes from whoever had it open is closed when it is collected, with a warning. Where it strikes while an
-# object comes to its end, Python tells nobody, and goes on.
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
-@pytest.mark.parametrize("kind", STORES)
-def test_a_signal_at_any_moment_of_a_turn_loses_nothing_and_hinders_nobody(kind: str, tmp_path: Path) -> None:
-    draw, began = random.Random(kind), time.perf_counter()
-    with closing(STORES[kind](tmp_path)) as store, interrupting():
-        talk(store, calling(), "calm").send("first")
-        whole = time.perf_counter() - began
-        for number in range(150):
-            name = f"talk {number}"
-            talk(store, Scripted(says("One.")), name).send("first")
-            began = time.perf_counter()
-            at_some_time(lambda: talk(store, calling(), name).send("second"), draw.uniform(1e-5, whole))  # noqa: B023
-            whole = 0.9 * whole + 0.2 * (time.perf_counter() - began)
-            goes_on(store, name, f"talk {number}")
-
-
-@contextmanager
-def interrupting() -> Iterator[None]:
-    """While a timer strikes as Ctrl-C does."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
-def at_some_time(call: Callable[[], Reply], seconds: float) -> None:
-    """Call it, and interrupt it after so many seconds, unless it is done by then."""
-    try:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            call()
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    except KeyboardInterrupt:
-        pass
 
 
 def goes_on(store: Store, name: str, where: str) -> None:
