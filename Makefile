@@ -1,17 +1,30 @@
-# Two commands do it all: `make run` talks with a local model, `make test` runs the whole suite.
+# Two main commands: `make run` starts a chat with a local model, `make test` runs the tests.
 PYTHON ?= python3
+# The system's python3 uses .venv; any other version uses a folder named after it.
+version = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+ifeq ($(PYTHON),python3)
 VENV := .venv
+else
+VENV := $(or $(addprefix .venv-,$(filter-out $(call version,python3),$(call version,$(PYTHON)))),.venv)
+endif
 BIN := $(VENV)/bin
 JOBS ?= 2
 AGENTS := $(VENV)/agents
 LITELLM := $(VENV)/litellm
 AGENT_PACKAGES := @anthropic-ai/claude-code@2.1.197 @google/gemini-cli@0.61.0 @openai/codex@0.166.0
 
-.PHONY: setup run test test-all agents litellm lint format bench clean
+# Tests start hundreds of processes: without cached bytecode each of them compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Idle workers take tests from busy ones. COVERAGE=1 measures coverage too, for `make coverage`.
+PYTEST = $(if $(COVERAGE),COVERAGE_FILE=$(CURDIR)/.coverage-$@ )$(BIN)/pytest -n $(JOBS) --dist worksteal --durations=12 \
+	$(if $(COVERAGE),--cov --cov-report= --cov-fail-under=0)
+
+.PHONY: setup run test test-all coverage agents litellm lint format bench clean
 
 setup: $(VENV)/ready
 
-# Debian and Ubuntu ship Python without venv; the package that brings it is named after the version.
+# Debian and Ubuntu ship Python without venv; a separate package provides it.
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "longtalk needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -q && apt-get install -y -q python3-venv'
@@ -29,11 +42,14 @@ lint: setup
 	$(BIN)/ruff format --check
 	$(BIN)/python tools/unasync.py --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_words.py
 
-test: lint
-	$(BIN)/pytest -n $(JOBS) -m 'not slow' --cov --cov-report=term --durations=12
+# All fast tests, with few examples of each property.
+test: setup
+	$(PYTEST) -m 'not slow'
 
-# The agents on the command line that are tried with all checks. Node comes from PyPI where there is none, or an old one.
+# The command-line agents that `make test-all` uses. Node comes from PyPI if it is missing or too old.
 agents: $(AGENTS)/ready
 
 $(AGENTS)/ready: $(VENV)/ready Makefile
@@ -41,7 +57,7 @@ $(AGENTS)/ready: $(VENV)/ready Makefile
 	PATH="$(abspath $(BIN)):$$PATH" npm install --prefix $(AGENTS) --no-audit --no-fund --loglevel error $(AGENT_PACKAGES)
 	@touch $@
 
-# LiteLLM takes no openai of version 3 or newer, which other tests need: it has an environment of its own.
+# LiteLLM needs openai below version 3, other tests need a newer one: LiteLLM has its own environment.
 litellm: $(LITELLM)/ready
 
 $(LITELLM)/ready: $(VENV)/ready constraints-litellm.txt
@@ -49,10 +65,19 @@ $(LITELLM)/ready: $(VENV)/ready constraints-litellm.txt
 	$(LITELLM)/bin/python -m pip install --quiet --constraint constraints-litellm.txt --editable '.[litellm]'
 	@touch $@
 
+# The tests that `make test` skips: slow ones, sync twins, all stores and wires, and many examples of each property.
 test-all: setup
-	@$(MAKE) --no-print-directory agents || echo "The agents could not be installed: what tries them is skipped."
-	@$(MAKE) --no-print-directory litellm || echo "LiteLLM could not be installed: what tries it is skipped."
-	$(BIN)/pytest -n $(JOBS) -m slow
+	@$(MAKE) --no-print-directory agents || echo "The agents could not be installed: their tests are skipped."
+	@$(MAKE) --no-print-directory litellm || echo "LiteLLM could not be installed: its tests are skipped."
+	$(PYTEST) -m 'slow or hypothesis' --hypothesis-profile thorough
+
+# Report on both runs, and delete their data so that the next report needs new runs.
+coverage: .coverage-test .coverage-test-all
+	$(BIN)/coverage combine $^
+	$(BIN)/coverage report
+
+.coverage-test .coverage-test-all: .coverage-%:
+	$(MAKE) --no-print-directory $* COVERAGE=1
 
 bench: setup
 	@for b in $$(grep -l '"goals"' bench/*.py); do echo; $(BIN)/python -m bench.$$(basename $$b .py) || exit 1; done
@@ -63,4 +88,4 @@ format: setup
 	$(BIN)/python tools/unasync.py
 
 clean:
-	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* build dist .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,16 +1,16 @@
 """What each policy costs, against an optimum that knows the future: `python -m bench.bill [PATH …] [--limit N]`.
 
 A PATH is a JSON list of `{"traj": [OpenAI chat messages]}` (as tau-bench writes them) or of LoCoMo's conversations, or
-JSONL with `{"messages": […]}` (as BEAM has them). Without one, conversations of three such kinds are made up, the same
-ones in every run. Each is played with `longtalk.simulate`: requests are those that `compose()` makes, and what of them
-is read from the cache is told by comparing their bytes. The figures are what was sent and what summaries took, as a
-ratio to the optimum; answers cost the same under any policy and are left out, but for memory cards.
+JSONL with `{"messages": […]}` (as BEAM has them). Without a PATH, conversations of three such kinds are generated, the
+same ones in every run. Each runs in `longtalk.simulation`: requests come from `compose()`, and comparing their bytes
+shows what is read from the cache. The figures are the cost of requests and summaries, as a ratio to the optimum.
+Answers cost the same under any policy and are left out, except for memory cards.
 
-LoCoMo's conversations go on for months. They are played as if all turns followed within minutes, and once more by
-their own clock, with a cold cache at the beginning of each session.
+LoCoMo's conversations last for months. They run as if all turns followed within minutes, and once more by their own
+clock, with a cold cache at the start of each session.
 
-Receipts say what beginning an epoch was expected to cost and what it did. For these the provider counts with a real
-tokenizer of another family than our estimate, and summaries have half to all of the length that was asked for.
+Receipts compare the predicted and the actual cost of an epoch. For them, the provider counts with a real tokenizer of
+another family than the estimate, and summaries have half to all of the requested length.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ import msgspec
 
 from bench.traces import made_up, split
 from longtalk.policies import Economy, KeepAll, KeepLast, Memory, Policy, Summarize
-from longtalk.simulate import OPTIMUM, Play, simulate, stand_in
+from longtalk.simulation.compare import OPTIMUM, SimulatedRun, placeholder_summary, simulate
 from longtalk.testing.policies import transcript_of
 from longtalk.tokens import Counter, Exact
-from longtalk.transcript import Transcript
+from longtalk.transcript.transcript import Transcript
 
 MODELS = (
     "anthropic:claude-fable-5-1",
@@ -54,14 +54,14 @@ MINUTE = 60_000
 
 Message = dict[str, Any]
 Conversation = tuple[str | None, list[Message], list[int]]
-"""System text, messages, and when each was said; nothing where they followed within minutes."""
+"""System text, messages, and the time of each; no times if they followed within minutes."""
 
 
 # Where conversations come from
 
 
 def read(path: Path) -> list[tuple[str, list[Conversation]]]:
-    """Conversations by kind."""
+    """Return the conversations of a file, by kind."""
     text = path.read_text()
     if path.suffix == ".jsonl":
         rows = [json.loads(line)["messages"] for line in text.splitlines()]
@@ -76,7 +76,7 @@ def read(path: Path) -> list[tuple[str, list[Conversation]]]:
 
 
 def _locomo(talk: dict[str, Any]) -> tuple[list[Message], list[int]]:
-    """Two people, one of them as the model. What one says in a row is one message."""
+    """Return a dialogue of two people as user and model, with consecutive texts of one person joined."""
     messages: list[Message] = []
     times: list[int] = []
     for number in range(1, 100):
@@ -96,7 +96,7 @@ def _locomo(talk: dict[str, Any]) -> tuple[list[Message], list[int]]:
 
 
 def synthetic() -> list[tuple[str, list[Conversation]]]:
-    """A few talks with long answers, a few of short ones, and clerks with tools."""
+    """Return generated conversations: with long answers, with short messages, and with tools."""
     talks = [_talk(random.Random(seed), 80, (20, 120), (150, 900)) for seed in range(3)]
     chats = [_talk(random.Random(seed), 200, (5, 60), (5, 60)) for seed in range(3)]
     return [
@@ -113,6 +113,7 @@ def _talk(source: random.Random, turns: int, asked: tuple[int, int], said: tuple
 
 
 def transcript(messages: Sequence[Message], times: Sequence[int]) -> Transcript:
+    """Return the messages as a transcript, with their times if given."""
     made = transcript_of([json.dumps(message).encode() for message in messages])
     if not times:
         return made
@@ -128,10 +129,10 @@ def play(
     policies: dict[str, Policy],
     *,
     reports: Counter | None = None,
-    summary: Callable[[int, int, Counter], str] = stand_in,
+    summary: Callable[[int, int, Counter], str] = placeholder_summary,
     optimum: bool = True,
-) -> Iterator[list[Play]]:
-    """Each conversation, under each policy, with each model."""
+) -> Iterator[list[SimulatedRun]]:
+    """Yield the simulated runs of each conversation, under each policy, with each model."""
     names = {repr(policy): name for name, policy in policies.items()}
     for system, messages, times in conversations:
         said = transcript(messages, times)
@@ -149,8 +150,8 @@ def play(
         yield [msgspec.structs.replace(each, policy=names.get(each.policy, each.policy)) for each in plays]
 
 
-def ratios(played: Sequence[list[Play]]) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
-    """The cost of all conversations against the optimum, by policy and model; the worst conversation of each policy."""
+def ratios(played: Sequence[list[SimulatedRun]]) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
+    """Return the cost ratios to the optimum by policy and model, and the worst ratio of each policy."""
     totals: dict[tuple[str, str], float] = {}
     worst: dict[str, float] = {}
     for plays in played:
@@ -163,14 +164,15 @@ def ratios(played: Sequence[list[Play]]) -> tuple[dict[tuple[str, str], float], 
 
 
 def shorter(length: int, number: int, counter: Counter) -> str:
-    """A summary as models write them: mostly shorter than they may."""
-    return stand_in(round(length * random.Random(number).uniform(0.5, 1.0)), number, counter)
+    """Return a summary that is shorter than allowed, as models write them."""
+    return placeholder_summary(round(length * random.Random(number).uniform(0.5, 1.0)), number, counter)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and print its figures and goals."""
     parser = argparse.ArgumentParser(description="What each policy costs, against an optimum that knows the future.")
     parser.add_argument("paths", nargs="*", type=Path, help="conversations; without any, made-up ones")
-    parser.add_argument("--limit", type=int, help="play so many of each kind")
+    parser.add_argument("--limit", type=int, help="use at most this many of each kind")
     given = parser.parse_args(arguments)
     kinds = [kind for path in given.paths for kind in read(path)] if given.paths else synthetic()
     found: dict[str, float] = {}

@@ -1,8 +1,8 @@
-"""What it costs to carry 1,000 turns along for one more: state → request → next state, against plain `json`.
+"""The cost of one more turn on a state of 1,000 turns: state → request → next state, against plain `json`.
 
-Both sides do one turn's work on bytes that a caller kept: read them, write the request with all of the history and
-a new message, and write the bytes to keep next. Ours goes the way of a real turn. The rounds are interleaved and the
-best of each step counts, so that a busy machine slows both sides or neither.
+Both sides do the work of one turn on stored bytes: read them, write the request with the whole history and a new
+message, and write the next bytes to store. Longtalk's side runs the code of a real turn. The rounds are interleaved
+and the best of each step counts, so that a busy machine slows both sides or neither.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.workload import MODEL, USAGE, messages
-from longtalk import state as states
-from longtalk.context import compose
-from longtalk.draft import Draft, begin, inputs, measured
-from longtalk.plan import plan
+from longtalk.context.compose import compose
+from longtalk.context.measure import Terms
+from longtalk.context.planning import plan
 from longtalk.policies import KeepAll
-from longtalk.sent import Terms
+from longtalk.state import codec as states
 from longtalk.tokens import Estimator
-from longtalk.transcript import Entry, Transcript, Turn, chain, new_id, now
+from longtalk.transcript.transcript import Entry, Transcript, Turn, chain, new_id, now
+from longtalk.turn.draft import Draft, begin, measured
+from longtalk.turn.message import parse_message
 from longtalk.wires import NAMES, WIRES
-from longtalk.wires.base import Preamble, Quirks
+from longtalk.wires.protocol import Preamble, Quirks
 
 TURNS = 1_000
 ROUNDS = 60
@@ -48,7 +49,7 @@ _ANSWER = _WIRE.parse(
 
 
 def conversation(turns: int) -> Transcript:
-    """A transcript of so many turns."""
+    """Return a transcript of this many turns."""
     transcript = Transcript()
     for number in range(turns):
         entries = measured(
@@ -91,8 +92,10 @@ class Clock:
 
 
 def ours(state: bytes, clock: Clock, compress_over: int) -> tuple[bytes, bytes]:
+    """Run a turn with Longtalk, and return the request and the next state."""
+
     def request(transcript: Transcript) -> tuple[Draft, bytes]:
-        said = inputs(_USER["content"], _WIRE)
+        said = parse_message(_USER["content"], _WIRE)
         draft = begin(transcript, said, wire=_WIRE, model=MODEL, preamble=_DIGEST).hear()
         made = plan(draft.transcript, KeepAll(), _TERMS)
         context = compose(
@@ -126,6 +129,8 @@ def ours(state: bytes, clock: Clock, compress_over: int) -> tuple[bytes, bytes]:
 
 
 def plain(state: bytes, clock: Clock) -> tuple[bytes, bytes]:
+    """Run a turn with plain `json`, and return the request and the next state."""
+
     def request(kept: dict[str, Any]) -> bytes:
         kept["messages"].append(_USER)
         system = {"role": "system", "content": _PREAMBLE.system}
@@ -141,6 +146,7 @@ def plain(state: bytes, clock: Clock) -> tuple[bytes, bytes]:
 
 
 def main() -> None:
+    """Run the benchmark and print its figures and goals."""
     transcript = conversation(TURNS)
     state = states.encode(transcript, compress_over=sys.maxsize)
     squeezed = states.encode(transcript)

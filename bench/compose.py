@@ -1,8 +1,8 @@
 """What it costs to compose a request, by policy and by the length of the conversation.
 
-Measured is one more turn inside an epoch: the conversation was read from a state, its limits are looked at, and the
-pieces of the request are put together with their manifest. Beside it stand the turn that begins an epoch, and the
-floor: writing the same messages with plain `json`, once somebody else has chosen them.
+The figure is one more turn inside an epoch: the conversation was read from a state, its limits are checked, and the
+pieces of the request are composed with their manifest. Next to it are the turn that begins an epoch, and the floor:
+writing the same messages with plain `json`, without the work of choosing them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import Any
 
 from bench.codec import conversation
 from bench.workload import messages
-from longtalk import state as states
-from longtalk.context import Context, compose
-from longtalk.draft import begin, inputs
-from longtalk.epochs import begin as begin_epoch
-from longtalk.plan import Plan, plan
+from longtalk.context.compose import Context, compose
+from longtalk.context.epochs import begin as begin_epoch
+from longtalk.context.measure import Terms
+from longtalk.context.planning import Plan, plan
 from longtalk.policies import (
     Combine,
     DigestTools,
@@ -30,11 +29,13 @@ from longtalk.policies import (
     TokenBudget,
     WindowShare,
 )
-from longtalk.sent import Terms
+from longtalk.state import codec as states
 from longtalk.tokens import Estimator
-from longtalk.transcript import Transcript
+from longtalk.transcript.transcript import Transcript
+from longtalk.turn.draft import begin
+from longtalk.turn.message import parse_message
 from longtalk.wires import NAMES, WIRES
-from longtalk.wires.base import Preamble, Quirks
+from longtalk.wires.protocol import Preamble, Quirks
 
 SIZES = (10, 100, 1_000, 5_000)
 ROUNDS = 100
@@ -65,23 +66,25 @@ _TERMS = Terms(
 
 
 def said(transcript: Transcript, number: int) -> Transcript:
-    """The conversation with one more message of the user."""
-    entries = inputs(messages(number)[0]["content"], _WIRE)
+    """Return the conversation with one more user message."""
+    entries = parse_message(messages(number)[0]["content"], _WIRE)
     return begin(transcript, entries, wire=_WIRE, model="bench", preamble="", counter=_COUNTER).hear().transcript
 
 
 def answered(transcript: Transcript, number: int) -> Transcript:
-    """The conversation with an answer to that."""
+    """Return the conversation with an answer to the last message."""
     body = {"choices": [{"message": messages(number)[-1], "finish_reason": "stop"}]}
     draft = begin(transcript, (), wire=_WIRE, model="bench", preamble="", counter=_COUNTER).hear()
     return draft.answered(_WIRE.parse(json.dumps(body).encode())).finish("complete").transcript
 
 
 def read_back(transcript: Transcript) -> Transcript:
+    """Return the transcript as it is read from a state."""
     return states.decode(states.encode(transcript), wires=NAMES)
 
 
 def put_together(transcript: Transcript, policy: Policy) -> tuple[Plan, Context]:
+    """Plan and compose one request."""
     made = plan(transcript, policy, _TERMS)
     context = compose(
         transcript,
@@ -97,7 +100,7 @@ def put_together(transcript: Transcript, policy: Policy) -> tuple[Plan, Context]
 
 
 def least(work: Callable[[], Any], rounds: int) -> float:
-    """The least CPU time that this ever took, in microseconds."""
+    """Return the least CPU time of all rounds, in microseconds."""
     best = math.inf
     for _ in range(rounds):
         begun = time.process_time_ns()
@@ -107,7 +110,10 @@ def least(work: Callable[[], Any], rounds: int) -> float:
 
 
 def prepare(policy: Policy, turns: int) -> tuple[Callable[[], Any], float, float, int]:
-    """Composing inside an epoch; microseconds at its beginning, and to write the same with `json`; bytes sent."""
+    """Return a function to time, which composes inside an epoch, and what to compare it with.
+
+    The other values are microseconds at the start of an epoch, microseconds of plain `json`, and the bytes sent.
+    """
     before = read_back(said(conversation(turns), turns))
     at_once = least(lambda: put_together(before, policy), 5)
     made, _ = put_together(before, policy)
@@ -115,13 +121,14 @@ def prepare(policy: Policy, turns: int) -> tuple[Callable[[], Any], float, float
     inside = said(read_back(answered(transcript, turns)), turns + 1)
     again, context = put_together(inside, policy)
     if again.begins:
-        raise AssertionError(f"{policy} begins an epoch right behind another one")
+        raise AssertionError(f"{policy} begins an epoch right after another one")
     sent = json.loads(b"[" + b",".join(context.pieces) + b"]")
     floor = least(lambda: json.dumps(sent).encode(), 5)
     return lambda: put_together(inside, policy), at_once, floor, sum(map(len, context.pieces))
 
 
 def main() -> None:
+    """Run the benchmark and print its figures and goals."""
     print("Composing one more request: CPU in microseconds, the least of many rounds, by turns so far.\n")
     print(f"{'':28}{'turns':>7}{'inside an epoch':>17}{'beginning one':>15}{'json of it':>12}{'bytes sent':>12}")
     goals = []

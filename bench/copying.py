@@ -1,4 +1,4 @@
-"""Many small conversations to another store and back: how many a second, and is every byte there again?
+"""Copy many small conversations to another store and back: conversations per second, and whether all bytes match.
 
 `python -m bench.copying [--count N] [--to STORE]` makes conversations of four entries in a SQLite file, every twentieth
 with a second branch, and copies them to the store that `--to` names (default: another SQLite file; `postgres` or
@@ -19,19 +19,19 @@ from pathlib import Path
 from bench.turns_served import SERVED
 from longtalk import Archive
 from longtalk.stores import open_store
-from longtalk.stores.base import MAIN, Commit, Placed, Request, Store
-from longtalk.stores.sqlite import SQLite
-from longtalk.transcript import Entry, Record, Turn, chain, new_id
-from longtalk.whole import read_whole
+from longtalk.stores.base import MAIN, Commit, KeyedRequest, PlacedRecord, Store
+from longtalk.stores.sqlite.store import SQLite
+from longtalk.transcript.transcript import Entry, Record, Turn, chain, new_id
+from longtalk.transfer.snapshot import read_snapshot
 from longtalk.wires import WIRES
 
 GOAL = 500
-"""Conversations a second, from SQLite to SQLite."""
+"""Conversations per second, from SQLite to SQLite."""
 BEGIN = 1_790_000_000_000
 
 
 def fill(store: Store, count: int) -> None:
-    """Conversations with turns, manifests, keys, records and data of the app's own."""
+    """Write conversations with turns, manifests, keys, records and metadata."""
     wire = WIRES["openai-chat"]
     for number in range(count):
         name, parent, at = f"talk-{number}", None, BEGIN + number * 60_000
@@ -45,9 +45,9 @@ def fill(store: Store, count: int) -> None:
                 expect=turn,
                 entries=entries,
                 turn=Turn(id, "complete", "ollama:talker", at, at, usage=(b'{"prompt_tokens":20}',)),
-                request=Request(f"key-{turn}", "digest"),
+                request=KeyedRequest(f"key-{turn}", "digest"),
                 manifest=b'{"runs":[]}',
-                records=(Placed(Record("meter", parent, at, b'{"spent":1}'), 2 * turn + 1),),
+                records=(PlacedRecord(Record("meter", parent, at, b'{"spent":1}'), 2 * turn + 1),),
                 meta={"title": name},
                 at=at,
             )
@@ -57,13 +57,13 @@ def fill(store: Store, count: int) -> None:
 
 
 def identical(one: Store, other: Store, count: int) -> int:
-    """How many conversations are the same in two stores."""
-    held = ((read_whole(one, "", f"talk-{i}"), read_whole(other, "", f"talk-{i}")) for i in range(count))
+    """Return how many conversations are equal in two stores."""
+    held = ((read_snapshot(one, "", f"talk-{i}"), read_snapshot(other, "", f"talk-{i}")) for i in range(count))
     return sum(left is not None and right is not None and left.key() == right.key() for left, right in held)
 
 
 def timed(one: Store, other: Store) -> tuple[float, float]:
-    """The seconds that a copy takes: of CPU time, and of the clock."""
+    """Return the CPU seconds and the wall-clock seconds of a copy."""
     cpu, clock = time.process_time(), time.perf_counter()
     done = Archive(one).copy_to(other)
     if done.left:
@@ -82,6 +82,7 @@ def _opened(name: str) -> Iterator[Store]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and print its figures and goals."""
     parser = argparse.ArgumentParser(prog="python -m bench.copying", description=__doc__)
     parser.add_argument("--count", type=int, default=2_000)
     parser.add_argument("--to", help="the store in the middle, as --store names it; default: a SQLite file")

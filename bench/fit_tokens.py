@@ -1,10 +1,10 @@
-"""Fits the weights of `longtalk.token_families` against real tokenizers, and prints them as its table.
+"""Fit the weights of `longtalk.tokens.families` to real tokenizers, and print them as its table.
 
     python -m bench.fit_tokens [name=tokenizer.json …] texts/english/*.txt texts/code/* …
 
-Each file is one text; a folder is a class, and all classes weigh the same. What is made small is the relative error
-of a text, so that a short one counts as much as a long one. A tokenizer that the extra `[tokens]` does not have is
-given as its Hugging Face file, such as `smollm2=tokenizer.json`.
+Each file is one text; a folder is a class, and all classes weigh the same. The fit minimizes the relative error of
+each text, so that a short text counts as much as a long one. A tokenizer that the extra `[tokens]` lacks is given as
+its Hugging Face file, such as `smollm2=tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from longtalk.token_families import NAMES, blocks, parts
 from longtalk.tokens import EXACT, Exact
+from longtalk.tokens.features import FEATURES, count_features, split_blocks
 
 RIDGE = 2e-5
 
 
 def vector(text: str) -> list[float]:
-    total = [0.0] * len(NAMES)
-    for block in blocks(text):
-        for place, values in parts(block):
+    """Return the features of a text, summed over its blocks."""
+    total = [0.0] * len(FEATURES)
+    for block in split_blocks(text):
+        for place, values in count_features(block):
             for i, value in enumerate(values, place):
                 total[i] += value
     return total
 
 
 def solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Gaussian elimination. The matrix is positive definite, so that no pivot is zero."""
+    """Solve by Gaussian elimination. The matrix is positive definite, so no pivot is zero."""
     size = len(right)
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for i in range(size):
@@ -45,7 +46,8 @@ def solve(matrix: list[list[float]], right: list[float]) -> list[float]:
 
 
 def fit(vectors: list[list[float]], tokens: list[int], weights: list[float]) -> list[float]:
-    size = len(NAMES)
+    """Return the weights that minimize the squared relative error, with a small ridge."""
+    size = len(FEATURES)
     matrix = [[0.0] * size for _ in range(size)]
     right = [0.0] * size
     for values, count, weight in zip(vectors, tokens, weights, strict=True):
@@ -65,6 +67,7 @@ def fit(vectors: list[list[float]], tokens: list[int], weights: list[float]) -> 
 
 
 def main() -> None:
+    """Fit the weights of each tokenizer and print them."""
     counters: dict[str, Any] = {name: Exact(name) for name in EXACT}
     texts: list[tuple[str, str]] = []
     for argument in sys.argv[1:]:

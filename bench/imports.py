@@ -1,7 +1,7 @@
 """What `import longtalk` costs, against an import that any program of this kind has: `import sqlite3, json`.
 
-Each is the CPU time of a fresh interpreter, all of it, with everything byte-compiled before. The rounds are interleaved
-and the least counts. Heavy libraries are loaded by whoever first needs them, so none of them may come with the import.
+Each figure is the whole CPU time of a new interpreter, with byte-compiled modules. The rounds are interleaved and the
+least time counts. Heavy libraries are imported at first use, so `import longtalk` must not load any of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEAVY = ("anthropic", "anyio", "asyncio", "click", "cryptography", "httpx2", "op
 
 
 def cpu(program: str) -> float:
-    """The CPU time of an interpreter that runs this, in milliseconds."""
+    """Return the CPU time of an interpreter that runs this program, in milliseconds."""
     child = os.posix_spawn(sys.executable, [sys.executable, "-c", program], os.environ)
     _, status, used = os.wait4(child, 0)
     if status:
@@ -31,12 +31,13 @@ def cpu(program: str) -> float:
 
 
 def loaded() -> list[str]:
-    """The heavy libraries that `import longtalk` brings along."""
+    """Return the heavy libraries that `import longtalk` loads."""
     program = f"import sys, longtalk; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
 
 
 def main() -> None:
+    """Run the benchmark and print its figures and goals."""
     compileall.compile_dir(Path(longtalk.__file__).parent, quiet=1)
     for program in PROGRAMS.values():
         cpu(program)
@@ -50,7 +51,7 @@ def main() -> None:
     for name, spent in best.items():
         print(f"{name:16}{spent:8.1f}{spent / base:8.2f}")
     heavy = loaded()
-    print(f"\nHeavy libraries that come along: {', '.join(heavy) or 'none'} (of {', '.join(HEAVY)}).")
+    print(f"\nHeavy libraries that are loaded: {', '.join(heavy) or 'none'} (of {', '.join(HEAVY)}).")
     ratio = best["longtalk"] / base
     goals = [
         {"name": "CPU against sqlite3 and json", "value": round(ratio, 2), "goal": GOAL, "met": ratio <= GOAL},

@@ -1,10 +1,10 @@
-"""A conversation of thousands of turns under `Memory`: is what is sent bounded, does it stay cheap, does it remember?
+"""A conversation of thousands of turns under `Memory`: size of requests, CPU per turn, and facts that are recalled.
 
-`python -m bench.months [--turns N]` talks with a model that says something about anything and gives a memory card when
-it is asked for one. The conversation is in a SQLite file. Facts are planted on the way and asked for at the end: after
-the file was closed and opened again, and once more over another wire. A fact counts when its words are in the request.
+`python -m bench.months [--turns N]` runs a model that answers with random words, and with a memory card when it is
+asked for one. The conversation is in a SQLite file. Facts are mentioned on the way and asked for at the end: after the
+file was closed and opened again, and once more over another wire. A fact counts if its words are in the request.
 
-What is printed of a turn is CPU time of the whole of it: reading and writing the store, composing, recalling.
+The CPU time of a turn includes reading and writing the store, composing and recalling.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 
 from longtalk import Conversation
 from longtalk.policies import Memory
-from longtalk.providers.script import Step
+from longtalk.providers.scripted.script import Step
 from longtalk.reply import Reply
-from longtalk.stores.sqlite import SQLite
+from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
 
@@ -35,11 +35,11 @@ PLANTED = {
 }
 SYSTEM = "You teach the violin."
 SPAN = 250
-"""Turns that are compared: the first after the beginning, and the last."""
+"""The number of early turns and of last turns that are compared."""
 
 
 class Talker(Scripted):
-    """Says something about anything, and gives a card when asked."""
+    """A model that answers with random words, and with a card when asked."""
 
     def __init__(self, words: Sequence[str], wire: str = "openai-chat") -> None:
         super().__init__(wire=WIRES[wire])
@@ -63,7 +63,7 @@ def _usage(wire: str, tokens: int) -> dict[str, int]:
 
 
 def vocabulary() -> list[str]:
-    """Words that nobody has used before, some of them far more often than others."""
+    """Return invented words, some of them far more often than others."""
     source = random.Random(3)
     parts = "ba ce di fo gu la me ni po ru sa te vi wo zu".split()  # noqa: SIM905
     words = ["".join(source.choices(parts, k=source.randint(2, 4))) for _ in range(3_000)]
@@ -71,7 +71,7 @@ def vocabulary() -> list[str]:
 
 
 def talk(path: Path, turns: int, policy: Memory) -> Iterator[tuple[float, Reply]]:
-    """Each turn: what it took in CPU seconds, and its reply."""
+    """Run the turns, and yield the CPU seconds and the reply of each."""
     words, source = vocabulary(), random.Random(5)
     with closing(SQLite(path)) as store:
         conversation = Conversation("months", model=Talker(words), store=store, policy=policy)
@@ -84,7 +84,7 @@ def talk(path: Path, turns: int, policy: Memory) -> Iterator[tuple[float, Reply]
 
 
 def found(path: Path, policy: Memory, wire: str, turns: int) -> list[str]:
-    """The facts that are in the request when somebody asks for them, on a branch of its own for each wire."""
+    """Return the facts that are in the request when a message asks for them, each on a new branch."""
     there = []
     with closing(SQLite(path)) as store:
         model = Talker(vocabulary(), wire)
@@ -97,6 +97,7 @@ def found(path: Path, policy: Memory, wire: str, turns: int) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and print its figures and goals."""
     parser = argparse.ArgumentParser(description="A conversation of thousands of turns under Memory.")
     parser.add_argument("--turns", type=int, default=5_000)
     turns = parser.parse_args(arguments).turns

@@ -1,4 +1,4 @@
-"""How much of what answers a question is recalled within a budget, and what that costs, beside plain BM25.
+"""The share of a question's evidence that is recalled within a budget, and its cost, next to plain BM25.
 
 `python -m bench.recall PATH…` with LoCoMo files (JSON) and BEAM files (JSON lines). Each conversation is taken into a
 SQLite store as messages of the chat wire, where several people may speak as users, each with a `name`. Each question is
@@ -35,20 +35,20 @@ from typing import Any
 
 import msgspec
 
-from longtalk import Conversation, Memory, Recall, _json
-from longtalk.draft import measured
-from longtalk.intake import take_in
-from longtalk.memory.recall import Hit, Index, Ranked, Unit
-from longtalk.memory.recalled import in_store, recalled
-from longtalk.memory.settings import Recalled
+from longtalk import Conversation, Memory, Recall
+from longtalk._util import json_bytes
+from longtalk.memory.recall.config import Recalled
+from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex, Unit
+from longtalk.memory.recall.search import index_store, render_recalled
 from longtalk.memory.terms import terms
-from longtalk.pack import Entry
-from longtalk.portable import Limb
-from longtalk.portable import Talk as Taken
 from longtalk.stores.base import MAIN, Store
-from longtalk.stores.sqlite import SQLite
+from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says
-from longtalk.transcript import chain, now
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.transcript import chain, now
+from longtalk.transfer.conversation_export import BranchPart, ConversationExport
+from longtalk.transfer.load import import_exports
+from longtalk.turn.draft import measured
 
 BUDGETS = (300, 1_000, 2_000, 4_000)
 FACTS = frozenset(
@@ -74,14 +74,14 @@ SMALL_TALK = (
 
 
 class Talk(msgspec.Struct, frozen=True):
-    """A conversation with its questions and the places that answer them."""
+    """A conversation with its questions, and the positions that answer each."""
 
     units: list[Unit]
     questions: list[tuple[str, frozenset[int]]]
 
 
 class Figures(msgspec.Struct):
-    """What was measured over all questions, in shares and milliseconds."""
+    """Averages over all questions, as shares and milliseconds."""
 
     found: list[float]
     complete: list[float]
@@ -102,7 +102,7 @@ class Characters:
 
 
 def read(path: Path) -> tuple[str, list[Talk]]:
-    """The name of a set, and its conversations."""
+    """Return the name of a data set and its conversations."""
     text = path.read_text("utf-8")
     if path.suffix == ".jsonl":
         return "BEAM", [beam(json.loads(line)) for line in text.splitlines() if line.strip()]
@@ -110,7 +110,7 @@ def read(path: Path) -> tuple[str, list[Talk]]:
 
 
 def locomo(data: dict[str, Any]) -> Talk:
-    """Two people, in dated sessions."""
+    """Return a LoCoMo dialogue of two people in dated sessions."""
     said = data["conversation"]
     units: list[Unit] = []
     places: dict[tuple[int, int], int] = {}
@@ -130,7 +130,7 @@ def locomo(data: dict[str, Any]) -> Talk:
 
 
 def beam(data: dict[str, Any]) -> Talk:
-    """A user and an assistant; a date where a session begins."""
+    """Return a BEAM conversation of a user and an assistant, with a date at the start of each session."""
     at = 0
     units: list[Unit] = []
     places: dict[int, int] = {}
@@ -143,20 +143,20 @@ def beam(data: dict[str, Any]) -> Talk:
 
 
 def seconds(text: str, form: str) -> int:
-    """A date as seconds since 1970."""
+    """Return a date as seconds since 1970."""
     return int(datetime.strptime(text, form).replace(tzinfo=UTC).timestamp())
 
 
 # The floor
 
 
-class Floor(Index):
+class Floor(RecallIndex):
     """Plain BM25 over whole messages."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
         super().__init__()
         self.units = list(units)
-        self._places = {unit.place: number for number, unit in enumerate(units)}
+        self._numbers = {unit.position: number for number, unit in enumerate(units)}
         self.found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self.sizes: list[int] = []
         for number, unit in enumerate(units):
@@ -165,7 +165,7 @@ class Floor(Index):
             for term, times in counts.items():
                 self.found[term].append((number, times))
 
-    def rank(self, query: str, **_: Any) -> Ranked:
+    def rank(self, query: str, **_: Any) -> RankedHits:
         usual = sum(self.sizes) / len(self.sizes)
         scores: dict[int, float] = defaultdict(float)
         for term in dict.fromkeys(terms(query)):
@@ -174,44 +174,44 @@ class Floor(Index):
             for number, times in having:
                 scores[number] += rarity * times * 2.2 / (times + 1.2 * (0.25 + 0.75 * self.sizes[number] / usual))
         order = sorted(scores, key=lambda number: (-scores[number], number))
-        return Ranked(tuple(Hit(self.units[i].place, scores[i], 0, len(self.units[i].text)) for i in order), 1.0)
+        return RankedHits(tuple(Hit(self.units[i].position, scores[i], 0, len(self.units[i].text)) for i in order), 1.0)
 
 
 # What is measured
 
 
 def entries(units: Sequence[Unit]) -> tuple[Entry, ...]:
-    """Messages of the chat wire."""
+    """Return the units as entries of the chat wire."""
     made: list[Entry] = []
     for unit in units:
         named = {"name": unit.name} if unit.name else {}
-        native = _json.encode({"role": unit.role, **named, "content": unit.text})
+        native = json_bytes.encode({"role": unit.role, **named, "content": unit.text})
         entry = Entry(role=unit.role, wire="openai-chat", native=native, at=1000 * unit.at)
-        made += chain(made[-1].id if made else None, f"t{unit.place}", 0, measured([entry], Characters()))
+        made += chain(made[-1].id if made else None, f"t{unit.position}", 0, measured([entry], Characters()))
     return tuple(made)
 
 
 def share(units: Sequence[Unit], given: Recalled, evidence: frozenset[int]) -> float:
-    """How much of the evidence is there: a message whole, or of an assistant's a part."""
+    """Return the share of the evidence that was recalled: whole user messages, or any part of an assistant's."""
     there = [
-        place in given.places if units[place].role == "assistant" else units[place].text.strip() in given.text
+        place in given.positions if units[place].role == "assistant" else units[place].text.strip() in given.text
         for place in evidence
     ]
     return sum(there) / len(there)
 
 
 Given = Callable[[int, str, Recall], Recalled]
-"""What a message to the conversation of this number is given."""
+"""Takes the number of a conversation, a message and the settings, and returns what is recalled."""
 
 
 def measure(talks: Sequence[Talk], given: Given, query: Given, *, meaning: bool = False) -> Figures:
-    """All questions of all conversations. `query` is what takes the time that is measured."""
+    """Ask all questions of all conversations, and return the averages. Only `query` is timed."""
     figures = Figures([0.0] * len(BUDGETS), [0.0] * len(BUDGETS))
     count = sum(len(talk.questions) for talk in talks)
     configs = [Recall(budget, gate=False, meaning=meaning) for budget in BUDGETS]
     gated = Recall(BUDGETS[1], meaning=meaning)
     for number, talk in enumerate(talks):
-        query(number, "hello", gated)  # what is new is made ready when it is first needed
+        query(number, "hello", gated)  # the first query builds the index
         for question, evidence in talk.questions:
             for i, config in enumerate(configs):
                 made = given(number, question, config)
@@ -230,20 +230,20 @@ def measure(talks: Sequence[Talk], given: Given, query: Given, *, meaning: bool 
 
 
 def spent(given: Callable[[str, Recall], Any], messages: Sequence[str], config: Recall) -> float:
-    """How much of the budget messages are given."""
+    """Return the share of the budget that these messages use."""
     tokens = [given(message, config).tokens for message in messages]
     return sum(tokens) / (config.budget * max(1, len(tokens)))
 
 
 def ways(talks: Sequence[Talk], store: Store) -> Iterator[tuple[str, Figures]]:
-    """What is compared."""
+    """Yield the name and the figures of each method."""
 
     def by_floor(number: int, message: str, config: Recall) -> Recalled:
-        return recalled(floors[number], message, config, Characters(), now=0)
+        return render_recalled(floors[number], message, config, Characters(), now=0)
 
     def by_store(number: int, message: str, config: Recall) -> Recalled:
-        index = in_store(store, "", str(number), MAIN, len(talks[number].units), message, config)
-        return recalled(index, message, config, Characters(), now=now())
+        index = index_store(store, "", str(number), MAIN, len(talks[number].units), message, config)
+        return render_recalled(index, message, config, Characters(), now=now())
 
     def by_turn(number: int, message: str, config: Recall) -> Recalled:
         policy = Memory(outline=0, recent=0, recall=config, limit=0)
@@ -265,6 +265,7 @@ def ways(talks: Sequence[Talk], store: Store) -> Iterator[tuple[str, Figures]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and print its figures and goals."""
     parser = argparse.ArgumentParser(description="How much of what answers a question is recalled within a budget.")
     parser.add_argument("paths", nargs="*", type=Path, help="LoCoMo (.json) and BEAM (.jsonl) files")
     given = parser.parse_args(arguments)
@@ -280,7 +281,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             store = SQLite(Path(folder) / "talks.db")
             for number, talk in enumerate(talks):
-                take_in(store, "", [Taken(id=str(number), limbs=(Limb(name=MAIN, entries=entries(talk.units)),))])
+                import_exports(
+                    store,
+                    "",
+                    [
+                        ConversationExport(
+                            id=str(number), branches=(BranchPart(name=MAIN, entries=entries(talk.units)),)
+                        )
+                    ],
+                )
             for way, found in ways(talks, store):
                 row = [f"{100 * a:.1f} ({100 * b:.1f})" for a, b in zip(found.found, found.complete, strict=True)]
                 shares = f"{100 * found.gated:8.1f}{100 * found.strangers:11.1f}{100 * found.small:12.1f}"

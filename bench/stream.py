@@ -1,9 +1,9 @@
 """CPU time of a streamed event, through wire, turn and state, against a bare read of the same bytes.
 
-`python -m bench.stream [--events N]`. A server in a process of its own sends an answer of many small pieces, each event
-as one chunk, as providers do. The floor reads these bytes with `httpx2` and throws them away. A chat reads the same
-ones, understands them, tells each piece of text, and in the end has the answer in a new state. Rounds are interleaved
-and the best of each counts, so that a busy machine slows both sides or neither.
+`python -m bench.stream [--events N]`. A server in another process sends an answer of many small pieces, each event as
+one chunk, as providers do. The floor reads these bytes with `httpx2` and discards them. A chat reads the same bytes,
+parses them, yields each piece of text, and returns the answer in a new state. Rounds are interleaved and the best of
+each counts, so that a busy machine slows both sides or neither.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import httpx2
 
 from longtalk import Chat, Done, Text
-from longtalk._sync.providers.http import HTTP
+from longtalk._sync.providers.http.provider import HTTP
 from longtalk.providers.registry import PROVIDERS, Resolved
 from longtalk.testing import says
 from longtalk.wires import HTTP_WIRES
@@ -29,7 +29,7 @@ from longtalk.wires import HTTP_WIRES
 ROUNDS = 12
 GOAL = 1.6
 BODY = b'{"model":"m","stream":true}'
-# What each wire's provider sends beside the text, in every event.
+# What the provider of each wire sends in every event in addition to the text.
 BESIDE = {
     "anthropic": b"",
     "gemini": b',"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":5,"totalTokenCount":15,'
@@ -41,7 +41,7 @@ BESIDE = {
 
 
 def answer(wire: str, events: int) -> bytes:
-    """A response with so many pieces of text, as it goes over the network."""
+    """Return the bytes of a response with this many pieces of text."""
     text = " ".join(f"word{number % 97}" for number in range(events))
     parts = says(text, wire=wire, pieces=events).events
     sent = [framed(wire, data) for data in parts if isinstance(data, bytes)]
@@ -52,7 +52,7 @@ def answer(wire: str, events: int) -> bytes:
 
 
 def framed(wire: str, data: bytes) -> bytes:
-    """An event as the wire's provider sends it: with what it says beside the text, a name, its own line ends."""
+    """Return an event as the provider sends it, with extra fields, event name and line ends."""
     if data[-1:] == b"}" and not (wire == "gemini" and b"usageMetadata" in data):
         data = b"%s%s}" % (data[:-1], BESIDE[wire])
     if wire in ("anthropic", "openai-responses"):
@@ -61,7 +61,7 @@ def framed(wire: str, data: bytes) -> bytes:
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    """Answers whatever it is asked, as often as it is."""
+    """Answers every request with the same bytes."""
 
     def handle(self) -> None:
         while line := self.rfile.readline():
@@ -84,7 +84,7 @@ def _serve(pipe: Connection, answers: dict[str, bytes]) -> None:
 
 @contextmanager
 def server(events: int) -> Iterator[str]:
-    """The address of a server that ends with this."""
+    """Run a server and yield its address."""
     ours, theirs = multiprocessing.Pipe()
     answers = {wire: answer(wire, events) for wire in HTTP_WIRES}
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, answers), daemon=True)
@@ -97,7 +97,7 @@ def server(events: int) -> Iterator[str]:
 
 
 def bare(client: httpx2.Client, url: str, body: bytes) -> int:
-    """Read a stream, and nothing else."""
+    """Read a stream and return its size."""
     size = 0
     with client.stream("POST", url, content=body) as response:
         for chunk in response.iter_bytes():
@@ -106,7 +106,7 @@ def bare(client: httpx2.Client, url: str, body: bytes) -> int:
 
 
 def ours(chat: Chat) -> int:
-    """A turn: all of it, with the state."""
+    """Run a whole turn and return the number of text events."""
     told = 0
     for event in chat.stream("Tell me a long story."):
         if isinstance(event, Text):
@@ -117,7 +117,7 @@ def ours(chat: Chat) -> int:
 
 
 def measure(events: int) -> dict[str, tuple[float, float]]:
-    """Microseconds of CPU an event, bare and through a chat, by wire."""
+    """Return the CPU microseconds per event of a bare read and of a chat, by wire."""
     found = {}
     with server(events) as address:
         for wire in sorted(HTTP_WIRES):
@@ -140,6 +140,7 @@ def measure(events: int) -> dict[str, tuple[float, float]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and print its figures and goals."""
     parser = argparse.ArgumentParser(description="CPU time of a streamed event, against a bare read.")
     parser.add_argument("--events", type=int, default=2_000)
     given = parser.parse_args(arguments)

@@ -19,8 +19,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from longtalk.epochs import Anchor
-from longtalk.tokens import EXACT, Counter, Estimator, Exact, _tokenizer, of_message
+from longtalk.context.epochs import Anchor
+from longtalk.tokens import EXACT, Counter, Estimator, Exact, of_message
+from longtalk.tokens.counters import _tokenizer
 
 SAMPLES = Path(__file__).parent / "samples"
 SIZES = (200, 600, 2_000, 4_000)
@@ -29,14 +30,14 @@ SYSTEM = "You are a patient assistant. Answer in the language of the user, and l
 
 
 class Floor:
-    """What people write first: characters / 4."""
+    """The usual rough estimate: characters / 4."""
 
     def count(self, text: str) -> int:
         return len(text) // 4
 
 
 def pieces(text: str) -> Iterator[str]:
-    """A text in pieces of the size of messages, cut between words where there are words."""
+    """Yield the text in pieces of the size of messages, cut between words where possible."""
     for size in SIZES:
         start = 0
         while len(text) - start >= size * 0.75:
@@ -47,12 +48,12 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def error(counter: Counter, exact: Counter, texts: list[str]) -> float:
-    """The mean relative error in percent."""
+    """Return the mean relative error in percent."""
     return 100 * mean(abs(counter.count(text) / exact.count(text) - 1) for text in texts)
 
 
 def built_in(samples: dict[str, str]) -> Iterator[tuple[str, list[Any]]]:
-    """Conversations of the samples: one in each class, and one long one in all of them, with tools."""
+    """Yield conversations made of the samples: one for each class, and a long one with all of them."""
     everything: list[Any] = [{"role": "system", "content": SYSTEM}]
     for name, text in samples.items():
         spoken: list[Any] = [{"role": "system", "content": SYSTEM}]
@@ -70,7 +71,7 @@ def built_in(samples: dict[str, str]) -> Iterator[tuple[str, list[Any]]]:
 
 
 def read(path: str) -> Iterator[tuple[str, list[Any]]]:
-    """The conversations of a file, as messages."""
+    """Yield the conversations of a file as messages."""
     name = Path(path).stem
     content = Path(path).read_text()
     if path.endswith(".jsonl"):
@@ -94,10 +95,10 @@ def read(path: str) -> Iterator[tuple[str, list[Any]]]:
 
 
 def anchored(messages: list[bytes], requests: list[int], counter: Counter, exact: Counter) -> list[float]:
-    """The relative errors, in percent, of the prompts after the first. A request sends the messages before it.
+    """Return the relative errors, in percent, of the prompts after the first.
 
-    As a chat does it: what is known of the last request is taken as it is, and what came since is estimated, and scaled
-    by how far off the estimate of the last request was.
+    A request sends all messages before it. As in a chat, the reported size of the last request is exact; what came
+    since is estimated, and scaled by the error of the estimate for the last request.
     """
     true = [of_message(message, exact) for message in messages]
     rough = [of_message(message, counter) for message in messages]
@@ -109,11 +110,12 @@ def anchored(messages: list[bytes], requests: list[int], counter: Counter, exact
 
 
 def percentile(values: list[float], share: float) -> float:
+    """Return the value below which this share of the values lies."""
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
 def cpu(counters: list[Counter], texts: list[str]) -> float:
-    """The least CPU time for these texts. A tokenizer remembers words: it is slower on a new text."""
+    """Return the least CPU time for these texts. A tokenizer caches words, so it is slower on new texts."""
     best = float("inf")
     for counter in counters:
         start = time.process_time()
@@ -124,7 +126,7 @@ def cpu(counters: list[Counter], texts: list[str]) -> float:
 
 
 def begun(texts: list[str]) -> Exact:
-    """A tokenizer that has seen these texts, and no others."""
+    """Return a tokenizer whose cache holds only the words of these texts."""
     _tokenizer.cache_clear()
     made = Exact("o200k")
     for text in texts:
@@ -133,12 +135,14 @@ def begun(texts: list[str]) -> Exact:
 
 
 def table(title: str, rows: dict[str, list[float]], heads: list[str]) -> None:
+    """Print a table with a title and column heads."""
     print(f"\n{title}\n\n{'':12}{''.join(f'{head:>10}' for head in heads)}")
     for name, values in rows.items():
         print(f"{name:12}{''.join(f'{value:10.1f}' for value in values)}")
 
 
 def main() -> None:
+    """Run the benchmark and print its figures and goals."""
     samples = {path.stem: path.read_text() for path in sorted(SAMPLES.glob("*.txt"))}
     exact = {family: Exact(family) for family in EXACT}
     rough = {family: Estimator(family) for family in EXACT}

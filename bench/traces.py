@@ -1,9 +1,9 @@
-"""Policies on conversations that took place: `python -m bench.traces [FILE] [--limit N]`.
+"""Check policies on recorded conversations: `python -m bench.traces [FILE] [--limit N]`.
 
-FILE is a JSON list of `{"traj": [OpenAI chat messages]}`, as tau-bench writes them; without it, conversations of that
-kind are made up, the same ones in every run. Each is played on both wires under policies that cut often, and composed
-anew at every point at which the model was asked. Every request is validated, every limit looked at, and every entry
-has to have one verdict (`longtalk.testing.policies`). The table says what each policy sends, against all.
+FILE is a JSON list of `{"traj": [OpenAI chat messages]}`, as tau-bench writes them. Without it, similar conversations
+are generated, the same ones in every run. Each runs on every HTTP wire under policies that cut often, and a request is
+composed at every point where the model answered. `longtalk.testing.policies` validates every request, checks every
+limit, and checks that every entry has one verdict. The table compares what each policy sends with sending everything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from longtalk.policies import (
 )
 from longtalk.testing.policies import Played, check_policy, transcript_of
 from longtalk.wires import HTTP_WIRES
-from longtalk.wires.base import Preamble
+from longtalk.wires.protocol import Preamble
 
 POLICIES: dict[str, Any] = {
     "keep all": KeepAll(),
@@ -68,7 +68,7 @@ POLICIES: dict[str, Any] = {
     "all of 2 limits": Compactor(AllOf(OverExchanges(2), OverTokens(800)), (DropOldest(),), OverExchanges(1)),
 }
 SHOWN = 5
-"""So many violations are printed."""
+"""The number of violations to print."""
 
 Message = dict[str, Any]
 
@@ -77,11 +77,12 @@ Message = dict[str, Any]
 
 
 def read(path: Path) -> list[list[Message]]:
+    """Return the conversations of a file."""
     return [each["traj"] for each in json.loads(path.read_text())]
 
 
 def made_up(number: int = 12) -> list[list[Message]]:
-    """Conversations with an airline's clerk, who looks things up in long records."""
+    """Return conversations with an airline's clerk that looks things up in long records."""
     return [_made_up(random.Random(seed)) for seed in range(number)]
 
 
@@ -121,14 +122,14 @@ def _flight(source: random.Random, start: str, end: str) -> Message:
 
 
 def split(messages: Sequence[Message]) -> tuple[str | None, list[Message]]:
-    """The system text that a conversation begins with, and the others."""
+    """Return the system text at the start of a conversation, and the other messages."""
     if messages and messages[0]["role"] == "system":
         return messages[0]["content"], list(messages[1:])
     return None, list(messages)
 
 
 def natives(messages: Iterable[Message], wire: str) -> list[bytes]:
-    """Messages in the form of a wire."""
+    """Return the messages in the form of a wire."""
     if wire == "openai-chat":
         return [json.dumps(message).encode() for message in messages]
     if wire == "gemini":
@@ -141,7 +142,7 @@ def natives(messages: Iterable[Message], wire: str) -> list[bytes]:
 
 
 def _gemini(message: Message, called: dict[str, str]) -> bytes:
-    """A message in Gemini's form, its calls with the ids that they have. `called` are their tools by id."""
+    """Return a message in Gemini's form, and add the names of its calls' tools by id to `called`."""
     wire = HTTP_WIRES["gemini"]
     if message["role"] == "user":
         return wire.user(message["content"])
@@ -157,7 +158,7 @@ def _gemini(message: Message, called: dict[str, str]) -> bytes:
 
 
 def _anthropic(message: Message, ids: dict[str, str], numbers: Iterator[int]) -> bytes:
-    """A message in the other form. Calls are numbered anew, since here no two may have one id, as some files have."""
+    """Return a message in Anthropic's form, with new call ids, because some files repeat ids."""
     wire = HTTP_WIRES["anthropic"]
     if message["role"] == "user":
         return wire.user(message["content"])
@@ -174,7 +175,7 @@ def _anthropic(message: Message, ids: dict[str, str], numbers: Iterator[int]) ->
 
 
 def _openai_responses(message: Message, ids: dict[str, str], numbers: Iterator[int]) -> bytes:
-    """The same as an answer of items."""
+    """Return a message in the form of the Responses wire, with new call ids."""
     wire = HTTP_WIRES["openai-responses"]
     if message["role"] == "user":
         return wire.user(message["content"])
@@ -194,7 +195,7 @@ def _openai_responses(message: Message, ids: dict[str, str], numbers: Iterator[i
 
 
 def play(conversations: Sequence[Sequence[Message]]) -> tuple[dict[tuple[str, str], Played], list[str]]:
-    """What each policy did on each wire, and what was wrong."""
+    """Return the totals of each policy on each wire, and the violations."""
     results: dict[tuple[str, str], Played] = {}
     violations: list[str] = []
     for wire in sorted(HTTP_WIRES):
@@ -217,9 +218,10 @@ def play(conversations: Sequence[Sequence[Message]]) -> tuple[dict[tuple[str, st
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Policies on conversations that took place.")
+    """Run the benchmark and print its figures and goals."""
+    parser = argparse.ArgumentParser(description="Check policies on recorded conversations.")
     parser.add_argument("file", nargs="?", type=Path, help='a JSON list of {"traj": [OpenAI chat messages]}')
-    parser.add_argument("--limit", type=int, help="play so many of them")
+    parser.add_argument("--limit", type=int, help="use at most this many conversations")
     given = parser.parse_args(arguments)
     conversations = (read(given.file) if given.file else made_up())[: given.limit]
     results, violations = play(conversations)

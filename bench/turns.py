@@ -1,17 +1,16 @@
-"""What turns on a SQLite store cost, beside a plain `sqlite3` and `json` floor (`turns_floor.py`) in the same run.
+"""The cost of turns on a SQLite store, next to a floor of plain `sqlite3` and `json` (`turns_floor.py`).
 
     python -m bench.turns [--store sqlite] [FILE]
 
-A turn is whole: the user's message is committed before the model is asked, the answer after. The model answers at once
-and reports how long the request was, so what is measured is ours. *Cold* opens the conversation anew for each turn,
-*warm* goes on with the same object. Rounds are interleaved and the least CPU time counts, so that a busy machine slows
-all sides or none. Only ratios compare.
+Each turn commits the user's message before it asks the model, and the answer after. The model answers at once and
+reports the length of the request, so the figures are Longtalk's own cost. *Cold* opens the conversation again for each
+turn, *warm* keeps the same object. Rounds are interleaved and the least CPU time counts, so that a busy machine slows
+all sides or none. Only ratios are comparable.
 
-Disk is the file once the store is closed, against the compact JSON of the messages and nothing else. What is beside
-them there: turns with their usage, records, leases, and some 100 KB of tables that are empty. Only packs are
-compressed, and the last 64 to 128 KB of a conversation are rows, so a short one stays as long as it is. FILE is
-BEAM's chats (JSONL); without it the texts of bench/samples are taken, which are one conversation of 35 KB: it is all
-tail, and its figure says little but that.
+Disk is the size of the closed file, as a ratio to the compact JSON of the messages. The file also holds turns with
+their usage, records, leases, and about 100 KB of empty tables. Only packs are compressed, and the last 64 to 128 KB of
+a conversation are rows, so a short conversation is not compressed. FILE is BEAM's chats (JSONL). Without it, the texts
+of bench/samples form one conversation of 35 KB, which is too short to be compressed.
 
 Stores on a server (`--store postgres`, `--store redis`) are measured by `turns_served.py`.
 """
@@ -38,30 +37,30 @@ from bench.tokens import SAMPLES, read
 from bench.turns_floor import CREW, LENGTH, TALKS, Floor, Queue, all_jobs, by_threads, dealt, floor_throughput
 from bench.workload import USAGE, messages
 from longtalk import AsyncConversation, Conversation
-from longtalk.draft import measured
 from longtalk.policies import KeepAll, KeepLast, Policy
 from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Commit, Store
-from longtalk.stores.sqlite import SQLite
+from longtalk.stores.sqlite.store import SQLite
 from longtalk.tokens import Estimator
-from longtalk.transcript import Entry, Turn, chain, now
+from longtalk.transcript.transcript import Entry, Turn, chain, now
+from longtalk.turn.draft import measured
 from longtalk.wires import WIRES
 
 SIZES = (10, 100, 1_000, 5_000)
 ROUNDS = 12
 LONG, LONG_ROUNDS = 1_000, 2
-"""Turns of a conversation that is made from empty, and how often."""
+"""The turns of a conversation that starts empty, and the number of rounds."""
 CREW_ROUNDS = 3
 _WIRE = WIRES["openai-chat"]
 _KEEP_ALL = KeepAll()
 
 Message = dict[str, Any]
 Side = Callable[[str], None]
-"""Something to measure, given the path of a file that is not there yet."""
+"""A function to measure; it takes the path of a file that does not exist yet."""
 
 
 class Figure(NamedTuple):
-    """What was measured, and what it should be at most, or at least."""
+    """A measured value and its goal."""
 
     name: str
     value: float
@@ -77,7 +76,7 @@ class Figure(NamedTuple):
 
 
 class _Script:
-    """Says what it was given to say, and reports a length that can be true."""
+    """A model with prepared answers that reports a plausible request length."""
 
     label, model, account = "bench:model", "model", "bench"
     wire = _WIRE
@@ -101,6 +100,8 @@ class _Script:
 
 
 class Model(_Script):
+    """The sync model."""
+
     def send(self, body: bytes) -> bytes:
         return self.answer(body)
 
@@ -109,6 +110,8 @@ class Model(_Script):
 
 
 class AsyncModel(_Script):
+    """The async model."""
+
     async def send(self, body: bytes) -> bytes:
         return self.answer(body)
 
@@ -117,15 +120,17 @@ class AsyncModel(_Script):
 
 
 def compact(message: Message) -> bytes:
+    """Return a message as compact JSON."""
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 SAID: list[str] = [messages(number)[0]["content"] for number in range(LONG)]
 ANSWERS = [compact(messages(number)[-1]) for number in range(LONG)]
-"""Made beforehand: who measures a store does not measure who wrote the messages."""
+"""Messages, created beforehand so that the figures don't include the time to write them."""
 
 
 def opened(store: Store, name: str, policy: Policy, answers: Iterable[bytes] | None = None) -> Conversation:
+    """Return a conversation of this store with a model that answers at once."""
     model = Model(itertools.repeat(ANSWERS[1]) if answers is None else answers)
     return Conversation(name, model=model, store=store, policy=policy)
 
@@ -134,7 +139,7 @@ def opened(store: Store, name: str, policy: Policy, answers: Iterable[bytes] | N
 
 
 def filled(store: Store, name: str, turns: int) -> None:
-    """A conversation of so many turns, turn by turn, so that the store lays it out as it would in life."""
+    """Write a conversation turn by turn, so that the store lays it out as in production."""
     head, revision = None, 0
     for number in range(turns):
         said = [
@@ -148,7 +153,7 @@ def filled(store: Store, name: str, turns: int) -> None:
 
 
 def one_turn(folder: str) -> list[Figure]:
-    """What one more turn costs, in conversations of several lengths."""
+    """Measure one more turn in conversations of several lengths."""
     store = SQLite(os.path.join(folder, "ours.db"))
     sides: dict[str, dict[int, Callable[[], Any]]] = {}
     for turns in SIZES:
@@ -187,14 +192,14 @@ def _turn(store: SQLite, name: str, policy: Policy, talk: Conversation | None) -
 
 
 def spent(work: Callable[[], Any]) -> float:
-    """CPU seconds of this process, all of its threads together."""
+    """Return the CPU seconds of `work` in all threads of this process."""
     begun = time.process_time()
     work()
     return time.process_time() - begun
 
 
 def least(folder: str, sides: Mapping[str, Side], rounds: int) -> dict[str, float]:
-    """The least CPU seconds of each side. Each time it begins with no file."""
+    """Return the least CPU seconds of each side. Every round starts without a file."""
     best = dict.fromkeys(sides, math.inf)
     for number in range(rounds):
         for name, work in sides.items():
@@ -205,7 +210,7 @@ def least(folder: str, sides: Mapping[str, Side], rounds: int) -> dict[str, floa
 
 
 def from_empty(folder: str) -> list[Figure]:
-    """A long conversation from its first turn on."""
+    """Measure a long conversation from its first turn."""
 
     def ours(policy: Policy, warm: bool, path: str) -> None:
         answers = iter(ANSWERS)
@@ -234,7 +239,7 @@ def from_empty(folder: str) -> list[Figure]:
 
 
 def throughput(folder: str) -> list[Figure]:
-    """Many conversations at once on one store. Each is opened once, and then goes on."""
+    """Measure many conversations at once on one store, each opened once."""
     best = least(folder, {"threads": _threads, "tasks": _tasks, "floor, threads": floor_throughput}, CREW_ROUNDS)
     print(f"\n{TALKS} conversations of {LENGTH} turns, {CREW} at once: turns in a CPU second, and of the floor.\n")
     for name, cost in best.items():
@@ -277,13 +282,13 @@ def _tasks(path: str) -> None:
 
 
 def look_up(order: int, fields: list[str]) -> str:  # noqa: ARG001
-    """What is known of an order: the tool that the workload calls."""
+    """Return the facts about an order; the workload calls this tool."""
     result: str = messages(order)[2]["content"]
     return result
 
 
 def on_disk(path: str, talks: Sequence[Sequence[Sequence[Message]]], *, compress: bool) -> float:
-    """Hold these conversations, turn by turn: the bytes of the file when it is closed, for each byte of messages."""
+    """Write these conversations, and return the size of the closed file per byte of messages."""
     with closing(SQLite(path, compress=compress)) as store:
         for number, turns in enumerate(talks):
             answers = [compact(message) for turn in turns for message in turn if message["role"] == "assistant"]
@@ -297,13 +302,13 @@ def on_disk(path: str, talks: Sequence[Sequence[Sequence[Message]]], *, compress
 
 
 def of_samples() -> list[list[Message]]:
-    """The texts of the samples as one conversation: paragraphs, by turns the user's and the model's."""
+    """Return the samples as one conversation whose paragraphs alternate between user and model."""
     texts = [text for path in sorted(SAMPLES.glob("*.txt")) for text in path.read_text().split("\n\n") if text.strip()]
     return [_exchange(*pair) for pair in zip(texts[::2], texts[1::2], strict=False)]
 
 
 def of_file(path: Path) -> list[list[list[Message]]]:
-    """The chats of a file, in turns."""
+    """Return the chats of a file, split into turns."""
     chats = [[message["content"] for message in said] for _, said in read(str(path))]
     return [[_exchange(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)] for texts in chats]
 
@@ -313,7 +318,7 @@ def _exchange(said: str, answer: str) -> list[Message]:
 
 
 def disk(folder: str, file: Path | None) -> list[Figure]:
-    """How long a store's file is."""
+    """Measure the size of a store's file."""
     kept = file.name if file else "bench/samples"
     talks = {
         "workload": [[messages(number) for number in range(LONG)]],
@@ -337,6 +342,7 @@ def disk(folder: str, file: Path | None) -> list[Figure]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and print its figures and goals."""
     parser = argparse.ArgumentParser(description="What turns on a store cost.")
     parser.add_argument("--store", choices=["sqlite", "postgres", "redis"], default="sqlite", help="the kind of store")
     parser.add_argument("file", nargs="?", type=Path, help="conversations to measure the disk with: BEAM, JSONL")
@@ -349,7 +355,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("\n" + json.dumps({"bench": f"turns {given.store}", "goals": [figure.said() for figure in figures]}))
         return
     if file is not None and not file.is_file():
-        parser.error(f"there is no file {file}")
+        parser.error(f"file not found: {file}")
     with tempfile.TemporaryDirectory() as folder:
         figures = [*one_turn(folder), *from_empty(folder), *throughput(folder), *disk(folder, file)]
     print("\n" + json.dumps({"bench": "turns", "goals": [figure.said() for figure in figures]}))

@@ -1,7 +1,7 @@
-"""The floor of `bench.turns`: what a turn costs whoever writes it with `sqlite3` and `json` alone.
+"""The floor of `bench.turns`: what a turn costs with `sqlite3` and `json` alone.
 
 Messages are rows of JSON. A turn reads all rows of its conversation, decodes them, commits the user's message, writes a
-request with all of them, and commits the answer. Nothing is checked, nobody holds a lease, and no token is counted.
+request with all of them, and commits the answer. There are no checks, no leases and no token counts.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 from bench.workload import messages
 
 TALKS, LENGTH, CREW = 200, 20, 16
-"""Throughput: so many conversations of so many turns, by so many threads or tasks."""
+"""For throughput: the number of conversations, their turns, and the threads or tasks that share them."""
 
 Queue = queue.SimpleQueue[int]
 
 
 class Floor:
-    """One conversation in a table of JSON, on a connection of its own."""
+    """One conversation in a table of JSON, with its own connection."""
 
     def __init__(self, path: str, talk: str, turns: int = 0) -> None:
         self.db = sqlite3.connect(path, isolation_level=None, timeout=60)
@@ -37,7 +37,7 @@ class Floor:
         self.db.execute("COMMIT")
 
     def begin(self, talk: str) -> None:
-        """Go on with another conversation, which is new."""
+        """Switch to a new conversation."""
         self.talk, self.n = talk, 0
 
     def turn(self, number: int = 1) -> None:
@@ -63,7 +63,7 @@ class Floor:
 
 
 def floor_throughput(path: str) -> None:
-    """All conversations, by threads with a connection each."""
+    """Run all conversations in threads, each with its own connection."""
     Floor(path, "").close()
 
     def work(jobs: Queue) -> None:
@@ -77,7 +77,7 @@ def floor_throughput(path: str) -> None:
 
 
 def by_threads(work: Callable[[Queue], None]) -> None:
-    """Let threads work off one queue of conversations."""
+    """Run `work` in all threads, on one queue of conversations."""
     jobs = all_jobs()
     with ThreadPoolExecutor(CREW) as crew:
         for done in [crew.submit(work, jobs) for _ in range(CREW)]:
@@ -85,6 +85,7 @@ def by_threads(work: Callable[[Queue], None]) -> None:
 
 
 def all_jobs() -> Queue:
+    """Return a queue with the number of each conversation."""
     jobs: Queue = queue.SimpleQueue()
     for job in range(TALKS):
         jobs.put(job)
@@ -92,7 +93,7 @@ def all_jobs() -> Queue:
 
 
 def dealt(jobs: Queue) -> Iterator[int]:
-    """The jobs that are left, as long as there are some."""
+    """Yield jobs from the queue until it is empty."""
     with suppress(queue.Empty):
         while True:
             yield jobs.get_nowait()

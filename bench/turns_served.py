@@ -3,9 +3,9 @@
     python -m bench.turns --store postgres
     python -m bench.turns --store redis
 
-A trip is a question to the server and the whole of its answer. *Cold* opens the
-conversation anew for each turn, *warm* goes on with the same object. Trips are the most of many turns, behind some that
-let the client prepare its statements.
+A trip is one request to the server with its answer. *Cold* opens the conversation again for each turn, *warm* keeps
+the same object. The number of trips is the highest of several turns, after some turns in which the client prepares its
+statements.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from longtalk.policies import KeepAll, KeepLast, Policy
 from longtalk.stores.base import Store
 
 _PREPARING = 12
-"""Turns before trips are counted: statements that come again are prepared, once."""
+"""Turns before trips are counted, in which repeated statements are prepared once."""
 _POLICIES: dict[str, Policy] = {"last 20": KeepLast(20), "all": KeepAll()}
 
 
 class Line(Protocol):
-    """What lies between a store and its server."""
+    """A connection to a server that counts round trips."""
 
     trips: int
 
 
 Served = Callable[[], AbstractContextManager[tuple[Store, Store, Line]]]
-"""An empty store, the same one by way of a line that counts, and that line."""
+"""Yields an empty store, the same store over a counting connection, and that connection."""
 
 
 @contextmanager
 def _postgres() -> Iterator[tuple[Store, Store, Line]]:
-    from longtalk.stores.postgres import Postgres
-    from tests.postgres_proxy import Proxy
-    from tests.postgres_server import server
+    from longtalk.stores.postgres.store import Postgres
+    from tests.support.postgres_proxy import Proxy
+    from tests.support.postgres_server import server
 
     schema = server().schema()
     with (
@@ -51,8 +51,8 @@ def _postgres() -> Iterator[tuple[Store, Store, Line]]:
 
 @contextmanager
 def _redis() -> Iterator[tuple[Store, Store, Line]]:
-    from longtalk.stores.redis import Redis
-    from tests.redis_server import Server
+    from longtalk.stores.redis.store import Redis
+    from tests.support.redis_server import Server
 
     with closing(Server()) as server, closing(Redis(server.url)) as store, closing(Redis(server.url)) as counted:
         yield store, counted, counted._link
@@ -62,7 +62,7 @@ SERVED: dict[str, Served] = {"postgres": _postgres, "redis": _redis}
 
 
 def one_turn(kind: str) -> list[Figure]:
-    """What one more turn costs, in conversations of several lengths."""
+    """Measure one more turn in conversations of several lengths."""
     best: dict[str, dict[int, float]] = {}
     trips: dict[str, dict[int, int]] = {}
     with SERVED[kind]() as (store, counted, line):
@@ -84,7 +84,7 @@ def one_turn(kind: str) -> list[Figure]:
             work()
         for _ in range(ROUNDS):
             for (name, turns), (work, through) in works.items():
-                # Another one has gone on: who is warm has to hear of it before it is measured.
+                # Another object has added a turn, so a warm one must catch up before it is measured.
                 through()
                 work()
                 held = best.setdefault(name, {})

@@ -1,8 +1,8 @@
-"""The conversation that the benchmarks carry along.
+"""The conversation that the benchmarks use.
 
 A turn is a user message of 200 characters and an answer of 800. Every fifth turn also calls a tool and gets a
-result of 2,000 characters. The text has the quotation marks and line breaks of prose, so that writing it as JSON costs
-what it costs in life, and it is the same in every run.
+result of 2,000 characters. The text has the quotation marks and line breaks of prose, so that writing it as JSON has
+realistic costs, and it is the same in every run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _prose(seed: str, size: int) -> str:
 
 @functools.cache
 def messages(number: int) -> list[dict[str, Any]]:
-    """The messages of one turn, as they would go over the OpenAI chat wire."""
+    """Return the messages of one turn in the form of the OpenAI chat wire."""
     made: list[dict[str, Any]] = [{"role": "user", "content": _prose(f"said {number}", 200)}]
     if number % 5 == 4:
         function = {"name": "look_up", "arguments": json.dumps({"order": number, "fields": ["status", "due"]})}

@@ -1,7 +1,7 @@
 """A bot behind a message handler: each user's state is a column in a table.
 
-`handle` is what a web or WhatsApp handler would call. Two messages of one user at once are safe: the second to end
-finds that the state has moved on, and answers again on the newer one.
+`handle` is what a web or WhatsApp handler would call. Two messages of one user at once are safe: the turn that
+ends second finds that the state has changed, and runs again on the newer state.
 
     python examples/bot.py
 """
@@ -17,7 +17,7 @@ database.execute("CREATE TABLE IF NOT EXISTS talks (user TEXT PRIMARY KEY, revis
 
 
 def handle(user: str, text: str) -> str:
-    """A message came in: the answer to it."""
+    """Return the answer to a message of this user."""
     while True:
         row = database.execute("SELECT revision, state FROM talks WHERE user = ?", (user,)).fetchone()
         revision, state = row or (0, None)
@@ -27,7 +27,7 @@ def handle(user: str, text: str) -> str:
 
 
 def store(user: str, revision: int, state: bytes) -> bool:
-    """Keep a state, unless another one was kept since the revision that it was made from."""
+    """Save a state and return True, or return False if the stored revision has changed."""
     with database:
         if not revision:
             stored = database.execute(

@@ -10,6 +10,7 @@ from longtalk import AsyncChat
 
 
 async def main() -> None:
+    """Run three conversations concurrently."""
     async with AsyncChat(os.environ.get("LONGTALK_MODEL", "local"), options={"max_tokens": 30}) as chat:
 
         async def talk(name: str) -> str:

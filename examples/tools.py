@@ -1,4 +1,4 @@
-"""A model that calls functions, and a stream that shows it. Needs a model that can: the default one talks about it.
+"""A model that calls functions, shown as a stream. It needs a model with tool support; the default one has none.
 
 LONGTALK_MODEL=openai-chat:gpt-5.6 python examples/tools.py
 """
@@ -11,7 +11,7 @@ LESSONS = {"monday": ["scales", "Chaconne"], "friday": ["orchestra"]}
 
 
 def lessons(day: str) -> list[str]:
-    """The lessons on a day.
+    """Return the lessons on a day.
 
     Args:
         day: the day of the week, in English

@@ -1,10 +1,10 @@
-"""A violin teacher who remembers: lessons that go on for months, with a brief of what matters.
+"""A violin teacher that remembers: lessons over months, with a brief of what matters.
 
 The brief has fields of its own: at most six techniques, of which the last three always stay. Before the first lesson
 the app writes what it knows already. After each answer the lines are printed, with where each one came from.
 
     python examples/violin_teacher.py              # with the local model, or $LONGTALK_MODEL
-    python examples/violin_teacher.py --scripted   # with a model that plays its part by heart
+    python examples/violin_teacher.py --scripted   # with scripted answers
 """
 
 import os
@@ -35,7 +35,7 @@ MESSAGES = (
 
 
 def scripted() -> Provider:
-    """A model that says what it is told to, with a memory card at the end of each answer."""
+    """Return a model with scripted answers, each with a memory card at its end."""
     from longtalk.testing import Scripted, says
 
     return Scripted(
@@ -50,8 +50,9 @@ def scripted() -> Provider:
 
 
 def main(model: str | Provider) -> None:
-    # Nothing but the brief and an outline goes along here, so that a short example shows it; Memory(…) as it comes
-    # sends a conversation whole until that costs more than it is worth.
+    """Run the lessons and print the brief after each answer."""
+    # Here only the brief and an outline are sent, so that a short example shows them. By default, Memory() sends the
+    # whole conversation until that costs more than it is worth.
     policy = Memory(brief=Brief(budget=150, schema=LESSON), recent=0, limit=0)
     store = SQLite("lessons.db")
     lessons = Conversation("ada", model=model, store=store, policy=policy, options={"max_tokens": 120})

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.fake_agents import Agents, installed
-from tests.loopback import Loopback
+from longtalk.stores.base import Store
+from longtalk.stores.in_memory import InMemory
+from longtalk.stores.jsonl.store import JSONL
+from longtalk.stores.sqlite.store import SQLite
+from tests.support import properties
+from tests.support.fake_agents import Agents, installed
+from tests.support.loopback import Loopback
+from tests.support.matrix import STORES
 
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("default")
+# `make test-all` loads the other one with --hypothesis-profile.
+for profile, count in {"quick": properties.QUICK, "thorough": properties.THOROUGH}.items():
+    settings.register_profile(profile, max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("quick")
 
 # Keys and addresses of the machine's owner are none of the tests' business.
 for name in list(os.environ):
@@ -26,6 +34,26 @@ os.environ.pop("LONGTALK_MODELS", None)
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-such-folder")
 
 
+TWINS = Path(__file__).parent / "_sync"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the generated sync twins and the rest of each matrix as slow; leave out the rest where it meets a twin.
+
+    `make test` covers the async tests that the twins are made from.
+    """
+    left_out = []
+    for item in items:
+        twin, rest = item.path.is_relative_to(TWINS), item.get_closest_marker("rest") is not None
+        if twin or rest:
+            item.add_marker(pytest.mark.slow)
+        if twin and rest:
+            left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
@@ -35,6 +63,19 @@ def anyio_backend() -> str:
 def loopback() -> Iterator[Loopback]:
     with Loopback() as server:
         yield server
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A store for tests of what is built on stores."""
+    stores: dict[str, Callable[[], Store]] = {
+        "memory": InMemory,
+        "jsonl": lambda: JSONL(tmp_path / "talks"),
+        "sqlite": lambda: SQLite(tmp_path / "talks.db"),
+    }
+    made = stores[request.param]()
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -50,5 +91,5 @@ def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agents]:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries in tests don't wait."""
-    monkeypatch.setattr("longtalk.turn.FIRST_WAIT", 0.001)
-    monkeypatch.setattr("longtalk._sync.turn.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("longtalk.turn.runner.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("longtalk._sync.turn.runner.FIRST_WAIT", 0.001)

@@ -46,7 +46,7 @@ def test_a_violation_is_counted_and_shown(
     monkeypatch.setattr(traces, "POLICIES", {"keep all": KeepAll(), "helpless": helpless})
     traces.main([str(file)])
     said = capsys.readouterr().out
-    assert "Violation: helpless on anthropic, conversation 0: over 1 exchange" in said
+    assert "Violation: helpless on anthropic, conversation 0: The request is over 1 exchange" in said
     assert goals(said)["violations"]["value"] == 3 * len(HTTP_WIRES)
     assert not goals(said)["violations"]["met"]
 

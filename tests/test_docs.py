@@ -8,20 +8,20 @@ import re
 import shlex
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from longtalk.testing import says, validate
-from tests import postgres_server, redis_server
-from tests.fake_agents import Agents
+from tests.support import postgres_server, redis_server
+from tests.support.fake_agents import Agents
+from tests.support.http_server import HttpHandler, HttpServer
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -29,9 +29,9 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def server() -> Iterator[str]:
     """Answers any valid request, whole or streamed."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(HttpHandler):
         def do_POST(self) -> None:
-            request = self.rfile.read(int(self.headers["content-length"]))
+            request = self.read_body()
             wires = {"messages": "anthropic", "responses": "openai-responses"}
             wire = wires.get(self.path.split("/")[-1], "openai-chat")
             validate(request, wire=wire)
@@ -39,20 +39,10 @@ def server() -> Iterator[str]:
             stream = json.loads(request).get("stream")
             events: Any = step.events
             body = b"".join(b"data: " + event + b"\n\n" for event in events) if stream else step.body
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream" if stream else "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.send_whole(200, body, {"content-type": "text/event-stream" if stream else "application/json"})
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=http.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{http.server_port}/v1"
-    http.shutdown()
-    http.server_close()
+    with HttpServer(Handler) as http:
+        yield f"{http.url}/v1"
 
 
 @pytest.fixture
@@ -139,3 +129,51 @@ def test_a_command_on_a_page_runs(command: str, environment: dict[str, str], tmp
 def test_an_example_runs_twice(example: Path, environment: dict[str, str], tmp_path: Path) -> None:
     for _ in range(2):
         assert run([sys.executable, str(example)], environment, tmp_path).strip()
+
+
+def prose(page: Path) -> str:
+    """Return a page without its code blocks."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
+def test_every_link_on_a_page_has_a_target(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"\w+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), f"{page.name} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {link}"
+
+
+def test_every_page_is_in_the_index_and_in_the_readme() -> None:
+    for page in PAGES:
+        if page.name not in ("README.md", "index.md"):
+            assert f"]({page.name})" in (ROOT / "docs" / "index.md").read_text()
+            assert f"](docs/{page.name})" in (ROOT / "README.md").read_text()
+
+
+def test_every_figure_names_a_program_that_prints_goals() -> None:
+    programs = set(re.findall(r"python -m bench\.(\w+)", (ROOT / "docs" / "figures.md").read_text()))
+    assert programs == {path.stem for path in (ROOT / "bench").glob("*.py") if '"goals"' in path.read_text()}
+
+
+def test_the_files_that_contributing_names_exist() -> None:
+    named = re.findall(r"`((?:src|tests|tools|bench|docs)/[\w./-]+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert named
+    assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
+
+
+def test_the_tests_that_the_invariants_name_exist() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "invariants.md").read_text()))
+    sources = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    defined = {name for source in sources for name in re.findall(r"def (test_\w+)", source)}
+    assert named
+    assert named <= defined

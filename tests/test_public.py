@@ -20,5 +20,5 @@ def test_a_public_name_can_be_looked_at(name: str) -> None:
 
 def test_sync_and_async_do_not_mix() -> None:
     for kind, provider in ((Chat, AsyncScripted()), (AsyncChat, Scripted())):
-        with pytest.raises(InputError, match="mix"):
+        with pytest.raises(InputError, match="does not fit this chat"):
             kind(provider)  # type: ignore[arg-type,operator]

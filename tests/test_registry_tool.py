@@ -171,9 +171,9 @@ def test_the_file_names_its_sources_and_other_names_of_models(tool: Any, wheels:
 def test_a_model_is_cached_for_its_own_time_where_that_is_stated(
     tool: Any, provider: str, name: str, seconds: int | None
 ) -> None:
-    assert tool._timed(provider, name, {"cache": "automatic"}).get("cache_seconds") == seconds
-    assert tool._timed(provider, name, {"cache": "none"}) == {"cache": "none"}
+    assert tool._with_cache_time(provider, name, {"cache": "automatic"}).get("cache_seconds") == seconds
+    assert tool._with_cache_time(provider, name, {"cache": "none"}) == {"cache": "none"}
 
 
 def test_the_same_sources_give_the_same_bytes(tool: Any, wheels: dict[str, Path]) -> None:
-    assert tool.packed(tool.build(wheels, DATE)) == tool.packed(tool.build(wheels, DATE))
+    assert tool.compress(tool.build(wheels, DATE)) == tool.compress(tool.build(wheels, DATE))

@@ -1,11 +1,9 @@
-"""Builds the registry of models: `python tools/registry.py [WHEEL WHEEL] [--date 2026-11-15]`, or `--check` to try it.
+"""Build the registry of models: `python tools/registry.py [WHEEL WHEEL] [--date 2026-11-15]`; `--check` only checks it.
 
 The facts (numbers, names, flags) come from two packages, `genai-prices` and `litellm`, both MIT: see NOTICE. Their
-wheels are read, never run; those that are not given are fetched with pip. The same wheels and the same date give the
-same bytes.
+wheels are read, never run; missing ones are downloaded with pip. The same wheels and the same date give the same bytes.
 
-Where the two disagree about a price, it is left out: what is not sure is not known. So are prices that change with the
-time of day.
+A price is left out if the two packages disagree about it, or if it changes with the time of day.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from longtalk import models  # noqa: E402
-from longtalk.prices import Prices  # noqa: E402
+from longtalk.models import registry as models  # noqa: E402
+from longtalk.models.prices import Prices  # noqa: E402
 from longtalk.providers.registry import PROVIDERS  # noqa: E402
 
 FILE = Path(models.FILE)
@@ -37,7 +35,7 @@ MOST_BYTES = 150_000
 PACKAGES = {"genai-prices": "genai_prices/data.py", "litellm": "litellm/model_prices_and_context_window_backup.json"}
 LICENCE = "MIT"
 
-# Ours, theirs, and what theirs puts before a model's name.
+# Longtalk's provider name: its names in genai-prices and litellm, and litellm's prefix of model names.
 NAMES = {
     "openai": ("openai", "openai", ""),
     "anthropic": ("anthropic", "anthropic", ""),
@@ -49,21 +47,21 @@ NAMES = {
     "together": ("together", "together_ai", "together_ai/"),
     "xai": ("x-ai", "xai", "xai/"),
 }
-# Who can keep a conversation.
+# Providers that can keep a conversation.
 KEEP_STATE = ("openai",)
 MODELS_OF = {"openai-chat": "openai"}
-# Whose thinking comes as blocks that are bound to their place, and whose as text. Through OpenRouter it is either.
+# Providers whose thinking comes as blocks bound to their position, and as text. Through OpenRouter it may be either.
 BINDS = ("anthropic", "openai", "gemini")
 TEXT = ("openai-chat", "groq", "mistral", "deepseek", "together", "xai")
-# For how long the beginning of a request is kept after it was last used: the lower end of what they state.
-# Anthropic, "Prompt caching": 5 minutes, again with each use; an hour only where a request asks for it.
+# How long a provider caches the start of a request after its last use: the lower end of what its docs state.
+# Anthropic, "Prompt caching": 5 minutes after each use; an hour only if a request asks for it.
 # OpenAI, "Prompt caching": 5 to 10 minutes, longer for some models and accounts; from GPT-5.5 on about 30 for all.
-# Groq, "Prompt Caching": 2 hours. DeepSeek, "Context Caching": a few hours to a few days; a few are two at least.
-# OpenRouter, "Prompt Caching": 5 minutes for Anthropic's models; for others it is up to who serves them.
+# Groq, "Prompt Caching": 2 hours. DeepSeek, "Context Caching": a few hours to a few days, so at least two hours.
+# OpenRouter, "Prompt Caching": 5 minutes for Anthropic's models; for others it depends on the upstream provider.
 # xAI, "Prompt Caching: Best Practices & FAQ": any time. For Gemini, Mistral and Together no time was found.
 CACHE_SECONDS = {"openai": 300, "openai-chat": 300, "anthropic": 300, "groq": 7_200, "deepseek": 7_200}
 CACHE_SECONDS_OF = {"openai": (r"gpt-(5\.[5-9]|[6-9])", 1_800), "openrouter": (r"anthropic/", 300)}
-# Also models that don't talk have prices by the token.
+# Models for other purposes have prices per token too.
 _OTHER = re.compile(
     r"embed|whisper|tts|transcri|image|audio|realtime|moderation|ocr|voice|live|orpheus|rerank|lyria|banana"
     r"|davinci|babbage|curie|^text-|^ada$|instruct-?fim|translate|decider|guard|^clip|computer-use|robotics|streaming"
@@ -71,25 +69,28 @@ _OTHER = re.compile(
 
 Row = dict[str, Any]
 Rates = dict[int | None, Row]
-"""Prices by the length of a request above which they hold; None is for all others."""
+"""Prices by the request length above which they apply; None is the base price."""
 
 
 # Reading
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    words.add_argument("wheels", nargs="*", type=Path)
-    words.add_argument("--date", type=dt.date.fromisoformat, default=dt.datetime.now(dt.UTC).date())
-    words.add_argument("--check", action="store_true", help="Only look at the file that is there.")
-    given = words.parse_args()
-    # What is in a file of one's own is none of its business.
+    """Build and check the registry, or only check it."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("wheels", nargs="*", type=Path)
+    parser.add_argument("--date", type=dt.date.fromisoformat, default=dt.datetime.now(dt.UTC).date())
+    parser.add_argument("--check", action="store_true", help="Only check the existing file.")
+    given = parser.parse_args()
+    # The user's own overrides must not change the result.
     setattr(models, "_overrides", dict)  # noqa: B010
     if not given.check:
         with tempfile.TemporaryDirectory() as folder:
-            wheels = {_package(path)[0]: path for path in [*given.wheels, *_fetched(given.wheels, Path(folder))]}
+            wheels = {
+                _package(path)[0]: path for path in [*given.wheels, *_download_missing(given.wheels, Path(folder))]
+            }
             FILE.parent.mkdir(exist_ok=True)
-            FILE.write_bytes(packed(build(wheels, given.date)))
+            FILE.write_bytes(compress(build(wheels, given.date)))
     problems = check()
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -104,7 +105,7 @@ def _package(wheel: Path) -> tuple[str, str]:
     return name.replace("_", "-"), version
 
 
-def _fetched(wheels: list[Path], folder: Path) -> list[Path]:
+def _download_missing(wheels: list[Path], folder: Path) -> list[Path]:
     missing = sorted({*PACKAGES} - {_package(path)[0] for path in wheels})
     if missing:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
@@ -113,7 +114,7 @@ def _fetched(wheels: list[Path], folder: Path) -> list[Path]:
 
 
 def build(wheels: dict[str, Path], date: dt.date) -> Row:
-    """The whole file."""
+    """Return the content of the registry file."""
     read = {name: zipfile.ZipFile(wheels[name]).read(path) for name, path in PACKAGES.items()}
     genai = {provider["id"]: provider["models"] for provider in _literals(read["genai-prices"])}
     litellm = json.loads(read["litellm"], parse_float=Decimal)
@@ -135,24 +136,24 @@ def build(wheels: dict[str, Path], date: dt.date) -> Row:
             for key, row in litellm.items()
             if row.get("litellm_provider") == others and key.startswith(prefix)
         }
-        found, aliases = collected(name, genai[theirs], chat, date)
-        found = {model: _timed(name, model, row) for model, row in found.items()}
+        found, aliases = collect_models(name, genai[theirs], chat, date)
+        found = {model: _with_cache_time(name, model, row) for model, row in found.items()}
         providers[name] = {**providers[name], "models": found, "aliases": aliases}
     sources = [{"package": name, "version": _package(wheels[name])[1], "licence": LICENCE} for name in PACKAGES]
     return {"format": 1, "built": date.isoformat(), "sources": sources, "providers": providers}
 
 
-def packed(file: Row) -> bytes:
-    """A file as bytes, which are the same each time."""
-    return gzip.compress(_written(file), 9, mtime=0)
+def compress(file: Row) -> bytes:
+    """Return the compressed file; equal content gives equal bytes."""
+    return gzip.compress(_encode(file), 9, mtime=0)
 
 
-def _written(file: Row) -> bytes:
+def _encode(file: Row) -> bytes:
     return json.dumps(file, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _literals(source: bytes) -> list[Row]:
-    """The one table in a Python file, without running it."""
+    """Return the table in a Python file without running the file."""
     table = next(node for node in ast.parse(source).body if isinstance(node, ast.AnnAssign))
     value: list[Row] = _literal(table.value)
     return value
@@ -179,8 +180,10 @@ def _literal(node: ast.expr | None) -> Any:
 # A provider's models
 
 
-def collected(provider: str, genai: list[Row], litellm: dict[str, Row], date: dt.date) -> tuple[Row, dict[str, str]]:
-    """The models of a provider, and other names of them."""
+def collect_models(
+    provider: str, genai: list[Row], litellm: dict[str, Row], date: dt.date
+) -> tuple[Row, dict[str, str]]:
+    """Return the models of a provider, and the aliases of their names."""
     rows: dict[str, Row] = {}
     group: dict[str, str] = {}
     for model in genai:
@@ -199,10 +202,10 @@ def collected(provider: str, genai: list[Row], litellm: dict[str, Row], date: dt
                 rows[name] = row
     aliases: dict[str, str] = {}
     for name, row in rows.items():
-        bases = [base for base in models._undated(name)[1:] if rows.get(base) == row and base not in aliases]
+        bases = [base for base in models._without_date(name)[1:] if rows.get(base) == row and base not in aliases]
         main = group.get(name, name)
         if bases:
-            # It is found without its date.
+            # A lookup finds it without its date.
             aliases[name] = ""
         elif main != name and rows.get(main) == row and main not in aliases:
             aliases[name] = main
@@ -219,7 +222,7 @@ def _equals(match: Row) -> Iterator[str]:
 
 
 def _talks(provider: str, name: str, litellm: dict[str, Row]) -> bool:
-    """Whether this is the name of a model for conversations, at this provider."""
+    """Return True if this provider has a model for conversations of this name."""
     said = litellm.get(name, {})
     if said.get("mode", "chat") not in ("chat", "responses"):
         return False
@@ -235,7 +238,7 @@ def _talks(provider: str, name: str, litellm: dict[str, Row]) -> bool:
 
 
 def _row(provider: str, name: str, genai: Row, litellm: Row, date: dt.date) -> Row:
-    """What is known about a model; nothing if that is nothing."""
+    """Return the facts about a model, or an empty row if there are none."""
     context = genai.get("context_window")
     sent, answer = _count(litellm, "max_input_tokens"), _count(litellm, "max_output_tokens")
     prices = _prices(provider, name, genai, litellm, date)
@@ -259,14 +262,14 @@ def _row(provider: str, name: str, genai: Row, litellm: Row, date: dt.date) -> R
     if provider in BINDS and litellm.get("supports_reasoning"):
         row["binds_thinking"] = True
     if prices:
-        # The window may be smaller than it was.
+        # Drop tiers above the window, which may have become smaller.
         tiers = [tier for tier in prices.pop("tiers", ()) if tier["above"] < row.get("window", tier["above"] + 1)]
         row["prices"] = {**prices, **({"tiers": tiers} if tiers else {})}
     return row
 
 
-def _timed(provider: str, name: str, row: Row) -> Row:
-    """With the time for which this model is cached, if it has one of its own."""
+def _with_cache_time(provider: str, name: str, row: Row) -> Row:
+    """Return the row with the model's own cache time, if it has one."""
     pattern, seconds = CACHE_SECONDS_OF.get(provider, ("$^", 0))
     kept = row.get("cache", "none") != "none" and re.match(pattern, name)
     return {**row, "cache_seconds": seconds} if kept else row
@@ -289,29 +292,29 @@ RATES = {
 
 
 def _prices(provider: str, name: str, genai: Row, litellm: Row, date: dt.date) -> Row:
-    """What both say, or the one that says something."""
+    """Return the prices on which both packages agree, or those of the only one that has prices."""
     if provider == "openrouter" and name.endswith(":free"):
         return dict.fromkeys(RATES, 0)
     first, second = _of_genai(genai, date), _of_litellm(litellm)
     if first is None or second is None:
         return {}
-    # One says "above", the other one "from": the first knows it.
+    # genai-prices says "above" and litellm "from": use the thresholds of genai-prices.
     second = {above if above is None or above - 1 not in first else above - 1: each for above, each in second.items()}
     if not first or not second:
-        return _plain(first or second)
+        return _to_file_form(first or second)
     if not _agree(first, second):
-        print(f"{provider}:{name}: its prices are left out, the sources disagree")
+        print(f"{provider}:{name}: prices left out because the sources disagree")
         return {}
     merged: Rates = {}
     for above in {*first, *second}:
         one, other = first.get(above, {}), second.get(above, {})
         unsure = [key for key in RATES if key in one and key in other and not _near(one[key], other[key])]
         merged[above] = {key: rate for key, rate in {**other, **one}.items() if key not in unsure}
-    return _plain(merged)
+    return _to_file_form(merged)
 
 
 def _agree(one: Rates | None, other: Rates | None) -> bool:
-    """Whether what is sent and received costs the same, as far as both say it."""
+    """Return True if input and output prices match wherever both sources have them."""
     if not one or not other:
         return True
     both = [above for above in one if above in other]
@@ -323,7 +326,7 @@ def _near(one: Decimal, other: Decimal) -> bool:
 
 
 def _of_genai(model: Row, date: dt.date) -> Rates | None:
-    """What the first one says; nothing if it knows none, None if they depend on the time of day."""
+    """Return the prices from genai-prices, empty if it has none, or None if they depend on the time of day."""
     prices = model.get("prices", {})
     if isinstance(prices, list):
         held: Row = {}
@@ -349,11 +352,11 @@ def _of_genai(model: Row, date: dt.date) -> Rates | None:
             if value is not None:
                 rates[ours] = value
         found[start] = rates
-    return _known(found)
+    return _complete_rates(found)
 
 
 def _of_litellm(row: Row) -> Rates | None:
-    """What the other one says."""
+    """Return the prices from litellm, empty if it has none, or None if they depend on the time of day."""
     if "off_peak_pricing" in row:
         return None
     tiers = (re.fullmatch(r"input_cost_per_token_above_(\d+)k_tokens", key) for key in row)
@@ -363,26 +366,28 @@ def _of_litellm(row: Row) -> Rates | None:
         above = f"_above_{start // 1000}k_tokens" if start else ""
         keys = {ours: theirs.format(above) for ours, (_, theirs) in RATES.items()}
         found[start] = {ours: Decimal(row[key]) * 1_000_000 for ours, key in keys.items() if row.get(key) is not None}
-    return _known(found)
+    return _complete_rates(found)
 
 
-def _known(rates: Rates) -> Rates:
-    """Prices, if they are some: zero is what is written where nobody knows."""
+def _complete_rates(rates: Rates) -> Rates:
+    """Return the prices if they are complete and not all zero; zero often means unknown."""
     whole = all({"input", "output"} <= each.keys() for each in rates.values())
     return rates if whole and any(rates[None].values()) else {}
 
 
-def _plain(rates: Rates) -> Row:
-    """Prices as the file has them."""
+def _to_file_form(rates: Rates) -> Row:
+    """Return the prices in the form of the file."""
     if not rates:
         return {}
-    made = {above: {key: _number(rate) for key, rate in _whole(each).items()} for above, each in rates.items()}
+    made = {
+        above: {key: _number(rate) for key, rate in _drop_impossible(each).items()} for above, each in rates.items()
+    }
     tiers = [{"above": above, **each} for above, each in sorted((a, e) for a, e in made.items() if a is not None)]
     return {**made[None], **({"tiers": tiers} if tiers else {})}
 
 
-def _whole(rates: Row) -> Row:
-    """Without what can't be a price: what is written was sent too, and what is read from a cache is no dearer."""
+def _drop_impossible(rates: Row) -> Row:
+    """Return the rates without impossible ones: cache writes below the input price, cache reads above it."""
     odd = {key for key in ("cache_write", "cache_write_1h") if rates.get(key, rates["input"]) < rates["input"]}
     odd |= {"cache_read"} if rates.get("cache_read", 0) > rates["input"] else set()
     return {key: rate for key, rate in rates.items() if key not in odd}
@@ -393,19 +398,19 @@ def _number(value: Decimal) -> int | float:
     return whole if whole == value else float(value)
 
 
-# Trying
+# Checking
 
 
 def check() -> list[str]:
-    """What is wrong with the file that is there."""
+    """Return the problems of the existing file."""
     data = FILE.read_bytes()
     problems = []
     if len(data) > MOST_BYTES:
-        problems.append(f"The file has {len(data):,} bytes, and {MOST_BYTES:,} are allowed.")
+        problems.append(f"The file has {len(data):,} bytes; at most {MOST_BYTES:,} are allowed.")
     plain = gzip.decompress(data)
-    # How well it is packed differs from one zlib to the next.
-    if _written(json.loads(plain)) != plain or any(data[4:8]):
-        problems.append("The file is not as this script writes it.")
+    # Compressed bytes differ between versions of zlib, so compare the content.
+    if _encode(json.loads(plain)) != plain or any(data[4:8]):
+        problems.append("The file differs from what this script writes.")
     said = models._file()
     if [(each.package, each.licence) for each in said.sources] != [(name, LICENCE) for name in PACKAGES]:
         problems.append("The file does not name its sources.")
@@ -416,45 +421,45 @@ def check() -> list[str]:
     for name, address in PROVIDERS.items():
         for key in ("wire", "base_url", "base_url_variable", "key_variable"):
             if name not in rows or getattr(rows[name], key) != getattr(address, key):
-                problems.append(f"{name}: the file and providers/registry.py have another {key}.")
+                problems.append(f"{name}: {key} differs between the file and providers/registry.py.")
     for name, row in rows.items():
         if row.cache_seconds != CACHE_SECONDS.get(name):
-            problems.append(f"{name}: the file and this script have another cache_seconds.")
-    problems += [f"{name}: there is no such provider." for name in rows if name not in PROVIDERS]
-    problems += [f"{name}: it has no models." for name in NAMES if next(models.models(provider=name), None) is None]
+            problems.append(f"{name}: cache_seconds differs between the file and this script.")
+    problems += [f"{name}: unknown provider." for name in rows if name not in PROVIDERS]
+    problems += [f"{name}: no models." for name in NAMES if next(models.models(provider=name), None) is None]
     for model in models.models():
-        problems += [f"{model.label}: {problem}" for problem in _doubts(model)]
+        problems += [f"{model.label}: {problem}" for problem in _problems_of_model(model)]
     return problems
 
 
-def _doubts(model: models.Model) -> Iterator[str]:
+def _problems_of_model(model: models.Model) -> Iterator[str]:
     if models.find(model.label) != model:
-        yield "it is not found by its own name"
+        yield "not found by its own name"
     for alias in model.aliases:
         if models.find(f"{model.provider}:{alias}") != model:
-            yield f"it is not found as {alias}"
+            yield f"not found by its alias {alias}"
     if model.window is None and model.prices is None:
-        yield "nothing is known about it"
+        yield "neither a window nor prices"
     if model.window is not None and not 1_000 <= model.window <= 20_000_000:
-        yield f"its window is {model.window:,}"
+        yield f"implausible window: {model.window:,}"
     if model.input_limit is not None and model.input_limit >= (model.window or 0):
-        yield f"its requests may be {model.input_limit:,} long"
+        yield f"input limit {model.input_limit:,} is not below the window"
     if model.output_limit is not None and model.output_limit >= (model.window or 0):
-        yield f"its answers may be {model.output_limit:,} long"
+        yield f"output limit {model.output_limit:,} is not below the window"
     if model.cache_seconds is not None and (model.cache == "none" or not 60 <= model.cache_seconds <= 604_800):
-        yield f"it is cached for {model.cache_seconds:,} seconds, and its cache is {model.cache}"
+        yield f"cache time of {model.cache_seconds:,} seconds does not fit the cache kind {model.cache}"
     if model.prices is not None:
-        yield from _odd(model.prices)
+        yield from _problems_of_prices(model.prices)
 
 
-def _odd(prices: Prices) -> Iterator[str]:
+def _problems_of_prices(prices: Prices) -> Iterator[str]:
     for rates in (prices, *prices.tiers):
         if max(rates.input, rates.output) > 1_000:
-            yield f"a million tokens cost {max(rates.input, rates.output)}"
+            yield f"implausible price of a million tokens: {max(rates.input, rates.output)}"
         if rates.cache_read is not None and rates.cache_read > rates.input:
-            yield f"what is cached costs {rates.cache_read}, and what is not {rates.input}"
+            yield f"cache reads cost {rates.cache_read}, more than input at {rates.input}"
         if rates.cache_write is not None and not rates.input <= rates.cache_write <= 4 * rates.input:
-            yield f"what is written costs {rates.cache_write}, and what is not {rates.input}"
+            yield f"cache writes cost {rates.cache_write}, implausible for input at {rates.input}"
 
 
 if __name__ == "__main__":

@@ -1,20 +1,21 @@
-"""Longtalk keeps a conversation with a language model going, without losing a byte."""
+"""Longtalk keeps long conversations with language models: byte-exact history, short prompts."""
 
 from longtalk import errors as errors
 from longtalk import events as events
-from longtalk._sync.archive import Archive
-from longtalk._sync.chat import Chat
-from longtalk._sync.conversation import Conversation
-from longtalk._sync.stream import Stream
-from longtalk.archive import AsyncArchive
-from longtalk.chat import AsyncChat
-from longtalk.conversation import AsyncConversation
-from longtalk.draft import System
+from longtalk._sync.archive.archive import Archive
+from longtalk._sync.chat.chat import Chat
+from longtalk._sync.conversation.conversation import Conversation
+from longtalk._sync.turn.stream import Stream
+from longtalk.archive.archive import AsyncArchive
+from longtalk.archive.history import HistoryEntry, history
+from longtalk.archive.metrics import Metrics
+from longtalk.chat.chat import AsyncChat
+from longtalk.conversation.conversation import AsyncConversation
 from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
-from longtalk.events import Checkpoint, Done, Notice, Text, ToolCall, ToolResult
-from longtalk.memory.schema import Brief, Field, Schema
-from longtalk.memory.settings import Recall
-from longtalk.metrics import Metrics
+from longtalk.events import Checkpoint, Done, Text, ToolCall, ToolResult
+from longtalk.memory.brief.schema import Brief, Field, Schema
+from longtalk.memory.recall.config import Recall
+from longtalk.notices import Notice
 from longtalk.policies import (
     Combine,
     DigestTools,
@@ -28,12 +29,12 @@ from longtalk.policies import (
     WindowShare,
 )
 from longtalk.reply import Reply
-from longtalk.said import Said, history
-from longtalk.seal import Seal
-from longtalk.shed import join
-from longtalk.state import Peek, peek
-from longtalk.stream import AsyncStream
+from longtalk.state.codec import Peek, peek
+from longtalk.state.sealing import Seal
+from longtalk.state.shedding import join
 from longtalk.tools import Tool, ToolContext, tool
+from longtalk.turn.message import System
+from longtalk.turn.stream import AsyncStream
 
 __version__ = "0.1.0"
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "Done",
     "Economy",
     "Field",
+    "HistoryEntry",
     "InputError",
     "KeepAll",
     "KeepLast",
@@ -64,7 +66,6 @@ __all__ = [
     "ProviderError",
     "Recall",
     "Reply",
-    "Said",
     "Schema",
     "Seal",
     "Stream",

@@ -1,36 +1,65 @@
-"""What can go wrong, as one root and few branches.
+"""The exceptions of Longtalk. All of them derive from `LongtalkError`.
 
-Every error says in one or two sentences what happened, to what, and what to do about it, and carries
-what the caller needs to go on: the original bytes of a state that can't be read (`BadState.state`),
-the last good state and the work already paid for of a turn that failed (`TurnFailed.state`, `.partial`).
+Each message says what happened, to which value, and what to do. Each error carries what the caller needs to continue:
+the original bytes of a state that can't be read (`BadState.state`), or the last good state of a failed turn and the
+part of its reply that was already paid for (`TurnFailed.state` and `TurnFailed.partial`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from longtalk.reply import Reply
+    from longtalk.notices import Notice
+    from longtalk.usage import Usage
+
+
+class PartialReply(Protocol):
+    """The interface of the incomplete `Reply` of a failed turn, with the text so far and the state that contains it."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def state(self) -> bytes: ...
+
+    @property
+    def shed(self) -> bytes | None: ...
+
+    @property
+    def finish(self) -> str: ...
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def notices(self) -> tuple[Notice, ...]: ...
 
 
 class LongtalkError(Exception):
-    """The root of all errors that Longtalk raises."""
+    """The base class of all errors that Longtalk raises."""
 
 
 class InputError(LongtalkError):
-    """The call itself is wrong: an argument, a name, a missing key, an extra that is not installed."""
+    """Raised if the call itself is wrong: an invalid argument or name, a missing key, a missing optional dependency."""
 
 
 class ToolError(InputError):
-    """A function can't be offered to a model as a tool: the message says which part of its signature, and why."""
+    """Raised if a function can't be used as a tool. The message names the part of its signature and the reason."""
 
 
 class PinRefused(InputError):
-    """What is pinned would leave no room for the conversation."""
+    """Raised if a pinned text is so long that it would leave no room for the conversation."""
 
 
 class Busy(LongtalkError):
-    """Somebody else runs a turn on this conversation. `until` is when that has to be done, unless they ask for more."""
+    """Raised if another process or thread is running a turn on the conversation.
+
+    `until` is the time when the lease of that turn ends unless it is renewed, in milliseconds since 1970; 0 if unknown.
+    """
 
     def __init__(self, message: str, *, until: int) -> None:
         super().__init__(message)
@@ -38,17 +67,17 @@ class Busy(LongtalkError):
 
 
 class Deleted(LongtalkError):
-    """The conversation was deleted while its turn ran, and stays deleted. `partial` is what there is of the reply."""
+    """Raised if the conversation is deleted during a turn. It stays deleted. `partial` is the reply so far."""
 
-    partial: Reply | None = None
+    partial: PartialReply | None = None
 
 
 class KeyReused(InputError):
-    """A request key was used before, for something else."""
+    """Raised if a request key was already used for a different request."""
 
 
 class BadState(LongtalkError):
-    """A state can't be read. `state` is what was handed in, whole; `reason` is one of `REASONS`."""
+    """Raised for a state that can't be read. `state` is the bytes that were passed in; `reason` is one of `REASONS`."""
 
     REASONS = (
         *("type", "corrupt", "truncated", "too_new", "unknown_wire", "too_large"),
@@ -63,25 +92,25 @@ class BadState(LongtalkError):
 
 
 class TurnFailed(LongtalkError):
-    """A turn did not end well.
+    """Raised if a turn fails.
 
-    `state` is the last good state. `partial` is the reply so far when something was paid for (text, finished
-    tool calls): the state then holds it, and the message too. When `partial` is None nothing came of the turn
-    and `state` is the one that was handed in: the same message can be sent on it again.
+    If the model or a tool has already done some work (text, finished tool calls), `partial` is the reply so far, and
+    `state` contains that work and the user's message. Otherwise `partial` is None, and `state` is the state that was
+    passed in, so the same message can be sent again.
     """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.state: bytes | None = None
-        self.partial: Reply | None = None
+        self.partial: PartialReply | None = None
 
 
 class TooManyRounds(TurnFailed):
-    """The model kept calling tools for `max_rounds` calls in a row."""
+    """Raised if the model still calls tools, and has not given an answer, after `max_rounds` calls to the model."""
 
 
 class ProviderError(TurnFailed):
-    """The provider did not answer, or answered with an error. `body` is what it said, as it came."""
+    """Raised if the provider did not answer, or answered with an error. `body` is the unchanged response body."""
 
     retryable = False
 
@@ -103,45 +132,51 @@ class ProviderError(TurnFailed):
 
 
 class RequestRefused(ProviderError):
-    """The provider refuses this request (HTTP 4xx): sending it again would not help."""
+    """Raised if the provider rejected the request (HTTP 4xx). Sending the same request again does not help."""
 
 
 class AuthFailed(RequestRefused):
-    """The key is missing, wrong or not allowed to do this."""
+    """Raised if the API key is missing, wrong, or lacks a permission."""
 
 
 class ContextOverflow(RequestRefused):
-    """The request is longer than the model's window. `window` and `tokens` are set where the provider names them."""
+    """Raised if the request is too long for the model's context window.
+
+    `window` (its size) and `tokens` (the length of the request) are set if the provider reports them.
+    """
 
     window: int | None = None
     tokens: int | None = None
 
 
 class RateLimited(ProviderError):
-    """Too many requests. `retry_after` is the provider's hint in seconds, where it gave one."""
+    """Raised if the provider limits the rate of requests.
+
+    `retry_after` is the number of seconds that the provider asks the caller to wait; None if it does not say.
+    """
 
     retryable = True
 
 
 class Overloaded(ProviderError):
-    """The provider has trouble of its own (HTTP 5xx, 408, 409)."""
+    """Raised if the provider is overloaded or has an internal error (HTTP 5xx, 408, 409, 425)."""
 
     retryable = True
 
 
 class Unreachable(ProviderError):
-    """No connection, or it broke before the first byte of an answer."""
+    """Raised if the connection failed, or broke before the first byte of an answer arrived."""
 
     retryable = True
 
 
 class StreamCut(ProviderError):
-    """A stream ended in the middle of an answer. What had come is in `partial`."""
+    """Raised if a stream ended in the middle of an answer. `partial` contains the part that arrived."""
 
 
 class BadAnswer(ProviderError):
-    """The provider answered with something that its wire format does not allow (an HTML page, half a document)."""
+    """Raised if the provider sent an answer in the wrong format, such as an HTML page or incomplete JSON."""
 
 
 class StoreError(LongtalkError):
-    """A store can't do what it should: it is damaged, locked for good, out of reach, or its disk is full."""
+    """Raised if a store is damaged, stays locked, can't be reached, or its disk is full."""

@@ -1,35 +1,35 @@
-"""What a streaming turn emits. The last event is always `Done`, with the reply and its state."""
+"""The events of a streaming turn. The last event is always `Done`, with the reply and its state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import msgspec
 
+from longtalk.notices import Notice
 from longtalk.reply import Reply
-from longtalk.transcript import Transcript
+from longtalk.transcript.transcript import Transcript
+
+__all__ = ["Checkpoint", "Done", "Event", "Notice", "Text", "ToolCall", "ToolResult"]
 
 
-class Event(msgspec.Struct, frozen=True):
-    """The root of what a stream emits."""
-
-
-class Text(Event, frozen=True):
-    """More of the answer's text."""
+class Text(msgspec.Struct, frozen=True):
+    """The next piece of the answer's text."""
 
     text: str
 
 
-class ToolCall(Event, frozen=True):
-    """The model calls a tool: `arguments` is the JSON that it wrote."""
+class ToolCall(msgspec.Struct, frozen=True):
+    """A tool call by the model. `arguments` is the JSON that the model wrote."""
 
     id: str
     name: str
     arguments: bytes
 
 
-class ToolResult(Event, frozen=True):
-    """A tool has answered, or failed, or could not be called at all."""
+class ToolResult(msgspec.Struct, frozen=True):
+    """The result of a tool call. `failed` is True if the tool raised an error or could not be called."""
 
     id: str
     name: str
@@ -37,10 +37,10 @@ class ToolResult(Event, frozen=True):
     failed: bool
 
 
-class Checkpoint(Event, frozen=True):
-    """A moment from which the turn can go on after a crash: store `state`, and `send(None, state=…)` goes on.
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A point from which the turn can continue after a crash: store `state`, then call `send(None, state=…)`.
 
-    Emitted before tools run and after each result, so that no finished call is repeated.
+    A checkpoint is emitted before tools run and after each tool result, so no finished call is repeated.
     """
 
     __match_args__ = ("state",)
@@ -53,20 +53,15 @@ class Checkpoint(Event, frozen=True):
 
     @property
     def state(self) -> bytes:
-        """Made when it is asked for: who does not keep it does not pay for it."""
+        """The state at this point. It is encoded on access, so a checkpoint costs nothing unless its state is used."""
         return self.encode(self.transcript)
 
 
-class Notice(Event, frozen=True):
-    """Something that the caller should know and that did not stop the turn. Also in `reply.notices`."""
-
-    kind: str
-    """bad_state, preamble_changed, server_refused, state_size …"""
-    text: str
-    data: bytes = b""
-
-
-class Done(Event, frozen=True):
-    """The turn is complete."""
+class Done(msgspec.Struct, frozen=True):
+    """The end of the turn, with its reply."""
 
     reply: Reply
+
+
+Event: TypeAlias = Text | ToolCall | ToolResult | Checkpoint | Notice | Done
+"""Any event of a streaming turn."""

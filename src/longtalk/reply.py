@@ -1,34 +1,63 @@
-"""What a turn gives back."""
+"""The reply of a turn: the answer, the new state, usage, cost, and the last request."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from longtalk.epochs import Epoch
-from longtalk.memory.book import book_of
-from longtalk.memory.notes import Line
-from longtalk.receipts import CostReceipt, Meter, told
-from longtalk.records import latest
-from longtalk.transcript import Entry, Finish, Transcript
-from longtalk.wires.base import Usage, View
+from longtalk.context.costs import CostReceipt, Meter, told
+from longtalk.context.epochs import Epoch
+from longtalk.memory.brief.lines import Line
+from longtalk.memory.brief.record import read_brief_record
+from longtalk.notices import Notice
+from longtalk.transcript.records import latest
+from longtalk.transcript.transcript import Entry, Finish, Transcript, Turn
+from longtalk.usage import Usage
+from longtalk.wires.protocol import Answer, Wire
+from longtalk.wires.views import MessageView
 
 if TYPE_CHECKING:
-    from longtalk.context import Context
-    from longtalk.draft import Draft
-    from longtalk.events import Notice
-    from longtalk.prices import Cost
+    from longtalk.context.compose import Context
+    from longtalk.models.prices import Cost
 
 
 Shed: TypeAlias = Callable[[Transcript], tuple[Transcript, bytes | None]]
-"""Takes a transcript apart: what the state keeps, and what is handed out, if anything is."""
+"""A function that splits a transcript into the part that the state keeps and the bytes of the shed part, if any."""
+
+
+class Draft(Protocol):
+    """The parts of a turn's draft that a reply reads."""
+
+    @property
+    def transcript(self) -> Transcript: ...
+
+    @property
+    def turn(self) -> Turn: ...
+
+    @property
+    def wire(self) -> Wire: ...
+
+    @property
+    def answer(self) -> Answer | None: ...
+
+    @property
+    def context(self) -> Context | None: ...
+
+    @property
+    def notices(self) -> tuple[Notice, ...]: ...
+
+    @property
+    def cost(self) -> Cost | None: ...
+
+    @property
+    def worked(self) -> bool: ...
 
 
 class Message:
-    """The model's last message: its exact JSON, and views of it."""
+    """The model's last message: its exact JSON (`native`), and its role, text, tool calls and refusal."""
 
-    def __init__(self, native: bytes, view: View) -> None:
+    def __init__(self, native: bytes, view: MessageView) -> None:
         self.native = native
         self.role, self.text, self.calls, self.refusal = view.role, view.text, view.calls, view.refusal
 
@@ -37,7 +66,7 @@ class Message:
 
 
 class Reply:
-    """The answer, and the state to pass in next time. `state` is made when it is asked for."""
+    """The answer of a turn, and the state to pass to the next turn."""
 
     def __init__(
         self,
@@ -54,14 +83,15 @@ class Reply:
 
     @cached_property
     def state(self) -> bytes:
-        """The conversation so far, as bytes to store and pass in with the next message."""
+        """The conversation so far, as bytes to store and pass in with the next message. They are encoded on access."""
         return self._encode(self._halves[0])
 
     @property
     def shed(self) -> bytes | None:
-        """With `carry="context"`: what has left the state with this turn, to be stored apart; mostly None.
+        """The part that left the state in this turn, as bytes to store separately; usually None.
 
-        It is handed out here and never again. `longtalk.join(*shed, state)` puts all of it back.
+        Only a chat with `carry="context"` sheds parts. Longtalk keeps no copy of them. `longtalk.join(*shed, state)`
+        restores the full state.
         """
         return self._halves[1]
 
@@ -72,18 +102,18 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """What the model said last."""
+        """The text of the model's last message; "" if it sent none."""
         return self.message.text if self.message else ""
 
     @cached_property
     def message(self) -> Message | None:
-        """The model's last message; None when it said nothing."""
+        """The model's last message; None if the model sent none."""
         answer = self._draft.answer
         return Message(answer.native, answer.view) if answer and answer.native is not None else None
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """What this turn added to the transcript."""
+        """The entries that this turn added to the transcript."""
         return tuple(entry for entry in self._draft.transcript.fresh if entry.turn == self.id)
 
     @property
@@ -93,55 +123,56 @@ class Reply:
 
     @property
     def finish(self) -> Finish:
-        """Why it ended: stop, length, filtered, interrupted or failed."""
+        """Why the turn ended: "stop", "length", "filtered", "interrupted" or "failed"."""
         return self._draft.turn.finish
 
     @cached_property
     def usage(self) -> Usage:
-        """Tokens of all model calls of this turn, as reported; `reply.raw_usage` has the reports themselves."""
+        """The token counts of all model calls in this turn. `raw_usage` has the provider's own JSON."""
         return sum(map(self._draft.wire.usage, self.raw_usage), Usage())
 
     @property
     def raw_usage(self) -> tuple[bytes, ...]:
-        """What the provider reported for each model call, as it came."""
+        """The usage report of each model call in this turn, in the provider's own JSON."""
         return self._draft.turn.usage
 
     @cached_property
     def cost(self) -> Cost | None:
-        """US dollars for the tokens of all model calls of this turn; None when that is not known.
+        """The cost of all model calls in this turn, in US dollars.
 
-        It is not when the model's prices are not, or when a call was not reported.
+        None if the model's prices are unknown, or if the provider did not report the usage of a call.
         """
         return self._draft.cost
 
     @property
     def summary(self) -> str | None:
-        """The summary that goes at the head of requests now; None if there is none."""
+        """The summary with which requests begin after this turn; None if there is no summary."""
         epoch = latest(self._draft.transcript, "epoch", Epoch)
         return epoch.summary.text if epoch is not None and epoch.summary is not None else None
 
     @property
     def brief(self) -> tuple[Line, ...]:
-        """The lines of the brief after this turn; none where memory keeps none."""
-        return book_of(self._draft.transcript).notes.lines
+        """The lines of the brief after this turn; empty if the policy keeps no brief."""
+        return read_brief_record(self._draft.transcript).content.lines
 
     @property
     def receipt(self) -> CostReceipt | None:
-        """What the newest epoch that began to save money has cost and saved; None if there is none."""
+        """The costs and savings of the newest compaction that was made to save money; None if there was none."""
         transcript = self._draft.transcript
         receipt = latest(transcript, "receipt", CostReceipt)
         return told([receipt], latest(transcript, "meter", Meter))[0] if receipt is not None else None
 
     @property
     def worked(self) -> bool:
-        """Whether the model or a tool has done anything."""
+        """True if the model sent any output or a tool ran."""
         return self._draft.worked
 
     @property
     def notices(self) -> tuple[Notice, ...]:
+        """Facts that the caller should know about this turn, such as a failed summary. They did not stop the turn."""
         return self._draft.notices
 
     @property
     def context(self) -> Context | None:
-        """What was sent last, with the manifest: what became of each entry, and why. None if nothing was."""
+        """The last request, with a manifest that says how each entry was treated; None if no request was sent."""
         return self._draft.context

@@ -1,10 +1,9 @@
 """Python functions as tools that a model can call.
 
-A `Tool` is a frozen value made from a typed function: its name, what it does, the JSON Schema of its parameters and
-how to call it. What is wrong with a function is said when the tool is made (`ToolError`, for the programmer); what
-is wrong with a model's arguments is said when they are bound (`ArgumentError`, for the model), and nothing else is
-raised for them. Nothing here runs a tool: `Tool.bind` hands out a call that is ready to be made, and `render` and
-`failure` put what came of it into words.
+A `Tool` is an immutable value made from a typed function: its name, its description, the JSON Schema of its parameters,
+and how to call it. Problems with the function are reported to the programmer when the tool is made (`ToolError`).
+Problems with a model's arguments are reported to the model when they are bound (`ArgumentError`). Nothing here runs a
+tool: `Tool.bind` returns a callable that makes the call, and `render` and `failure` describe the outcome to the model.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import msgspec
 
-from longtalk import _json
-from longtalk.docstrings import read
+from longtalk._util import json_bytes
+from longtalk._util.docstrings import read
 from longtalk.errors import ToolError
 
 if TYPE_CHECKING:
@@ -29,11 +28,10 @@ _NAME = "[a-zA-Z0-9_-]{1,64}"  # what every wire accepts
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """What a tool may know about the call it serves: annotate a parameter with this type and it is filled in.
+    """Information about the call that a tool is serving, passed to any parameter annotated with this type.
 
-    `call_id` stays the same when a call is run again, after a crash for example: hand it downstream as the key by
-    which a repeated order, payment or message is recognised. `turn` is the turn that made the call, `name` the
-    tool's name.
+    `call_id` stays the same if a call is run again, for example after a crash: use it as the idempotency key of an
+    order, a payment or a message. `turn` is the id of the turn that made the call, `name` the tool's name.
     """
 
     call_id: str
@@ -42,14 +40,14 @@ class ToolContext(msgspec.Struct, frozen=True):
 
 
 class ArgumentError(Exception):
-    """A model called a tool with arguments that don't fit it. The text is meant for the model."""
+    """The error for a tool call with invalid arguments. Its message is written for the model."""
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A function as a model sees it; it can still be called like the function.
+    """A function that a model can call. The tool can also be called directly, like the function itself.
 
-    `schema` is the JSON Schema of the parameters, as JSON. `idempotent` allows a call whose outcome is unknown to be
-    run again.
+    `schema` is the JSON Schema of the parameters, encoded as JSON. `idempotent` says that a call with an unknown
+    outcome may be run again.
     """
 
     name: str
@@ -63,20 +61,23 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(function: Function) -> Tool:
-        """The tool for a function; a tool stays as it is."""
+        """Return a tool made from a function. A tool is returned unchanged."""
         return function if isinstance(function, Tool) else tool(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
 
     def bind(self, arguments: bytes, context: ToolContext) -> Callable[[], Any]:
-        """Check a model's arguments and return the call, ready to be made (and, for an async tool, awaited)."""
+        """Check a model's arguments and return a callable that runs the tool with them.
+
+        The callable of an async tool returns an awaitable. Raises `ArgumentError` if the arguments are invalid.
+        """
         from functools import partial
 
         kind = self._arguments
         try:
             values = _decode(arguments if arguments.strip() else b"{}", kind)
-        except Exception as error:  # not only the decoder's: a dataclass may check itself
+        except Exception as error:  # a dataclass may raise errors of its own
             raise ArgumentError(self._refusal(arguments, error)) from error
         slots = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
         given = {name: getattr(values, slot) for name, slot in slots}
@@ -89,7 +90,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(error, RecursionError):
             problem = "The JSON is nested too deeply"
         elif problem == "Input data was truncated" and b"\\ud" in arguments.lower():
-            problem += ", or a \\ud… escape lacks its other half"  # the decoder says the same of both
+            problem += ", or a \\ud… escape lacks its other half"  # the decoder reports both in the same words
         schema = msgspec.json.decode(self.schema)
         expected = [
             f"{name} ({field.get('type', 'see its schema')}{', required' if name in schema['required'] else ''})"
@@ -99,19 +100,22 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Toolbox(msgspec.Struct, frozen=True):
-    """The tools of a chat in their order, each under a name of its own."""
+    """The tools of a chat, in order, each with a unique name."""
 
     _tools: dict[str, Tool]
 
     @staticmethod
     def of(items: Iterable[Function], *, allow_async: bool) -> Toolbox:
-        """A toolbox of functions and tools, `async def` ones only where they can be awaited."""
+        """Return a toolbox made from functions and tools.
+
+        Raises `ToolError` if two tools have the same name, or if one is async and `allow_async` is False.
+        """
         if not isinstance(items, Iterable):
-            raise ToolError(f"Tools are a list of functions, not {_label(items)}: write tools=[...].")
+            raise ToolError(f"tools= must be a list of functions, not {_label(items)}: write tools=[...].")
         tools: dict[str, Tool] = {}
         for made in map(Tool.of, items):
             if made.name in tools:
-                raise ToolError(f"Two tools are called {made.name}: rename one with tool(function, name=...).")
+                raise ToolError(f"Two tools are named {made.name}: rename one with tool(function, name=...).")
             if made.is_async and not allow_async:
                 raise ToolError(f"{made.name} is async: use AsyncChat, or make it a plain function.")
             tools[made.name] = made
@@ -136,10 +140,11 @@ def tool(function: Function, *, name: str = "", description: str = "", idempoten
 @overload
 def tool(*, name: str = "", description: str = "", idempotent: bool = False) -> Callable[[Function], Tool]: ...
 def tool(function: Any = msgspec.UNSET, *, name: str = "", description: str = "", idempotent: bool = False) -> Any:
-    """Make a tool of a typed function: `@tool`, `@tool(idempotent=True)` or `tool(function, name="…")`.
+    """Make a tool from a typed function: `@tool`, `@tool(idempotent=True)` or `tool(function, name="…")`.
 
-    What is not given comes from the function, its docstring and `Annotated[type, "text"]`, or from the tool when it
-    is one already.
+    The name and the description default to the name and the docstring of the function. Parameters are described by
+    `Annotated[type, "text"]` or, without it, by the docstring. Given a tool, a new tool is made that keeps its name and
+    description unless others are given.
     """
     if function is msgspec.UNSET:
         return lambda function: tool(function, name=name, description=description, idempotent=idempotent)
@@ -150,12 +155,15 @@ def tool(function: Any = msgspec.UNSET, *, name: str = "", description: str = ""
 
 
 def render(result: object) -> str:
-    """What the model gets for a returned value: text as it is, all else as JSON. Nothing returned is `null`, not a
-    word like "done", because only the tool knows whether its None means success or "not found"."""
+    """Return the text that a model receives for a tool's result: a string as it is, any other value as JSON.
+
+    None becomes `null`, not a word like "done", because only the tool knows whether None means success or "not found".
+    Raises `TypeError` if the value can't be written as JSON.
+    """
     if isinstance(result, str):
-        return _mended(result)
+        return _repair_text(result)
     try:
-        return _json.encode(result).decode()
+        return json_bytes.encode(result).decode()
     except Exception as error:
         raise TypeError(
             f"The tool returned {_label(result)} that can't be written as JSON ({_message(error)}): "
@@ -164,27 +172,27 @@ def render(result: object) -> str:
 
 
 def failure(error: BaseException) -> str:
-    """What the model gets for an exception: its type and the beginning of its message."""
+    """Return the text that a model receives for an exception: its type and the beginning of its message."""
     return f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
 
 
 def _message(error: BaseException) -> str:
     try:
-        message = _mended(str(error))
+        message = _repair_text(str(error))
     except Exception:  # a broken __str__ must not hide the failure that it should describe
         return ""
     return message if len(message) <= 1_000 else message[:1_000] + "…"
 
 
-def _mended(text: str) -> str:
-    """The text as a plain string that can be encoded: halves of a surrogate pair joined, lone ones replaced."""
+def _repair_text(text: str) -> str:
+    """Return the text as a plain string that can be encoded: surrogate pairs joined, lone surrogates replaced."""
     try:
         return text.encode().decode()
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _itself(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
@@ -198,8 +206,8 @@ def _decode(arguments: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
     except msgspec.ValidationError:
         import re
 
-        # Models write 3.0 or "3" for an integer, so ask again less strictly. That would also read "nan" as a number,
-        # and NaN slips through every comparison that a tool makes. Encoded afresh, no escape hides it.
+        # Models write 3.0 or "3" for an integer, so decode again less strictly. That mode also reads "nan" as a number,
+        # and NaN passes every range check of a tool. The search runs on re-encoded JSON, so that no escape hides it.
         if re.search(rb'"\s*[+-]?(nan|inf|infinity)\s*"', msgspec.json.encode(msgspec.json.decode(arguments)), re.I):
             raise
         return msgspec.json.decode(arguments, type=kind, strict=False)
@@ -216,12 +224,14 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
         bound |= source.keywords.keys()
         source = source.func
     if isinstance(source, type) or not callable(source):
-        raise ToolError(f"A tool is made of a function or an object that can be called, not of {_label(source)}.")
+        raise ToolError(f"A tool must be a function or a callable object, not {_label(source)}.")
     if isinstance(source, Tool):
-        raise ToolError(f"{source.name} is a tool already: make the partial of its function, and the tool of that.")
+        raise ToolError(
+            f"{source.name} is already a tool: make the partial from its function, then a tool from the partial."
+        )
     name = name or getattr(source, "__name__", type(source).__name__)
     if not re.fullmatch(_NAME, name):
-        raise ToolError(f"{name!r} is no name for a tool ({_NAME}): give it one with tool(function, name=...).")
+        raise ToolError(f"{name!r} is not a valid tool name ({_NAME}): set one with tool(function, name=...).")
     where = f"{getattr(source, '__qualname__', name)}()"
     doc = source.__doc__
     if isinstance(source, staticmethod):
@@ -230,9 +240,9 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
         source = type(source).__call__
         doc = source.__doc__ or doc
     if inspect.isgeneratorfunction(source) or inspect.isasyncgenfunction(source):
-        raise ToolError(f"{where} is a generator, and a tool answers once: return a list instead.")
+        raise ToolError(f"{where} is a generator, but a tool returns one result: return a list instead.")
 
-    text, said = read(_mended(doc or ""))
+    text, said = read(_repair_text(doc or ""))
     context: str | None = None
     fields: list[tuple[str, Any, Any]] = []
     names: dict[str, str] = {}
@@ -250,17 +260,17 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
         except Exception as error:
             reason = _message(error).rpartition("\n")[2]
             raise ToolError(
-                f"Parameter `{key}` of {where} has a type that has no JSON Schema ({reason}): use a dataclass instead."
+                f"Parameter `{key}` of {where} has a type without a JSON Schema ({reason}): use a dataclass instead."
             ) from error
-        names[slot := f"p{len(fields)}"] = key  # not every name of a parameter can be that of a struct's field
+        names[slot := f"p{len(fields)}"] = key  # some parameter names are not valid as struct fields
         if default is parameter.empty:
             fields.append((slot, hint, msgspec.field()))
             continue
-        made: Function = deepcopy  # calls must not share a list
+        made: Function = deepcopy  # calls must not share a mutable default
         try:
             defaults[key] = msgspec.to_builtins(default, order="deterministic")
-        except Exception:  # a sentinel: nothing to tell a model, and a copy would not be it
-            made = _itself
+        except Exception:  # a sentinel: it means nothing to a model, and a copy would lose its identity
+            made = _identity
         fields.append((slot, hint, msgspec.field(default_factory=partial(made, default))))
 
     arguments = msgspec.defstruct(f"{name}.arguments", fields, rename=names, kw_only=True, forbid_unknown_fields=True)
@@ -276,11 +286,11 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
         encoded = msgspec.json.encode(schema | ({"$defs": types} if types else {}))
     except Exception as error:
         raise ToolError(
-            f"The parameters of {where} have no JSON Schema ({failure(error)}): give each type a name of its own."
+            f"The parameters of {where} have no JSON Schema ({failure(error)}): give each type a unique name."
         ) from error
     return Tool(
         name=name,
-        description=_mended(description) or text,
+        description=_repair_text(description) or text,
         schema=encoded,
         idempotent=idempotent,
         is_async=inspect.iscoroutinefunction(source),
@@ -291,7 +301,10 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
 
 
 def _parameters(function: Any, source: Any, bound: set[str], where: str) -> Iterator[tuple[Parameter, Any]]:
-    """The parameters that are to be filled, with their types resolved."""
+    """Yield the parameters that a model has to fill in, each with its resolved type.
+
+    Raises `ToolError` for a parameter without a usable type, or one that can't be passed by name.
+    """
     import inspect
     from types import SimpleNamespace
     from typing import get_type_hints
@@ -300,11 +313,11 @@ def _parameters(function: Any, source: Any, bound: set[str], where: str) -> Iter
     if sys.version_info >= (3, 14):  # pragma: no cover
         from annotationlib import Format
 
-        lazy["annotation_format"] = Format.FORWARDREF  # one type that can't be resolved must not hide the others
+        lazy["annotation_format"] = Format.FORWARDREF  # an unresolvable type must not hide the others
     try:
         signature = inspect.signature(function, **lazy)
     except (TypeError, ValueError) as error:
-        raise ToolError(f"{where} has no signature to read: wrap it in a function of your own.") from error
+        raise ToolError(f"{where} has no readable signature: wrap it in a function.") from error
     source = inspect.unwrap(source)
     scope = _scope(source)
     for key, parameter in signature.parameters.items():
@@ -312,27 +325,32 @@ def _parameters(function: Any, source: Any, bound: set[str], where: str) -> Iter
             continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             kind = parameter.kind.description
-            raise ToolError(f"Parameter `{key}` of {where} is {kind}, and models name arguments: make it a plain one.")
+            raise ToolError(
+                f"Parameter `{key}` of {where} is {kind}, but models pass arguments by name: make it an ordinary one."
+            )
         if parameter.annotation is parameter.empty:
             remedy = "pass the method of an instance" if key in ("self", "cls") else f"write `{key}: str`, for example"
             raise ToolError(f"Parameter `{key}` of {where} has no type: {remedy}.")
         try:
-            # One by one, so that the return type, which doesn't matter here, needn't be known.
+            # Resolve each one separately, so that an unknown return type, which is not needed, does no harm.
             holder = SimpleNamespace(__annotations__={key: parameter.annotation})
             hint = get_type_hints(holder, getattr(source, "__globals__", {}), scope, include_extras=True)[key]
         except Exception as error:
             raise ToolError(
-                f"The type of parameter `{key}` of {where} is unknown ({_message(error)}): import it in its module."
+                f"Can't resolve the type of parameter `{key}` of {where} ({_message(error)}): import it in its module."
             ) from error
         yield parameter, hint
 
 
 def _scope(function: Any) -> dict[str, Any]:
-    """The local names that a hint in quotes may mean: what the function closes over, and the running ones around it."""
+    """Return the local names that a quoted annotation may refer to.
+
+    These are the closure variables of the function and the local variables of the calls that define it.
+    """
     code, frame = getattr(function, "__code__", None), sys._getframe().f_back
     names: dict[str, Any] = {}
     for name, cell in zip(code.co_freevars if code else (), getattr(function, "__closure__", None) or (), strict=True):
-        with suppress(ValueError):  # not assigned yet, like the name of a function that is being decorated
+        with suppress(ValueError):  # not assigned yet, such as the name of the function being decorated
             names[name] = cell.cell_contents
     while code and frame:
         if code in frame.f_code.co_consts:  # this frame defined it

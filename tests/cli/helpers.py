@@ -14,10 +14,10 @@ from typing import Any
 
 from longtalk import Archive
 from longtalk.stores.base import Store
-from longtalk.stores.jsonl import JSONL
-from longtalk.stores.sqlite import SQLite
+from longtalk.stores.jsonl.store import JSONL
+from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import says
-from tests.loopback import Answer, sse
+from tests.support.loopback import Answer, sse
 
 LONGTALK = [str(Path(sys.executable).parent / "longtalk")]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from longtalk import Archive, Chat, Conversation, Memory
-from longtalk.cli.chat import Room
+from longtalk.cli.chat import ChatSession
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
 from tests.cli.helpers import LONGTALK, Terminal, cut_off, longtalk, marks, store_at, streamed
-from tests.loopback import Answer, Loopback
+from tests.support.loopback import Answer, Loopback
 
 WHOLE = [("user", ""), ("assistant", "")]
 SHOW = ["show", "--store"]
@@ -41,12 +41,12 @@ def test_piped_lines_are_messages_and_the_conversation_goes_on_next_time(
     first = longtalk(*arguments, said="a\n\nb\n", environment=environment)
     assert (first.stdout, first.returncode) == ("One.\nTwo.\n", 0)
     assert "10 tokens sent, 0 of them cached, 5 received" in first.stderr
-    begun = re.search(r"Beginning the conversation (chat-\d{8}-\d{6}) in (\S+)\. ", first.stderr)
+    begun = re.search(r"Starting conversation (chat-\d{8}-\d{6}) in (\S+)\. ", first.stderr)
     assert begun is not None
     assert begun[2] == store
     second = longtalk(*arguments, said="c", environment=environment)
     assert second.stdout == "Three.\n"
-    assert f"Going on with the conversation {begun[1]}" in second.stderr
+    assert f"Continuing conversation {begun[1]}" in second.stderr
     assert sent(loopback) == ["S", "a", "One.", "b", "Two.", "c"]
 
 
@@ -81,17 +81,17 @@ def test_without_a_model_the_local_one_answers_and_says_how_to_get_a_better_one(
 def test_a_conversation_can_be_named(loopback: Loopback, environment: dict[str, str], store: str) -> None:
     loopback.say(streamed("One."), streamed("Two."), streamed("Three."))
     assert (
-        "Beginning the conversation lesson-7"
+        "Starting conversation lesson-7"
         in longtalk(*at(loopback, "lesson-7", "--store", store), said="a\n", environment=environment).stderr
     )
     assert (
-        "Going on with the conversation lesson-7"
+        "Continuing conversation lesson-7"
         in longtalk(*at(loopback, "lesson-7", "--store", store), said="b\n", environment=environment).stderr
     )
     assert sent(loopback) == ["a", "One.", "b"]
     # It was changed last, so it is also the one to go on with.
     assert (
-        "Going on with the conversation lesson-7"
+        "Continuing conversation lesson-7"
         in longtalk(*at(loopback, "--store", store), said="c\n", environment=environment).stderr
     )
 
@@ -107,7 +107,7 @@ def test_without_an_id_it_goes_on_with_what_was_changed_last_whoever_began_it(
     made.describe({"title": "Mine"})
     held.close()
     done = longtalk(*at(loopback, "--store", store), said="b\n", environment=environment)
-    assert "Going on with the conversation app" in done.stderr
+    assert "Continuing conversation app" in done.stderr
     assert sent(loopback) == ["Hello!", "Hi.", "b"]
 
 
@@ -144,20 +144,20 @@ def test_the_environment_can_name_the_store(loopback: Loopback, environment: dic
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["-m", "nobody:m"], "no provider 'nobody'"),
+        (["-m", "nowhere:m"], "Unknown provider 'nowhere'"),
         (["-m", "openai-chat:m"], "needs a key: set OPENAI_API_KEY."),
         (["-m", "compatible:m"], "needs --base-url, the address"),
-        (["-m", "nobody:m"], "with --base-url."),
-        (["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "the address (--base-url) right?"),
-        (["-m", "openai-chat"], "Which model"),
+        (["-m", "nowhere:m"], "with --base-url."),
+        (["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "the address (--base-url) is right."),
+        (["-m", "openai-chat"], "No model given for openai-chat"),
         (["-m", "local:/nowhere.gguf"], "/nowhere.gguf"),
         (["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "Can't reach"),
         (["--store", "/proc/none/x.db", "-m", "compatible:m", "--base-url", "URL"], "Can't make the folder"),
         (["--store", "/dev/null", "-m", "compatible:m", "--base-url", "URL"], "/dev/null"),
         (["--store", "/dev/null/", "-m", "compatible:m", "--base-url", "URL"], "is a file"),
         (["--store", "", "-m", "compatible:m", "--base-url", "URL"], "not a path"),
-        (["", "-m", "compatible:m", "--base-url", "URL"], "id of a conversation is text"),
-        (["x", "--new"], "one of them"),
+        (["", "-m", "compatible:m", "--base-url", "URL"], "id of a conversation must be a non-empty string"),
+        (["x", "--new"], "not both"),
         (["--nonsense"], "No such option"),
     ],
 )
@@ -197,7 +197,7 @@ def test_a_failed_turn_is_said_and_the_next_one_works(
     done = longtalk(*at(loopback, "--store", store), said="a\nb\nc\n", environment=environment)
     assert done.stdout.split("\n") == ["Once upo", "Good.", ""]
     assert done.returncode == 0
-    assert "longer than compatible:m takes" in done.stderr
+    assert "too long for compatible:m" in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.startswith("longtalk: ")]) == 2
     assert marks(store) == [("user", ""), ("user", ""), ("assistant", "interrupted"), *WHOLE]
 
@@ -227,7 +227,7 @@ def test_at_a_terminal_a_space_makes_a_message_of_a_slash(
     assert sent(loopback) == ["/help"]
 
 
-HINT = "(The last message has no whole answer: /again asks for it.)"
+HINT = "(The last message has no complete answer. To ask for it again, type /again.)"
 
 
 def test_an_answer_that_failed_can_be_asked_for_again(
@@ -238,13 +238,13 @@ def test_an_answer_that_failed_can_be_asked_for_again(
     loopback.say(refusal, refusal, streamed("One."))
     first = longtalk(*arguments, said="/again\na\n", environment=environment)
     assert first.returncode == 1
-    assert "Nothing was said yet." in first.stderr
+    assert "There are no messages yet." in first.stderr
     assert first.stderr.count(HINT) == 1
     assert re.search(r"user  \S+  \(failed\)\n    a\n", longtalk(*SHOW, store, environment=environment).stdout)
     second = longtalk(*arguments, said="/again\n/again\n/again\n", environment=environment)
     assert (second.returncode, second.stdout) == (0, "One.\n")
     assert second.stderr.count(HINT) == 2
-    assert "The last message has its answer" in second.stderr
+    assert "The last message has an answer" in second.stderr
     assert sent(loopback) == ["a"]
     assert HINT not in longtalk(*arguments, said="/quit\n", environment=environment).stderr
 
@@ -310,10 +310,10 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_not_the_program(
     person.type("/help\n")
     person.wait_for("Ctrl-C    stop the answer")
     person.type("/dance\n")
-    person.wait_for(r"There is no command /dance\. A space before the slash sends the line as a message\.")
-    person.wait_for("/again    ask again")
+    person.wait_for(r"Unknown command /dance\. To send the line as a message, put a space before the slash\.")
+    person.wait_for("/again    retry")
     person.type("/new one\n")
-    person.wait_for("/new takes nothing behind it")
+    person.wait_for("/new takes no arguments")
     person.type("Tell me a story.\n")
     person.wait_for("Once upo")
     person.type("\x03")
@@ -321,7 +321,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_not_the_program(
     person.wait_for("> ")
     # Between two keys a signal may pass a waiting prompt by unseen: a person presses again.
     person.type("\x03")
-    person.wait_for("Ctrl-D leaves", press="\x03")
+    person.wait_for("press Ctrl-D", press="\x03")
     person.type("Another, please.\n")
     person.wait_for("Gladly.")
     person.wait_for("> ")
@@ -340,11 +340,11 @@ def test_a_new_conversation_leaves_the_old_one(loopback: Loopback, environment: 
     loopback.say(streamed("One."), streamed("Two."), streamed("Three."))
     person = Terminal(at(loopback, "--store", store), environment)
     person.type("/new\n")
-    person.wait_for("This is a new conversation")
+    person.wait_for("This conversation is already new")
     person.type("a\n")
     person.wait_for("One.")
     person.type("/new\n")
-    person.wait_for(r"A new conversation, chat-\S+\. `longtalk chat chat-\S+` goes on with the old one")
+    person.wait_for(r"Starting conversation chat-\S+\. To continue the previous one, run `longtalk chat chat-\S+`\.")
     person.type("b\n")
     person.wait_for("Two.")
     person.wait_for("> ")
@@ -398,14 +398,14 @@ def test_of_two_that_begin_under_one_name_the_second_gets_another(
     monkeypatch.setattr("time.strftime", lambda _: "chat-20261115-145240")
     held = store_at(store)
     first, second, named = (
-        Room(Archive(held), Scripted(says("Hi.")), name, new=name is None)
+        ChatSession(Archive(held), Scripted(says("Hi.")), name, new=name is None)
         for name in (None, None, "chat-20261115-145240")
     )
-    assert [room.id for room in (first, second, named)] == ["chat-20261115-145240"] * 3
-    for room in (first, second, named):
-        room.begun().send("Hello!")
-        assert not room.is_new
-    assert [room.id for room in (first, second, named)] == [first.id, "chat-20261115-145240-2", first.id]
+    assert [session.id for session in (first, second, named)] == ["chat-20261115-145240"] * 3
+    for session in (first, second, named):
+        session.ensure_stored().send("Hello!")
+        assert not session.is_new
+    assert [session.id for session in (first, second, named)] == [first.id, "chat-20261115-145240-2", first.id]
     assert [each.entries for each in Archive(held).conversations()] == [4, 2]
     assert "chat-20261115-145240-2" in capsys.readouterr().err
     held.close()
@@ -415,17 +415,17 @@ def test_one_that_is_begun_under_a_free_name_in_the_last_moment_is_not_gone_on_w
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = store_at(store)
-    free = Room._free
+    free = ChatSession._new_id
 
-    def taken(room: Room) -> str:
-        name = free(room)
-        monkeypatch.setattr(Room, "_free", free)
+    def taken(session: ChatSession) -> str:
+        name = free(session)
+        monkeypatch.setattr(ChatSession, "_new_id", free)
         Conversation(name, model=Scripted(says("Hi.")), store=held).send("Mine!")
         return name
 
-    monkeypatch.setattr(Room, "_free", taken)
-    room = Room(Archive(held), Scripted(says("Ho.")), None, new=True)
-    assert [said.text for said in room.begun().history()] == []
+    monkeypatch.setattr(ChatSession, "_new_id", taken)
+    session = ChatSession(Archive(held), Scripted(says("Ho.")), None, new=True)
+    assert [said.text for said in session.ensure_stored().history()] == []
     held.close()
 
 
@@ -446,13 +446,13 @@ def test_two_at_once_in_one_conversation_take_turns_and_lose_nothing(
     first.type("a\n")
     first.wait_for("Once upo")
     second.type("b\n")
-    second.wait_for("somebody else is being answered")
-    # Whoever waits can stop waiting.
+    second.wait_for("waiting for another turn")
+    # The user can stop waiting.
     second.type("\x03")
     second.wait_for(r"\(stopped\)")
     second.wait_for("> ")
     second.type("c\n")
-    second.wait_for("somebody else is being answered")
+    second.wait_for("waiting for another turn")
     first.type("\x03")
     first.wait_for(r"\(stopped\)")
     second.wait_for("Two.")
@@ -499,11 +499,11 @@ def test_killed_in_mid_answer_the_conversation_goes_on_at_once(
     person.exit_code()
     person.close()
     assert marks(store) == [*WHOLE, ("user", "")]
-    assert "(no whole answer yet)\n    b\n" in longtalk(*SHOW, store, environment=environment).stdout
+    assert "(no complete answer yet)\n    b\n" in longtalk(*SHOW, store, environment=environment).stdout
     done = longtalk(*arguments, said="/again\nc\n", environment=environment)
     assert (done.returncode, done.stdout) == (0, "Three.\nFour.\n")
     assert done.stderr.count(HINT) == 1
-    assert "somebody else" not in done.stderr, "it waits for one that is gone"
+    assert "waiting" not in done.stderr, "it waits for one that is gone"
     assert sent(loopback) == ["a", "One.", "b", "Three.", "c"]
     assert longtalk("show", "--store", store, environment=environment).stdout.count("Three.") == 1
 
@@ -612,7 +612,7 @@ def test_a_policy_can_be_named_and_the_brief_that_it_keeps_is_shown(
     assert "goal: Play Bach" in sent(loopback)[0]
     arguments.remove("lesson")
     empty = longtalk(*arguments, "--new", said="/brief\n", environment=environment)
-    assert empty.stdout == "(There is nothing in it yet.)\n"
+    assert empty.stdout == "(The brief is empty.)\n"
 
 
 def test_without_memory_there_is_no_brief_to_show(loopback: Loopback, environment: dict[str, str], store: str) -> None:
@@ -624,4 +624,4 @@ def test_without_memory_there_is_no_brief_to_show(loopback: Loopback, environmen
 def test_a_wrong_policy_for_a_chat_is_wrong_usage(loopback: Loopback, environment: dict[str, str]) -> None:
     done = longtalk(*at(loopback, "-p", "Magic()"), environment=environment)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "There are KeepAll()" in done.stderr
+    assert "Examples: KeepAll()" in done.stderr

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from longtalk import Archive
-from longtalk.stores.sqlite import SQLite
+from longtalk.stores.sqlite.store import SQLite
 from tests.cli.helpers import LONGTALK, streamed
-from tests.loopback import Loopback
+from tests.support.loopback import Loopback
 
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
 STEP = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)

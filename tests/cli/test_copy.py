@@ -11,7 +11,7 @@ from longtalk import Archive, Conversation, InputError
 from longtalk.cli.commands import commands
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, store_at
-from tests.imports.exports import ChatGPT, as_json
+from tests.transfer.importers.exports import ChatGPT, as_json
 
 
 def run(*arguments: str | Path) -> Result:
@@ -48,12 +48,12 @@ def test_a_store_goes_to_another_kind_and_back(tmp_path: Path) -> None:
     send(tmp_path / "a.db", "one", "x")
     send(tmp_path / "a.db", "two", "y")
     done = run("copy", tmp_path / "a.db", f"{tmp_path}/b/")
-    assert (done.exit_code, done.stdout) == (0, "2 conversations copied: 4 entries read back\n")
+    assert (done.exit_code, done.stdout) == (0, "2 conversations copied; 4 entries verified\n")
     assert run("copy", f"{tmp_path}/b/", tmp_path / "c.db").exit_code == 0
     assert ids(tmp_path / "c.db") == ["one", "two"]
     send(tmp_path / "a.db", "two", "z")
     done = run("copy", tmp_path / "a.db", f"{tmp_path}/b/")
-    assert done.stdout == ("0 conversations copied, 1 had grown, 1 was there already: 4 entries read back\n")
+    assert done.stdout == ("0 conversations copied, 1 updated, 1 unchanged; 4 entries verified\n")
 
 
 def test_what_is_left_is_told(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_what_is_left_is_told(tmp_path: Path) -> None:
     send(tmp_path / "b.db", "one", "there")
     done = run("copy", tmp_path / "a.db", tmp_path / "b.db")
     assert done.exit_code == 1
-    assert done.stdout == "0 conversations copied, 1 left: 0 entries read back\n"
-    assert "longtalk: left one: both were changed since" in done.stderr
+    assert done.stdout == "0 conversations copied, 1 skipped; 0 entries verified\n"
+    assert "longtalk: skipped one: both copies changed since" in done.stderr
 
 
 def test_some_of_them(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_some_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (["--since", "yesterday"], "--since is a date such as 2026-11-16, or the id"),
-        (["nowhere"], "no conversation 'nowhere' to copy"),
+        (["--since", "yesterday"], "--since must be a date such as 2026-11-16 or the id"),
+        (["nowhere"], "'nowhere' was not found"),
     ],
 )
 def test_what_is_not_there_is_told(more: list[str], why: str, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_an_import_says_what_could_not_come_along(tmp_path: Path) -> None:
     ]
     done = run("import", path, "--store", store)
     assert done.stdout == "bows\t3 entries\talready here\nviolins\t3 entries\talready here\n"
-    assert done.stderr == f"{path}: 0 conversations, 0 entries; 2 were here already\n"
+    assert done.stderr == f"{path}: 0 conversations, 0 entries; 2 were already here\n"
     assert run("search", "bow", "--store", store).stdout.count("hold the bow") == 2
 
 
@@ -129,7 +129,7 @@ def test_an_import_that_leaves_something_says_so(tmp_path: Path) -> None:
     path.write_bytes(as_json(other))
     done = run("import", path, "--store", store)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1].startswith("  left: bows: ")
+    assert done.stderr.splitlines()[-1].startswith("  skipped bows: ")
     assert "--owner" in done.stderr
     grown = chatgpt()
     grown.say("user", "And the thumb?")

@@ -14,7 +14,7 @@ from longtalk.cli import files
 from longtalk.cli.commands import commands
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, longtalk, store_at
-from tests.imports.exports import ChatGPT, as_json
+from tests.transfer.importers.exports import ChatGPT, as_json
 
 MESSAGES = [{"role": "user", "content": "How do I hold the bow?"}, {"role": "assistant", "content": "Lightly."}]
 
@@ -133,7 +133,7 @@ def test_all_as_markdown_are_files_with_safe_names(filled: str, tmp_path: Path) 
     assert names == ["%2e%2e%2f%2e%2e%2f%45tc%2fpasswd%0a%1b.md", "lesson-7.md"]
     (folder / "lesson-7.md").write_text("mine")
     (folder / names[0]).unlink()
-    assert "lesson-7.md is there already" in refused("export", "--all", "-o", folder, "--store", filled)
+    assert "lesson-7.md already exists" in refused("export", "--all", "-o", folder, "--store", filled)
     assert [path.name for path in folder.iterdir()] == ["lesson-7.md"]
     run("export", "--all", "-o", folder, "--store", filled, "--force")
     assert sorted(path.name for path in folder.iterdir()) == names
@@ -142,17 +142,17 @@ def test_all_as_markdown_are_files_with_safe_names(filled: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--all"], "-o FOLDER"),
+        (["--all"], "folder with -o"),
         ([], "--all"),
-        (["lesson-7", "--all"], "give one of both"),
-        (["lesson-7", "--branch", "main", "-f", "json"], "json has all branches"),
-        (["lesson-7", "--branch", "main", "-o", "x.jsonl"], "jsonl has all branches"),
+        (["lesson-7", "--all"], "not both"),
+        (["lesson-7", "--branch", "main", "-f", "json"], "json contains all branches"),
+        (["lesson-7", "--branch", "main", "-o", "x.jsonl"], "jsonl contains all branches"),
         (["--all", "--branch", "main"], "--branch"),
         (["lesson-7", "--branch", "none"], "no branch 'none'"),
         (["lesson-7", "-f", "pdf"], "pdf"),
         (["lesson-7", "-o", "/"], "--force"),
         (["lesson-7", "-o", "/", "--force"], "Can't write /"),
-        (["--all", "-o", "/dev/null/x"], "Can't make the folder"),
+        (["--all", "-o", "/dev/null/x"], "Can't create the folder"),
     ],
 )
 def test_an_export_that_makes_no_sense_is_refused(filled: str, arguments: list[str], said: str) -> None:
@@ -162,7 +162,7 @@ def test_an_export_that_makes_no_sense_is_refused(filled: str, arguments: list[s
 @pytest.mark.parametrize("name", ["all.json", "all.jsonl", "pages"])
 def test_an_export_of_nothing_is_refused_and_makes_no_file(filled: str, tmp_path: Path, name: str) -> None:
     said = refused("export", "--all", "--owner", "x", "-o", tmp_path / name, "--store", filled)
-    assert said == "There are no conversations of the owner 'x' here to export."
+    assert said == "This store has no conversations of the owner 'x' to export."
     assert not (tmp_path / name).exists()
 
 
@@ -204,8 +204,8 @@ def test_what_is_there_already_is_refused_and_nothing_is_taken_in(filled: str, t
     (tmp_path / "other" / "new.json").write_text(json.dumps(MESSAGES))
     for given, said in (
         (["new.json", "lesson-7.json"], "already"),
-        (["new.json", "other/new.json"], "other/new.json both hold a conversation 'new'"),
-        (["new.json", "new.json"], "both hold"),
+        (["new.json", "other/new.json"], "other/new.json both contain a conversation 'new'"),
+        (["new.json", "new.json"], "both contain"),
         (["new.json", "nowhere.json"], "No such file"),
     ):
         assert said in refused("import", *[tmp_path / name for name in given], "--store", filled)
@@ -248,7 +248,7 @@ def test_garbage_is_told_in_one_line_and_changes_nothing(
 def test_an_import_that_makes_no_sense_is_refused(tmp_path: Path, filled: str) -> None:
     run("export", "--all", "-o", tmp_path / "all.json", "--store", filled)
     (tmp_path / "x.json").write_text(json.dumps(MESSAGES))
-    assert "holds 2 conversations" in refused("import", tmp_path / "all.json", "--id", "x", "--store", filled)
+    assert "contains 2 conversations" in refused("import", tmp_path / "all.json", "--id", "x", "--store", filled)
     assert "one file" in refused("import", tmp_path / "x.json", tmp_path / "x.json", "--id", "x", "--store", filled)
     assert "This is a folder: name a file in it" in refused("import", tmp_path, "--store", filled)
     assert "no path" in refused("import", "a\0b", "--store", filled)
@@ -274,7 +274,7 @@ def test_what_is_one_is_told_as_one(tmp_path: Path, store: str) -> None:
         "1 image is only a pointer in this export",
         "1 message of the kind future_thing is kept beside its place, and not sent",
     ]
-    assert told({"content_type": "future_thing", "held": 1}, image)[-2].endswith("; 1 was here already")
+    assert told({"content_type": "future_thing", "held": 1}, image)[-2].endswith("; 1 was already here")
 
 
 # delete, redact
@@ -289,7 +289,7 @@ def test_what_is_deleted_is_gone_and_there_is_a_receipt(filled: str) -> None:
 
 def test_one_that_is_not_there_keeps_the_others(filled: str) -> None:
     before = ids(filled)
-    assert "no conversation 'nope'" in refused("delete", "lesson-7", "nope", "--yes", "--store", filled)
+    assert "Conversation 'nope' not found" in refused("delete", "lesson-7", "nope", "--yes", "--store", filled)
     assert ids(filled) == before
 
 
@@ -311,7 +311,7 @@ def test_a_person_is_asked_first(filled: str, environment: dict[str, str]) -> No
     for answer, status, told in (("n", 1, "Nothing was removed."), ("\x03", 130, ""), ("y", 0, "deleted lesson-7")):
         person = Terminal(["delete", "lesson-7", "--store", filled], environment)
         person.wait_for(r"lesson-7: 6 entries, 'How do I hold the bow\?'")
-        person.wait_for(r"Delete for good\? \[y/N\]")
+        person.wait_for(r"Delete permanently\? \[y/N\]")
         assert "lesson-7" in ids(filled)
         person.type(f"{answer}\n")
         assert told in person.rest()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from longtalk import models
 from longtalk.cli.commands import commands
+from longtalk.models import registry as models
 from tests.cli.helpers import Terminal, longtalk
 
 FACTS = {
@@ -38,7 +38,7 @@ def test_a_line_has_limits_and_prices_and_a_dash_where_nothing_is_known(own: Pat
         "ollama:talker-1\t-\t-\t-\t-\t-\t-\t-\t-",
         "ollama:talker-2\t64,000\t8,000\tautomatic\t0.5\t1.25\t-\t-\tabove 32,000: 1 in, 2 out",
     ]
-    assert done.stderr == "2 models. Prices are US dollars for a million tokens.\n"
+    assert done.stderr == "2 models. Prices are in US dollars per million tokens.\n"
 
 
 def test_json_has_all_that_is_known(own: Path) -> None:

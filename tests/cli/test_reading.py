@@ -14,16 +14,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from longtalk import Archive, Chat, Conversation, Memory, Seal
-from longtalk.cli import list as listing
 from longtalk.cli.commands import commands
-from longtalk.cli.out import escaped, when
-from longtalk.prices import FREE, Prices
+from longtalk.cli.output import escape, format_time
+from longtalk.models.prices import FREE, Prices
 from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Store
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
 from tests.cli.helpers import LONGTALK, Terminal, longtalk, store_at
-from tests.remembering import Minding, answer
+from tests.support.remembering import Minding, answer
 
 HOSTILE = "\x1b]0;owned\x07 \x1b[31m red \x9b2J \x00\x7f \u202egnp"
 
@@ -112,8 +111,7 @@ def test_as_json_a_line_has_all_of_it(filled: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 4, 6, 7, 8, 0])
-def test_all_pages_are_listed(store: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "PAGE", 3)
+def test_all_pages_are_listed(store: str, limit: int) -> None:
     held = store_at(store)
     for number in range(7):
         talk(held, f"c{number}", ("a", "b"))
@@ -129,7 +127,7 @@ def test_all_pages_are_listed(store: str, limit: int, monkeypatch: pytest.Monkey
 
 def test_an_empty_store_is_said_to_be(environment: dict[str, str]) -> None:
     done = longtalk("list", environment=environment)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "There are no conversations here yet.\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "No conversations yet.\n")
 
 
 @pytest.mark.parametrize("command", [["list"], ["list", "--json"], ["stats"], ["export", "--all", "-f", "json"]])
@@ -167,11 +165,11 @@ def test_where_nothing_can_be_read_nobody_says_that_nothing_is_there(
     done = longtalk("show", "--store", store, environment=environment)
     assert done.returncode == 1
     assert "is damaged" in done.stderr
-    assert "There is no conversation here that can be read." in done.stderr
+    assert "This store has no readable conversations." in done.stderr
 
 
 def test_what_has_no_time_has_none() -> None:
-    assert [when(at) for at in (0, -1, 2**62, 2**80)] == ["-"] * 4
+    assert [format_time(at) for at in (0, -1, 2**62, 2**80)] == ["-"] * 4
 
 
 # show
@@ -231,7 +229,7 @@ def test_a_branch_can_be_shown(store: str) -> None:
     assert "Two." in run("show", "x", "--branch", branch.branch, "--store", store).stdout
     main = run("show", "x", "--store", store)
     assert "Two." not in main.stdout
-    assert main.stderr == f"(There are other branches: {branch.branch}. --branch NAME shows one.)\n"
+    assert main.stderr == f"(Other branches: {branch.branch}. To show one, use --branch NAME.)\n"
     assert "branches: main." in run("show", "x", "--branch", branch.branch, "--store", store).stderr
 
 
@@ -283,7 +281,7 @@ def test_a_state_is_shown_in_the_same_form(tmp_path: Path) -> None:
     assert "    How do I hold the bow?\n" in shown
     assert run("show", "--state", "-", said=path.read_bytes()).stdout == shown
     assert [each["role"] for each in objects("show", "--state", path)] == ["user", "assistant"]
-    assert "leave out the ID" in run("show", "x", "--state", path).stderr
+    assert "Remove the ID" in run("show", "x", "--state", path).stderr
 
 
 # search
@@ -322,7 +320,7 @@ def test_words_and_phrases_are_found(filled: str, words: list[str]) -> None:
 )
 def test_where_nothing_is_found_the_status_is_1(filled: str, words: list[str]) -> None:
     done = run("search", "--store", filled, "--", *words)
-    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "Nothing was found.\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "No matches.\n")
 
 
 # stats
@@ -380,7 +378,7 @@ def test_the_turns_are_shown_line_by_line(store: str) -> None:
 
 def test_turns_are_those_of_one_conversation(filled: str) -> None:
     done = run("stats", "--turns", "--store", filled)
-    assert (done.exit_code, "name it" in done.stderr) == (2, True)
+    assert (done.exit_code, "needs the ID" in done.stderr) == (2, True)
 
 
 # What all have in common
@@ -389,27 +387,27 @@ def test_turns_are_those_of_one_conversation(filled: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show", "nope"], "no conversation 'nope'"),
-        (["show", "bows", "--branch", "b"], "no branch 'b'. There are: 'main'"),
-        (["show", "theirs"], "no conversation 'theirs'"),
-        (["show", "", "--owner", "bob"], "no conversation '' of the owner 'bob'"),
-        (["show", "--owner", "bob"], "no conversation of the owner 'bob' here yet"),
-        (["show", "a\nb\x1b[31m"], r"no conversation 'a\nb\x1b[31m'"),
-        (["show", "../../etc/passwd"], "no conversation '../../etc/passwd'"),
+        (["show", "nope"], "Conversation 'nope' not found"),
+        (["show", "bows", "--branch", "b"], "no branch 'b'. Its branches are 'main'"),
+        (["show", "theirs"], "Conversation 'theirs' not found"),
+        (["show", "", "--owner", "bob"], "Conversation '' of the owner 'bob' not found"),
+        (["show", "--owner", "bob"], "no conversations of the owner 'bob'"),
+        (["show", "a\nb\x1b[31m"], r"Conversation 'a\nb\x1b[31m' not found"),
+        (["show", "../../etc/passwd"], "Conversation '../../etc/passwd' not found"),
         (["show", "--state", "/nowhere"], "Can't read /nowhere"),
         (["show", "--state", "/"], "Can't read /"),
         (["show", "--state", "GARBAGE"], "can't be read"),
         (["show", "--state", "SEALED"], "sealed"),
         (["show", b"caf\xe9"], "no"),
         (["list", "--owner", b"caf\xe9"], ""),
-        (["search", "x", "-c", "nope"], "no conversation 'nope'"),
-        (["stats", "nope"], "no conversation 'nope'"),
-        (["stats", "nope", "--turns"], "no conversation 'nope'"),
-        (["list", "--meta", "n"], "key=value"),
-        (["export", "nope"], "no conversation 'nope'"),
-        (["delete", "nope", "--yes"], "no conversation 'nope'"),
-        (["redact", "nope", "x", "--yes"], "no conversation 'nope'"),
-        (["redact", "bows", "x", "--yes"], "no entry 'x'"),
+        (["search", "x", "-c", "nope"], "Conversation 'nope' not found"),
+        (["stats", "nope"], "Conversation 'nope' not found"),
+        (["stats", "nope", "--turns"], "Conversation 'nope' not found"),
+        (["list", "--meta", "n"], "KEY=VALUE"),
+        (["export", "nope"], "Conversation 'nope' not found"),
+        (["delete", "nope", "--yes"], "Conversation 'nope' not found"),
+        (["redact", "nope", "x", "--yes"], "Conversation 'nope' not found"),
+        (["redact", "bows", "x", "--yes"], "Entry 'x' not found"),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line(
@@ -533,7 +531,7 @@ def test_an_id_with_anything_in_it_stays_in_its_line(store: str) -> None:
     talk(held, name, ("a\tb\nc", "Well.\n2026-01-01 00:00:00  user  spoof-0"))
     held.close()
     ((shown, *_),) = lines("list", "--store", store)
-    assert shown == escaped(name, keep="")
+    assert shown == escape(name, keep="")
     assert objects("list", "--store", store)[0]["id"] == name
     heads = [line for line in run("show", name, "--store", store).stdout.splitlines() if line[:1].isdigit()]
     assert len(heads) == 2
@@ -556,8 +554,8 @@ def test_a_brief_is_shown_with_where_each_line_came_from(tmp_path: Path, path: s
     store.close()
     shown = run("show", "lesson", "--brief", "--store", where)
     assert [line.split("\t") for line in shown.stdout.splitlines()] == [
-        [goal.id, "app", when(goal.at), "goal", "Play Bach"],
-        [fact.id, first, when(fact.at), "facts", "Ada is 12"],
+        [goal.id, "app", format_time(goal.at), "goal", "Play Bach"],
+        [fact.id, first, format_time(fact.at), "facts", "Ada is 12"],
     ]
     assert objects("show", "lesson", "--brief", "--store", where)[1] == {
         "id": fact.id,
@@ -579,7 +577,7 @@ def test_the_brief_of_a_state_is_shown(tmp_path: Path) -> None:
     assert done.stdout.split("\t")[1::2] == ["app", "goal"]
     path.write_bytes(Chat(Scripted(says("Hi."))).send("Hello!").state)
     done = run("show", "--state", path, "--brief")
-    assert (done.stdout, done.stderr) == ("", "There is no brief of it.\n")
+    assert (done.stdout, done.stderr) == ("", "This conversation has no brief.\n")
 
 
 # topics
@@ -604,4 +602,4 @@ def test_topics_tell_what_was_talked_about(store: str) -> None:
     assert told[1]["words"] == rows[1][2].split()
     assert told[0]["at"] <= told[0]["until"] <= told[1]["at"]
     done = run("show", "both", "--topics", "--brief", "--store", store)
-    assert (done.exit_code, "It is --brief or --topics." in done.stderr) == (2, True)
+    assert (done.exit_code, "Use either --brief or --topics" in done.stderr) == (2, True)

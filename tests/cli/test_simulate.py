@@ -28,10 +28,10 @@ from longtalk import (
     WindowShare,
 )
 from longtalk.cli.commands import commands
-from longtalk.cli.policies import parse, shown
+from longtalk.cli.policies import format_policy, parse_policy
 from longtalk.cli.simulate import plot
 from longtalk.policies import Policy, Summarize
-from longtalk.simulate import POLICIES
+from longtalk.simulation.compare import POLICIES
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, longtalk, store_at
 
@@ -80,7 +80,7 @@ def stored(path: str, name: str, *pairs: tuple[str, str]) -> Conversation:
 
 def test_messages_are_played_under_some_policies_with_two_models(file: Path) -> None:
     found = lines(file)
-    names = [*map(shown, POLICIES), "optimum"]
+    names = [*map(format_policy, POLICIES), "optimum"]
     assert [row[:2] for row in found] == [
         [model, name] for model in ("anthropic:claude-sonnet-5", CHEAP) for name in names
     ]
@@ -152,7 +152,7 @@ def test_the_system_text_counts(file: Path) -> None:
         (b"", "it is empty"),
         (b"[]", "it holds no message"),
         (b'[{"role": "user", "content": "Hi."}]', "the model was never asked"),
-        (b'{"messages": [{"role": "user", "content": "Hi."}]}\n' * 2, "holds 2 conversations"),
+        (b'{"messages": [{"role": "user", "content": "Hi."}]}\n' * 2, "contains 2 conversations"),
         (b"Hello!", "can't be read as a conversation"),
     ],
 )
@@ -165,12 +165,12 @@ def test_what_can_not_be_played_is_one_line(said: bytes, why: str, environment: 
 def test_what_is_not_there_is_told(environment: dict[str, str], file: Path) -> None:
     done = longtalk("simulate", "none.json", environment=environment)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "There is no such file. There is no conversation 'none.json' here." in done.stderr
+    assert "File not found. Conversation 'none.json' not found." in done.stderr
     done = longtalk("simulate", environment=environment)
-    assert "There is no conversation here yet." in done.stderr
+    assert "This store has no conversations." in done.stderr
     done = longtalk("simulate", file, "-m", "ollama:none", environment=environment)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Nobody knows what 'ollama:none' costs" in done.stderr
+    assert "The model 'ollama:none' is unknown" in done.stderr
 
 
 def test_an_empty_conversation_is_told(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -198,7 +198,7 @@ def test_an_empty_conversation_is_told(tmp_path: Path, environment: dict[str, st
     ],
 )
 def test_a_policy_is_written_as_in_python(text: str, policy: Policy) -> None:
-    assert parse(text) == policy
+    assert parse_policy(text) == policy
 
 
 @pytest.mark.parametrize(
@@ -216,13 +216,13 @@ def test_a_policy_is_written_as_in_python(text: str, policy: Policy) -> None:
     ],
 )
 def test_a_policy_is_shown_as_it_can_be_written(policy: Policy, text: str) -> None:
-    assert shown(policy) == text
-    assert repr(parse(text)) == repr(policy)
+    assert format_policy(policy) == text
+    assert repr(parse_policy(text)) == repr(policy)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=shown)
+@pytest.mark.parametrize("policy", POLICIES, ids=format_policy)
 def test_what_json_calls_a_policy_can_be_written(policy: Policy) -> None:
-    assert parse(repr(policy)) == policy
+    assert parse_policy(repr(policy)) == policy
 
 
 @pytest.mark.parametrize(
@@ -270,8 +270,8 @@ def test_what_json_calls_a_policy_can_be_written(policy: Policy) -> None:
     ids=lambda text: text[:20],
 )
 def test_another_text_is_an_error_that_says_what_there_is(text: str) -> None:
-    with pytest.raises(InputError, match=r"does not name a policy: .+\. There are KeepAll\(\)") as raised:
-        parse(text)
+    with pytest.raises(InputError, match=r"is not a policy: .+\. Examples: KeepAll\(\)") as raised:
+        parse_policy(text)
     assert str(raised.value).isprintable()
     assert len(str(raised.value)) < 600
 
@@ -279,7 +279,7 @@ def test_another_text_is_an_error_that_says_what_there_is(text: str) -> None:
 def test_a_wrong_policy_is_wrong_usage(file: Path, environment: dict[str, str]) -> None:
     done = longtalk("simulate", file, "-p", "__import__('os')", environment=environment)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "There are KeepAll()" in done.stderr
+    assert "Examples: KeepAll()" in done.stderr
 
 
 def test_given_policies_are_played_in_order(file: Path) -> None:
@@ -332,7 +332,7 @@ def test_a_play_without_an_end_is_told(tmp_path: Path, file: Path, environment: 
     done = longtalk(*given, environment={**environment, "LONGTALK_MODELS": str(own)})
     assert done.returncode == 0
     assert [line.split("\t")[7:] for line in done.stdout.splitlines()] == [["-", "-", "-"]] * 2
-    assert "KeepAll() with ollama:tiny ends after 2 calls: The request is longer than" in done.stderr
+    assert "KeepAll() with ollama:tiny stopped after 2 calls: The request is longer than" in done.stderr
 
 
 def test_a_plot_has_a_block_for_each_value() -> None:
@@ -363,7 +363,7 @@ def test_a_terminal_shows_what_the_page_shows(
     assert terminal.exit_code() == 0
     terminal.close()
     assert [*screen[:-1], ""] == [*block["screen"].splitlines(), ""]
-    assert screen[-1].startswith("The ratio is to the optimum")
+    assert screen[-1].startswith("The ratio compares")
 
 
 def test_nothing_is_fetched(file: Path, environment: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from longtalk import Chat, InputError, Seal, tool
 from longtalk.cli.commands import commands
 from longtalk.testing import Scripted, says
-from longtalk.tokens import Checked, Estimator, Exact, counter_for, of_message, of_preamble
+from longtalk.tokens import CheckedCounter, Estimator, Exact, counter_for, of_message, of_preamble
 
 MESSAGES = [
     {"role": "system", "content": "You teach the violin."},
@@ -65,7 +65,7 @@ def test_text_is_counted_as_text(tmp_path: Path) -> None:
     tokens = str(Estimator().count("Bow, rosin, strings.\n"))
     assert run(path) == [[tokens, str(path)]]
     assert run("-", said=path.read_bytes()) == [[tokens, "(standard", "input)"]]
-    assert run(path, path)[-1] == [str(2 * int(tokens)), "together"]
+    assert run(path, path)[-1] == [str(2 * int(tokens)), "total"]
 
 
 def test_the_command_is_installed(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_what_is_not_exact_about_messages_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "family"), [("ollama:nobody", "cl100k"), ("openai-chat:nobody", "o200k"), ("nobody", "cl100k")]
+    ("model", "family"), [("ollama:unknown", "cl100k"), ("openai-chat:unknown", "o200k"), ("unknown", "cl100k")]
 )
 def test_an_unknown_model_is_told_with_what_stands_in_for_it(model: str, family: str) -> None:
     done = invoke("-", "-m", model, said=b"Hello!")
@@ -241,12 +241,12 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
     assert [line.split() for line in done.stdout.splitlines()][:3] == [
         [str(costs[0]), str(first)],
         [str(costs[1]), str(last)],
-        [str(sum(costs)), "together,", "2", "of", "4", "files"],
+        [str(sum(costs)), "total,", "2", "of", "4", "files"],
     ]
     problems = done.stderr.splitlines()
     assert [problem.startswith("longtalk: ") for problem in problems] == [True, True]
     assert "nowhere: No such file" in problems[0]
-    assert "neither text nor messages" in problems[1]
+    assert "neither text, messages" in problems[1]
 
 
 def test_the_program_ends_with_status_2_too(tmp_path: Path) -> None:
@@ -279,10 +279,10 @@ def test_what_is_wrong_is_said_and_the_status_is_2(tmp_path: Path) -> None:
     for arguments, said in (
         ([tmp_path / "nowhere"], "No such file"),
         ([tmp_path], "Is a directory"),
-        ([garbage], "neither text nor messages"),
+        ([garbage], "neither text, messages"),
         ([sealed], "sealed"),
         ([damaged], "can't be read"),
-        ([garbage, "--exact", "-m", "anthropic:claude-sonnet-5"], "no exact tokenizer 'claude'"),
+        ([garbage, "--exact", "-m", "anthropic:claude-sonnet-5"], "No exact tokenizer for 'claude'"),
         ([], "Missing argument"),
     ):
         done = CliRunner().invoke(commands, ["tokens", *map(str, arguments)])
@@ -314,7 +314,7 @@ def test_what_is_no_message_is_refused() -> None:
     endless: dict[str, Any] = {}
     endless["content"] = endless
     for wrong, said in (
-        ("How do I hold the bow?", r"not str: .*counter\.count"),
+        ("How do I hold the bow?", r"not str; .*counter\.count"),
         (None, "not NoneType"),
         ([MESSAGES[0]], "not list"),
         ({"role": "user", "content": object()}, "can't be written as JSON"),
@@ -330,7 +330,7 @@ def test_tools_may_be_functions_or_what_requests_have(family: str) -> None:
     cost = of_preamble("You teach.", [PLAN], counter)
     for form in (practice_plan, ANTHROPIC, OPENAI, MappingProxyType(OPENAI)):
         assert of_preamble("You teach.", [form], counter) == cost
-    with pytest.raises(InputError, match="A tool is made of a function"):
+    with pytest.raises(InputError, match="A tool must be a function"):
         of_preamble(None, ["plan"], counter)  # type: ignore[list-item]
 
 
@@ -345,12 +345,12 @@ class Says:
 @pytest.mark.parametrize("number", [7, 7.4, 6.6])
 def test_what_a_chats_counter_says_is_rounded(number: float) -> None:
     assert Chat(Scripted(says("Hi.")), counter=Says(number)).send("Hello!").text == "Hi."
-    assert Checked(Says(number)).count("Hello!") == 7
+    assert CheckedCounter(Says(number)).count("Hello!") == 7
 
 
 @pytest.mark.parametrize("number", [None, "7", -3, float("nan"), float("inf"), 2**50])
 def test_a_chats_counter_that_makes_no_sense_is_refused(number: Any) -> None:
-    with pytest.raises(InputError, match="a counter gives a number above 0"):
+    with pytest.raises(InputError, match="must return a positive number"):
         Chat(Scripted(says("Hi.")), counter=Says(number)).send("Hello!")
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import strategies as st
 
 from longtalk.memory.outline import BUDGET, outline
-from longtalk.memory.sentinel import cards_of, without_cards
 from longtalk.tokens import FAMILIES, Counter, Estimator
-from tests.effort import is_linear
-from tests.properties import holds
+from longtalk.wires.card_tags import list_cards, remove_cards
+from tests.support.effort import is_linear
+from tests.support.properties import holds
 
 ANSWER = """Sure! Here is a plan.
 
@@ -209,8 +209,8 @@ def test_the_budget_holds_for_any_text_and_any_counter(text: str, budget: int, c
     found = outline(text, budget=budget, counter=counter)
     assert not found or counter.count(found) <= budget
     assert outline(text, budget=budget, counter=counter) == found
-    assert not cards_of(found)
-    assert without_cards(found) == found
+    assert not list_cards(found)
+    assert remove_cards(found) == found
     found.encode()
 
 

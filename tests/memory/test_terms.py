@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk.memory import terms as module
-from longtalk.memory.terms import pairs, spelt, stem, terms, worded, words
-from longtalk.memory.vocabulary import Vocabulary
+from longtalk.memory.recall.vocabulary import Vocabulary
+from longtalk.memory.terms import char_pairs, spellings, stem, terms, terms_with_words, words
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_scripts_without_spaces_give_pairs_and_others_words() -> None:
     assert terms("バイオリン")[0] == "バイ"
     assert set(terms("바이올린을")) & set(terms("바이올린이"))
     assert terms("हिन्दी भाषा।") == ["हिन्दी", "भाषा"]
-    assert pairs("琴") == ["琴"]
+    assert char_pairs("琴") == ["琴"]
 
 
 def test_other_alphabets_find_their_inflections() -> None:
@@ -58,24 +58,24 @@ def test_other_alphabets_find_their_inflections() -> None:
 
 
 def test_a_term_knows_its_word() -> None:
-    assert worded("She was adopting cats") == [("adopt", "adopting"), ("cat", "cats")]
+    assert terms_with_words("She was adopting cats") == [("adopt", "adopting"), ("cat", "cats")]
 
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_any_string_has_terms(text: str) -> None:
     found = terms(text)
     assert all(found)
-    assert found == [term for term, _ in worded(text)]
+    assert found == [term for term, _ in terms_with_words(text)]
     assert words(text) == words(text)
 
 
 def test_terms_that_are_spelt_alike_stand_for_one_that_nobody_used() -> None:
     known = Vocabulary()
     numbers = {term: known.number(term) for term in ("violin", "viola", "kitchen", "go")}
-    assert [number for number, _ in known.alike("voilin")] == []
-    assert known.alike("violinn")[0][0] == numbers["violin"]
-    assert known.alike("kichen")[0][0] == numbers["kitchen"]
-    assert known.alike("goo") == []
+    assert [number for number, _ in known.similar("voilin")] == []
+    assert known.similar("violinn")[0][0] == numbers["violin"]
+    assert known.similar("kichen")[0][0] == numbers["kitchen"]
+    assert known.similar("goo") == []
     assert known.number("viola") == numbers["viola"]
 
 
@@ -94,13 +94,13 @@ def test_terms_that_are_spelt_alike_stand_for_one_that_nobody_used() -> None:
     ],
 )
 def test_a_term_is_spelt_as_its_words_are_written(asked: str, written: str) -> None:
-    ((term, word),) = worded(asked)
-    whole, beginnings = spelt(term, word)
+    ((term, word),) = terms_with_words(asked)
+    whole, beginnings = spellings(term, word)
     assert written in whole or any(written.startswith(beginning) for beginning in beginnings)
 
 
 def test_short_terms_are_spelt_out_and_no_more() -> None:
-    whole, beginnings = spelt("art", "art")
+    whole, beginnings = spellings("art", "art")
     assert "arts" in whole
     assert "article" not in whole
     assert beginnings == []

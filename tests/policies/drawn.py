@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import strategies as st
 
-from longtalk.memory.schema import Brief
+from longtalk.memory.brief.schema import Brief
 from longtalk.policies import (
     AllOf,
     AnyOf,
@@ -33,14 +32,10 @@ from longtalk.policies import (
 )
 from longtalk.testing import says
 from longtalk.tokens import Estimator, of_message
-from longtalk.transcript import Entry, Transcript
-from longtalk.wires import HTTP_WIRES, WIRES
-from longtalk.wires.base import closing, event, system
-
-EVERY_WIRE = [
-    pytest.param(wire, marks=[] if wire == "anthropic" else [pytest.mark.slow]) for wire in sorted(HTTP_WIRES)
-]
-"""For what takes long: with all checks on every wire, with the usual ones on the one that has most rules."""
+from longtalk.transcript.transcript import Entry, Transcript
+from longtalk.wires import WIRES
+from longtalk.wires.entries import closing_result
+from longtalk.wires.neutral import event, system
 
 # Policies
 
@@ -166,7 +161,7 @@ def traces(draw: st.DrawFn, wire: str) -> Transcript:
             for name, tool, _ in draw(st.permutations(calls)):
                 native = WIRES[wire].result(name, draw(_texts), error=False, name=tool)
                 result = Entry(role="tool", wire=wire, native=native, at=0)
-                closed = closing(WIRES[wire], name, "Not run.", at=0, name=tool)
+                closed = closing_result(WIRES[wire], name, "Not run.", at=0, name=tool)
                 add(turn, draw(st.sampled_from([result, result, closed])))
         match draw(st.sampled_from(["said", "said", "said", "empty", "interrupted", "nothing"])):
             case "said":

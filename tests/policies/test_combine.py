@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from longtalk import Chat
-from longtalk.epochs import current, fingerprint
+from longtalk.context.epochs import current, fingerprint
+from longtalk.context.planning import plan
 from longtalk.errors import InputError
-from longtalk.plan import plan
 from longtalk.policies import (
     AllOf,
     AnyOf,
@@ -134,7 +134,7 @@ def test_equal_combinations_go_on_in_each_other_s_epochs() -> None:
 
 @pytest.mark.parametrize("wrong", [KeepLast, 5, "KeepLast(5)", None, OverTokens(5)])
 def test_what_is_no_policy_is_refused(wrong: Any) -> None:
-    with pytest.raises(InputError, match="A policy is one such as"):
+    with pytest.raises(InputError, match="A policy must be an object such as"):
         Combine(KeepAll(), wrong)
 
 
@@ -228,15 +228,18 @@ def test_a_limit_that_a_later_policy_exceeds_again_is_looked_at_again() -> None:
 @pytest.mark.parametrize(
     ("parts", "wrong"),
     [
-        ((OverTokens(9), [DropOldest()], OverTokens(5)), r"`strategies` is a tuple .*not \[DropOldest\(\)\]"),
-        ((OverTokens(9), DropOldest(), OverTokens(5)), r"`strategies` is a tuple .*not DropOldest\(\)"),
-        ((OverTokens(9), None, OverTokens(5)), "`strategies` is a tuple .*not None"),
-        ((9, (DropOldest(),), OverTokens(5)), "a trigger such as .*, with a method `fires`, not 9"),
-        ((OverTokens(9), (DropOldest(),), 5), "a trigger such as .*, with a method `fires`, not 5"),
+        ((OverTokens(9), [DropOldest()], OverTokens(5)), r"`strategies` must be a tuple .*not \[DropOldest\(\)\]"),
+        ((OverTokens(9), DropOldest(), OverTokens(5)), r"`strategies` must be a tuple .*not DropOldest\(\)"),
+        ((OverTokens(9), None, OverTokens(5)), "`strategies` must be a tuple .*not None"),
+        ((9, (DropOldest(),), OverTokens(5)), "a trigger such as .* that has a method `fires`, not 9"),
+        ((OverTokens(9), (DropOldest(),), 5), "a trigger such as .* that has a method `fires`, not 5"),
         ((OverTokens, (DropOldest(),), OverTokens(5)), "a trigger such as .*not <class"),
         ((OverTokens(9), (DropOldest(),), OverTokens), "a trigger such as .*not <class"),
         ((OverTokens(9), (DropOldest,), OverTokens(5)), "a strategy such as .*not <class"),
-        ((OverTokens(9), (DropOldest(), OverTokens(5)), OverTokens(5)), "a strategy such as .*, with a method `apply`"),
+        (
+            (OverTokens(9), (DropOldest(), OverTokens(5)), OverTokens(5)),
+            "a strategy .* that has a method `apply`",
+        ),
         ((OverTokens(9), ("drop",), OverTokens(5)), "a strategy such as .*not 'drop'"),
     ],
 )
@@ -248,11 +251,11 @@ def test_a_compactor_checks_its_parts_when_it_is_made(parts: tuple[Any, ...], wr
 @pytest.mark.parametrize("strategy", [DropLast(), DropAll()])
 def test_a_strategy_that_leaves_out_the_current_exchange_is_told_by_name(strategy: Any) -> None:
     policy = Compactor(OverExchanges(1), (strategy,), OverExchanges(1))
-    with pytest.raises(InputError, match=r"Drop(Last|All)\(\) has left out the current exchange"):
+    with pytest.raises(InputError, match=r"Drop(Last|All)\(\) left out the current exchange"):
         sent(conversation(talked(0), [said("now")]), policy)
     provider = Scripted(says("a"))
     chat = Chat(provider, policy=policy)
     state = chat.send("x").state
-    with pytest.raises(InputError, match="the current exchange, which has to stay"):
+    with pytest.raises(InputError, match="the current exchange, which must be kept"):
         chat.send("y", state=state)
     assert len(provider.requests) == 1

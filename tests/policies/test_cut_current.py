@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from longtalk.policies import Compactor, CutCurrent, OverTokens, View
-from longtalk.policies.view import CUT, MIDDLE, NOTE
-from longtalk.transcript import Entry
+from longtalk.policies.view import NOTE_TOKENS
+from longtalk.transcript.manifest import CUT, MIDDLE
+from longtalk.transcript.transcript import Entry
 from tests.policies.views import answered, called, conversation, gave, happened, said, sent, talked, tokens, view_of
 
 
@@ -22,7 +23,7 @@ def cut(entries: list[Entry], limit: int) -> View:
 
 def kept(view: View) -> dict[int, int]:
     """How many letters are left of the texts that were cut, by their places."""
-    return {run.first: run.keep for run in view.blocks[-1].special if run.reason == CUT}
+    return {run.first: run.keep for run in view.blocks[-1].altered if run.reason == CUT}
 
 
 def test_within_the_limit_nothing_is_cut() -> None:
@@ -37,13 +38,13 @@ def test_only_the_limit_asks_for_a_cut_and_not_the_target() -> None:
 
 def test_a_result_is_cut_only_as_far_as_needed() -> None:
     view = cut(rounds("r" * 5_000), 3_000)
-    assert kept(view) == {2: 3_000 - 12 - NOTE}
+    assert kept(view) == {2: 3_000 - 12 - NOTE_TOKENS}
     assert view.tokens == 3_000
 
 
 def test_it_is_cut_down_to_the_target_so_that_more_rounds_find_room() -> None:
     view = CutCurrent().apply(view_of(conversation(rounds("r" * 5_000))), tokens(3_000, 2_000))
-    assert kept(view) == {2: 2_000 - 12 - NOTE}
+    assert kept(view) == {2: 2_000 - 12 - NOTE_TOKENS}
 
 
 def test_a_target_that_can_t_be_reached_does_not_matter_when_the_limit_holds() -> None:
@@ -106,7 +107,7 @@ def test_a_text_that_a_cut_would_make_longer_stays() -> None:
 
 def test_many_short_texts_and_a_long_one_fit_when_the_long_one_is_cut() -> None:
     short = 62
-    view = cut(rounds(*["r" * short] * 10, "s" * 2_000), 2 + 11 * 10 + 10 * short + 60 + NOTE)
+    view = cut(rounds(*["r" * short] * 10, "s" * 2_000), 2 + 11 * 10 + 10 * short + 60 + NOTE_TOKENS)
     assert set(kept(view)) == {22}
 
 
@@ -120,16 +121,16 @@ def events(number: int, length: int = 100) -> list[Entry]:
 
 def test_the_middle_of_many_events_is_left_out() -> None:
     view = cut([*events(50), said("go")], 1_000)
-    [run] = view.blocks[-1].special
+    [run] = view.blocks[-1].altered
     assert run.reason == MIDDLE
     assert (run.first, view.tokens <= 1_000) == (1, True)
 
 
 def test_the_first_event_and_as_many_of_the_newest_stay_as_there_is_room_for() -> None:
     # 2 for the message, 100 for the first event, a note, and 8 of the newest.
-    [run] = cut([*events(50), said("go")], 2 + 100 + NOTE + 850).blocks[-1].special
+    [run] = cut([*events(50), said("go")], 2 + 100 + NOTE_TOKENS + 850).blocks[-1].altered
     assert (run.first, run.last) == (1, 41)
-    [run] = cut([*events(50), said("go")], 2 + 100 + NOTE + 799).blocks[-1].special
+    [run] = cut([*events(50), said("go")], 2 + 100 + NOTE_TOKENS + 799).blocks[-1].altered
     assert (run.first, run.last) == (1, 42)
 
 
@@ -144,24 +145,24 @@ def test_what_is_left_out_has_a_word_in_its_place() -> None:
 def test_two_or_three_events_are_not_thinned_out() -> None:
     for number in (2, 3):
         view = cut([*events(number, 500), said("go")], 700)
-        assert all(run.reason == CUT for run in view.blocks[-1].special)
+        assert all(run.reason == CUT for run in view.blocks[-1].altered)
 
 
 def test_long_events_are_cut_before_any_is_left_out() -> None:
     view = cut([*events(5, 2_000), said("go")], 4_000)
-    assert {run.reason for run in view.blocks[-1].special} == {CUT}
+    assert {run.reason for run in view.blocks[-1].altered} == {CUT}
 
 
 def test_the_events_that_stay_can_be_cut_as_well() -> None:
     view = cut([*events(20, 500), said("go")], 300)
     assert view.tokens <= 300
-    assert [run.reason for run in view.blocks[-1].special] == [CUT, MIDDLE, CUT]
+    assert [run.reason for run in view.blocks[-1].altered] == [CUT, MIDDLE, CUT]
 
 
 def test_older_exchanges_are_not_touched() -> None:
     of = conversation(rounds("r" * 3_000), talked(1), rounds("s" * 3_000))
     view = CutCurrent().apply(view_of(of), tokens(5_000))
-    assert [bool(block.special) for block in view.blocks] == [False, False, True]
+    assert [bool(block.altered) for block in view.blocks] == [False, False, True]
     assert view.tokens == 5_000
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from longtalk.context.planning import plan
 from longtalk.errors import InputError
-from longtalk.plan import plan
 from longtalk.policies import Compactor, DigestTools, DropOldest, OverExchanges, OverTokens, View
-from longtalk.transcript import Entry
+from longtalk.transcript.transcript import Entry
 from tests.policies.views import (
     answered,
     called,
@@ -38,7 +38,7 @@ def digested(*entries: Entry) -> list[str]:
 
 
 def specials(view: View) -> list[list[tuple[int, int, str]]]:
-    return [[(run.first, run.last, run.reason) for run in block.special] for block in view.blocks]
+    return [[(run.first, run.last, run.reason) for run in block.altered] for block in view.blocks]
 
 
 def test_a_call_leaves_what_was_called_with_what_and_what_came_back() -> None:
@@ -80,7 +80,7 @@ def test_a_call_without_a_result_says_so() -> None:
     both = called(("a", "look", "{}"), ("b", "buy", "{}"))
     view = view_of(conversation([said("go"), both, gave("a", "found")], [said("now")]))
     [block, _] = DigestTools(keep=1).apply(view, tokens(1)).blocks
-    assert view.lines_of(block.special[0]) == ["look({}) → found", "buy({}) → no result"]
+    assert view.digest_lines(block.altered[0]) == ["look({}) → found", "buy({}) → no result"]
 
 
 def test_an_empty_result_is_nothing() -> None:
@@ -115,9 +115,9 @@ def test_an_event_between_two_rounds_is_not_digested() -> None:
 
 def test_the_last_exchanges_stay_as_they_are() -> None:
     view = view_of(conversation(*[worked(n) for n in range(4)], [said("now")]))
-    assert [bool(block.special) for block in DigestTools(keep=1).apply(view, tokens(1)).blocks] == [True] * 4 + [False]
-    assert [bool(block.special) for block in DigestTools().apply(view, tokens(1)).blocks] == [True] * 3 + [False] * 2
-    assert not any(block.special for block in DigestTools(keep=9).apply(view, tokens(1)).blocks)
+    assert [bool(block.altered) for block in DigestTools(keep=1).apply(view, tokens(1)).blocks] == [True] * 4 + [False]
+    assert [bool(block.altered) for block in DigestTools().apply(view, tokens(1)).blocks] == [True] * 3 + [False] * 2
+    assert not any(block.altered for block in DigestTools(keep=9).apply(view, tokens(1)).blocks)
 
 
 def test_the_current_exchange_is_never_digested() -> None:
@@ -129,7 +129,7 @@ def test_long_results_of_the_last_exchanges_that_are_over_are_cut() -> None:
     of = conversation(worked(0, "r" * 900), worked(1, "r" * 300), worked(2, "r" * 900))
     view = DigestTools(keep=3, longest=300).apply(view_of(of), tokens(1))
     assert specials(view) == [[(2, 2, "cut to head and tail")], [], []]
-    assert view.blocks[0].special[0].keep == 300
+    assert view.blocks[0].altered[0].keep == 300
 
 
 def test_pinned_exchanges_stay_as_they_are() -> None:
@@ -141,7 +141,7 @@ def test_pinned_exchanges_stay_as_they_are() -> None:
 def test_a_digest_makes_the_view_shorter_by_what_it_saves() -> None:
     view = view_of(conversation(worked(0, "r" * 900), [said("now")]))
     after = DigestTools(keep=1).apply(view, tokens(1))
-    line = after.lines_of(after.blocks[0].special[0])[0]
+    line = after.digest_lines(after.blocks[0].altered[0])[0]
     assert view.tokens - after.tokens == 900 + 10 - len(line)
     assert (view.messages, after.messages) == (5, 4)
 
@@ -161,7 +161,7 @@ def test_a_result_that_was_cut_can_still_be_digested() -> None:
 
 @pytest.mark.parametrize("wrong", [{"keep": 0}, {"keep": -1}, {"keep": 1.5}, {"keep": True}, {"longest": 0}])
 def test_its_numbers_are_checked(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"`{next(iter(wrong))}` is a whole number, 1 or more"):
+    with pytest.raises(InputError, match=f"`{next(iter(wrong))}` must be an integer of at least 1"):
         DigestTools(**wrong)
 
 

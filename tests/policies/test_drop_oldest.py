@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from longtalk.epochs import begin
-from longtalk.plan import plan
+from longtalk.context.epochs import begin
+from longtalk.context.planning import plan
 from longtalk.policies import Compactor, DigestTools, DropOldest, OverExchanges, OverMessages, TokenBudget, View
-from longtalk.policies.drop_oldest import LINES
+from longtalk.policies.drop_oldest import MAX_TOOL_LINES
 from tests.policies.views import conversation, said, talked, terms, tokens, view_of, worked
 
 ONE = Compactor(OverExchanges(1), (DigestTools(keep=1), DropOldest()), OverExchanges(1))
@@ -106,10 +106,10 @@ def test_where_tools_are_not_digested_there_are_none() -> None:
 
 
 def test_of_many_lines_the_newest_stay() -> None:
-    view = ONE.apply(view_of(conversation(*[worked(n) for n in range(LINES + 5)], [said("now")])))
-    assert len(view.lines) == LINES
+    view = ONE.apply(view_of(conversation(*[worked(n) for n in range(MAX_TOOL_LINES + 5)], [said("now")])))
+    assert len(view.lines) == MAX_TOOL_LINES
     assert view.lines[0].startswith('look({"n":5})')
-    assert view.lines[-1].startswith(f'look({{"n":{LINES + 4}}})')
+    assert view.lines[-1].startswith(f'look({{"n":{MAX_TOOL_LINES + 4}}})')
 
 
 def test_lines_count_as_part_of_the_request() -> None:
@@ -120,7 +120,7 @@ def test_lines_count_as_part_of_the_request() -> None:
 def test_where_tools_are_digested_also_an_exchange_that_was_not_leaves_its_lines() -> None:
     view = view_of(conversation(worked(0, "one"), worked(1, "two"), [said("now")]))
     whole = msgspec.structs.replace(view, digests=True)
-    assert not any(block.special for block in whole.blocks)
+    assert not any(block.altered for block in whole.blocks)
     assert DropOldest().apply(whole, ONE).lines == ['look({"n":0}) → one', 'look({"n":1}) → two']
     # Those of the last exchanges, which are not digested, are as good as the others.
     kept = Compactor(OverExchanges(1), (DigestTools(keep=3), DropOldest()), OverExchanges(1))
@@ -134,9 +134,9 @@ def test_an_exchange_that_stays_leaves_no_line() -> None:
 
 
 def test_an_exchange_with_many_calls_leaves_its_last_ones() -> None:
-    busy = [said("go"), *[entry for n in range(LINES + 3) for entry in worked(n)[1:3]]]
+    busy = [said("go"), *[entry for n in range(MAX_TOOL_LINES + 3) for entry in worked(n)[1:3]]]
     lines = ONE.apply(view_of(conversation(worked(99), busy, [said("now")]))).lines
-    assert [line.partition(" ")[0] for line in lines] == [f'look({{"n":{n}}})' for n in range(3, LINES + 3)]
+    assert [line.partition(" ")[0] for line in lines] == [f'look({{"n":{n}}})' for n in range(3, MAX_TOOL_LINES + 3)]
 
 
 LINE = len('look({"n":0}) → ') + 4

@@ -7,22 +7,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import Chat, _json
+from longtalk import Chat
+from longtalk._util import json_bytes
+from longtalk.context.costs import CostReceipt, Meter, Ratios
+from longtalk.context.measure import Terms
+from longtalk.context.planning import plan
 from longtalk.errors import InputError
-from longtalk.plan import plan
+from longtalk.memory.summary import Summary
+from longtalk.models.prices import FREE, Prices
 from longtalk.policies import Combine, Economy, KeepLast
-from longtalk.prices import FREE, Prices
-from longtalk.receipts import CostReceipt, Meter, Ratios
-from longtalk.records import latest
-from longtalk.sent import Terms
-from longtalk.state import decode, encode
-from longtalk.summaries import Summary
+from longtalk.state.codec import decode, encode
 from longtalk.testing import says
-from longtalk.transcript import Record, Transcript
+from longtalk.transcript.records import latest
+from longtalk.transcript.transcript import Record, Transcript
+from longtalk.usage import Usage
 from longtalk.wires import NAMES
-from longtalk.wires.base import Usage
 from tests.policies.views import conversation, said, talked, terms
-from tests.summarising import WORDS, Teller, has_summary, kinds
+from tests.support.summarising import WORDS, Teller, has_summary, kinds
 
 NOW = 10_000_000
 POLICY = Economy(length=50)
@@ -33,7 +34,7 @@ def talk(carried: float = 0.0, *, ago: int = 1_000, **fields: Any) -> Transcript
     """40 exchanges of 20 tokens. The model was called before the last one, so many milliseconds ago."""
     transcript = conversation(*[talked(n) for n in range(40)])
     made = {"epoch": 0, "model": "m", "preamble": "", "size": 78, "at": NOW - ago, "carried": carried, "calls": 39}
-    return transcript.record("meter", _json.encode(Meter(**{**made, **fields})))  # type: ignore[arg-type]
+    return transcript.record("meter", json_bytes.encode(Meter(**{**made, **fields})))  # type: ignore[arg-type]
 
 
 def at(**fields: Any) -> Terms:
@@ -88,14 +89,14 @@ def test_a_clock_that_goes_backwards_is_not_a_cold_cache() -> None:
 def test_prices_decide() -> None:
     # Nothing is gained by a summary that costs more than all that it could save.
     assert not is_due(talk(2_000.0), at(prices=Prices(input=1, output=500, cache_read=0.1, cache_write=1.25)))
-    # To read from the cache is as dear as to send anew, and a summary costs next to nothing.
+    # A cache read costs as much as an uncached token, and a summary costs almost nothing.
     assert is_due(talk(), at(prices=Prices(input=1, output=0.1, cache_read=1, cache_write=1)))
 
 
 def test_what_is_no_longer_than_a_summary_stays() -> None:
     transcript = conversation(*[talked(n) for n in range(5)])
     assert not is_due(
-        transcript.record("meter", _json.encode(Meter(epoch=0, model="m", preamble="", size=8, carried=1e9)))
+        transcript.record("meter", json_bytes.encode(Meter(epoch=0, model="m", preamble="", size=8, carried=1e9)))
     )
 
 
@@ -116,7 +117,7 @@ def test_nothing_is_spent_again_in_a_new_epoch() -> None:
     wants = plan(transcript, POLICY, at(), may_ask=True).wants
     assert wants is not None
     summary = Summary(text="s" * 50, covers=((0, 74),), tokens=50, predicted=wants.predicted)
-    transcript = transcript.record("summary", _json.encode(summary))
+    transcript = transcript.record("summary", json_bytes.encode(summary))
     made = plan(transcript, POLICY, at())
     assert made.begins
     assert made.meter is not None
@@ -126,7 +127,7 @@ def test_nothing_is_spent_again_in_a_new_epoch() -> None:
     assert (receipt.epoch, receipt.at, receipt.before, receipt.after) == (80, NOW, 800, 50 + 60)
     assert (receipt.predicted, receipt.actual, receipt.spared) == (pytest.approx(606.5), None, 690)
     assert receipt.carried == pytest.approx(435 + 74)
-    assert receipt.reason.startswith("carrying it on has cost as much as a summary")
+    assert receipt.reason.startswith("resending older exchanges has cost as much as a summary")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_what_makes_no_sense_is_refused(make: Any) -> None:
         make()
 
 
-# Prices that nobody knows
+# Unknown prices
 
 
 def notices(transcript: Transcript, of: Terms, **how: Any) -> list[str]:
@@ -186,7 +187,7 @@ class Billed(Teller):
             "completion_tokens": 60,
             "prompt_tokens_details": {"cached_tokens": sent - new},
         }
-        answer = _json.value(made)
+        answer = json_bytes.value(made)
         return says(answer["choices"][0]["message"]["content"], usage=usage).body
 
 
@@ -282,7 +283,7 @@ def test_absurd_numbers_stop_no_turn(kind: str, said: dict[str, Any]) -> None:
         if number in (3, 20):
             transcript = decode(state, wires=NAMES)
             records = [record for record in transcript.records if record.kind != kind]
-            bad = Record(kind, transcript[-1].id, 0, _json.encode({**PLAIN[kind], **said}))
+            bad = Record(kind, transcript[-1].id, 0, json_bytes.encode({**PLAIN[kind], **said}))
             state = encode(msgspec.structs.replace(transcript, records=(*records, bad)))
         reply = chat.send(f"{number}: {WORDS * 5}", state=state)
         state = reply.state

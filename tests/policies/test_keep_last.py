@@ -100,7 +100,7 @@ def test_an_unanswered_message_is_an_exchange_of_its_own() -> None:
 @pytest.mark.parametrize("kind", [KeepLast, KeepMessages])
 @pytest.mark.parametrize("limit", [0, -3, 2.0, "5", None, True])
 def test_a_limit_is_a_whole_number_above_zero(kind: Any, limit: Any) -> None:
-    with pytest.raises(InputError, match="kept is a whole number, 1 or more"):
+    with pytest.raises(InputError, match="must be an integer of at least 1"):
         kind(limit)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from longtalk.errors import InputError
 from longtalk.policies import AllOf, AnyOf, OverExchanges, OverMessages, OverTokens, OverWindow
-from longtalk.policies.limits import target
+from longtalk.policies.limits import cut_target
 
 
 class Size(msgspec.Struct):
@@ -98,14 +98,14 @@ def test_the_repr_of_a_trigger_says_what_it_does_and_nothing_else() -> None:
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "3", None, True])
 @pytest.mark.parametrize("kind", [OverExchanges, OverMessages, OverTokens])
 def test_a_limit_is_a_whole_number_above_zero(kind: Any, limit: Any) -> None:
-    with pytest.raises(InputError, match=r"is a whole number, 1 or more, not ") as caught:
+    with pytest.raises(InputError, match=r"must be an integer of at least 1, not ") as caught:
         kind(limit)
     assert repr(limit) in str(caught.value)
 
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.01, 80, float("nan"), "0.5", None, True])
 def test_a_share_is_a_number_above_0_and_up_to_1(share: Any) -> None:
-    with pytest.raises(InputError, match="above 0 and up to 1"):
+    with pytest.raises(InputError, match="above 0 and at most 1"):
         OverWindow(share)
 
 
@@ -118,24 +118,24 @@ def test_a_combination_is_of_triggers_and_of_at_least_one(kind: Any, triggers: t
 
 @pytest.mark.parametrize(("limit", "left"), [(10, 5), (5, 2), (1, 1)])
 def test_a_cut_leaves_half_of_the_limit_and_at_least_one(limit: int, left: int) -> None:
-    assert target(limit, None, sliding=False) == left
+    assert cut_target(limit, None, sliding=False) == left
 
 
 def test_a_sliding_window_is_cut_to_its_limit() -> None:
-    assert target(10, None, sliding=True) == 10
+    assert cut_target(10, None, sliding=True) == 10
 
 
 def test_a_target_can_be_chosen() -> None:
-    assert target(10, 9, sliding=False) == 9
-    assert target(10, 10, sliding=False) == 10
+    assert cut_target(10, 9, sliding=False) == 9
+    assert cut_target(10, 10, sliding=False) == 10
 
 
 def test_a_sliding_window_takes_no_target() -> None:
     with pytest.raises(InputError, match="not both"):
-        target(10, 5, sliding=True)
+        cut_target(10, 5, sliding=True)
 
 
 @pytest.mark.parametrize("to", [0, -1, 11, 2.5, "5", True])
 def test_a_target_is_a_whole_number_up_to_the_limit(to: Any) -> None:
     with pytest.raises(InputError, match="`to`"):
-        target(10, to, sliding=False)
+        cut_target(10, to, sliding=False)

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import _json
-from longtalk.epochs import begin, covered, summed_up
+from longtalk._util import json_bytes
+from longtalk.context.epochs import begin, covered, summed_up
+from longtalk.context.measure import Terms
+from longtalk.context.planning import Plan, begun, pin, plan, unpin
 from longtalk.errors import InputError
-from longtalk.plan import Plan, begun, pin, plan, unpin
+from longtalk.memory.summary import Summary
 from longtalk.policies import Compactor, KeepLast, OverTokens, Policy, Summarize, SummarizeOldest
-from longtalk.records import latest
-from longtalk.sent import Terms
-from longtalk.summaries import Summary
-from longtalk.transcript import Record, Transcript
+from longtalk.transcript.records import latest
+from longtalk.transcript.transcript import Record, Transcript
 from tests.policies.views import answered, composed, conversation, said, talked, terms, texts, view_of
 
 # Exchanges have 20 tokens, and the summaries 50.
@@ -186,7 +186,7 @@ def test_of_two_the_one_counts_that_covers_what_the_other_does() -> None:
     less, more = (Summary(text="", covers=(span,), tokens=5) for span in ((4, 46), (0, 46)))
     view = view_of(talk())
     for there, offered, newest in ((less, more, more), (more, less, more), (None, less, less), (less, None, less)):
-        assert msgspec.structs.replace(view, summary=there, offered=offered).newest_summary == newest
+        assert msgspec.structs.replace(view, summary=there, latest_summary=offered).usable_summary == newest
 
 
 # The window
@@ -227,7 +227,7 @@ def test_a_summary_that_leaves_no_room_is_left_out_before_the_conversation_stops
 def test_a_summary_of_what_is_not_there_is_not_taken(covers: tuple[tuple[int, int], ...]) -> None:
     transcript = talk()
     bad = Summary(text="Nothing was said.", covers=covers, tokens=5)
-    transcript = msgspec.structs.replace(transcript, records=(Record("summary", "t0-0", 0, _json.encode(bad)),))
+    transcript = msgspec.structs.replace(transcript, records=(Record("summary", "t0-0", 0, json_bytes.encode(bad)),))
     made = plan(transcript, LIMIT, terms(), may_ask=True)
     assert made.wants is not None
     assert len(texts(composed(transcript, plan(transcript, LIMIT, terms())))) == 60

@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 
 from longtalk import Chat
-from longtalk.context import Context, compose
-from longtalk.epochs import begin
-from longtalk.plan import Plan, plan
+from longtalk.context.compose import Context, compose
+from longtalk.context.epochs import begin
+from longtalk.context.measure import Terms
+from longtalk.context.planning import Plan, plan
 from longtalk.policies import Compactor, OverTokens, Policy, Strategy, View
-from longtalk.sent import Terms
 from longtalk.testing import Scripted, says, validate
-from longtalk.transcript import Entry, Transcript
+from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.wires import WIRES
-from longtalk.wires.base import Preamble, Quirks, event
+from longtalk.wires.neutral import event
+from longtalk.wires.protocol import Preamble, Quirks
 
 WIRE = WIRES["openai-chat"]
 CALL = 10
@@ -73,7 +74,7 @@ def conversation(*exchanges: Sequence[Entry]) -> Transcript:
     transcript = Transcript()
     for n, entries in enumerate(exchanges):
         for i, entry in enumerate(entries):
-            # Nobody says an event, so it comes in a turn of its own.
+            # An event has no speaker, so it comes in a turn of its own.
             transcript = transcript.append(f"e{n}x{i}" if entry.kind == "event" else f"t{n}", [entry])
     return transcript
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from longtalk import AsyncChat, Chat, Done, Text
-from longtalk.testing.provider_cases import echo
-from longtalk.testing.provider_script import Script, play
-from longtalk.testing.providers import CASES, Blocking, Case, check_provider, over_http
-from longtalk.testing.validate import validate
-from tests import strict_anthropic, strict_chat, strict_gemini, strict_responses
+from longtalk.testing.providers.harness import echo
+from longtalk.testing.providers.script import Script, play
+from longtalk.testing.providers.suite import CASES, Blocking, Case, check_provider, over_http
+from longtalk.testing.wires.validate import validate
+from tests.support import strict_anthropic, strict_chat, strict_gemini, strict_responses
 
 # How a model of each wire is named, and what of its address is the server's.
 MODELS = {
@@ -50,10 +50,10 @@ def test_a_provider_that_keeps_the_conversation_is_not_asked_to_be_sent_all(clie
     report = check_provider(serve=serve, options={"previous_response_id": "auto"})
     report.raise_for_failures()
     assert report.skipped == (
-        "each_request_begins_with_the_one_before",
-        "what_it_said_goes_back_as_it_came",
-        "what_nobody_knows_goes_back_as_it_came",
-        "an_answer_is_sent_back_part_by_part",
+        "each_request_extends_the_previous_one",
+        "answers_are_sent_back_unchanged",
+        "unknown_fields_are_sent_back_unchanged",
+        "each_part_of_an_answer_is_sent_back",
     )
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from longtalk import models
 from longtalk.errors import InputError
+from longtalk.models import registry as models
 from longtalk.providers.registry import PROVIDERS, resolve
 from longtalk.wires import WIRES
 
@@ -194,13 +194,13 @@ def test_an_explicit_address_of_ollama_wins_over_the_variable(monkeypatch: pytes
     [("openai-char:gpt", "openai-chat"), ("olama:m", "ollama"), ("mistrall:m", "mistral"), ("lm-studio:m", "lmstudio")],
 )
 def test_an_unknown_provider_suggests_a_near_one(name: str, near: str) -> None:
-    with pytest.raises(InputError, match=f"There is no provider .* Did you mean '{near}'"):
+    with pytest.raises(InputError, match=f"Unknown provider .* Did you mean '{near}'"):
         resolve(name)
 
 
 @pytest.mark.parametrize("name", ["", ":m", "gpt-5", "zzzzzzzz:m", "LOCAL"])
 def test_an_unknown_provider_lists_those_that_there_are_and_the_way_to_any_other(name: str) -> None:
-    with pytest.raises(InputError, match=r"Known are .*openrouter.*'compatible:MODEL' with base_url="):
+    with pytest.raises(InputError, match=r"Known: .*openrouter.*'compatible:MODEL' with base_url="):
         resolve(name)
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from longtalk import AsyncChat, Chat, Conversation, Text
 from longtalk.errors import AuthFailed, ProviderError
-from longtalk.providers.local_engine import engine
-from longtalk.providers.weights import find
+from longtalk.providers.local.engine import engine
+from longtalk.providers.local.weights import find
 from longtalk.reply import Reply
-from longtalk.stores.memory import Memory
+from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
-from tests.agent_server import AgentServer
+from tests.support.agent_server import AgentServer
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +115,7 @@ def test_a_session_is_resumed_lost_left_and_forked(agent: str, home: Path, serve
 @pytest.mark.parametrize("agent", MODELS)
 def test_branches_of_a_stored_conversation_keep_apart(agent: str, home: Path, server: AgentServer) -> None:
     chat = _chat(agent, home, server)
-    talk = Conversation("lesson", model=chat.provider, store=Memory(), options={"cwd": str(home / "work")})
+    talk = Conversation("lesson", model=chat.provider, store=InMemory(), options={"cwd": str(home / "work")})
     talk.send("One.")
     branch = talk.fork()
     talk.send("Two.")

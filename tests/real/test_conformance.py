@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from longtalk import AsyncChat, Chat
-from longtalk.providers.local_engine import engine
-from longtalk.providers.weights import find
-from longtalk.testing.providers import CASES, Blocking, check_provider
+from longtalk.providers.local.engine import engine
+from longtalk.providers.local.weights import find
+from longtalk.testing.providers.suite import CASES, Blocking, check_provider
 
 SHORT = {"max_tokens": 24, "temperature": 0}
 WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {

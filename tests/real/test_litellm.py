@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from longtalk.testing.providers import CASES
+from longtalk.testing.providers.suite import CASES
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(sys.prefix) / "litellm" / "bin" / "python"
 NORMALISED = {
-    "a_body_comes_back_as_it_was_sent",
-    "events_come_as_they_were_sent",
-    "an_answer_may_be_long",
-    "what_nobody_knows_goes_back_as_it_came",
-    "a_streamed_answer_is_the_answer",
-    "an_answer_is_sent_back_part_by_part",
-    "another_address_is_told_and_not_gone_to",
+    "a_body_is_returned_unchanged",
+    "events_are_returned_unchanged",
+    "a_long_answer_is_returned_whole",
+    "unknown_fields_are_sent_back_unchanged",
+    "a_streamed_answer_equals_the_whole_answer",
+    "each_part_of_an_answer_is_sent_back",
+    "a_redirect_is_reported_and_not_followed",
 }
 """What LiteLLM does not keep: bytes. And it goes where a server sends it."""
 
@@ -34,7 +34,7 @@ def told(what: str) -> Any:
         pytest.skip("LiteLLM is not installed: `make litellm`")
     keep = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_AUTH_TOKEN"))}
     done = subprocess.run(
-        [str(PYTHON), str(ROOT / "tests" / "litellm_talk.py"), what],
+        [str(PYTHON), str(ROOT / "tests" / "support" / "litellm_talk.py"), what],
         env={**keep, "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         capture_output=True,
@@ -76,5 +76,5 @@ def test_a_conversation_with_a_server_that_speaks_as_anthropic_does() -> None:
     assert found["unknown"][0] == "RequestRefused"
     assert found["no key"][0] == "AuthFailed"
     assert found["old client"][0] == "InputError"
-    assert "stands on httpx" in found["old client"][1]
+    assert "uses httpx" in found["old client"][1]
     assert found["connected"] == ["127.0.0.1"]

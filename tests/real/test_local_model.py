@@ -9,8 +9,8 @@ import pytest
 
 from longtalk import AsyncChat, Chat, Summarize, System, Text, TokenBudget, peek
 from longtalk.errors import ContextOverflow, InputError
-from longtalk.providers.local_engine import engine
-from longtalk.providers.weights import find
+from longtalk.providers.local.engine import engine
+from longtalk.providers.local.weights import find
 
 SHORT = {"max_tokens": 24, "temperature": 0}
 TEACHER = "You are a music teacher."

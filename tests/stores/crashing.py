@@ -1,8 +1,8 @@
-"""A turn in a process of its own that is killed at a step, and what must be true of what it leaves.
+"""Run a turn in a process that is killed at a chosen step, and check the data that it leaves.
 
-A step is: a write of the store, before and after, and inside it each time that bytes go to the file (half of them are
-there); a model call, before and after; each streamed piece; each event that the caller gets; each start and end of a
-tool. Whoever looks afterwards is another process, and goes on at once.
+These are the steps: before and after each write to the store, and within a write after half of the bytes have gone to
+the file; before and after each model call; each streamed piece; each event that the caller receives; the start and the
+end of each tool. The process that checks the data then continues the conversation at once.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ import psycopg
 import redis
 
 from longtalk import AsyncConversation, Conversation, Done, ToolResult, tool
-from longtalk.draft import UNKNOWN
 from longtalk.policies import KeepAll, Policy
-from longtalk.stores.base import Commit, Head, Store
-from longtalk.stores.jsonl import JSONL
-from longtalk.stores.sqlite import SQLite
+from longtalk.stores.base import BranchHead, Commit, Store
+from longtalk.stores.jsonl.store import JSONL
+from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import AsyncScripted, Scripted, Step, says, validate
-from longtalk.transcript import Entry, Turn
+from longtalk.transcript.transcript import Entry, Turn
+from longtalk.turn.draft import UNKNOWN
 from longtalk.wires import WIRES
-from tests import postgres_server, redis_server
+from tests.support import postgres_server, redis_server
 
 ASKED, NEXT, KEY = "Pay Ann and Ben.", "And now?", "request-1"
 POSTGRES = "postgres.json"
-"""Names the store in PostgreSQL that belongs to a folder."""
+"""The file that names the PostgreSQL store of a folder."""
 PAID = {"c1": "ann", "c2": "ben"}
 
 
@@ -46,14 +46,14 @@ class Case(NamedTuple):
     store: str
     way: str
     then: str
-    """What the next process does: `key` asks the same again, `message` something else, `note` tells something first."""
+    """What the next process does: `key` repeats the request, `message` sends another one, `note` adds a note first."""
     idempotent: bool = False
     inside: bool = True
-    """Whether there are steps inside the writes."""
+    """Whether there are steps within a write."""
     wire: str = "openai-chat"
     policy: Policy = KeepAll()
     history: int = 1
-    """How many turns there were before."""
+    """The number of turns before the one that is killed."""
 
     @property
     def name(self) -> str:
@@ -73,7 +73,7 @@ class Case(NamedTuple):
         return JSONL(folder / "talks", fsync=True)
 
     def copy(self, source: Path, folder: Path) -> None:
-        """All that is in a folder, and where a store is elsewhere that too."""
+        """Copy a folder, and the store on a server that belongs to it, if any."""
         shutil.copytree(source, folder)
         if self.store == "postgres":
             postgres_server.copy(folder / POSTGRES)
@@ -87,7 +87,7 @@ class Case(NamedTuple):
 
 
 class Steps:
-    """Kills this process at the n-th step, in whatever thread; never for 0."""
+    """A counter of steps that kills this process at step number `at`, in any thread; never if `at` is 0."""
 
     def __init__(self, at: int = 0) -> None:
         self._at = at
@@ -105,12 +105,12 @@ class Stepped:
         self._store = store
         self._step = step
         self.results = 0
-        """How many results of tools were written."""
+        """The number of tool results that were written."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def write(self, owner: str, conversation: str, commit: Commit) -> Head:
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         self._step()
         head = self._store.write(owner, conversation, commit)
         self._step()
@@ -119,7 +119,7 @@ class Stepped:
 
 
 def tear(case: Case, step: Steps) -> None:
-    """From now on, bytes go to the files of this process in parts, with steps between them."""
+    """Make this process write to its files in parts from now on, with steps between the parts."""
     if case.store in ("sqlite", "postgres"):
         (_tear_sqlite if case.store == "sqlite" else _tear_postgres)(step)
         return
@@ -131,7 +131,7 @@ def tear(case: Case, step: Steps) -> None:
     def torn(file: int, data: Any) -> int:
         step()
         size = len(data)
-        # Halves, and at last all but the end of the line.
+        # Write half, or all but the end of the line if little remains.
         return write(file, data[: size // 2 if size > 300 else max(1, size - 1)])
 
     def synced(file: int) -> None:
@@ -158,7 +158,7 @@ def _tear_sqlite(step: Steps) -> None:
 
 
 def _tear_postgres(step: Steps) -> None:
-    """There are steps where the server has got something, and where it has answered."""
+    """Add a step whenever the client has sent something to the server, and whenever the server has answered."""
     wait = psycopg.Connection.wait
 
     def torn(work: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -186,7 +186,7 @@ def _tear_redis(step: Steps) -> None:
         self._sock.sendall(data[: len(data) // 2])
         step()
         self._sock.sendall(data[len(data) // 2 :])
-        # It may be done, and nobody knows.
+        # The server may have run the command, but the client has no answer.
         step()
 
     redis.Connection.send_packed_command = torn
@@ -196,7 +196,7 @@ def _tear_redis(step: Steps) -> None:
 
 
 def answer(body: bytes, wire: str) -> Step:
-    """What the model says, which depends on nothing but what it is sent."""
+    """Return the model's answer, which depends only on the request."""
     last = json.dumps(json.loads(body)["messages"][-1])
     if NEXT in last:
         return says("Nothing else.", wire=wire)
@@ -249,7 +249,7 @@ class AsyncModel(AsyncScripted):
 
 
 class Payer:
-    """The tool, and what it has done, on disk."""
+    """The tool, with a log on disk of the payments that it made."""
 
     def __init__(self, case: Case, folder: Path, store: Stepped, step: Steps, *, together: bool) -> None:
         self._log = folder / "log"
@@ -276,7 +276,10 @@ class Payer:
         return self._end(to)
 
     def _may_end(self, to: str) -> bool:
-        """Parallel calls: Ann is paid once both have begun, and Ben once Ann's result is in the store."""
+        """Return whether a call may end.
+
+        With parallel calls, Ann's may end when both have begun, and Ben's when Ann's result is stored.
+        """
         if not self._together or time.monotonic() > self._until:
             return True
         return self._both.is_set() if to == "ann" else self._store.results > 0
@@ -313,7 +316,7 @@ def hold(
     together: bool = False,
     heard: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, list[bytes]]:
-    """One turn, in the way of the case. `heard` gets what the caller is told."""
+    """Run one turn in the way of the case. `heard` is called with each result and event that the caller receives."""
     step = step or Steps()
     stepped = Stepped(store, step)
     tools = [Payer(case, folder, stepped, step, together=together).tool]
@@ -345,11 +348,11 @@ def hold(
     return anyio.run(other) if case.way.startswith("async") else sync()
 
 
-# Before, and what is left
+# State before and after the crash
 
 
 class Before(NamedTuple):
-    """What was there when the process began, and the turn as it would be."""
+    """The state before the process starts, and the entries that the complete turn would have."""
 
     folder: Path
     said: list[Entry]
@@ -363,7 +366,7 @@ def look(store: Store, branch: str = "main") -> tuple[list[Entry], list[Turn]]:
 
 
 def prepare(case: Case, folder: Path) -> Before:
-    """The earlier turns, and what the next one will be if nobody dies."""
+    """Run the earlier turns, and the next one on a copy, to learn which entries it has if no process is killed."""
     first, whole = folder / "before", folder / "whole"
     first.mkdir(parents=True)
     with closing(case.open(first)) as store:
@@ -377,9 +380,9 @@ def prepare(case: Case, folder: Path) -> Before:
 
 
 def crash(case: Case, source: Path, folder: Path, at: int, *, again: bool = False) -> bool:
-    """Hold the turn on a copy of a folder, in a process that is killed at a step. Whether it was.
+    """Run the turn on a copy of a folder, in a process that is killed at a step. Return whether it was killed.
 
-    It is not always asked after before others go on, and stays as a zombie: they must not wait for it either.
+    At odd steps, the process stays a zombie while the next one continues: that one must not wait for it.
     """
     case.copy(source, folder)
     pid = os.fork()
@@ -427,7 +430,7 @@ def bury() -> None:
 
 
 def results(wire: str, entries: list[Entry]) -> dict[str, str]:
-    """The results among these entries: by call, what it gave."""
+    """Return the text of each tool result among these entries, by call id."""
     views = [WIRES[wire].view(entry.native) for entry in entries]
     found = [(view.call_id, view.text) for view in views if view.call_id]
     assert len(found) == len(dict(found))
@@ -435,12 +438,12 @@ def results(wire: str, entries: list[Entry]) -> dict[str, str]:
 
 
 def check(case: Case, before: Before, folder: Path) -> tuple[str, ...]:
-    """Look at what is left, and go on. Returns the roles of what the cut off turn has left."""
+    """Check the data of a killed process and continue the conversation. Return the roles of the turn's entries."""
     with closing(case.open(folder)) as store:
         left = _check_left(case, before, folder, store)
         _go_on(case, before, folder, store, left)
         now_there = {head.branch: look(store, head.branch) for head in store.branches("", "c")}
-    # All of it is in the files, for whoever comes next.
+    # A store that is opened again has the same data.
     with closing(case.open(folder)) as store:
         assert {head.branch: look(store, head.branch) for head in store.branches("", "c")} == now_there
     return tuple(entry.role for entry in left)
@@ -448,20 +451,20 @@ def check(case: Case, before: Before, folder: Path) -> tuple[str, ...]:
 
 def _check_left(case: Case, before: Before, folder: Path, store: Store) -> list[Entry]:
     said, turns = look(store)
-    # What was acknowledged before is there, byte for byte.
+    # Everything that was acknowledged before is stored, byte for byte.
     assert said[: len(before.said)] == before.said
     assert turns[: len(before.turns)] == before.turns
     left, ours, whole = said[len(before.said) :], turns[len(before.turns) :], before.whole
     assert len(ours) == bool(left)
     assert {entry.turn for entry in left} == {turn.id for turn in ours}
-    # It is the beginning of the turn, with the results in any order.
+    # The entries are the beginning of the turn, with the results in any order.
     assert [entry.role for entry in left] == [entry.role for entry in whole][: len(left)]
     for is_one, will_be in zip(left, whole, strict=False):
         assert is_one.role == "tool" or is_one.native == will_be.native
     for call, text in results(case.wire, left).items():
         assert text in (f"paid {PAID[call]}", UNKNOWN)
         assert text != UNKNOWN or not case.idempotent
-    # It is complete if and only if all of it is there, and what the caller was told is.
+    # The turn is complete if and only if all its entries are stored. Everything that the caller received is stored.
     for turn in ours:
         assert turn.status == ("complete" if len(left) == len(whole) else "running")
     heard = noted(folder / "heard")
@@ -485,7 +488,7 @@ def verify(case: Case, store: Store) -> None:
 def _go_on(case: Case, before: Before, folder: Path, store: Store, left: list[Entry]) -> None:
     log = folder / "log"
     kept, ran = results(case.wire, left), noted(log)
-    # The calls are in the store before a tool runs.
+    # The calls are stored before a tool runs.
     called, complete = len(left) > 1, len(left) == len(before.whole)
     assert called or not ran
     sent: list[bytes] = []
@@ -513,7 +516,7 @@ def _go_on(case: Case, before: Before, folder: Path, store: Store, left: list[En
         if call in kept or complete:
             assert runs == was, "a call that has a result was made again"
         elif called:
-            # A note closes what is open, as no tools are run for it.
+            # A note answers the open calls without running tools.
             again = case.idempotent and case.then != "note"
             assert runs == was + again
             found = results(case.wire, said[len(before.said) :])[call]
@@ -524,7 +527,7 @@ def _go_on(case: Case, before: Before, folder: Path, store: Store, left: list[En
         if sent and call in kept and case.then != "key":
             assert kept[call] in sent[0].decode()
 
-    # Later the same is asked again, as a client does that never heard an answer: still one turn.
+    # A client that never got an answer repeats the request later: it is still one turn.
     assert turn(ASKED, KEY) == "Both are paid."
     many = len(sent)
     assert turn(ASKED, KEY) == "Both are paid."
@@ -537,7 +540,7 @@ def _go_on(case: Case, before: Before, folder: Path, store: Store, left: list[En
 
 
 def _check_end(case: Case, before: Before, store: Store, left: list[Entry]) -> None:
-    asked = store.asked("", "c", KEY)
+    asked = store.keyed_turn("", "c", KEY)
     assert asked is not None
     assert asked.turn.status == "complete"
     verify(case, store)
@@ -545,7 +548,7 @@ def _check_end(case: Case, before: Before, store: Store, left: list[Entry]) -> N
     first = [ASKED] if left or case.then == "key" else []
     then = [NEXT] if case.then == "key" else [NEXT, NEXT] if first else [NEXT, ASKED, NEXT]
     heads = store.branches("", "c")
-    # A turn that others went on behind is made up for beside them.
+    # If the conversation went on without the turn, the turn is completed on a branch of its own.
     assert [head.branch for head in heads] == ["main", *([f"main~{asked.turn.id}"] if cut_off else [])]
     for head in heads:
         assert head.lease is None
@@ -566,13 +569,16 @@ def _text(case: Case, entry: Entry) -> str:
 
 
 def run(case: Case, folder: Path) -> tuple[int, set[tuple[str, ...]]]:
-    """Kill it at every step. How many there are, and what was found."""
+    """Kill the process at each step. Return the number of steps, and the roles of the entries found after each kill."""
     before = prepare(case, folder)
     return _kills(case, before, before.folder, folder)
 
 
 def run_again(case: Case, folder: Path) -> int:
-    """Kill it where calls were made and some have no result, and then whoever goes on with it, at every step."""
+    """Kill the process while calls have no result, then kill the process that continues, at each of its steps.
+
+    Returns the number of kills.
+    """
     before = prepare(case, folder)
     found: dict[int, Path] = {}
     for at in count(1):
@@ -585,7 +591,7 @@ def run_again(case: Case, folder: Path) -> int:
         with closing(case.open(looked)) as store:
             size = len(look(store)[0]) - len(before.said)
         case.remove(looked)
-        # The last one of its kind: the next commit is torn.
+        # Keep the last kill with this many entries: the next commit is torn.
         if size in (2, 3):
             found[size] = copy
     assert found.keys() == {2, 3}

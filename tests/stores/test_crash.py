@@ -1,4 +1,4 @@
-"""A process that is killed at every step of a turn: what was acknowledged is there, and the next turn just works."""
+"""Kill a process at each step of a turn: everything acknowledged is stored, and the next turn works."""
 
 from __future__ import annotations
 
@@ -29,26 +29,34 @@ REDIS = [
     Case("redis", "async stream", "message", idempotent=True, inside=False, policy=KeepLast(2), history=5),
     Case("redis", "send", "message", inside=False, history=0),
 ]
+# Each store with each way to run a turn and each next turn. Whether the tools are idempotent alternates, because it
+# affects only one step of the next turn, whatever the store and the way.
 ALL = [
-    Case(store, way, then, idempotent=idempotent, inside=store == "jsonl" or way in ("send", "async stream"))
-    for store, way, then, idempotent in product(STORES, WAYS, ["key", "message"], [False, True])
+    Case(
+        store,
+        way,
+        then,
+        idempotent=number.bit_count() % 2 == 1,
+        inside=store == "jsonl" or way in ("send", "async stream"),
+    )
+    for number, (way, store, then) in enumerate(product(WAYS, STORES, ["key", "message"]))
 ]
 FURTHER = [
-    # A policy is in force, and most of what was said is not sent.
+    # With a policy that leaves most of the conversation out of the request.
     *(
         Case(store, way, then, idempotent=then == "key", inside=False, policy=KeepLast(2), history=5)
-        for store, way, then in product(STORES, ["stream", "async send"], ["key", "message"])
+        for store, (way, then) in product(STORES, [("stream", "key"), ("async send", "message")])
     ),
     *(
         Case(store, way, then, idempotent=way == "send", inside=False, wire="anthropic")
-        for store, way, then in product(STORES, ["send", "async stream"], ["key", "message"])
+        for store, (way, then) in product(STORES, [("send", "message"), ("async stream", "key")])
     ),
-    # The app tells something before the next message.
+    # With a note of the app before the next message.
     *(
         Case(store, "stream", "note", idempotent=idempotent, inside=False)
         for store, idempotent in product(STORES, [False, True])
     ),
-    # The conversation begins with this turn.
+    # With the first turn of a conversation.
     *(Case(store, "send", then, history=0) for store, then in product(STORES, ["key", "message"])),
 ]
 AGAIN = [
@@ -56,7 +64,7 @@ AGAIN = [
     for store, (way, idempotent) in product(STORES, [("send", False), ("async stream", True)])
 ]
 
-# A server is another matter: what it was sent it may still do when who sent it is gone.
+# Separate, because a server may still execute a command after its client was killed.
 SERVED = [
     Case("postgres", "send", "message", idempotent=True),
     Case("postgres", "async stream", "key", inside=False),
@@ -65,7 +73,7 @@ SERVED = [
 
 def kills(case: Case, folder: Path) -> int:
     number, seen = run(case, folder)
-    # Every state that a turn can be left in was met: with its message, its calls, each result, its answer.
+    # A turn was found in each possible state: nothing, its message, its calls, each result, its answer.
     assert {len(roles) for roles in seen} == {0, 1, 2, 3, 4, 5}
     return number
 

@@ -1,4 +1,4 @@
-"""Who runs a turn, and whether they still live."""
+"""Leases of branches: holding, renewing and releasing them, and detecting holders that have ended."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ import pytest
 
 from longtalk import AsyncConversation, Conversation
 from longtalk.stores import leases
-from longtalk.stores.base import Commit, Head, Holder, Lease
+from longtalk.stores.base import BranchHead, Commit, Holder, Lease
+from longtalk.stores.in_memory import InMemory
 from longtalk.stores.leases import Held, Keeper, is_free, lease, me
-from longtalk.stores.memory import Memory
 from longtalk.testing import AsyncScripted, Scripted, says, validate
-from longtalk.transcript import now
+from longtalk.transcript.transcript import now
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 NOBODY = 999_999_999
 
 
-def held_in(store: Memory, token: int = 0) -> Held:
+def held_in(store: InMemory, token: int = 0) -> Held:
     return Held(store, "", "c", "main", token)
 
 
-def head_with(holder: Holder, *, until: int | None = None, token: int = 1) -> Head:
+def head_with(holder: Holder, *, until: int | None = None, token: int = 1) -> BranchHead:
     held = Lease(holder, now() + 10_000 if until is None else until, token)
-    return Memory().write("", "c", Commit(expect=0, lease=held, at=1))
+    return InMemory().write("", "c", Commit(expect=0, lease=held, at=1))
 
 
-def until(store: Memory) -> int:
+def until(store: InMemory) -> int:
     head = store.head("", "c")
     assert head is not None
     assert head.lease is not None
     return head.lease.until
 
 
-def leased(holder: Holder | None = None, token: int = 1) -> Memory:
-    store = Memory()
+def leased(holder: Holder | None = None, token: int = 1) -> InMemory:
+    store = InMemory()
     held = lease(token) if holder is None else Lease(holder, now() + 10_000, token)
     store.write("", "c", Commit(expect=0, lease=held, at=1))
     return store
@@ -84,8 +84,8 @@ def test_a_process_is_known_by_more_than_its_number() -> None:
 
 
 def test_a_branch_that_nobody_holds_is_free() -> None:
-    head = Memory().write("", "c", Commit(expect=0, at=1))
-    assert is_free(head, held_in(Memory()))
+    head = InMemory().write("", "c", Commit(expect=0, at=1))
+    assert is_free(head, held_in(InMemory()))
 
 
 @pytest.mark.parametrize(
@@ -94,25 +94,25 @@ def test_a_branch_that_nobody_holds_is_free() -> None:
         ({"pid": NOBODY}, True),
         ({"boot": "another"}, True),
         ({"host": "elsewhere", "pid": NOBODY}, False),
-        # The number is somebody else's now.
+        # Another process has this process id now.
         ({"started": 1}, True),
     ],
 )
 def test_only_the_living_hold_a_branch(fields: dict[str, Any], free: bool) -> None:
     head = head_with(msgspec.structs.replace(me(), **fields))
-    assert is_free(head, held_in(Memory())) == free
+    assert is_free(head, held_in(InMemory())) == free
 
 
 def test_a_lease_that_has_ended_holds_nothing() -> None:
-    assert is_free(head_with(Holder("elsewhere", "", 1, 1), until=now() - 1), held_in(Memory()))
+    assert is_free(head_with(Holder("elsewhere", "", 1, 1), until=now() - 1), held_in(InMemory()))
 
 
 def test_another_process_holds_it_until_its_end(sleeper: subprocess.Popen[bytes]) -> None:
     head = head_with(msgspec.structs.replace(me(), pid=sleeper.pid, started=leases._started(sleeper.pid)))
-    assert not is_free(head, held_in(Memory()))
+    assert not is_free(head, held_in(InMemory()))
     os.kill(sleeper.pid, signal.SIGKILL)
-    # Before anybody has asked after it.
-    assert eventually(lambda: is_free(head, held_in(Memory())))
+    # Even before its parent has waited for it.
+    assert eventually(lambda: is_free(head, held_in(InMemory())))
 
 
 def test_this_process_holds_what_it_works_on(keeper: Keeper) -> None:
@@ -123,8 +123,8 @@ def test_this_process_holds_what_it_works_on(keeper: Keeper) -> None:
     held = held_in(store, 3)
     keeper.hold(held)
     assert not is_free(head, held_in(store))
-    # The same file may be open twice.
-    assert not is_free(head, held_in(Memory()))
+    # Another store object may be open on the same file.
+    assert not is_free(head, held_in(InMemory()))
     assert is_free(head, replace(held, branch="other"))
     keeper.drop(held)
     assert is_free(head, held_in(store))
@@ -161,7 +161,7 @@ def test_a_lease_that_somebody_took_is_lost(keeper: Keeper) -> None:
 
 
 def test_a_store_in_trouble_costs_no_lease(keeper: Keeper) -> None:
-    class Trouble(Memory):
+    class Trouble(InMemory):
         def renew(self, *_: Any) -> bool:
             raise OSError("disk on fire")
 
@@ -204,7 +204,7 @@ def test_a_forked_copy_holds_nothing() -> None:
         if not pid:
             head = store.head("", "c")
             assert head is not None
-            # The copy sees that its original lives, and that itself is another.
+            # The forked process sees that its parent is alive, and that it is a process of its own.
             fine = not leases._KEEPER.held and me().pid == os.getpid() and not is_free(head, held_in(store))
             os._exit(0 if fine else 1)
         assert os.waitpid(pid, 0)[1] == 0
@@ -250,9 +250,9 @@ def test_systems_that_tell_less(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_turn_that_runs_longer_than_its_lease_keeps_it(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LEASE", 300)
-    monkeypatch.setattr("longtalk._sync.writer.hold", keeper.hold)
-    monkeypatch.setattr("longtalk._sync.writer.drop", keeper.drop)
-    store = Memory()
+    monkeypatch.setattr("longtalk._sync.branches.turn_writer.hold", keeper.hold)
+    monkeypatch.setattr("longtalk._sync.branches.turn_writer.drop", keeper.drop)
+    store = InMemory()
 
     def slow() -> str:
         """Takes its time."""
@@ -266,17 +266,17 @@ def test_a_turn_that_runs_longer_than_its_lease_keeps_it(keeper: Keeper, monkeyp
     assert not keeper.held
 
 
-# Two worlds at once: what only an async program can do.
+# Cancellation, which only async programs can do
 
 
-class Slow(Memory):
-    """Takes its time to write."""
+class Slow(InMemory):
+    """A store whose writes take some time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.writes = threading.Semaphore(0)
 
-    def write(self, owner: str, conversation: str, commit: Commit) -> Head:
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         self.writes.release()
         time.sleep(0.05)
         return super().write(owner, conversation, commit)
@@ -317,7 +317,7 @@ async def test_a_turn_that_is_cancelled_while_it_is_written_ends_on_its_branch(w
 
 @pytest.mark.anyio
 async def test_many_at_once_are_one_after_the_other(tmp_path: Path) -> None:
-    from longtalk.stores.sqlite import SQLite
+    from longtalk.stores.sqlite.store import SQLite
 
     store = SQLite(tmp_path / "talks.db")
     async with anyio.create_task_group() as group:

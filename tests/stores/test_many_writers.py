@@ -1,7 +1,8 @@
-"""Many processes and threads that hold turns in one store: nobody is refused, nothing is lost, doubled or mixed up.
+"""Run turns in one store from many processes and threads: none fails, and none is lost, repeated or mixed up.
 
-This file is also the program of such a process: it says that it is ready, waits for the others, and tells what it did.
-The model answers with how many messages of users it was sent, so that an answer shows what its turn was built upon.
+This file is also the program of these processes. Each prints that it is ready, waits for the start signal, and prints
+its results. The model answers with the number of user messages that it was sent, so that an answer shows which turns
+came before its own.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ import anyio.lowlevel
 import pytest
 
 from longtalk import AsyncConversation, Checkpoint, Conversation
-from longtalk._sync.stored import Stored
+from longtalk._sync.branches.branch import Branch
 from longtalk.errors import Busy
-from longtalk.stores.base import Head, Store
-from longtalk.stores.jsonl import JSONL
-from longtalk.stores.memory import Memory
-from longtalk.stores.postgres import Postgres
-from longtalk.stores.sqlite import SQLite
+from longtalk.stores.base import BranchHead, Store
+from longtalk.stores.in_memory import InMemory
+from longtalk.stores.jsonl.store import JSONL
+from longtalk.stores.postgres.store import Postgres
+from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import AsyncScripted, Scripted, Step, says, validate
-from longtalk.transcript import new_id
+from longtalk.transcript.transcript import new_id
 from longtalk.wires import WIRES
 
 # The turns
@@ -47,7 +48,7 @@ def answer(body: bytes) -> Step:
 
 
 class Model(Scripted):
-    """Holds its first turn until somebody was refused, where a file for that is named."""
+    """A model that waits with its answers until a writer was refused, if a file that signals this is named."""
 
     def __init__(self, wait_for: Path | None = None) -> None:
         super().__init__()
@@ -57,7 +58,7 @@ class Model(Scripted):
         end = time.monotonic() + 60
         while self._wait_for is not None and not self._wait_for.exists() and time.monotonic() < end:
             time.sleep(0.001)
-        # Threads share a model: what is said to one is not for another.
+        # Not a script that the threads share: each thread needs the answer to its own request.
         return answer(body).body
 
 
@@ -78,7 +79,7 @@ def text_of(who: str, turn: int) -> str:
 
 def opened(kind: str, place: Path) -> Store:
     kinds: dict[str, Callable[[Path], Store]] = {
-        "memory": lambda _: Memory(),
+        "memory": lambda _: InMemory(),
         "sqlite": SQLite,
         "jsonl": JSONL,
         "postgres": served,
@@ -88,10 +89,10 @@ def opened(kind: str, place: Path) -> Store:
 
 
 def served(place: Path) -> Store:
-    """The store on a server that a file names."""
+    """Return the PostgreSQL store that a file names."""
     if not place.exists():
-        # Only a test comes here, and not what it runs, which can't import its neighbours.
-        from tests import postgres_server
+        # Imported only by a test. The processes that it starts can't import `tests`.
+        from tests.support import postgres_server
 
         return postgres_server.at(place)
     url, schema = json.loads(place.read_text())
@@ -99,15 +100,15 @@ def served(place: Path) -> Store:
 
 
 def _redis(place: Path) -> Store:
-    """The store that a file names."""
-    from longtalk.stores.redis import Redis
+    """Return the Redis store that a file names."""
+    from longtalk.stores.redis.store import Redis
 
     url, prefix = place.read_text().split()
     return Redis(url, prefix=prefix)
 
 
 def on_redis(folder: Path, *, cluster: bool = False) -> None:
-    from tests import redis_server
+    from tests.support import redis_server
 
     url = redis_server.cluster().url if cluster else redis_server.single().url
     (folder / "talks.db").write_text(f"{url} {new_id()}")
@@ -117,7 +118,7 @@ def on_redis(folder: Path, *, cluster: bool = False) -> None:
 
 
 class Job(NamedTuple):
-    """What each thread of a process does."""
+    """The work of each thread of a process."""
 
     store: str
     place: str
@@ -126,15 +127,15 @@ class Job(NamedTuple):
     turns: int
     on_busy: str
     shared: list[str]
-    """Conversations that everybody writes to."""
+    """Conversations that all threads write to."""
     own: int = 0
-    """How many nobody else writes to."""
+    """The number of conversations that each thread has for itself."""
     one: bool = False
-    """Whether the threads share their objects."""
+    """Whether the threads share conversation objects."""
 
 
 def work(job: Job) -> dict[str, Any]:
-    """Hold the turns; what was said and answered, and how often somebody was in the way."""
+    """Run the turns of a job. Return the answers, the errors, and how often a writer was refused."""
     told: list[tuple[str, str, str, list[str]]] = []
     problems: list[str] = []
     busy: list[str] = []
@@ -187,7 +188,7 @@ class Told(NamedTuple):
 
 
 def together(jobs: Sequence[Job]) -> tuple[list[Told], int]:
-    """Let processes of their own do it at once. All that was answered, and how often somebody was refused."""
+    """Run each job in a process, all at once. Return all answers, and how often a writer was refused."""
     with ExitStack() as stack:
         processes = [
             stack.enter_context(
@@ -216,11 +217,11 @@ def together(jobs: Sequence[Job]) -> tuple[list[Told], int]:
     return [Told(*each) for one in did for each in one["told"]], sum(each["busy"] for each in did)
 
 
-# What is there afterwards
+# Checks of the stored data
 
 
 def path(store: Store, conversation: str, branch: str) -> dict[str, list[str]]:
-    """The turns of a branch in their order: what was said in each. Fails when one is not in one piece."""
+    """Return the entries of each turn of a branch, in order. Fail if the entries of a turn are not contiguous."""
     wire = WIRES["openai-chat"]
     pack = store.read("", conversation, branch, 0, 100_000)
     turns: dict[str, list[str]] = {}
@@ -238,20 +239,20 @@ def path(store: Store, conversation: str, branch: str) -> dict[str, list[str]]:
 
 
 def turn_of(text: str, number: int) -> list[str]:
-    """A turn with this text, when it is the n-th of its branch."""
+    """Return the expected entries of the turn with this text, if it is turn number `number` of its branch."""
     calls = ["assistant: Hm.", *[f"tool: about {text}"] * 2] if "tool" in text else []
     return [f"user: {text}", *calls, f"assistant: {text}: {number}"]
 
 
 def check_path(turns: dict[str, list[str]]) -> list[str]:
-    """Whether each turn is whole and was built upon all those before it. What the users said."""
+    """Check that each turn is complete and was answered with all turns before it. Return the users' messages."""
     texts = [said[0].removeprefix("user: ") for said in turns.values()]
     assert list(turns.values()) == [turn_of(text, number) for number, text in enumerate(texts, 1)]
     return texts
 
 
 def check_all_on_main(store: Store, told: Sequence[Told]) -> None:
-    """Each turn is there once, all of them one behind the other."""
+    """Check that each turn is stored exactly once, and that all of them are on the main branch."""
     for name in {each.conversation for each in told}:
         here = [each for each in told if each.conversation == name]
         assert [head.branch for head in store.branches("", name)] == ["main"]
@@ -265,7 +266,7 @@ def check_all_on_main(store: Store, told: Sequence[Told]) -> None:
 
 
 def check_on_branches(store: Store, told: Sequence[Told]) -> None:
-    """Each answer is on a branch, and of each message there is one turn."""
+    """Check that each answer is on a branch, and that each message has exactly one turn."""
     turns: dict[str, list[str]] = {}
     for head in store.branches("", "c"):
         assert head.lease is None
@@ -351,8 +352,8 @@ def test_twelve_writers_on_one_server(tmp_path: Path, on_busy: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("on_busy", ["wait", "reject", "fork"])
-@pytest.mark.parametrize("one", [False, True], ids=["own objects", "shared objects"])
+# Threads that share an object wait for each other there, so only "wait" is tested with a shared one.
+@pytest.mark.parametrize(("on_busy", "one"), [("wait", False), ("wait", True), ("reject", False), ("fork", False)])
 def test_thirty_two_writers_on_one_conversation(tmp_path: Path, on_busy: str, one: bool) -> None:
     one_conversation("sqlite", tmp_path, processes=8, threads=4, turns=4, on_busy=on_busy, one=one)
 
@@ -363,11 +364,11 @@ def test_eight_writers_on_one_file_of_lines(tmp_path: Path, on_busy: str) -> Non
     one_conversation("jsonl", tmp_path, processes=4, threads=2, turns=6, on_busy=on_busy)
 
 
-# Threads of one process, who can't be told apart by their process
+# Threads of one process, which a lease's holder can't distinguish
 
 
 class Interrupted:
-    """A store where something else happens once, just after a method has done its work."""
+    """A store that calls a function once, right after the first call of a method."""
 
     def __init__(self, store: Store, method: str, then: Callable[[], object]) -> None:
         self._store = store
@@ -390,7 +391,7 @@ class Interrupted:
 
 
 def test_a_turn_is_held_from_the_moment_that_it_is_in_the_store() -> None:
-    store, refused = Memory(), list[str]()
+    store, refused = InMemory(), list[str]()
 
     def other() -> None:
         with pytest.raises(Busy) as caught:
@@ -403,7 +404,7 @@ def test_a_turn_is_held_from_the_moment_that_it_is_in_the_store() -> None:
 
 
 def test_so_is_one_that_goes_on_on_a_branch_of_its_own() -> None:
-    store, refused = Memory(), list[str]()
+    store, refused = InMemory(), list[str]()
     calls = says("Hm.", calls=[("c1", "lookup", {"q": "a"})])
     stream = Conversation("c", model=Scripted(calls, says("late")), store=store, tools=[lookup]).stream("first")
     turn = ""
@@ -413,13 +414,13 @@ def test_so_is_one_that_goes_on_on_a_branch_of_its_own() -> None:
             assert head is not None
             assert head.turn is not None
             turn = head.turn.id
-            # As if the lease had ended, and another one had begun.
+            # As if the lease had expired and another process had run a turn.
             store.renew("", "c", "main", head.token, 1)
             Conversation("c", model=Model(), store=store).send("second")
             write = store.write
 
-            def other(*args: Any, write: Any = write) -> Head:
-                made: Head = write(*args)
+            def other(*args: Any, write: Any = write) -> BranchHead:
+                made: BranchHead = write(*args)
                 store.write = write  # type: ignore[method-assign]
                 with pytest.raises(Busy) as caught:
                     Conversation("c", model=Model(), store=store, branch=made.branch).send("third")
@@ -434,7 +435,7 @@ def test_so_is_one_that_goes_on_on_a_branch_of_its_own() -> None:
 
 
 def test_a_fork_beside_a_turn_that_just_ends_has_all_of_it_or_nothing() -> None:
-    store = Memory()
+    store = InMemory()
     running = Conversation("c", model=Scripted(says("first: 1")), store=store).stream("first")
     next(running)
     late = Interrupted(store, "head", lambda: list(running))
@@ -443,12 +444,12 @@ def test_a_fork_beside_a_turn_that_just_ends_has_all_of_it_or_nothing() -> None:
 
 
 def test_an_object_can_be_used_by_threads_that_forget_what_it_has_read() -> None:
-    store = Memory()
+    store = InMemory()
     talk = Conversation("c", model=Model(), store=store)
 
     def forget(frame: FrameType, event: str, arg: Any) -> Any:
-        """What another thread does at any line when it finds that somebody was faster."""
-        if frame.f_code is not Stored.load.__code__:
+        """Do at each line what another thread does when it finds that its data is outdated."""
+        if frame.f_code is not Branch.load.__code__:
             return None
         frame.f_locals["self"].forget()
         return forget
@@ -505,6 +506,6 @@ async def test_thirty_two_tasks_on_one_conversation_of_a_server(tmp_path: Path) 
 
 
 if __name__ == "__main__":
-    # Threads take turns after a few instructions, so that they meet where they seldom do.
+    # Switch threads after a few instructions, to provoke rare interleavings.
     sys.setswitchinterval(1e-6)
     print(json.dumps(work(Job(*json.loads(sys.argv[1])))))

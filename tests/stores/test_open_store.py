@@ -1,4 +1,4 @@
-"""A store by its name: what is an address, what is a path, and what is refused."""
+"""Opening a store by its name: addresses, paths, and names that are refused."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from longtalk import BadState, Chat, KeepLast, Seal
 from longtalk.policies import Compactor, DropOldest, KeepAll, OverExchanges, Size, TokenBudget, View
-from longtalk.state import decode
+from longtalk.state.codec import decode
 from longtalk.testing import Scripted, WireViolation, says
 from longtalk.testing.policies import PolicyViolation, check_policy, transcript_of
 from longtalk.tokens import Estimator, of_message
@@ -97,7 +97,7 @@ def test_what_is_no_state_is_told_as_anywhere(state: bytes) -> None:
 
 @pytest.mark.parametrize("wrong", [KeepLast, TokenBudget, Compactor, 5, None, "KeepLast(5)", OverExchanges(5)])
 def test_what_is_no_policy_is_a_violation(wrong: Any) -> None:
-    with pytest.raises(PolicyViolation, match=r"is no policy: KeepLast\(5\) is one"):
+    with pytest.raises(PolicyViolation, match=r"is not a policy. Pass one such as KeepLast\(5\)"):
         check_policy(wrong, transcript_of(TALK))
 
 
@@ -116,7 +116,7 @@ class Idle:
 
 
 def test_a_limit_that_does_not_hold_is_a_violation() -> None:
-    with pytest.raises(PolicyViolation, match=r"Shy\(\) although 3 exchanges are sent"):
+    with pytest.raises(PolicyViolation, match=r"The request is Shy\(\): it has 3 exchanges"):
         check_policy(Compactor(Shy(), (Idle(),), Shy()), transcript_of(TALK))
     check_policy(Compactor(Shy(), (DropOldest(),), Shy()), transcript_of(TALK))
 

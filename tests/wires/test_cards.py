@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from longtalk.transcript import Entry
+from longtalk.transcript.transcript import Entry
 from longtalk.wires import WIRES
-from longtalk.wires.agent import Agent
-from longtalk.wires.base import Answer, Quirks
-from longtalk.wires.convert import Ids, converted
-from tests.cards import CARD, CLOSE, CONTENT, OPEN
-from tests.wires.test_agent import EACH, assistant, played, whole
+from longtalk.wires.agents.wire import AgentWire
+from longtalk.wires.convert import CallIdMap, convert_entry
+from longtalk.wires.protocol import Answer, Quirks
+from tests.support.cards import CARD, CLOSE, CONTENT, OPEN
+from tests.wires.agents.test_wire import EACH, assistant, played, whole
 
 CUT = ["Play ", f"a {OPEN}", CONTENT, f"{CLOSE} sc", "ale."]
 """A text with a card, as it may be split into parts."""
@@ -102,7 +102,7 @@ def test_a_refusal_of_a_card_alone_is_not_empty(wire: str) -> None:
 def test_a_refusal_goes_elsewhere_when_there_is_but_a_card_beside_it(wire: str) -> None:
     native = refused(wire, f"\n{CARD}", "I can't.").native or b""
     entry = Entry(role="assistant", wire=wire, native=native, at=1)
-    there = converted(entry, WIRES["anthropic"], Ids())
+    there = convert_entry(entry, WIRES["anthropic"], CallIdMap())
     assert there is not None
     assert WIRES["anthropic"].view(there.native).text == "I can't."
 
@@ -118,25 +118,25 @@ def test_a_server_that_takes_no_refusals_gets_one_without_its_card() -> None:
 
 
 @EACH
-def test_what_an_agent_said_before_a_card_alone_is_its_answer(wire: Agent) -> None:
+def test_what_an_agent_said_before_a_card_alone_is_its_answer(wire: AgentWire) -> None:
     _, answer = played(wire, whole(wire, "Play.", f"\n{CARD}"))
     assert (answer.view.text, answer.view.cards, answer.empty) == ("Play.", (CONTENT,), False)
 
 
 @EACH
-def test_what_an_agent_says_behind_a_card_does_not_take_it_away(wire: Agent) -> None:
+def test_what_an_agent_says_behind_a_card_does_not_take_it_away(wire: AgentWire) -> None:
     _, answer = played(wire, whole(wire, f"Play.{CARD}", "Done."))
     assert (answer.view.text, answer.view.cards) == ("Done.", (CONTENT,))
 
 
 @EACH
-def test_the_newest_card_of_an_agent_counts(wire: Agent) -> None:
+def test_the_newest_card_of_an_agent_counts(wire: AgentWire) -> None:
     _, answer = played(wire, whole(wire, f"Play.{OPEN}old{CLOSE}", f"Done.{CARD}"))
     assert (answer.view.text, answer.view.cards) == ("Done.", (CONTENT,))
 
 
 @EACH
-def test_a_card_of_an_agent_is_kept_when_it_is_interrupted(wire: Agent) -> None:
+def test_a_card_of_an_agent_is_kept_when_it_is_interrupted(wire: AgentWire) -> None:
     accumulator = wire.accumulator()
     for line in whole(wire, CARD)[:-1]:
         accumulator.feed(line)
@@ -146,5 +146,5 @@ def test_a_card_of_an_agent_is_kept_when_it_is_interrupted(wire: Agent) -> None:
 
 
 @EACH
-def test_what_an_agent_is_told_of_its_own_has_no_card(wire: Agent) -> None:
+def test_what_an_agent_is_told_of_its_own_has_no_card(wire: AgentWire) -> None:
     assert json.loads(assistant(wire, f"Play.{CARD}"))["content"] == "Play."

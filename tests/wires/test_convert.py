@@ -8,22 +8,24 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk import Chat, DigestTools, InputError, KeepAll, KeepLast, TokenBudget
-from longtalk.context import compose
-from longtalk.epochs import Epoch
-from longtalk.state import decode
+from longtalk.context.compose import compose
+from longtalk.context.epochs import Epoch
+from longtalk.state.codec import decode
 from longtalk.testing import Scripted, says, validate
-from longtalk.transcript import Transcript
+from longtalk.transcript.transcript import Transcript
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
-from longtalk.wires.base import Preamble, Quirks, view_of
+from longtalk.wires.entries import view_of
+from longtalk.wires.protocol import Preamble, Quirks
 from tests.policies.drawn import traces
-from tests.strict_responses import KEY, StrictResponses
+from tests.support.properties import examples
+from tests.support.strict_responses import KEY, StrictResponses
 
 PAIRS = list(itertools.permutations(sorted(HTTP_WIRES), 2))
-USUAL = [pytest.param(*pair, marks=[] if "openai-chat" in pair else [pytest.mark.slow]) for pair in PAIRS]
+USUAL = [pytest.param(*pair, marks=[] if "openai-chat" in pair else [pytest.mark.rest]) for pair in PAIRS]
 """With all checks all pairs, with the usual ones those with the wire that most servers speak."""
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PARTS: dict[str, Any] = {
@@ -58,7 +60,7 @@ def request(transcript: Transcript, wire: str) -> bytes:
 
 
 @pytest.mark.parametrize(("here", "there"), USUAL)
-@settings(max_examples=40)
+@examples(10, 60)
 @given(data=st.data())
 def test_any_conversation_is_valid_on_any_other_wire(here: str, there: str, data: st.DataObject) -> None:
     transcript = data.draw(traces(here))
@@ -71,9 +73,9 @@ def test_any_conversation_is_valid_on_any_other_wire(here: str, there: str, data
 
 
 def _said(wire: str, text: str) -> Any:
-    from longtalk.draft import inputs
+    from longtalk.turn.message import parse_message
 
-    return inputs(text, WIRES[wire])[0]
+    return parse_message(text, WIRES[wire])[0]
 
 
 def look(where: str) -> str:

@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from longtalk import _json
-from longtalk.wires import HTTP_WIRES, WIRES, gemini
-from tests.strategies import strings, values
+from longtalk._util import json_bytes
+from longtalk.wires import HTTP_WIRES, WIRES
+from longtalk.wires.gemini import parts as gemini
+from tests.support.properties import examples
+from tests.support.strategies import strings, values
 
 # Around a text: what most events are, and what is much like it.
 SHAPES: dict[str, list[bytes]] = {
@@ -81,31 +83,31 @@ def outcome(function: Any, *arguments: Any, **more: Any) -> Any:
 def same(wire: str, events: list[bytes]) -> None:
     short, long = WIRES[wire].accumulator(), WIRES[wire].accumulator()
     for data in events:
-        assert outcome(short.feed, data) == outcome(long._take, data)  # type: ignore[attr-defined]
-        assert (short.done, short.begun) == (long.done, long.begun)
+        assert outcome(short.feed, data) == outcome(long._feed_any, data)  # type: ignore[attr-defined]
+        assert (short.done, short.started) == (long.done, long.started)
         assert outcome(short.answer, interrupted=True) == outcome(long.answer, interrupted=True)
     assert outcome(short.answer) == outcome(long.answer)
 
 
-@settings(max_examples=50)
+@examples(10, 75)
 @given(pieces("openai-chat"))
 def test_chunks_of_a_chat_completion(events: list[bytes]) -> None:
     same("openai-chat", events)
 
 
-@settings(max_examples=50)
+@examples(10, 75)
 @given(pieces("anthropic"))
 def test_events_of_an_anthropic_message(events: list[bytes]) -> None:
     same("anthropic", events)
 
 
-@settings(max_examples=50)
+@examples(10, 75)
 @given(pieces("openai-responses"))
 def test_events_of_a_response(events: list[bytes]) -> None:
     same("openai-responses", events)
 
 
-@settings(max_examples=50)
+@examples(10, 75)
 @given(pieces("gemini"))
 @example([b'{"candidates":[{"content":{"parts":[{"text":""}]}}],"usageMetadata":{"a":null,"b":1}}'] * 2)
 def test_chunks_of_a_gemini_answer(events: list[bytes]) -> None:
@@ -131,14 +133,14 @@ PARTS = st.builds(
 )
 
 
-@settings(max_examples=50)
+@examples(10, 75)
 @given(st.lists(PARTS, max_size=4), st.sampled_from([b'"role":"model",', b'"role":"user",', b'"role":1,', b""]))
 def test_messages_of_gemini(parts: list[bytes], role: bytes) -> None:
     native = b"{" + role + b'"parts":[' + b",".join(parts) + b"]}"
-    assert gemini.WIRE.view(native) == gemini.WIRE._view(native)
-    seen = [_json.fields(part) for part in parts]
-    looks = [[look(part) for part in seen] for look in (gemini._is_signed, gemini.is_thought, gemini._is_blank)]
-    assert list(gemini._looked_at(parts)) == looks
+    assert gemini.view_content(native) == gemini._view_any(native)
+    seen = [json_bytes.fields(part) for part in parts]
+    looks = [[look(part) for part in seen] for look in (gemini.is_signed, gemini.is_thought, gemini.is_blank)]
+    assert list(gemini.classify(parts)) == looks
 
 
 @pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
@@ -147,5 +149,5 @@ def test_a_text_without_escapes_takes_the_short_way(wire: str, monkeypatch: pyte
     lead = {"anthropic": SHAPES[wire][:2], "openai-responses": SHAPES[wire][1:3]}.get(wire, SHAPES[wire][:1])
     for shape in lead:
         accumulator.feed(shape.replace(b"TEXT", b'"a"').replace(b"MORE", b"1"))
-    monkeypatch.delattr(type(accumulator), "_take")
+    monkeypatch.delattr(type(accumulator), "_feed_any")
     assert accumulator.feed(lead[-1].replace(b"TEXT", '"Größe 🙂"'.encode())) == "Größe 🙂"

@@ -1,4 +1,4 @@
-"""The command line: one file per command, each imported when it is called."""
+"""The command-line interface. Each command has its own module, which is imported when the command runs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import sys
 
 
 def main() -> None:
-    """`longtalk`: errors of ours are one line on standard error, without a traceback."""
-    import click
+    """Run the command `longtalk`. Errors are printed as one line on standard error, without a traceback."""
+    try:
+        import click
+    except ImportError:
+        print("longtalk: the command line needs an extra: pip install 'longtalk[cli]'.", file=sys.stderr)
+        raise SystemExit(2) from None
 
     from longtalk.cli.commands import commands
-    from longtalk.cli.out import tell
+    from longtalk.cli.output import print_error
     from longtalk.errors import LongtalkError
 
     for stream in (sys.stdout, sys.stderr):
@@ -22,10 +26,10 @@ def main() -> None:
         try:
             commands.main(prog_name="longtalk", standalone_mode=False)
         finally:
-            # While an error of it can still be told.
+            # Flush here, where an error can still be reported.
             sys.stdout.flush()
     except LongtalkError as problem:
-        tell(problem)
+        print_error(problem)
         raise SystemExit(1) from None
     except click.ClickException as problem:
         problem.show()
@@ -33,9 +37,9 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
     except BrokenPipeError:
-        # Nobody reads any more; what is still in the buffer must not fail once more at exit.
+        # The reader is gone. Discard the rest of the buffer, so that flushing it at exit can't fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise SystemExit(1) from None
     except OSError as problem:
-        tell(problem)
+        print_error(problem)
         raise SystemExit(1) from None

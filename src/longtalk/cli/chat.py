@@ -1,7 +1,8 @@
-"""`longtalk chat`: a conversation in the terminal, or from piped standard input, a line a message.
+"""`longtalk chat`: talk with a model in the terminal, or send each line of a pipe as a message.
 
-A store keeps it: the message before the model is asked, the answer when it is there. Ctrl-C stops an answer and keeps
-what was said of it; the program goes on. Answers go to standard output, everything else to standard error.
+Each message is stored before the model is called, and the answer when it is complete. Ctrl-C stops an answer, keeps the
+part that was received, and returns to the prompt. Answers are written to standard output, everything else to standard
+error.
 """
 
 from __future__ import annotations
@@ -14,38 +15,39 @@ import sys
 import time
 from collections.abc import Iterator
 
-from longtalk._sync.archive import Archive
-from longtalk._sync.conversation import Conversation
-from longtalk._sync.providers.connect import connect
-from longtalk._sync.stream import Stream
-from longtalk.cli.out import one_line, put, say, tell
-from longtalk.cli.show import put_said
-from longtalk.cli.store import opened, place
+from longtalk._sync.archive.archive import Archive
+from longtalk._sync.conversation.conversation import Conversation
+from longtalk._sync.providers.factory import connect
+from longtalk._sync.turn.stream import Stream
+from longtalk.cli.output import escape_line, print_error, print_note, print_text
+from longtalk.cli.show import print_history
+from longtalk.cli.store import describe_location, open_archive
 from longtalk.errors import Busy, LongtalkError
-from longtalk.events import Notice, Text
+from longtalk.events import Text
+from longtalk.notices import Notice
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import Provider
 from longtalk.reply import Reply
-from longtalk.stores.base import Commit, Moved
+from longtalk.stores.base import Commit, HeadMoved
 from longtalk.stores.leases import Held, is_free
-from longtalk.transcript import now
+from longtalk.transcript.transcript import now
 
 HELP = """\
-/help     this
-/history  what was said
-/brief    what memory keeps of it
-/again    ask again for an answer that failed or was cut off
-/new      begin a new conversation; the old one is kept
-/quit     leave (so does Ctrl-D); the conversation goes on next time
-Ctrl-C    stop the answer; what was said is kept"""
+/help     show this list
+/history  show the conversation
+/brief    show what memory keeps
+/again    retry an answer that failed or was interrupted
+/new      start a new conversation; the current one is kept
+/quit     leave (or Ctrl-D); the conversation continues next time
+Ctrl-C    stop the answer; the text so far is kept"""
 
 COMMANDS = ("/help", "/history", "/brief", "/again", "/new", "/quit", "/exit")
 
-AGAIN = "(The last message has no whole answer: /again asks for it.)"
+UNANSWERED = "(The last message has no complete answer. To ask for it again, type /again.)"
 
 LOCAL = (
-    "Talking to SmolLM2-135M on this machine: it needs no key, but it is very small. "
-    "Better: longtalk chat -m ollama:MODEL, -m local:/path/model.gguf, or -m openai-chat:MODEL with OPENAI_API_KEY."
+    "Talking to SmolLM2-135M on this machine. It needs no key, but it is very small. "
+    "For better answers, use -m ollama:MODEL, -m local:/path/model.gguf, or -m openai-chat:MODEL with OPENAI_API_KEY."
 )
 
 
@@ -60,50 +62,51 @@ def run(
     base_url: str | None,
     policy: Policy,
 ) -> None:
-    """Talk until the input ends."""
+    """Run the chat until the input ends. Exit with status 1 if the last message from a pipe failed."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
-    _check(model)
+    _check_local_model(model)
     terminal, failed = sys.stdin.isatty(), False
     provider = connect(model or "local", base_url=base_url)
-    with _endings(), contextlib.closing(provider), opened(store, owner, make=True) as archive:
+    with _exit_on_signals(), contextlib.closing(provider), open_archive(store, owner, make=True) as archive:
         if model is None:
-            say(LOCAL)
+            print_note(LOCAL)
         if store is None:
-            _tell_of_earlier(archive)
-        room = Room(archive, provider, id, new=new, policy=policy)
-        begun = "Beginning" if room.is_new else "Going on with"
-        say(f"{begun} the conversation {one_line(room.id)} in {place(store)}. /help helps, /quit leaves.")
-        if room.is_unanswered():
-            say(AGAIN)
-        for line in _lines():
+            _mention_old_file(archive)
+        session = ChatSession(archive, provider, id, new=new, policy=policy)
+        verb = "Starting" if session.is_new else "Continuing"
+        location = describe_location(store)
+        print_note(f"{verb} conversation {escape_line(session.id)} in {location}. /help lists commands, /quit leaves.")
+        if session.is_unanswered():
+            print_note(UNANSWERED)
+        for line in _read_lines():
             try:
                 if line == "/again":
                     failed = True
-                    _again(room, system)
+                    _ask_again(session, system)
                     failed = False
                 elif not (line.startswith("/") if terminal else line in COMMANDS):
                     failed = True
-                    _turn(room.begun(), line.lstrip(), system)
+                    _run_turn(session.ensure_stored(), line.lstrip(), system)
                     failed = False
-                elif _command(line, room):
+                elif _run_command(line, session):
                     break
             except KeyboardInterrupt:
                 failed = False
-                say("\n(stopped)")
+                print_note("\n(stopped)")
             except BrokenPipeError:
                 raise
             except (LongtalkError, OSError) as problem:
-                tell(problem)
+                print_error(problem)
                 with contextlib.suppress(LongtalkError, OSError):
-                    if room.is_unanswered():
-                        say(AGAIN)
+                    if session.is_unanswered():
+                        print_note(UNANSWERED)
     if failed and not terminal:
         raise SystemExit(1)
 
 
-class Room:
-    """The conversation that is held. A new one is in the store from its first message on."""
+class ChatSession:
+    """The conversation that a chat is in. A new conversation is stored with its first message."""
 
     def __init__(
         self,
@@ -120,10 +123,10 @@ class Room:
         self._is_named = id is not None
         if id is not None:
             self._enter(id)
-            self.is_new = archive.store.summary(archive.owner, id) is None
+            self.is_new = archive.store.info(archive.owner, id) is None
             return
         found = [] if new else archive.conversations(limit=1)
-        self._enter(found[0].id if found else self._free())
+        self._enter(found[0].id if found else self._new_id())
         self.is_new = not found
 
     @property
@@ -136,34 +139,34 @@ class Room:
             id, model=self._provider, owner=archive.owner, store=archive.store, policy=self._policy
         )
 
-    def _free(self) -> str:
-        """An id that nobody has."""
+    def _new_id(self) -> str:
+        """Return an unused conversation id that contains the current time."""
         stem = time.strftime("chat-%Y%m%d-%H%M%S")
         names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
-        return next(name for name in names if self._archive.store.summary(self._archive.owner, name) is None)
+        return next(name for name in names if self._archive.store.info(self._archive.owner, name) is None)
 
-    def renew(self) -> None:
-        """Begin another conversation."""
+    def start_new(self) -> None:
+        """Switch to a new conversation."""
         self._is_named, self.is_new = False, True
-        self._enter(self._free())
+        self._enter(self._new_id())
 
-    def begun(self) -> Conversation:
-        """The conversation, in the store."""
+    def ensure_stored(self) -> Conversation:
+        """Return the conversation, after creating it in the store if it is new."""
         while self.is_new:
             try:
                 commit = Commit(branch=self.talk.branch, expect=0, at=now())
                 self._archive.store.write(self._archive.owner, self.id, commit)
-            except Moved:
-                # Somebody else has begun one of this name meanwhile.
+            except HeadMoved:
+                # Another process has just created a conversation with this id.
                 if not self._is_named:
-                    self._enter(self._free())
-                    say(f"The id was taken meanwhile: this is the conversation {self.id}.")
+                    self._enter(self._new_id())
+                    print_note(f"Another program took this id. This is now conversation {self.id}.")
                     continue
             self.is_new = False
         return self.talk
 
     def is_unanswered(self) -> bool:
-        """Whether the last turn has failed or was cut off, and nobody works on it any more."""
+        """Return True if the last turn failed or was interrupted, and no process is still running it."""
         store, owner, branch = self._archive.store, self._archive.owner, self.talk.branch
         head = store.head(owner, self.id, branch)
         if head is None or head.turn is None or head.turn.status == "complete":
@@ -171,42 +174,44 @@ class Room:
         return is_free(head, Held(store, owner, self.id, branch, 0))
 
 
-def _again(room: Room, system: str | None) -> None:
-    """Ask once more for the answer to the last message."""
-    if not room.is_unanswered():
-        say("Nothing was said yet." if room.is_new else "The last message has its answer, or is being answered.")
+def _ask_again(session: ChatSession, system: str | None) -> None:
+    """Request the answer to the last message again. A partial answer is moved to another branch."""
+    if not session.is_unanswered():
+        print_note(
+            "There are no messages yet." if session.is_new else "The last message has an answer, or one is in progress."
+        )
         return
-    said = room.talk.history()
+    said = session.talk.history()
     asked = next((each for each in reversed(said) if each.role != "assistant"), None)
     if asked is not None and said[-1].role == "assistant" and said[-1].status != "running":
-        kept = room.talk.rewind(asked.id)
-        say(f"(The half of an answer that there was is on the branch {one_line(kept)}.)")
-    _turn(room.talk, None, system)
+        kept = session.talk.rewind(asked.id)
+        print_note(f"(The partial answer is on the branch {escape_line(kept)}.)")
+    _run_turn(session.talk, None, system)
 
 
-def _turn(talk: Conversation, line: str | None, system: str | None) -> None:
-    """Show an answer. Whatever ends it, the store keeps what was said."""
+def _run_turn(talk: Conversation, line: str | None, system: str | None) -> None:
+    """Run a turn and print its answer. If the turn is interrupted, the store keeps the text received so far."""
     try:
-        reply = _show(talk.stream(line, system=system))
+        reply = _print_stream(talk.stream(line, system=system))
     except Busy:
-        say("(somebody else is being answered in this conversation: waiting)")
-        reply = _show(talk.stream(line, system=system, on_busy="wait"))
-    say(_counts(reply))
+        print_note("(waiting for another turn in this conversation)")
+        reply = _print_stream(talk.stream(line, system=system, on_busy="wait"))
+    print_note(_format_usage(reply))
 
 
-def _tell_of_earlier(archive: Archive) -> None:
-    """What an earlier version has kept in a file, until it is taken in."""
-    path = os.path.join(os.path.dirname(place(None)), "chat.talk")
-    if os.path.exists(path) and archive.store.summary(archive.owner, "chat") is None:
-        say(f"An earlier conversation is in {path}: `longtalk import {path}` takes it in as `chat`.")
+def _mention_old_file(archive: Archive) -> None:
+    """Print a hint if there is a state file from an earlier version that has not been imported."""
+    path = os.path.join(os.path.dirname(describe_location(None)), "chat.talk")
+    if os.path.exists(path) and archive.store.info(archive.owner, "chat") is None:
+        print_note(f"An earlier conversation is in {path}. To import it as `chat`, run `longtalk import {path}`.")
 
 
-def _check(model: str | None) -> None:
-    """What can be told of a local model before the first message."""
+def _check_local_model(model: str | None) -> None:
+    """Raise `InputError` if the local model can't be used, so that the chat fails before the first message."""
     name, _, path = (model or "local").partition(":")
     if name == "local":
-        from longtalk.providers.local_engine import require_extra
-        from longtalk.providers.weights import find
+        from longtalk.providers.local.engine import require_extra
+        from longtalk.providers.local.weights import find
 
         require_extra()
         if path:
@@ -214,8 +219,8 @@ def _check(model: str | None) -> None:
 
 
 @contextlib.contextmanager
-def _endings() -> Iterator[None]:
-    """A closed terminal and a polite kill end the program as /quit would, in the middle of an answer too."""
+def _exit_on_signals() -> Iterator[None]:
+    """Exit cleanly when the terminal closes or the process is terminated, even in the middle of an answer."""
     import signal
 
     def end(number: int, _: object) -> None:
@@ -232,37 +237,37 @@ def _endings() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _show(stream: Stream) -> Reply:
+def _print_stream(stream: Stream) -> Reply:
     said = False
     try:
         with stream:
             for event in stream:
                 if isinstance(event, Text):
                     said = True
-                    put(event.text, end="")
+                    print_text(event.text, end="")
                     sys.stdout.flush()
                 elif isinstance(event, Notice):
-                    say(f"({event.text})")
+                    print_note(f"({event.text})")
     except Exception:
         if said:
             print(flush=True)
         raise
     message = stream.reply.message
     if not said and message is not None and message.refusal:
-        put(message.refusal, end="")
+        print_text(message.refusal, end="")
     print(flush=True)
     return stream.reply
 
 
-def _counts(reply: Reply) -> str:
+def _format_usage(reply: Reply) -> str:
     usage = reply.usage
     counts = f"{usage.input} tokens sent, {usage.cached} of them cached, {usage.output} received"
     cut = {"length": "cut off by the length limit", "filtered": "cut off by the provider's filter"}.get(reply.finish)
     return f"[{counts}{f'; {cut}' if cut else ''}]" if usage.input else f"[{cut or reply.finish}]"
 
 
-def _lines() -> Iterator[str]:
-    """What the user says, until the end of the input. A space at the beginning stays: behind it no slash commands."""
+def _read_lines() -> Iterator[str]:
+    """Yield the lines of the input. Leading spaces are kept: with a space before its slash, a line is a message."""
     terminal = sys.stdin.isatty()
     if terminal:
         with contextlib.suppress(ImportError):
@@ -271,10 +276,10 @@ def _lines() -> Iterator[str]:
         try:
             line = input("> ") if terminal else sys.stdin.readline()
         except EOFError:
-            say("")
+            print_note("")
             return
         except KeyboardInterrupt:
-            say("\n(/quit or Ctrl-D leaves)")
+            print_note("\n(To leave, type /quit or press Ctrl-D.)")
             continue
         if not terminal and not line:
             return
@@ -282,28 +287,29 @@ def _lines() -> Iterator[str]:
             yield line.rstrip()
 
 
-def _command(line: str, room: Room) -> bool:
-    """Do what a line that begins with a slash says; whether to leave."""
+def _run_command(line: str, session: ChatSession) -> bool:
+    """Run a slash command and return True if the chat should end."""
     word, _, more = line.partition(" ")
     if word in COMMANDS and more:
-        say(f"{word} takes nothing behind it. A space before the slash sends the line as a message.")
+        print_note(f"{word} takes no arguments. To send the line as a message, put a space before the slash.")
     elif word in ("/quit", "/exit"):
         return True
     elif word == "/new":
-        if room.is_new:
-            say("This is a new conversation.")
+        if session.is_new:
+            print_note("This conversation is already new.")
         else:
-            before = room.id
-            room.renew()
-            say(f"A new conversation, {room.id}. `longtalk chat {one_line(before)}` goes on with the old one.")
+            before = session.id
+            session.start_new()
+            resume = f"`longtalk chat {escape_line(before)}`"
+            print_note(f"Starting conversation {session.id}. To continue the previous one, run {resume}.")
     elif word == "/history":
-        put_said(room.talk.history())
+        print_history(session.talk.history())
         sys.stdout.flush()
     elif word == "/brief":
-        put(room.talk.brief.text() or "(There is nothing in it yet.)")
+        print_text(session.talk.brief.text() or "(The brief is empty.)")
         sys.stdout.flush()
     elif word == "/help":
-        say(HELP)
+        print_note(HELP)
     else:
-        say(f"There is no command {word}. A space before the slash sends the line as a message.\n{HELP}")
+        print_note(f"Unknown command {word}. To send the line as a message, put a space before the slash.\n{HELP}")
     return False

@@ -2,80 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from longtalk import __version__
-
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-_OWNER = click.option(
-    "--owner",
-    envvar="LONGTALK_OWNER",
-    show_envvar=True,
-    default="",
-    metavar="NAME",
-    help="Whose conversations; default: those without an owner.",
-)
-_YES = click.option("--yes", is_flag=True, help="Don't ask.")
-
-
-def _stored(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a command on a store."""
-    where = click.option(
-        "--store",
-        envvar="LONGTALK_STORE",
-        show_envvar=True,
-        metavar="PATH",
-        help="A SQLite file, a folder of JSONL files (a path that ends in /), or an address: "
-        "postgresql://user@host/database, redis://host. "
-        "Default: a file in your data folder, such as ~/.local/share/longtalk/conversations.db.",
-    )
-    return where(_OWNER(command))
-
-
-def _limit(default: int, more: str = "") -> Callable[..., Any]:
-    return click.option(
-        "--limit", type=click.IntRange(min=0), default=default, show_default=True, help=f"How many at most{more}."
-    )
-
-
-def _policies(*texts: str) -> list[Any]:
-    """The policies that these name."""
-    from longtalk.cli.out import worded
-    from longtalk.cli.policies import parse
-    from longtalk.errors import InputError
-
-    try:
-        return [parse(text) for text in texts]
-    except InputError as problem:
-        raise click.UsageError(worded(problem)) from None
+from longtalk.cli.shared_options import AS_JSON, OWNER, YES, limit_option, parse_policies, store_options
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="longtalk %(version)s")
 def commands() -> None:
-    """Long talks, short prompts."""
+    """Long talks, short prompts.
+
+    \b
+    longtalk chat
+    longtalk list
+    longtalk chat --help
+    """
 
 
 @commands.command()
 @click.argument("id", required=False)
-@click.option("--new", is_flag=True, help="Begin a new conversation.")
-@click.option("-m", "--model", help="As provider:model, such as ollama:llama3.2. Default: a small local model.")
-@click.option("-s", "--system", help="System text, given fresh with each message.")
+@click.option("--new", is_flag=True, help="Start a new conversation.")
+@click.option(
+    "-m", "--model", help="The model, as provider:model; for example ollama:llama3.2. Default: a small local model."
+)
+@click.option("-s", "--system", help="System text. It is not stored, so pass it each time.")
 @click.option(
     "-p",
     "--policy",
     metavar="POLICY",
-    help="What is sent, as in Python: 'Memory()', 'KeepLast(6)'. Default: all.",
+    help="What to send, written as in Python: 'Memory()', 'KeepLast(6)'. Default: everything.",
 )
-@click.option("--base-url", help="The address of the model's server, where it is not the usual one.")
-@_stored
+@click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
+@store_options
 def chat(new: bool, policy: str | None, **options: Any) -> None:
-    """Talk with a model; the conversation goes on next time.
+    """Talk with a model.
 
-    Without an ID it is the conversation of this owner that was changed last, whoever began it; --new begins another.
+    ID names the conversation to continue or start. Without it, the conversation changed last continues, whichever
+    program wrote to it; --new starts another one. Inside the chat, /help lists the commands. From a pipe, each line is
+    a message.
 
     \b
     longtalk chat
@@ -85,19 +52,22 @@ def chat(new: bool, policy: str | None, **options: Any) -> None:
     from longtalk.cli.chat import run
 
     if new and options["id"] is not None:
-        raise click.UsageError("An ID names the conversation, --new begins one without: give one of them.")
-    run(new=new, policy=_policies(policy or "KeepAll()")[0], **options)
+        raise click.UsageError("Use either an ID or --new, not both.")
+    run(new=new, policy=parse_policies(policy or "KeepAll()")[0], **options)
 
 
 @commands.command(name="list")
-@_limit(50, "; 0 for all")
-@click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Those that have this among the app's own data.")
-@_AS_JSON
-@_stored
+@limit_option(50, "conversations")
+@click.option(
+    "--meta", multiple=True, metavar="KEY=VALUE", help="List only conversations with this value in the app's own data."
+)
+@AS_JSON
+@store_options
 def list_(**options: Any) -> None:
-    """List conversations, those changed last first.
+    """List conversations.
 
-    A line has the id, the time, the number of entries, and the title or how it begins.
+    The conversation changed last comes first. Columns: id, time of the last change, number of entries, and the title or
+    the beginning of the first message.
 
     \b
     longtalk list
@@ -111,16 +81,18 @@ def list_(**options: Any) -> None:
 
 @commands.command()
 @click.argument("id", required=False)
-@click.option("--branch", metavar="NAME", help="Default: the main one.")
-@click.option("--state", metavar="FILE", help="Show what a state holds instead; - is standard input.")
-@click.option("--brief", is_flag=True, help="Its brief instead: id, origin, time, field and text of each line.")
-@click.option("--topics", is_flag=True, help="Show what it was about: when, how many messages, and some words of each.")
-@_AS_JSON
-@_stored
+@click.option("--branch", metavar="NAME", help="The branch to show. Default: the main branch.")
+@click.option("--state", metavar="FILE", help="Show the conversation in a state file instead; - is standard input.")
+@click.option("--brief", is_flag=True, help="Show the brief instead. Columns: line id, origin, time, field and text.")
+@click.option(
+    "--topics", is_flag=True, help="Show the topics instead. Columns: start, number of messages, typical words."
+)
+@AS_JSON
+@store_options
 def show(state: str | None, **options: Any) -> None:
-    """Show what was said.
+    """Show a conversation.
 
-    Without an ID it is the conversation changed last.
+    Without an ID, this is the conversation changed last.
 
     \b
     longtalk show lesson-7
@@ -132,24 +104,23 @@ def show(state: str | None, **options: Any) -> None:
     from longtalk.cli.show import run
 
     if state is not None and (options["id"], options["branch"]) != (None, None):
-        raise click.UsageError("--state shows a file: leave out the ID and --branch.")
+        raise click.UsageError("--state shows a file. Remove the ID and --branch.")
     if options["brief"] and options["topics"]:
-        raise click.UsageError("It is --brief or --topics.")
+        raise click.UsageError("Use either --brief or --topics, not both.")
     run(state=state, **options)
 
 
 @commands.command()
 @click.argument("words", nargs=-1, required=True, metavar="WORDS…")
-@_limit(20, "; 0 for all")
-@click.option("-c", "--conversation", metavar="ID", help="Search in this one alone.")
-@_AS_JSON
-@_stored
+@limit_option(20, "entries")
+@click.option("-c", "--conversation", metavar="ID", help="Search this conversation only.")
+@AS_JSON
+@store_options
 def search(**options: Any) -> None:
-    """Find what was said, the best first.
+    """Search for entries by words and phrases.
 
-    A line has the id, the entry, its role and time, and the text around the first word that was found; behind it
-    the branch, where that is not the main one. What stands in double quotes is one phrase. Without a find the status
-    is 1.
+    The best match comes first. Text in double quotes is a phrase. Columns: conversation, entry, role, time, the text
+    around the first match, and the branch if it is not the main one. Exits with status 1 if nothing matches.
 
     \b
     longtalk search rosin
@@ -162,15 +133,15 @@ def search(**options: Any) -> None:
 
 @commands.command()
 @click.argument("id", required=False)
-@click.option("--turns", is_flag=True, help="A line for each turn of its main branch instead.")
-@_AS_JSON
-@_stored
+@click.option("--turns", is_flag=True, help="Print one line for each turn on the main branch instead.")
+@AS_JSON
+@store_options
 def stats(**options: Any) -> None:
-    """Count entries, turns, tokens and dollars.
+    """Count entries, turns, tokens and cost.
 
-    Of a conversation, or without an ID of all of them. The line of a turn has the time, the model, the number of model
-    calls, the tokens of its last request, those that all calls sent, those of them that were cached, those received,
-    and what that cost; - where it is not known.
+    Without an ID, this covers all conversations. Columns with --turns: start, model, model calls, tokens of the last
+    request, tokens sent by all calls, how many of those were cached, tokens received, and cost. Unknown values are
+    printed as -.
 
     \b
     longtalk stats
@@ -180,19 +151,19 @@ def stats(**options: Any) -> None:
     from longtalk.cli.stats import run
 
     if options["turns"] and options["id"] is None:
-        raise click.UsageError("--turns is for one conversation: name it.")
+        raise click.UsageError("--turns needs the ID of a conversation.")
     run(**options)
 
 
 @commands.command()
 @click.argument("transcript", required=False)
-@click.option("--branch", metavar="NAME", help="Default: the main one.")
+@click.option("--branch", metavar="NAME", help="The branch to simulate. Default: the main branch.")
 @click.option(
     "-m",
     "--model",
     "models",
     multiple=True,
-    help="Whose prices, as provider:model; may be given again. Default: the models that it was held with.",
+    help="Use the prices of this model, as provider:model. Repeatable. Default: the models of the conversation.",
 )
 @click.option(
     "-p",
@@ -200,27 +171,28 @@ def stats(**options: Any) -> None:
     "policies",
     multiple=True,
     metavar="POLICY",
-    help="As in Python: 'KeepLast(6)', 'Combine(KeepLast(20), TokenBudget(8_000))'; may be given again. Default: some.",
+    help="A policy, written as in Python: 'KeepLast(6)', 'Combine(KeepLast(20), TokenBudget(8_000))'. Repeatable. "
+    "Default: a selection.",
 )
-@click.option("-s", "--system", help="The system text that went with it, which is not stored.")
-@_AS_JSON
-@_stored
+@click.option("-s", "--system", help="The system text of the conversation, which is not stored.")
+@AS_JSON
+@store_options
 def simulate(policies: tuple[str, ...], **options: Any) -> None:
-    """Tell what a conversation would have cost under other policies.
+    """Estimate the cost under other policies.
 
-    TRANSCRIPT is a file (a state, an export, messages in OpenAI's chat form; - is standard input) or the id of a
-    conversation; without it, it is the one changed last. No model is asked.
+    TRANSCRIPT is a file (a state, an export, messages in OpenAI's chat format; - is standard input) or the id of a
+    conversation. Without it, this is the conversation changed last. No model is called.
 
-    A line has the policy, the tokens of a request on average and at most, the share of them that the provider reads
-    from its cache, the number of epochs and of summaries, the cost in all and of a turn, and its ratio to that of the
-    optimum, which knows the future. What is not known is -.
+    Columns: policy, average and maximum tokens per request, share read from the provider's cache, number of epochs,
+    number of summaries, total cost, cost per turn, and the ratio to the optimum, which knows the whole conversation in
+    advance. Unknown values are printed as -. In a pipe, the model is the first column.
 
     \b
     longtalk simulate lesson-7
     longtalk simulate messages.json -m anthropic:claude-sonnet-5 -p 'KeepLast(6)' -p 'Economy()'
     longtalk simulate ada.talk --json | jq .totals
     """
-    parsed = _policies(*policies)
+    parsed = parse_policies(*policies)
     from longtalk.cli.simulate import run
 
     run(policies=parsed, **options)
@@ -228,19 +200,21 @@ def simulate(policies: tuple[str, ...], **options: Any) -> None:
 
 @commands.command()
 @click.argument("id", required=False)
-@click.option("--all", "everything", is_flag=True, help="All conversations; as Markdown, into the folder -o.")
+@click.option("--all", "everything", is_flag=True, help="Export all conversations; as Markdown, into the folder -o.")
 @click.option(
     "-f",
     "--format",
     type=click.Choice(["md", "json", "jsonl"]),
-    help="md to read, json or jsonl to keep. Default: as the file's name ends, else md.",
+    help="md to read; json or jsonl to keep or import. Default: by the suffix of the output file, else md.",
 )
-@click.option("--branch", metavar="NAME", help="For md: the branch to write. Default: the main one.")
+@click.option("--branch", metavar="NAME", help="The branch to export as Markdown. Default: the main branch.")
 @click.option("-o", "--output", metavar="FILE", help="Default: standard output.")
-@click.option("--force", is_flag=True, help="Overwrite what is there.")
-@_stored
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@store_options
 def export(everything: bool, **options: Any) -> None:
-    """Write a conversation to a file, whole or not at all.
+    """Write conversations to a file.
+
+    Markdown contains one branch; JSON and JSONL contain everything, byte for byte.
 
     \b
     longtalk export lesson-7 > lesson-7.md
@@ -250,25 +224,25 @@ def export(everything: bool, **options: Any) -> None:
     from longtalk.cli.export import run
 
     if everything and options["id"] is not None:
-        raise click.UsageError("An ID exports that conversation, --all exports all of them: give one of both.")
+        raise click.UsageError("Use either an ID or --all, not both.")
     if not everything and options["id"] is None:
-        raise click.UsageError("Name the conversation, or say --all.")
+        raise click.UsageError("Name a conversation, or use --all.")
     if everything and options["branch"] is not None:
-        raise click.UsageError("--branch is for one conversation.")
+        raise click.UsageError("--branch can't be used with --all.")
     run(**options)
 
 
 @commands.command(name="import")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@click.option("--id", metavar="ID", help="What to call it. Default: the id that it has, else the file's name.")
-@_stored
+@click.option("--id", metavar="ID", help="The new id. Default: the id in the file, else the name of the file.")
+@store_options
 def import_(**options: Any) -> None:
-    """Take in exports, states, messages, and what other tools keep.
+    """Import files, also of other tools.
 
-    What a file is, is told from what it holds: exports of Longtalk, states, messages in OpenAI's chat form, data
-    exports of ChatGPT and Claude (the .zip or conversations.json), the log of llm, LangGraph's SQLite checkpoints,
-    sessions of the OpenAI Agents SDK; - is standard input. Doing it again adds what has come since. What could not
-    come along is told; if a conversation was left, the status is 1.
+    The format is detected: exports of Longtalk, states, messages in OpenAI's chat format, data exports of ChatGPT and
+    Claude (the .zip or conversations.json), the log of llm, LangGraph's SQLite checkpoints, sessions of the OpenAI
+    Agents SDK; - is standard input. Files of other tools can be imported again to add new messages. Exits with status 1
+    if a conversation was skipped.
 
     \b
     longtalk import backup.jsonl
@@ -276,10 +250,10 @@ def import_(**options: Any) -> None:
     longtalk import chatgpt-export.zip
     longtalk import "$(llm logs path)"
     """
-    from longtalk.cli.load import run
+    from longtalk.cli.import_ import run
 
     if options["id"] is not None and len(options["files"]) > 1:
-        raise click.UsageError("--id is for one file.")
+        raise click.UsageError("--id can be used with one file only.")
     run(**options)
 
 
@@ -287,14 +261,17 @@ def import_(**options: Any) -> None:
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @click.argument("ids", nargs=-1, metavar="[ID…]")
-@click.option("--since", metavar="DATE|ID", help="Those changed since then, or since that conversation was.")
-@_OWNER
+@click.option(
+    "--since",
+    metavar="DATE|ID",
+    help="Copy only conversations changed at this date or time, or at the last change of this conversation, or later.",
+)
+@OWNER
 def copy(**options: Any) -> None:
     """Copy conversations to another store.
 
-    FROM and TO are stores as --store names them. All goes along, byte for byte: branches, turns, records, data of the
-    app's own, what turns have sent and the keys that they were asked for with. It is read back and compared. Doing it
-    again passes over what is there and adds what has come since. If a conversation was left, the status is 1.
+    FROM and TO name stores, as --store does. Everything is copied byte for byte, read back and compared. Repeating a
+    copy skips what is unchanged and adds what is new. Exits with status 1 if a conversation was skipped.
 
     \b
     longtalk copy talks.db talks/
@@ -308,13 +285,14 @@ def copy(**options: Any) -> None:
 
 @commands.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
-@_YES
-@_stored
+@YES
+@store_options
 def delete(**options: Any) -> None:
-    """Remove conversations for good.
+    """Delete conversations permanently.
 
     \b
     longtalk delete lesson-7
+    longtalk delete lesson-7 lesson-8 --yes
     """
     from longtalk.cli.remove import delete as run
 
@@ -324,12 +302,12 @@ def delete(**options: Any) -> None:
 @commands.command()
 @click.argument("id")
 @click.argument("entry")
-@_YES
-@_stored
+@YES
+@store_options
 def redact(**options: Any) -> None:
-    """Remove what an entry says, for good.
+    """Remove the content of an entry permanently.
 
-    Its place in the conversation stays. `longtalk show` names the entries.
+    The entry keeps its position in the conversation. `longtalk show` prints the ids of entries.
 
     \b
     longtalk redact lesson-7 q3vft5cmxl2a-0
@@ -342,39 +320,43 @@ def redact(**options: Any) -> None:
 @commands.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @click.option(
-    "-m", "--model", default="openai-chat:gpt-5.6", show_default=True, help="Whose tokens, as provider:model."
+    "-m",
+    "--model",
+    default="openai-chat:gpt-5.6",
+    show_default=True,
+    help="Count the tokens of this model, as provider:model.",
 )
-@click.option("--exact", is_flag=True, help="Count with the real tokenizer: needs the extra [tokens].")
+@click.option("--exact", is_flag=True, help="Count with the real tokenizer. Needs the extra [tokens].")
 def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
-    """Count the tokens of texts, messages and states.
+    """Count tokens in files.
 
-    Messages are in a chat's form, as JSON or JSONL; - is standard input.
+    A file is text, chat messages as JSON or JSONL, or a state; - is standard input.
 
     \b
     longtalk tokens notes.md lesson.talk
     longtalk tokens -m anthropic:claude-sonnet-5 messages.json
     git diff | longtalk tokens --exact -
     """
-    from longtalk.cli.out import worded
+    from longtalk.cli.output import reword_error
     from longtalk.cli.tokens import run
     from longtalk.errors import InputError
 
     try:
         run(files=files, model=model, exact=exact)
     except InputError as problem:
-        raise click.UsageError(worded(problem)) from None
+        raise click.UsageError(reword_error(problem)) from None
 
 
 @commands.command()
 @click.argument("words", nargs=-1, metavar="[QUERY]")
-@click.option("--provider", metavar="NAME", help="Those of this provider alone.")
-@_AS_JSON
+@click.option("--provider", metavar="NAME", help="List the models of this provider only.")
+@AS_JSON
 def models(**options: Any) -> None:
-    """List the models that are known, or search them.
+    """List or search known models.
 
-    A line has the model, its window, how long an answer may be, how its provider caches, what a million tokens cost
-    (sent, received, read from the cache, written to it), and what they cost in long requests. What is not known is -.
-    Without a find the status is 1.
+    With a QUERY, this lists models whose names contain all its words. Columns: model, window, output limit, kind of
+    cache, prices in US dollars per million tokens (input, output, cache read, cache write), and prices of long
+    requests. Unknown values are printed as -. Exits with status 1 if nothing matches.
 
     \b
     longtalk models sonnet

@@ -1,46 +1,50 @@
-"""`longtalk copy`: conversations from one store to another."""
+"""`longtalk copy`: copy conversations from one store to another."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
 
-from longtalk._sync.archive import Archive
-from longtalk.cli.out import Counting, number, one_line, put, say
-from longtalk.cli.store import opened
+from longtalk._sync.archive.archive import Archive
+from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_note, print_text
+from longtalk.cli.store import open_archive
 from longtalk.errors import InputError
 from longtalk.stores import open_store
 
 
 def run(*, source: str, target: str, owner: str, since: str | None, ids: Sequence[str]) -> None:
-    """Copy conversations, and say how many. If one was left, the status is 1."""
-    with opened(source, owner, whole=True) as archive:
+    """Copy conversations and print how many were copied. Exit with status 1 if a conversation was skipped."""
+    with open_archive(source, owner, whole=True) as archive:
         other = open_store(target, make=True)
         try:
-            with Counting(None, "conversation") as progress:
-                done = archive.copy_to(other, ids, since=_since(archive, since), progress=progress)
+            with ProgressCounter(None, "conversation") as progress:
+                done = archive.copy_to(other, ids, since=_parse_since(archive, since), progress=progress)
         finally:
             other.close()
-        fresh = [each for each in done.taken if each.how in ("new", "grown")]
-        told = [f"{number(done.count('new'), 'conversation')} copied"]
-        told += [f"{done.count('grown'):,} had grown"] if done.count("grown") else []
-        here = done.count("here")
-        told += [f"{here:,} {'was' if here == 1 else 'were'} there already"] if here else []
-        told += [f"{len(done.left):,} left"] if done.left else []
-        entries = number(sum(each.entries for each in fresh), "entry", "entries")
-        put(f"{', '.join(told)}: {entries} read back")
+        fresh = [each for each in done.conversations if each.how in ("new", "grown")]
+        counts = [f"{pluralize(done.count('new'), 'conversation')} copied"]
+        counts += [f"{done.count('grown'):,} updated"] if done.count("grown") else []
+        counts += [f"{done.count('here'):,} unchanged"] if done.count("here") else []
+        counts += [f"{len(done.left):,} skipped"] if done.left else []
+        entries = pluralize(sum(each.entries for each in fresh), "entry", "entries")
+        print_text(f"{', '.join(counts)}; {entries} verified")
         for each in done.left:
-            say(f"longtalk: left {one_line(each.id)}: {each.why}")
+            print_note(f"longtalk: skipped {escape_line(each.id)}: {each.why}")
         if done.left:
             raise SystemExit(1)
 
 
-def _since(archive: Archive, since: str | None) -> int | str | None:
-    """A date or a time as milliseconds; what is none is an id."""
-    if since is None or archive.store.summary(archive.owner, since) is not None:
+def _parse_since(archive: Archive, since: str | None) -> int | str | None:
+    """Return `since` unchanged if it is None or the id of a conversation; else parse it as a date or time.
+
+    A date or time is returned in milliseconds since 1970.
+    """
+    if since is None or archive.store.info(archive.owner, since) is not None:
         return since
     try:
-        # Without a zone it is where we are.
+        # A time without a zone is local time.
         return round(dt.datetime.fromisoformat(since).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise InputError(f"--since is a date such as 2026-11-16, or the id of a conversation, not {since!r}.") from None
+        raise InputError(
+            f"--since must be a date such as 2026-11-16 or the id of a conversation, not {since!r}."
+        ) from None

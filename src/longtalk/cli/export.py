@@ -1,4 +1,4 @@
-"""`longtalk export`: conversations as files, to read or to keep."""
+"""`longtalk export`: write conversations as Markdown, JSON or JSONL."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from longtalk._sync.archive import Archive
-from longtalk.archive import Format
-from longtalk.cli.files import refuse_existing, write
-from longtalk.cli.out import put, say
-from longtalk.cli.store import branch_of, known, opened, whose
+from longtalk._sync.archive.archive import Archive
+from longtalk.archive.archive import Format
+from longtalk.cli.files import refuse_existing, write_file
+from longtalk.cli.output import print_note, print_text
+from longtalk.cli.store import choose_branch, find_conversation, name_owner, open_archive
 from longtalk.errors import InputError
-from longtalk.stores.base import Summary
+from longtalk.stores.base import ConversationInfo
 
 
 def run(
@@ -27,66 +27,67 @@ def run(
     output: str | None,
     force: bool,
 ) -> None:
-    """Write a conversation, or all of them if there is no id."""
-    chosen = format or _by_name(output)
+    """Write one conversation, or all conversations of the owner if `id` is None."""
+    chosen = format or _detect_format(output)
     if branch is not None and chosen != "md":
-        raise click.UsageError(f"--branch is for Markdown: {chosen} has all branches.")
+        raise click.UsageError(f"--branch applies to Markdown only: {chosen} contains all branches.")
     path = None if output is None or output == "-" else Path(output)
     if path is not None and not (id is None and chosen == "md"):
         refuse_existing(path, force=force)
-    with opened(store, owner, whole=id is None) as archive:
+    with open_archive(store, owner, whole=id is None) as archive:
         if id is not None:
-            summary = known(archive, id)
-            _deliver(archive.export(id, chosen, branch=branch_of(summary, branch)).encode("utf-8", "replace"), path)
+            summary = find_conversation(archive, id)
+            page = archive.export(id, chosen, branch=choose_branch(summary, branch))
+            _write_output(page.encode("utf-8", "replace"), path)
         elif chosen != "md":
-            _deliver(_document(archive, chosen), path)
+            _write_output(_export_all(archive, chosen), path)
         elif path is None:
-            raise InputError("All conversations as Markdown are a folder of files: name it with -o FOLDER.")
+            raise InputError("Exporting all conversations as Markdown creates a file for each. Name a folder with -o.")
         else:
-            _folder(archive, path, force=force)
+            _export_folder(archive, path, force=force)
 
 
-def _by_name(output: str | None) -> Format:
-    """As the name of the file ends."""
+def _detect_format(output: str | None) -> Format:
+    """Return the export format that matches the suffix of a file name; Markdown if there is no match."""
     suffix = Path(output or "").suffix
     return "jsonl" if suffix == ".jsonl" else "json" if suffix == ".json" else "md"
 
 
-def _document(archive: Archive, format: Format) -> bytes:  # noqa: A002
-    from longtalk.portable import to_json, to_jsonl
+def _export_all(archive: Archive, format: Format) -> bytes:  # noqa: A002
+    from longtalk.transfer.document import to_json, to_jsonl
 
-    talks = [archive.talk(each.id) for each in _all(archive)]
+    talks = [archive.talk(each.id) for each in _list_all(archive)]
     return to_json(talks) if format == "json" else to_jsonl(talks)
 
 
-def _all(archive: Archive) -> list[Summary]:
+def _list_all(archive: Archive) -> list[ConversationInfo]:
     found = archive.every()
     if not found:
-        raise InputError(f"There are no conversations{whose(archive)} here to export.")
+        raise InputError(f"This store has no conversations{name_owner(archive)} to export.")
     return found
 
 
-def _folder(archive: Archive, folder: Path, *, force: bool) -> None:
-    from longtalk.stores.folder import name_of
+def _export_folder(archive: Archive, folder: Path, *, force: bool) -> None:
+    from longtalk.stores.jsonl.folder import name_of
 
-    found = _all(archive)
+    found = _list_all(archive)
     paths = [folder / f"{name_of(each.id)}.md" for each in found]
     for path in paths:
         refuse_existing(path, force=force)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise InputError(f"Can't make the folder {os.fspath(folder)!r}: {problem.strerror}.") from None
+        raise InputError(f"Can't create the folder {os.fspath(folder)!r}: {problem.strerror}.") from None
     for each, path in zip(found, paths, strict=True):
-        write(path, archive.export(each.id, "md", branch=branch_of(each, None)).encode("utf-8", "replace"))
-        say(os.fspath(path))
+        write_file(path, archive.export(each.id, "md", branch=choose_branch(each, None)).encode("utf-8", "replace"))
+        print_note(os.fspath(path))
 
 
-def _deliver(data: bytes, path: Path | None) -> None:
+def _write_output(data: bytes, path: Path | None) -> None:
     if path is not None:
-        write(path, data)
+        write_file(path, data)
     elif sys.stdout.isatty():
-        put(data.decode(), end="")
+        print_text(data.decode(), end="")
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

@@ -1,4 +1,4 @@
-"""Files that commands read, and write: whole, or not at all."""
+"""Read and write the files that command-line arguments name. A file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from typing import TYPE_CHECKING
 from longtalk.errors import BadState, InputError
 
 if TYPE_CHECKING:
-    from longtalk.transcript import Transcript
+    from longtalk.transcript.transcript import Transcript
 
 
-def read(name: str) -> bytes:
-    """The content of a file; of standard input for `-`."""
+def read_file(name: str) -> bytes:
+    """Return the content of a file, or of standard input if the name is `-`."""
     try:
         if name == "-":
             return sys.stdin.buffer.read()
         with open(name, "rb") as file:
             return file.read()
     except OSError as problem:
-        raise InputError(f"Can't read {shown(name)}: {problem.strerror}.") from None
+        raise InputError(f"Can't read {display_name(name)}: {problem.strerror}.") from None
 
 
-def shown(name: str) -> str:
+def display_name(name: str) -> str:
+    """Return the name of a file in a form that can be printed."""
     import click
 
     return "(standard input)" if name == "-" else click.format_filename(name)
 
 
-def transcript(name: str, state: bytes) -> Transcript:
-    """What a state holds, however long it is: the file is the user's own."""
-    from longtalk.state import decode
+def decode_state(name: str, state: bytes) -> Transcript:
+    """Return the transcript in a state file. There is no size limit, because the file is the user's own."""
+    from longtalk.state.codec import decode
     from longtalk.wires import NAMES
 
     try:
@@ -43,13 +44,13 @@ def transcript(name: str, state: bytes) -> Transcript:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise `InputError` if something would be overwritten."""
+    """Raise `InputError` if the path exists, unless `force` is set."""
     if not force and os.path.lexists(path):
-        raise InputError(f"{shown(str(path))} is there already: --force overwrites it.")
+        raise InputError(f"{display_name(str(path))} already exists. To overwrite it, use --force.")
 
 
-def write(path: Path, data: bytes) -> None:
-    """Make or replace a file, so that there is all of it or what was there before. A link to a file stays one."""
+def write_file(path: Path, data: bytes) -> None:
+    """Create or replace a file atomically. If the path is a symbolic link, the file that it points to is replaced."""
     path = Path(os.path.realpath(path))
     beside = path.parent / f".{path.name[:60]}.{os.getpid()}.new"
     try:
@@ -61,7 +62,7 @@ def write(path: Path, data: bytes) -> None:
             os.chmod(beside, path.stat().st_mode & 0o777)
         beside.replace(path)
     except OSError as problem:
-        raise InputError(f"Can't write {shown(str(path))}: {problem.strerror}.") from None
+        raise InputError(f"Can't write {display_name(str(path))}: {problem.strerror}.") from None
     finally:
         with suppress(OSError):
             beside.unlink()

@@ -1,4 +1,4 @@
-"""`longtalk list`: the conversations in a store, those changed last first."""
+"""`longtalk list`: print the conversations in a store, most recently changed first."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any
 
 import msgspec
 
-from longtalk._sync.archive import Archive
-from longtalk.cli.out import put_json, put_table, say, when, words
-from longtalk.cli.store import branch_of, opened
+from longtalk._sync.archive.archive import Archive
+from longtalk.cli.output import format_time, print_json, print_note, print_table, shorten
+from longtalk.cli.store import choose_branch, open_archive
 from longtalk.errors import InputError
-from longtalk.stores.base import Summary
-from longtalk.wires import said
+from longtalk.stores.base import ConversationInfo
+from longtalk.wires import text_if_readable
 
-PAGE = 500
-_FEW = 20
-"""Entries to look through for the first one of a user."""
+_FIRST = 20
+"""The number of entries that are searched for the first user message."""
 
 
 def run(*, store: str | None, owner: str, limit: int, meta: Sequence[str], as_json: bool) -> None:
-    """Print a line for each conversation."""
-    wanted = dict(map(_pair, meta))
-    with opened(store, owner, whole=True) as archive:
+    """Print one line for each conversation of the owner."""
+    wanted = dict(map(_parse_meta, meta))
+    with open_archive(store, owner, whole=True) as archive:
         more = False
         rows = []
         for count, each in enumerate(
@@ -32,32 +31,32 @@ def run(*, store: str | None, owner: str, limit: int, meta: Sequence[str], as_js
             if limit and count > limit:
                 more = True
             elif as_json:
-                put_json({**msgspec.to_builtins(each), "title": title(archive, each)})
+                print_json({**msgspec.to_builtins(each), "title": find_title(archive, each)})
             else:
-                rows.append((each.id, when(each.updated), str(each.entries), title(archive, each)))
-        put_table(rows)
+                rows.append((each.id, format_time(each.updated), str(each.entries), find_title(archive, each)))
+        print_table(rows)
     if not rows and not as_json:
-        say("There are no such conversations here." if wanted else "There are no conversations here yet.")
+        print_note("No matching conversations." if wanted else "No conversations yet.")
     if more:
-        say("There are more: --limit 0 lists all.")
+        print_note("There are more. To list all, use --limit 0.")
 
 
-def title(archive: Archive, summary: Summary) -> str:
-    """What a conversation is about: its title, or how it begins."""
+def find_title(archive: Archive, summary: ConversationInfo) -> str:
+    """Return the title in the conversation's metadata, or else the beginning of the first user message."""
     named = summary.meta.get("title")
     if isinstance(named, str) and named.strip():
-        return words(named, 80)
+        return shorten(named, 80)
     if not summary.branches:
         return ""
-    pack = archive.store.read(archive.owner, summary.id, branch_of(summary, None), 0, _FEW)
-    return words(next((said(entry) for entry in pack.entries() if entry.role == "user"), ""), 80)
+    pack = archive.store.read(archive.owner, summary.id, choose_branch(summary, None), 0, _FIRST)
+    return shorten(next((text_if_readable(entry) for entry in pack.entries() if entry.role == "user"), ""), 80)
 
 
-def _pair(text: str) -> tuple[str, Any]:
-    """`key=value`, where the value is JSON, or else text."""
+def _parse_meta(text: str) -> tuple[str, Any]:
+    """Split `key=value` into key and value. The value is parsed as JSON if possible, and is a string otherwise."""
     key, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"--meta takes key=value, not {text!r}.")
+        raise InputError(f"--meta must be KEY=VALUE, not {text!r}.")
     try:
         return key, json.loads(value)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""`longtalk models`: the models that are known, with their limits and prices."""
+"""`longtalk models`: print the known models with their limits and prices."""
 
 from __future__ import annotations
 
@@ -6,36 +6,39 @@ import sys
 
 import msgspec
 
-from longtalk.cli.out import number, put_json, put_table, say
-from longtalk.models import Model, models
+from longtalk.cli.output import pluralize, print_json, print_note, print_table
+from longtalk.models.registry import Model, models
 
-_HEAD = ("model", "window", "answer", "cache", "in", "out", "cached", "written", "long requests")
+_HEADER = ("model", "window", "answer", "cache", "in", "out", "cached", "written", "long requests")
 
 
 def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
-    """Print a line for each model."""
+    """Print one line for each matching model. Exit with status 1 if no model matches."""
     found = list(models(" ".join(words), provider=provider))
     if not found:
-        say("No model that is known is called like this: `longtalk models` lists all.")
+        print_note("No known model matches. `longtalk models` lists all.")
         raise SystemExit(1)
     if as_json:
         for model in found:
-            put_json({"label": model.label, **msgspec.to_builtins(model)})
+            print_json({"label": model.label, **msgspec.to_builtins(model)})
         return
-    # Whoever reads it from a pipe wants models alone.
-    put_table([*([_HEAD] if sys.stdout.isatty() else []), *map(_row, found)])
-    say(f"{number(len(found), 'model')}. Prices are US dollars for a million tokens.")
+    # A program that reads the output from a pipe expects no header.
+    print_table([*([_HEADER] if sys.stdout.isatty() else []), *map(_format_model, found)])
+    print_note(f"{pluralize(len(found), 'model')}. Prices are in US dollars per million tokens.")
 
 
-def _row(model: Model) -> tuple[str, ...]:
-    limits = (shown(model.window), shown(model.output_limit), model.cache or "-")
+def _format_model(model: Model) -> tuple[str, ...]:
+    limits = (format_number(model.window), format_number(model.output_limit), model.cache or "-")
     if model.prices is None:
         return (model.label, *limits, "-", "-", "-", "-", "-")
     prices = (model.prices.input, model.prices.output, model.prices.cache_read, model.prices.cache_write)
-    longer = [f"above {tier.above:,}: {shown(tier.input)} in, {shown(tier.output)} out" for tier in model.prices.tiers]
-    return (model.label, *limits, *map(shown, prices), "; ".join(longer) or "-")
+    longer = [
+        f"above {tier.above:,}: {format_number(tier.input)} in, {format_number(tier.output)} out"
+        for tier in model.prices.tiers
+    ]
+    return (model.label, *limits, *map(format_number, prices), "; ".join(longer) or "-")
 
 
-def shown(value: float | None) -> str:
-    """A number; `-` where it is not known."""
+def format_number(value: float | None) -> str:
+    """Return a number as text, or `-` if it is None."""
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.12g}"

@@ -1,4 +1,4 @@
-"""Policies on the command line: as they are written in Python, and as short as that can be."""
+"""Parse policies that are written on the command line as in Python, and format policies in that form."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from longtalk.errors import InputError
-from longtalk.memory.schema import Brief
-from longtalk.memory.settings import Recall
+from longtalk.memory.brief.schema import Brief
+from longtalk.memory.recall.config import Recall
 from longtalk.policies import (
     Combine,
     DigestTools,
@@ -28,49 +28,52 @@ _LONGEST = 500
 _POLICIES = (KeepAll, KeepLast, KeepMessages, TokenBudget, WindowShare, Summarize, Economy, Memory, Combine)
 _NAMES: dict[str, Any] = {each.__name__: each for each in (*_POLICIES, DigestTools, Brief, Recall)}
 _WORDS = ("sentinel", "tool")
-_THERE_ARE = (
-    "There are KeepAll(), KeepLast(10), KeepMessages(40), TokenBudget(8_000), WindowShare(0.8), Summarize(8_000), "
-    "Economy(), Memory(), and Combine(KeepLast(20), TokenBudget(8_000))."
+_EXAMPLES = (
+    "Examples: KeepAll(), KeepLast(10), KeepMessages(40), TokenBudget(8_000), WindowShare(0.8), Summarize(8_000), "
+    "Economy(), Memory(), Combine(KeepLast(20), TokenBudget(8_000))."
 )
 
 
-def parse(text: str) -> Policy:
-    """The policy that a text names. Nothing is evaluated: these are names of ours, with numbers and the like."""
+def parse_policy(text: str) -> Policy:
+    """Return the policy that a text describes, such as `KeepLast(6)`.
+
+    The text is not evaluated: only known names and constants are accepted.
+    """
     try:
         if len(text) > _LONGEST:
             raise ValueError("it is too long")
-        made = _made(ast.parse(text.strip(), mode="eval").body)
+        made = _build(ast.parse(text.strip(), mode="eval").body)
         if not isinstance(made, _POLICIES):
-            raise ValueError("it is only a part of one")
+            raise ValueError("it is only part of a policy")
     except (SyntaxError, ValueError, TypeError, InputError, RecursionError, MemoryError) as problem:
-        why = getattr(problem, "msg", "") or str(problem) or "it can't be read"
-        raise InputError(f"{text[:60]!a} does not name a policy: {why.rstrip('.')}. {_THERE_ARE}") from None
+        why = getattr(problem, "msg", "") or str(problem) or "it can't be parsed"
+        raise InputError(f"{text[:60]!a} is not a policy: {why.rstrip('.')}. {_EXAMPLES}") from None
     return made
 
 
-def _made(node: ast.expr) -> Any:
+def _build(node: ast.expr) -> Any:
     if isinstance(node, ast.Name):
         node = ast.Call(node, [], [])
     if isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Name) or node.func.id not in _NAMES:
-            raise ValueError("it calls something else")
-        more = {word.arg: _made(word.value) for word in node.keywords if word.arg is not None}
+            raise ValueError("it calls an unknown name")
+        more = {word.arg: _build(word.value) for word in node.keywords if word.arg is not None}
         if len(more) < len(node.keywords):
-            raise ValueError("name each argument once")
-        return _NAMES[node.func.id](*map(_made, node.args), **more)
+            raise ValueError("each argument must be named, and only once")
+        return _NAMES[node.func.id](*map(_build, node.args), **more)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        raise ValueError("no number is below 0")
+        raise ValueError("negative numbers are not allowed")
     if isinstance(node, ast.Constant) and node.value in _WORDS:
         return node.value
     if not isinstance(node, ast.Constant) or not isinstance(node.value, int | float | None):
-        raise ValueError("it is more than names, numbers, True, False and None")
+        raise ValueError("only names, numbers, True, False and None are allowed")
     return node.value
 
 
-def shown(policy: object) -> str:
-    """A policy as it can be written, without what is as usual."""
+def format_policy(policy: object) -> str:
+    """Return a policy as it is written on the command line, without the arguments that have their default value."""
     if isinstance(policy, Combine):
-        return f"Combine({', '.join(map(shown, policy.policies))})"
+        return f"Combine({', '.join(map(format_policy, policy.policies))})"
     if isinstance(policy, int) and not isinstance(policy, bool):
         return f"{policy:_}"
     if not isinstance(policy, msgspec.Struct):
@@ -79,7 +82,7 @@ def shown(policy: object) -> str:
     for field in msgspec.structs.fields(policy):
         value = getattr(policy, field.name)
         if field.required:
-            given.append(shown(value))
+            given.append(format_policy(value))
         elif value != field.default:
-            given.append(f"{field.name}={shown(value)}")
+            given.append(f"{field.name}={format_policy(value)}")
     return f"{type(policy).__name__}({', '.join(given)})"

@@ -1,71 +1,75 @@
-"""`longtalk delete` and `longtalk redact`: remove for good, once somebody has said yes."""
+"""`longtalk delete` and `longtalk redact`: remove data permanently, after a confirmation."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from longtalk._sync.archive import Archive
-from longtalk.cli.list import title
-from longtalk.cli.out import escaped, number, one_line, put, say, words
-from longtalk.cli.store import known, opened
+from longtalk._sync.archive.archive import Archive
+from longtalk.cli.list import find_title
+from longtalk.cli.output import escape, escape_line, pluralize, print_note, print_text, shorten
+from longtalk.cli.store import find_conversation, open_archive
 from longtalk.errors import InputError
-from longtalk.stores.base import Receipt
-from longtalk.stores.folder import Damaged
+from longtalk.stores.base import DeletionReceipt
+from longtalk.stores.jsonl.folder import Damaged
 
 
 def delete(*, store: str | None, owner: str, ids: Sequence[str], yes: bool) -> None:
-    """Remove conversations; the receipts are printed."""
-    with opened(store, owner) as archive:
+    """Delete conversations and print what was deleted."""
+    with open_archive(store, owner) as archive:
         ids = list(dict.fromkeys(ids))
-        told = [_told(archive, each) for each in ids]
-        _confirm("".join(f"{each}\n" for each in told) + "Delete for good?", yes=yes)
+        described = [_describe(archive, each) for each in ids]
+        _confirm("".join(f"{each}\n" for each in described) + "Delete permanently?", yes=yes)
         for each in ids:
-            put(_receipt(archive.delete(each)))
+            print_text(_format_receipt(archive.delete(each)))
 
 
 def redact(*, store: str | None, owner: str, id: str, entry: str, yes: bool) -> None:  # noqa: A002
-    """Remove what an entry says."""
-    with opened(store, owner) as archive:
-        summary = known(archive, id)
+    """Remove the content of an entry permanently, and print a confirmation."""
+    with open_archive(store, owner) as archive:
+        summary = find_conversation(archive, id)
         for branch in summary.branches:
             said = next((each for each in archive.history(id, branch=branch) if each.id == entry), None)
             if said is not None:
                 break
         else:
-            raise InputError(f"There is no entry {entry!r} in the conversation {id!r}. `longtalk show` names them.")
-        _confirm(f"{one_line(said.role)}: {one_line(words(said.text, 200))}\nRemove this for good?", yes=yes)
+            raise InputError(f"Entry {entry!r} not found in conversation {id!r}. `longtalk show` prints entry ids.")
+        content = f"{escape_line(said.role)}: {escape_line(shorten(said.text, 200))}"
+        _confirm(f"{content}\nRemove this permanently?", yes=yes)
         archive.redact(id, entry)
-        put(f"redacted {one_line(entry)} in {one_line(id)}")
+        print_text(f"redacted {escape_line(entry)} in {escape_line(id)}")
 
 
-def _told(archive: Archive, id: str) -> str:  # noqa: A002
+def _describe(archive: Archive, id: str) -> str:  # noqa: A002
     try:
-        summary = known(archive, id)
-        return one_line(f"{id}: {number(summary.entries, 'entry', 'entries')}, {title(archive, summary)!r}")
+        summary = find_conversation(archive, id)
+        return escape_line(f"{id}: {pluralize(summary.entries, 'entry', 'entries')}, {find_title(archive, summary)!r}")
     except Damaged as problem:
-        # What can't be read can be removed.
-        return one_line(f"{id}: {problem}")
+        # A damaged conversation can still be deleted.
+        return escape_line(f"{id}: {problem}")
 
 
-def _receipt(receipt: Receipt) -> str:
+def _format_receipt(receipt: DeletionReceipt) -> str:
     counts = [
-        number(receipt.entries, "entry", "entries"),
-        number(receipt.turns, "turn"),
-        number(receipt.records, "record"),
-        number(receipt.branches, "branch", "branches"),
+        pluralize(receipt.entries, "entry", "entries"),
+        pluralize(receipt.turns, "turn"),
+        pluralize(receipt.records, "record"),
+        pluralize(receipt.branches, "branch", "branches"),
     ]
-    return f"deleted {one_line(receipt.conversation)}: {', '.join(counts)}"
+    return f"deleted {escape_line(receipt.conversation)}: {', '.join(counts)}"
 
 
 def _confirm(question: str, *, yes: bool) -> None:
-    """Ask at a terminal; where there is none, only --yes will do."""
+    """Ask the user for confirmation, unless `yes` is True. Exit with status 1 if the user declines.
+
+    Raise `InputError` if standard input is not a terminal.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InputError("Nobody can be asked here: --yes removes it without a question.")
+        raise InputError("Can't ask for confirmation without a terminal. To remove it without asking, use --yes.")
     import click
 
-    if not click.confirm(escaped(question), err=True):
-        say("Nothing was removed.")
+    if not click.confirm(escape(question), err=True):
+        print_note("Nothing was removed.")
         raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""`longtalk search`: entries that hold some words, the best first."""
+"""`longtalk search`: print the entries that match the search words, best match first."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from collections.abc import Sequence
 
 import msgspec
 
-from longtalk.cli.out import one_line, put, put_json, put_table, say, when
-from longtalk.cli.store import known, opened
-from longtalk.said import terms_of
-from longtalk.stores.base import MAIN, Hit
+from longtalk.archive.history import terms_of
+from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_table, print_text
+from longtalk.cli.store import find_conversation, open_archive
+from longtalk.stores.base import MAIN, SearchHit
 
 BEFORE, AFTER = 40, 100
-"""How many characters are shown around a word that was found."""
+"""The number of characters that are shown before and after the first match."""
 
 
 def run(
     *, store: str | None, owner: str, words: Sequence[str], limit: int, conversation: str | None, as_json: bool
 ) -> None:
-    """Print what was found; without any the status is 1."""
-    with opened(store, owner) as archive:
+    """Print the matching entries. Exit with status 1 if there are none."""
+    with open_archive(store, owner) as archive:
         if conversation is not None:
-            known(archive, conversation)
+            find_conversation(archive, conversation)
         found = archive.search(" ".join(words), limit=limit or sys.maxsize, conversation=conversation)
     if as_json:
         for hit in found:
-            put_json(msgspec.to_builtins(hit))
+            print_json(msgspec.to_builtins(hit))
     elif found:
-        _put(found, _pattern(words))
+        _print_hits(found, _compile_pattern(words))
     if not found:
-        say("Nothing was found.")
+        print_note("No matches.")
         raise SystemExit(1)
 
 
-def _put(found: Sequence[Hit], pattern: re.Pattern[str] | None) -> None:
-    heads = [(hit.conversation, hit.entry, hit.role, when(hit.at)) for hit in found]
-    texts = [around(hit.text, pattern) for hit in found]
-    aside = [() if hit.branch == MAIN else (f"branch {hit.branch}",) for hit in found]
+def _print_hits(found: Sequence[SearchHit], pattern: re.Pattern[str] | None) -> None:
+    heads = [(hit.conversation, hit.entry, hit.role, format_time(hit.at)) for hit in found]
+    texts = [excerpt(hit.text, pattern) for hit in found]
+    branches = [() if hit.branch == MAIN else (f"branch {hit.branch}",) for hit in found]
     if not sys.stdout.isatty():
-        put_table((*head, text, *other) for head, text, other in zip(heads, texts, aside, strict=True))
+        print_table((*head, text, *branch) for head, text, branch in zip(heads, texts, branches, strict=True))
         return
-    for head, text, other in zip(heads, texts, aside, strict=True):
-        put("  ".join(map(one_line, (*head, *other))))
-        # Marked behind the escaping: the marks are ours.
-        print(f"    {_marked(one_line(text), pattern)}")
+    for head, text, branch in zip(heads, texts, branches, strict=True):
+        print_text("  ".join(map(escape_line, (*head, *branch))))
+        # Highlight after escaping, so that only our own escape sequences reach the terminal.
+        print(f"    {_highlight(escape_line(text), pattern)}")
 
 
-def around(text: str, pattern: re.Pattern[str] | None) -> str:
-    """The text around the first word that was found, in one line."""
+def excerpt(text: str, pattern: re.Pattern[str] | None) -> str:
+    """Return the text around the first match on one line, or the beginning of the text if there is no match."""
     text = " ".join(text.split())
     hit = pattern.search(text) if pattern else None
     start = max(0, hit.start() - BEFORE) if hit else 0
@@ -58,14 +58,17 @@ def around(text: str, pattern: re.Pattern[str] | None) -> str:
     return f"{'…' if start else ''}{text[start:stop]}{'…' if stop < len(text) else ''}"
 
 
-def _pattern(words: Sequence[str]) -> re.Pattern[str] | None:
-    """Any of the words or phrases, whatever their case. Stores know more (accents): those are found and not marked."""
+def _compile_pattern(words: Sequence[str]) -> re.Pattern[str] | None:
+    """Return a pattern that matches any of the words or phrases, ignoring case; None if there are none.
+
+    The pattern is used only for excerpts and highlighting. A store may match more, such as words with other accents.
+    """
     terms = terms_of(" ".join(words))
     parts = [r"\W+".join(map(re.escape, found)) for term in terms if (found := re.findall(r"\w+", term))]
     return re.compile("|".join(sorted(parts, key=len, reverse=True)), re.IGNORECASE) if parts else None
 
 
-def _marked(text: str, pattern: re.Pattern[str] | None) -> str:
+def _highlight(text: str, pattern: re.Pattern[str] | None) -> str:
     if pattern is None or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb":
         return text
     return pattern.sub(lambda found: f"\x1b[1m{found[0]}\x1b[0m", text)

@@ -1,4 +1,4 @@
-"""`longtalk show`: what was said in a conversation, or in a state file, for reading."""
+"""`longtalk show`: print a conversation or a state file, its brief, or its topics."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Sequence
 
 import msgspec
 
+from longtalk.archive.history import HistoryEntry, read
 from longtalk.cli import files
-from longtalk.cli.out import one_line, put, put_json, put_table, say, when
-from longtalk.cli.store import branch_of, known_or_newest, opened
-from longtalk.markdown import others
-from longtalk.memory.book import Book, book_in, book_of
-from longtalk.memory.topics import segments
-from longtalk.said import Said, read
-from longtalk.stores.base import Summary
+from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_table, print_text
+from longtalk.cli.store import choose_branch, find_or_latest, open_archive
+from longtalk.memory.brief.record import BriefRecord, brief_record_at, read_brief_record
+from longtalk.memory.recall.topics import segments
+from longtalk.stores.base import ConversationInfo
+from longtalk.transfer.markdown import others
 from longtalk.wires import WIRES
-from longtalk.wires.base import View
+from longtalk.wires.views import MessageView
 
-_FEW = 10
-_ENDED = {"interrupted": "interrupted", "failed": "failed", "running": "no whole answer yet"}
-"""What is said of a turn that is not complete. One that is running may have been killed."""
+_MOST_BRANCHES = 10
+"""The maximum number of branches that the note about other branches names."""
+_ENDED = {"interrupted": "interrupted", "failed": "failed", "running": "no complete answer yet"}
+"""The mark that is printed after an incomplete turn, by the turn's status."""
 
 
 def run(
@@ -34,82 +35,82 @@ def run(
     topics: bool,
     as_json: bool,
 ) -> None:
-    """Print a conversation, or what it was about."""
+    """Print the entries, the brief or the topics of a conversation."""
     if state is not None:
-        transcript = files.transcript(files.shown(state), files.read(state))
+        transcript = files.decode_state(files.display_name(state), files.read_file(state))
         said = read(transcript, transcript.turns)
-        book = book_of(transcript)
+        record = read_brief_record(transcript)
     else:
-        with opened(store, owner) as archive:
-            summary = known_or_newest(archive, id)
-            branch = branch_of(summary, branch)
+        with open_archive(store, owner) as archive:
+            summary = find_or_latest(archive, id)
+            branch = choose_branch(summary, branch)
             head = archive.store.head(archive.owner, summary.id, branch) if brief else None
-            book = book_in((each.record for each in head.records), head.size) if head else Book()
+            record = brief_record_at((each.record for each in head.records), head.size) if head else BriefRecord()
             said = [] if brief else archive.history(summary.id, branch=branch)
-            _tell_of_others(summary, branch)
+            _print_other_branches(summary, branch)
     if brief:
-        _put_brief(book, as_json=as_json)
+        _print_brief(record, as_json=as_json)
     elif topics:
-        put_topics(said, as_json=as_json)
+        print_topics(said, as_json=as_json)
     elif as_json:
         for each in said:
             members = {
                 name: getattr(each, name) for name in ("id", "turn", "role", "at", "mark", "meta", "wire", "text")
             }
-            put_json(msgspec.to_builtins(members), native=each.native)
+            print_json(msgspec.to_builtins(members), native=each.native)
     else:
-        put_said(said)
+        print_history(said)
 
 
-def put_topics(said: Sequence[Said], *, as_json: bool) -> None:
-    """The segments of a conversation: when each began, how many messages it has, and words that tell it."""
+def print_topics(said: Sequence[HistoryEntry], *, as_json: bool) -> None:
+    """Print one line for each topic: when it began, its number of messages, and its most characteristic words."""
     found = segments((each.at, each.role, each.text) for each in said)
     if as_json:
         for each in found:
-            put_json(msgspec.to_builtins(each) | {"first": said[each.first].id})
+            print_json(msgspec.to_builtins(each) | {"first": said[each.first].id})
     else:
-        put_table([(when(each.at), str(each.count), " ".join(map(one_line, each.words))) for each in found])
+        print_table([(format_time(each.at), str(each.count), " ".join(map(escape_line, each.words))) for each in found])
 
 
-def put_said(said: Sequence[Said]) -> None:
-    """Entries for reading. Texts are indented: none can look like the head of another entry."""
+def print_history(said: Sequence[HistoryEntry]) -> None:
+    """Print entries for reading. Texts are indented, so that no text can look like the heading of another entry."""
     called: dict[str, str] = {}
     for number, each in enumerate(said):
-        view = _view(each)
+        view = _read_view(each)
         called |= {call.id: call.name for call in view.calls}
-        put("\n" if number else "", end="")
+        print_text("\n" if number else "", end="")
         ends = number + 1 == len(said) or said[number + 1].turn != each.turn
-        odd = dict.fromkeys(filter(None, (each.mark, _ENDED.get(each.status, "") if ends else "")))
-        who = _who(each, called.get(view.call_id, ""))
-        head = (when(each.at, seconds=True), who, each.id, *([f"({', '.join(odd)})"] if odd else []))
-        put("  ".join(map(one_line, head)))
-        for part in (each.text, *_beside(each, view)):
+        marks = dict.fromkeys(filter(None, (each.mark, _ENDED.get(each.status, "") if ends else "")))
+        who = _label(each, called.get(view.call_id, ""))
+        head = (format_time(each.at, seconds=True), who, each.id, *([f"({', '.join(marks)})"] if marks else []))
+        print_text("  ".join(map(escape_line, head)))
+        for part in (each.text, *_list_extras(each, view)):
             if part.strip():
-                put("\n".join(f"    {line}".rstrip(" ") for line in part.strip("\r\n").split("\n")))
+                print_text("\n".join(f"    {line}".rstrip(" ") for line in part.strip("\r\n").split("\n")))
 
 
-def _put_brief(book: Book, *, as_json: bool) -> None:
-    """The lines of a brief, and where each came from."""
-    lines = book.notes.lines
+def _print_brief(record: BriefRecord, *, as_json: bool) -> None:
+    """Print the lines of a brief, each with the entry that it came from."""
+    lines = record.content.lines
     if as_json:
         for line in lines:
-            put_json({name: getattr(line, name) for name in ("id", "field", "text", "entry", "at", "seen")})
+            print_json({name: getattr(line, name) for name in ("id", "field", "text", "entry", "at", "seen")})
     elif lines:
-        put_table((line.id, line.entry or "app", when(line.at), line.field, line.text) for line in lines)
+        print_table((line.id, line.entry or "app", format_time(line.at), line.field, line.text) for line in lines)
     else:
-        say("There is no brief of it.")
+        print_note("This conversation has no brief.")
 
 
-def _tell_of_others(summary: Summary, branch: str) -> None:
-    others = [one_line(name) for name in summary.branches if name != branch]
-    more = f" and {len(others) - _FEW:,} more" if len(others) > _FEW else ""
-    if others:
-        say(f"(There are other branches: {', '.join(others[:_FEW])}{more}. --branch NAME shows one.)")
+def _print_other_branches(summary: ConversationInfo, branch: str) -> None:
+    names = [escape_line(name) for name in summary.branches if name != branch]
+    more = f" and {len(names) - _MOST_BRANCHES:,} more" if len(names) > _MOST_BRANCHES else ""
+    if names:
+        print_note(f"(Other branches: {', '.join(names[:_MOST_BRANCHES])}{more}. To show one, use --branch NAME.)")
 
 
-def _who(said: Said, tool: str) -> str:
+def _label(said: HistoryEntry, tool: str) -> str:
     if tool:
-        return f"result of {one_line(tool)}"
+        return f"result of {escape_line(tool)}"
     if said.role != "event":
         return said.role
     try:
@@ -118,16 +119,16 @@ def _who(said: Said, tool: str) -> str:
         return said.role
 
 
-def _view(said: Said) -> View:
-    """A message for reading; an empty one where it can't be read."""
+def _read_view(said: HistoryEntry) -> MessageView:
+    """Return the readable content of an entry's message, or an empty view if the message can't be read."""
     try:
         return WIRES[said.wire].view(said.native)
     except (ValueError, LookupError, TypeError):
-        return View(role=said.role)
+        return MessageView(role=said.role)
 
 
-def _beside(said: Said, view: View) -> list[str]:
-    """What there is beside a text: images and the like, what a model refused, what it called."""
+def _list_extras(said: HistoryEntry, view: MessageView) -> list[str]:
+    """Return lines for everything in a message that is not text: images and other parts, a refusal, tool calls."""
     parts = others(said.native) if said.wire in WIRES else []
     calls = [f"→ {call.name}({call.arguments.decode('utf-8', 'replace')})" for call in view.calls]
     return [f"[{', '.join(parts)}]" if parts else "", view.refusal, *calls]

@@ -1,4 +1,4 @@
-"""`longtalk simulate`: what a conversation would have cost, as tables and plots, or as JSON."""
+"""`longtalk simulate`: print the cost of a conversation under other policies, as a table, a plot or JSON."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Sequence
 
 import msgspec
 
-from longtalk import models as registry
-from longtalk.cli import load
-from longtalk.cli.files import shown as shown_file
-from longtalk.cli.models import shown
-from longtalk.cli.out import number, one_line, put, put_json, put_table, say
-from longtalk.cli.policies import shown as shown_policy
-from longtalk.cli.stats import dollars
-from longtalk.cli.store import known_or_newest, opened
+from longtalk.cli.files import display_name
+from longtalk.cli.import_ import read_conversations
+from longtalk.cli.models import format_number
+from longtalk.cli.output import escape_line, pluralize, print_json, print_note, print_table, print_text
+from longtalk.cli.policies import format_policy
+from longtalk.cli.stats import format_dollars
+from longtalk.cli.store import find_or_latest, open_archive
 from longtalk.errors import InputError
+from longtalk.models import registry
+from longtalk.models.prices import Prices
 from longtalk.policies import Policy
-from longtalk.portable import Talk
-from longtalk.prices import Prices
-from longtalk.simulate import OPTIMUM, POLICIES, Play, Table, simulate, transcript_of
-from longtalk.transcript import Transcript
+from longtalk.simulation.compare import OPTIMUM, POLICIES, SimulatedModel, SimulatedRun, simulate, transcript_of
+from longtalk.transcript.transcript import Transcript
+from longtalk.transfer.conversation_export import ConversationExport
 
-_HEAD = ("policy", "tokens", "most", "cached", "epochs", "summaries", "cost", "a turn", "ratio")
-_MODELS = ("anthropic:claude-sonnet-5", "openai-chat:gpt-5.4")
-_FEW = 3
+_HEADER = ("policy", "tokens", "most", "cached", "epochs", "summaries", "cost", "a turn", "ratio")
+_DEFAULT_MODELS = ("anthropic:claude-sonnet-5", "openai-chat:gpt-5.4")
+_MOST_MODELS = 3
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -41,77 +41,82 @@ def run(
     system: str | None,
     as_json: bool,
 ) -> None:
-    """Play a conversation, and print what each policy would have sent and cost."""
-    said = transcript_of(_talk(store, owner, transcript), branch=branch)
-    tables = [Table.of(model) for model in models or _models(said)]
+    """Simulate a conversation under each policy, and print what each policy would have sent and cost."""
+    said = transcript_of(_load_conversation(store, owner, transcript), branch=branch)
+    tables = [SimulatedModel.of(model) for model in models or _choose_models(said)]
     policies = policies or POLICIES
     plays = simulate(said, models=tables, policies=policies, system=system)
-    names = [*map(shown_policy, policies), OPTIMUM]
+    names = [*map(format_policy, policies), OPTIMUM]
     for i, table in enumerate(tables):
         some = plays[i * len(names) : (i + 1) * len(names)]
         if as_json:
-            _put_json(some)
+            _print_plays(some)
         elif sys.stdout.isatty():
-            put("\n" if i else "", end="")
-            _put_table(table, names, some)
+            print_text("\n" if i else "", end="")
+            _print_report(table, names, some)
         else:
-            # Whoever reads it from a pipe wants lines alone.
-            put_table([(play.model, name, *_row(play, some[-1])) for name, play in zip(names, some, strict=True)])
+            # A program that reads the output from a pipe expects rows only.
+            print_table(
+                [(play.model, name, *_format_play(play, some[-1])) for name, play in zip(names, some, strict=True)]
+            )
         for name, play in zip(names, some, strict=True):
             if play.problem:
-                say(f"longtalk: {name} with {play.model} ends after {number(len(play.calls), 'call')}: {play.problem}")
+                calls = pluralize(len(play.calls), "call")
+                print_note(f"longtalk: {name} with {play.model} stopped after {calls}: {play.problem}")
     if not as_json:
-        say(
-            "The ratio is to the optimum, which knows when summaries cost least: of what is sent and what summaries "
-            "take, since answers cost the same under any policy. One that leaves out without a summary can be below it."
+        print_note(
+            "The ratio compares the cost of requests and summaries with the optimum, which knows the conversation in "
+            "advance. Answers cost the same under any policy. A policy that drops messages without a summary can be "
+            "below 1."
         )
 
 
-def _talk(store: str | None, owner: str, name: str | None) -> Talk:
-    """The conversation in a file or, where there is none of this name, in the store."""
+def _load_conversation(store: str | None, owner: str, name: str | None) -> ConversationExport:
+    """Return the conversation in the file `name`, or in the store if there is no such file."""
     if name is not None and (name == "-" or (os.path.exists(name) and not os.path.isdir(name))):
-        talks = load.talks(name)
+        talks = read_conversations(name)
         if len(talks) == 1:
             return talks[0]
         raise InputError(
-            f"{shown_file(name)} holds {number(len(talks), 'conversation')}, and one is played: take them in with "
-            "`longtalk import`, and name it."
+            f"{display_name(name)} contains {pluralize(len(talks), 'conversation')}, but only one can be simulated. "
+            "Import the file with `longtalk import`, and pass the id of the conversation."
         )
-    with opened(store, owner) as archive:
+    with open_archive(store, owner) as archive:
         try:
-            return archive.talk(known_or_newest(archive, name).id)
+            return archive.talk(find_or_latest(archive, name).id)
         except InputError as problem:
-            raise InputError(f"{'' if name is None else 'There is no such file. '}{problem}") from None
+            raise InputError(f"{'' if name is None else 'File not found. '}{problem}") from None
 
 
-def _models(said: Transcript) -> Sequence[str]:
-    """The models that it was held with, the last one first, if anybody knows what they cost."""
+def _choose_models(said: Transcript) -> Sequence[str]:
+    """Return the models with known prices that the conversation used, most recent first; if none, default models."""
     found = []
     for label in dict.fromkeys(turn.model for turn in reversed(said.turns)):
-        # A request body names a model without its provider.
+        # Imported messages may name a model without its provider.
         model = registry.find(label) or registry.find(f"openai-chat:{label}")
         if model is not None and model.prices is not None and model.label not in found:
             found.append(model.label)
-    return found[:_FEW] or _MODELS
+    return found[:_MOST_MODELS] or _DEFAULT_MODELS
 
 
-def _put_table(table: Table, names: Sequence[str], plays: Sequence[Play]) -> None:
+def _print_report(table: SimulatedModel, names: Sequence[str], plays: Sequence[SimulatedRun]) -> None:
     best = plays[-1]
-    put(f"{one_line(table.label)}  {number(best.turns, 'turn')}, {number(len(best.prompts), 'call')}")
-    put(_priced(table.prices))
-    put_table([_HEAD, *((name, *_row(play, best)) for name, play in zip(names, plays, strict=True))])
-    put("\nTokens of each request, from the first to the last:")
+    counts = f"{pluralize(best.turns, 'turn')}, {pluralize(len(best.prompts), 'call')}"
+    print_text(f"{escape_line(table.label)}  {counts}")
+    print_text(_format_prices(table.prices))
+    print_table([_HEADER, *((name, *_format_play(play, best)) for name, play in zip(names, plays, strict=True))])
+    print_text("\nTokens of each request, from first to last:")
     top = max(max(play.prompts, default=0) for play in plays)
     label = max(map(len, names))
     width = max(10, shutil.get_terminal_size().columns - label - len(f"{top:,}") - 4)
     for name, play in zip(names, plays, strict=True):
-        put(f"{name:{label}}  {plot(play.prompts, top, width)}  {max(play.prompts, default=0):,}")
+        print_text(f"{name:{label}}  {plot(play.prompts, top, width)}  {max(play.prompts, default=0):,}")
 
 
-def _row(play: Play, best: Play) -> tuple[str, ...]:
-    # Of half a conversation a sum would look cheap.
+def _format_play(play: SimulatedRun, best: SimulatedRun) -> tuple[str, ...]:
+    # The cost of an incomplete replay would look too cheap.
     cost = None if play.problem else play.cost
-    sums = ("-", "-") if cost is None else (dollars(cost.total), dollars(cost.total / max(1, play.turns)))
+    sums = ("-", "-") if cost is None else (format_dollars(cost.total), format_dollars(cost.total / max(1, play.turns)))
     ratio = _ratio(play, best)
     return (
         f"{sum(play.prompts) / max(1, len(play.prompts)):,.0f}",
@@ -124,33 +129,36 @@ def _row(play: Play, best: Play) -> tuple[str, ...]:
     )
 
 
-def _ratio(play: Play, best: Play) -> float | None:
-    """What a play costs against the optimum; None where one of them has no end."""
+def _ratio(play: SimulatedRun, best: SimulatedRun) -> float | None:
+    """Return the cost relative to the optimum, or None if either simulation is incomplete."""
     return None if play.problem or best.problem or not best.weight else play.weight / best.weight
 
 
-def _priced(prices: Prices | None) -> str:
+def _format_prices(prices: Prices | None) -> str:
     if prices is None:
-        return "Nobody knows its prices: a token read from the cache counts 0.1 of one sent, one received 5."
+        return "Prices unknown. A token read from the cache counts as 0.1 tokens sent, a token received as 5."
     each = {
         "sent": prices.input,
         "received": prices.output,
         "read from the cache": prices.cache_read,
-        "written to it": prices.cache_write,
+        "written to the cache": prices.cache_write,
     }
-    told = ", ".join(f"${shown(price)} {what}" for what, price in each.items() if price is not None)
+    listed = ", ".join(f"${format_number(price)} {what}" for what, price in each.items() if price is not None)
     above = ", ".join(f"{tier.above:,}" for tier in prices.tiers)
-    return f"A million tokens: {told}{f'; other prices above {above} tokens' if above else ''}"
+    return f"Per million tokens: {listed}{f'; other prices above {above} tokens' if above else ''}"
 
 
 def plot(values: Sequence[int], top: int, width: int) -> str:
-    """Values as blocks, from 0 to `top`; where there are too many, the largest of neighbours."""
+    """Return a row of block characters that shows values from 0 to `top`.
+
+    If there are more values than columns (`width`), each column shows the largest of its values.
+    """
     count = min(width, len(values))
     groups = (values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count))
     return "".join(_BLOCKS[max(0, (max(group) * len(_BLOCKS) - 1) // max(1, top))] for group in groups)
 
 
-def _put_json(plays: Sequence[Play]) -> None:
+def _print_plays(plays: Sequence[SimulatedRun]) -> None:
     for play in plays:
         calls = [
             {
@@ -180,7 +188,7 @@ def _put_json(plays: Sequence[Play]) -> None:
             "ratio": _ratio(play, plays[-1]),
         }
         receipts = msgspec.to_builtins(play.receipts)
-        put_json(
+        print_json(
             {
                 "model": play.model,
                 "policy": play.policy,

@@ -1,23 +1,24 @@
-"""Where a command finds the conversations: the store that `--store` names, and what is in it."""
+"""Open the store that `--store` names, and find conversations and branches in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from longtalk._sync.archive import Archive
-from longtalk.cli.out import say
+from longtalk._sync.archive.archive import Archive
+from longtalk.cli.output import print_note
 from longtalk.errors import InputError
 from longtalk.stores import default, default_path, open_store, shown
-from longtalk.stores.base import MAIN, Summary
-from longtalk.stores.folder import Damaged
+from longtalk.stores.base import MAIN, ConversationInfo
+from longtalk.stores.jsonl.folder import Damaged
 
 
 @contextmanager
-def opened(path: str | None, owner: str, *, make: bool = False, whole: bool = False) -> Iterator[Archive]:
-    """What an owner has in a store: a SQLite file, a folder of JSONL files, or a server. One may be made.
+def open_archive(path: str | None, owner: str, *, make: bool = False, whole: bool = False) -> Iterator[Archive]:
+    """Open the conversations of an owner in a store. With `make`, create the store if it does not exist.
 
-    Files that can't be read are told. Where all had to be looked through (`whole`), the status is 1 then.
+    Damaged files are reported on standard error. If the command reads the whole store (`whole`), damaged files also
+    make the command exit with status 1.
     """
     store = default() if path is None else open_store(path, make=make)
     try:
@@ -25,53 +26,59 @@ def opened(path: str | None, owner: str, *, make: bool = False, whole: bool = Fa
         try:
             yield archive
         finally:
-            for problem in left_out(archive):
-                say(f"longtalk: {problem}")
-        if whole and left_out(archive):
+            for problem in list_damaged(archive):
+                print_note(f"longtalk: {problem}")
+        if whole and list_damaged(archive):
             raise SystemExit(1)
     finally:
         store.close()
 
 
-def left_out(archive: Archive) -> list[Damaged]:
-    """The files that lists and searches have left out, since they can't be read."""
+def list_damaged(archive: Archive) -> list[Damaged]:
+    """Return the files that lists and searches have skipped because they can't be read."""
     found: list[Damaged] = getattr(archive.store, "damaged", list)()
     return found
 
 
-def whose(archive: Archive) -> str:
+def name_owner(archive: Archive) -> str:
+    """Return a phrase that names the owner, for use in a message; "" if there is no owner."""
     return f" of the owner {archive.owner!r}" if archive.owner else ""
 
 
-def known(archive: Archive, id: str) -> Summary:  # noqa: A002
-    """A conversation that has to be there."""
-    found = archive.store.summary(archive.owner, id)
+def find_conversation(archive: Archive, id: str) -> ConversationInfo:  # noqa: A002
+    """Return information about a conversation. Raise `InputError` if the conversation is not found."""
+    found = archive.store.info(archive.owner, id)
     if found is None:
-        raise InputError(f"There is no conversation {id!r}{whose(archive)} here. `longtalk list` shows what there is.")
+        raise InputError(
+            f"Conversation {id!r}{name_owner(archive)} not found. `longtalk list` shows all conversations."
+        )
     return found
 
 
-def known_or_newest(archive: Archive, id: str | None) -> Summary:  # noqa: A002
-    """A conversation that has to be there; without an id, the one changed last."""
+def find_or_latest(archive: Archive, id: str | None) -> ConversationInfo:  # noqa: A002
+    """Return information about a conversation, or about the most recently changed one if `id` is None."""
     if id is not None:
-        return known(archive, id)
+        return find_conversation(archive, id)
     found = archive.conversations(limit=1)
     if not found:
-        what = "that can be read" if left_out(archive) else "yet"
-        raise InputError(f"There is no conversation{whose(archive)} here {what}.")
+        kind = "readable conversations" if list_damaged(archive) else "conversations"
+        raise InputError(f"This store has no {kind}{name_owner(archive)}.")
     return found[0]
 
 
-def branch_of(summary: Summary, branch: str | None) -> str:
-    """The branch to read: the one that was asked for, or the main one, where there is one."""
+def choose_branch(summary: ConversationInfo, branch: str | None) -> str:
+    """Return the requested branch; if `branch` is None, the main branch, or the first one if there is no main branch.
+
+    Raise `InputError` if the requested branch is not found.
+    """
     if branch is None:
         return MAIN if MAIN in summary.branches else summary.branches[0]
     if branch not in summary.branches:
         names = ", ".join(map(repr, summary.branches))
-        raise InputError(f"The conversation {summary.id!r} has no branch {branch!r}. There are: {names}.")
+        raise InputError(f"Conversation {summary.id!r} has no branch {branch!r}. Its branches are {names}.")
     return branch
 
 
-def place(path: str | None) -> str:
-    """What a store is called when somebody asks."""
+def describe_location(path: str | None) -> str:
+    """Return the location of a store for display: a path, or an address without its password."""
     return default_path() if path is None else shown(path)

@@ -1,1 +1,1 @@
-"""What a conversation remembers beyond the messages that are sent: each part a file of its own."""
+"""What a conversation keeps of its older messages: a brief, memory cards, recall, outlines and summaries."""

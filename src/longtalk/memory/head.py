@@ -1,110 +1,121 @@
-"""What stands at the head of requests in place of the exchanges that memory lets go of: the brief, and outlines.
+"""The head of a request: the brief and outlines that replace the exchanges that memory left out.
 
-It is data: one message that nobody said, between tags that nothing in it can close. The brief comes first, then a
-summary if one had to stand in for a card, then what the newest of these exchanges were about, with most detail for the
-last one. All of it together has its budget.
+The head is data: one message that no participant wrote, inside tags that its content can't close. The brief comes
+first, then a summary if no card was available, then outlines of the newest replaced exchanges, the last of them with
+the most detail. A token budget limits the whole head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from longtalk.memory.book import Book
-from longtalk.memory.brief import apply, wire
-from longtalk.memory.notes import enclosed, harmless, shortened, shown_line
+from longtalk.memory.brief.apply import apply
+from longtalk.memory.brief.lines import enclose, escape_tags, render_brief, render_line, shorten
+from longtalk.memory.brief.record import BriefRecord
+from longtalk.memory.brief.schema import Brief
 from longtalk.memory.outline import outline
-from longtalk.memory.schema import Brief
-from longtalk.summaries import TAG, Summary
+from longtalk.memory.summary import TAG, Summary
 from longtalk.tokens import Counter, of_message
-from longtalk.transcript import Entry
-from longtalk.wires import said
-from longtalk.wires.base import Usage, Wire, quoted
+from longtalk.transcript.transcript import Entry
+from longtalk.usage import Usage
+from longtalk.wires import text_if_readable
+from longtalk.wires.protocol import Wire
+from longtalk.wires.text import wrap_in_tag
 
-_TAG = "outline"
-_LEAST = 16
-"""Tokens below which nothing is told of an exchange."""
-_ASKED = 100
-"""Characters that are told of a question."""
+_OUTLINE_TAG = "outline"
+_MIN_TOKENS = 16
+"""The minimum number of remaining tokens for which an exchange is still outlined."""
+_QUESTION_CHARS = 100
+"""The maximum number of characters of a user's message that an outline quotes."""
 
 
-def head(
-    book: Book,
+def build_head(
+    record: BriefRecord,
     config: Brief,
     counter: Counter,
-    wire_: Wire,
+    wire: Wire,
     *,
     covers: tuple[tuple[int, int], ...],
-    gone: Sequence[Sequence[Entry]],
-    room: int,
-    told: Summary | None = None,
-    before: str = "",
+    exchanges: Sequence[Sequence[Entry]],
+    outline_budget: int,
+    substitute: Summary | None = None,
+    old_outlines: str = "",
 ) -> Summary:
-    """The head of requests, in place of these entries. `gone` are the exchanges to outline, the newest last.
+    """Return the head of a request, which replaces the entries in the ranges `covers`.
 
-    Outlines have so much `room`, and what the marks around all of it take is theirs to give. `told` is a summary that
-    stands in for a card, `before` are outlines that were there.
+    `exchanges` are outlined, newest last, within `outline_budget` tokens; the tags around the whole head count toward
+    this budget. `substitute` is a summary to include because a card is missing, and `old_outlines` is the text of the
+    outlines in an earlier head, to be included again.
     """
-    notes = apply(book.notes, [], config, counter).notes
-    brief = wire(notes, config)
-    summary = quoted("summary", harmless(told.text)) if told else ""
-    parts = [part for part in (brief, summary, before) if part]
+    content = apply(record.content, [], config, counter).content
+    brief = render_brief(content, config)
+    summary = wrap_in_tag("summary", escape_tags(substitute.text)) if substitute else ""
+    parts = [part for part in (brief, summary, old_outlines) if part]
 
-    def measured(more: Sequence[str] = ()) -> int:
+    def measure(more: Sequence[str] = ()) -> int:
         text = "\n".join((*parts, *more))
-        return of_message(wire_.quote(TAG, text), counter) if text else 0
+        return of_message(wire.quote(TAG, text), counter) if text else 0
 
-    bare = measured()
-    most = min(config.budget + room + (counter.count(summary) if summary else 0), bare + room)
-    lines: list[str] = []
-    for entries in reversed(gone):
-        left = most - measured([_enclosed(lines)])
-        found = _told(entries, left if entries is gone[0] else left * 2 // 3, counter) if left >= _LEAST else ""
-        if not found or measured([_enclosed([found, *lines])]) > most:
+    bare = measure()
+    most = min(config.budget + outline_budget + (counter.count(summary) if summary else 0), bare + outline_budget)
+    outlines: list[str] = []
+    for entries in reversed(exchanges):
+        left = most - measure([_enclose(outlines)])
+        budget = left if entries is exchanges[0] else left * 2 // 3
+        found = _outline_exchange(entries, budget, counter) if left >= _MIN_TOKENS else ""
+        if not found or measure([_enclose([found, *outlines])]) > most:
             break
-        lines.insert(0, found)
-    if lines:
-        parts.append(_enclosed(lines))
-    tokens = measured()
+        outlines.insert(0, found)
+    if outlines:
+        parts.append(_enclose(outlines))
+    tokens = measure()
     return Summary(
         text="\n".join(parts),
         covers=covers,
         tokens=tokens,
         usual=tokens,
         brief=counter.count(brief) if brief else 0,
-        outline=tokens - bare if lines else counter.count(before) if before else 0,
-        usage=told.usage if told else Usage(),
-        edition=book.edition,
+        outline=tokens - bare if outlines else counter.count(old_outlines) if old_outlines else 0,
+        usage=substitute.usage if substitute else Usage(),
+        edition=record.edition,
         is_brief=True,
     )
 
 
-def fresh(book: Book, config: Brief, counter: Counter, there: Summary | None, beside: Iterable[str] = ()) -> str:
-    """What the app has put into the brief and a head does not say, nor what stands beside earlier messages."""
-    texts = (there.text if there else "", *beside)
-    shown = {line for text in texts for line in text.splitlines()}
+def unsent_app_lines(
+    record: BriefRecord, config: Brief, counter: Counter, head: Summary | None, beside: Iterable[str] = ()
+) -> str:
+    """Return, in tags, the lines that the app put into the brief and that the request does not contain yet.
+
+    The request contains `head` and the texts in `beside`, which are sent next to earlier messages.
+    """
+    texts = (head.text if head else "", *beside)
+    sent = {line for text in texts for line in text.splitlines()}
     keys = {field.name: field.key for field in config.schema.fields}
-    lines = [line for line in apply(book.notes, [], config, counter).notes.lines if not line.entry]
-    told = [shown_line(keys[line.field], line.text, line.shown) for line in lines]
-    return enclosed(line for line in told if line not in shown)
+    lines = [line for line in apply(record.content, [], config, counter).content.lines if not line.entry]
+    rendered = [render_line(keys[line.field], line.text, line.shown) for line in lines]
+    return enclose(line for line in rendered if line not in sent)
 
 
-def outlines(there: Summary | None) -> str:
-    """The outlines in a head."""
-    found = there.text.rpartition(f"<{_TAG}>\n")[1:] if there is not None and there.outline else ("", "")
+def outlines_in(head: Summary | None) -> str:
+    """Return the outlines in a head, with their tags; empty if there are none."""
+    found = head.text.rpartition(f"<{_OUTLINE_TAG}>\n")[1:] if head is not None and head.outline else ("", "")
     return "".join(found)
 
 
-def _enclosed(told: Sequence[str]) -> str:
-    return quoted(_TAG, "\n".join(told))
+def _enclose(outlines: Sequence[str]) -> str:
+    return wrap_in_tag(_OUTLINE_TAG, "\n".join(outlines))
 
 
-def _told(entries: Sequence[Entry], budget: int, counter: Counter) -> str:
-    """What an exchange was about, in at most so many tokens."""
-    asked = next((said(entry) for entry in entries if entry.role == "user"), "")
-    answer = next((text for entry in reversed(entries) if entry.role == "assistant" and (text := said(entry))), "")
-    question = f"User: {harmless(shortened(' '.join(asked[:400].split()), _ASKED))}" if asked.strip() else ""
+def _outline_exchange(entries: Sequence[Entry], budget: int, counter: Counter) -> str:
+    """Return the user's question and an outline of the answer in at most `budget` tokens; empty if nothing fits."""
+    asked = next((text_if_readable(entry) for entry in entries if entry.role == "user"), "")
+    answer = next(
+        (text for entry in reversed(entries) if entry.role == "assistant" and (text := text_if_readable(entry))), ""
+    )
+    question = f"User: {escape_tags(shorten(' '.join(asked[:400].split()), _QUESTION_CHARS))}" if asked.strip() else ""
     left = budget - counter.count(question)
     if left < 0:
         return ""
-    lines = harmless(outline(answer, budget=left - 2, counter=counter)) if left > _LEAST else ""
+    lines = escape_tags(outline(answer, budget=left - 2, counter=counter)) if left > _MIN_TOKENS else ""
     return "\n".join(part for part in (question, f"You:\n{lines}" if lines else "") if part)

@@ -1,12 +1,12 @@
-"""The outline of an answer: its skeleton, taken from its Markdown without a model call.
+"""Outlines of answers: the structure of their Markdown, extracted without a model call.
 
-Headings come first, then bold lead-ins and the headers of tables, then list items and steps, then those inside others:
-what matters less is left out when the budget is short. What is taken stands in the order of the answer, one line each.
-Where there are fewer than three such lines, prose adds its sentences: the first of each paragraph, then the second.
-Nothing comes from code fences, and no memory card shows.
+Headings have the highest priority, then bold lead-ins and table headers, then list items, then nested items. When the
+budget is short, lines of low priority are left out. Lines keep their order in the answer. If fewer than three are
+found, sentences of the prose are added: the first of each paragraph, then the second, and so on. Code blocks and memory
+cards are skipped.
 
-The budget holds for any text and any counter: no line is taken unless the counter has said that the whole still fits.
-The same text gives the same outline.
+An outline never exceeds its budget, whatever the text and the counter: a line is added only if the counter says that
+the whole outline fits with it. The same text always gives the same outline.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from longtalk.memory.sentinel import neutralised, without_cards
 from longtalk.tokens import Counter
+from longtalk.wires.card_tags import neutralize_tags, remove_cards
 
 BUDGET = 100
 
 _READ = 200_000
-"""Characters of an answer that are looked at."""
+"""The maximum number of characters of an answer that are read."""
 _LINES_READ = 5_000
 _LINE_READ = 400
 _LINE_BYTES = 90
-"""How long a line of an outline gets. Bytes of UTF-8 are nearer to tokens than characters are."""
+"""The maximum length of a line in bytes of UTF-8, which are a better measure of tokens than characters."""
 _TRIES = 8
-"""After so many lines in a row that don't fit there is no room for more."""
+"""The search for more lines ends after this many lines in a row that did not fit."""
 _FEW = 3
 
 _QUOTE = re.compile(r"(?: {0,3}> ?)+")
@@ -49,16 +49,16 @@ _EMPHASIS = re.compile(r"(?<!\w)([*_])(?=\S)([^*_]+)(?<=\S)\1(?!\w)")
 
 
 class _Line(NamedTuple):
-    """A line of a skeleton. Those of the lowest rank are taken first."""
+    """A line that may become part of an outline. Lines with the lowest rank are chosen first."""
 
     rank: int
     text: str
 
 
 def outline(text: str, *, budget: int = BUDGET, counter: Counter) -> str:
-    """The skeleton of an answer, in at most `budget` of the counter's tokens. Empty where there is nothing but code."""
+    """Return the outline of an answer in at most `budget` tokens; empty if the answer has only code."""
     readable = text[:_READ].encode("utf-8", "replace").decode()
-    lines = list(islice(_outside_fences(without_cards(readable)), _LINES_READ))
+    lines = list(islice(_outside_fences(remove_cards(readable)), _LINES_READ))
     found = list(_skeleton(lines))
     if len(found) < _FEW:
         found = list(_skeleton(lines, prose=True))
@@ -66,7 +66,7 @@ def outline(text: str, *, budget: int = BUDGET, counter: Counter) -> str:
 
 
 def _outside_fences(text: str) -> Iterator[str]:
-    """The lines of a text without quote marks and without code. In place of code stands an empty line."""
+    """Yield the lines of a text outside code blocks, without quote marks. Each code block becomes one empty line."""
     fence, quoted = "", False
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     for line in re.sub(r"\n{3,}", "\n\n", text).split("\n"):
@@ -86,7 +86,7 @@ def _outside_fences(text: str) -> Iterator[str]:
 
 
 def _skeleton(lines: list[str], *, prose: bool = False) -> Iterator[_Line]:
-    """The lines of the skeleton in order, with the sentences of the prose between them if that is asked for."""
+    """Yield the structural lines of an answer in order; with `prose`, also the sentences between them."""
     paragraph: list[str] = []
     in_table = False
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
@@ -108,7 +108,10 @@ def _skeleton(lines: list[str], *, prose: bool = False) -> Iterator[_Line]:
 
 
 def _known(line: str, below: str, *, alone: bool, table: bool) -> _Line | None:
-    """A line that belongs to the skeleton; with an empty text where it does but says nothing."""
+    """Return the outline's form of a structural line, with empty text if nothing is to be shown; None for prose.
+
+    `below` is the next line. `alone` says that no paragraph precedes the line, and `table` that it is a table header.
+    """
     if table:
         return _Line(1, " | ".join(filter(None, (_plain(cell) for cell in line.strip(" |").split("|")))))
     if heading := _HEADING.match(line):
@@ -125,7 +128,7 @@ def _known(line: str, below: str, *, alone: bool, table: bool) -> _Line | None:
 
 
 def _item(found: re.Match[str]) -> _Line:
-    """An item of a list or a step. If it begins in bold, that is what it is about."""
+    """Return the outline's form of a list item, reduced to its bold beginning if it has one."""
     indent, bullet, number, wide, letter, text = found.groups()
     text = re.sub(r"\[[ xX]\]\s+", "", text, count=1) if text[:1] == "[" else text
     lead = _LEAD.match(text)
@@ -140,14 +143,14 @@ def _marks_only(line: str) -> bool:
 
 
 def _sentences(paragraph: list[str]) -> Iterator[_Line]:
-    """The sentences of a paragraph: the later, the less they matter."""
+    """Yield the sentences of a paragraph, each with a lower priority than the one before."""
     text = " ".join(line.strip() for line in paragraph)[: 10 * _LINE_READ]
     for number, sentence in enumerate(filter(None, map(_plain, _SENTENCE.split(text)))):
         yield _Line(4 + number, sentence)
 
 
 def _plain(text: str) -> str:
-    """Without marks of Markdown, on one line and not too long."""
+    """Return a text on one line, without Markdown marks, and cut to the maximum length of a line."""
     text = _LINK.sub(r"\1", text).replace("**", "").replace("`", "")
     return _clipped(" ".join(_EMPHASIS.sub(r"\2", text).split()))
 
@@ -162,12 +165,15 @@ def _clipped(text: str) -> str:
 
 
 def _fitted(lines: list[_Line], budget: int, counter: Counter) -> str:
-    """As many lines as fit, those that matter most first, in order. Of a first one that is too long, its start."""
+    """Return the outline: the lines that fit the budget, chosen by rank, in their original order.
+
+    If no line fits, return the beginning of the line with the lowest rank.
+    """
     taken: list[int] = []
     text, misses = "", 0
     for place in sorted(range(len(lines)), key=lambda place: lines[place].rank):
         tried = sorted((*taken, place))
-        longer = neutralised("\n".join(lines[each].text for each in tried))
+        longer = neutralize_tags("\n".join(lines[each].text for each in tried))
         if counter.count(longer) <= budget:
             taken, text, misses = tried, longer, 0
         elif (misses := misses + 1) >= _TRIES:
@@ -176,9 +182,9 @@ def _fitted(lines: list[_Line], budget: int, counter: Counter) -> str:
 
 
 def _start(text: str, budget: int, counter: Counter) -> str:
-    """The beginning of a line, as much as fits."""
+    """Return the longest beginning of a line that fits the budget; empty if none does."""
     for length in range(len(text) - 1, 0, -1):
-        cut = neutralised(text[:length].rstrip() + "…")
+        cut = neutralize_tags(text[:length].rstrip() + "…")
         if counter.count(cut) <= budget:
             return cut
     return ""

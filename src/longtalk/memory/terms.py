@@ -1,9 +1,9 @@
-"""Text as terms: what search compares instead of words.
+"""Terms: the normalized words that recall compares.
 
-A term is a word without its case, its accents and its ending: "Adopted" and "adopting" are both `adopt`. Common English
-words that say nothing are left out; in other languages it is their frequency that makes such words weigh nothing.
-Irregular forms of English verbs are one term ("bought", "buy"). Scripts that are written without spaces, and Korean,
-whose words carry particles, give overlapping pairs of characters. Any string goes, lone surrogates as well.
+A term is a word without case, accents and ending: "Adopted" and "adopting" both become `adopt`. English stop words are
+left out; in other languages frequent words get a low weight instead. Irregular English forms share a term ("bought",
+"buy"). Scripts without spaces, and Korean, whose words carry particles, are split into overlapping pairs of characters.
+Every string is accepted, even one with lone surrogates.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["folded", "pairs", "spelt", "stem", "terms", "worded", "words"]
+__all__ = ["char_pairs", "fold", "spellings", "stem", "terms", "terms_with_words", "words"]
 
 _COMMON = """
     a about after again all also am an and any anybody anyone anything are aren as at be because been before being
@@ -64,12 +64,15 @@ _STEM = 6  # characters that count of a word in another alphabet: most endings c
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in small letters without accents, in order; dense scripts as whole runs."""
-    return _WORD.findall(folded(text))
+    """Return the words of a text in order, in lower case and without accents.
+
+    In a script without spaces, each unbroken run of characters is returned as one word.
+    """
+    return _WORD.findall(fold(text))
 
 
-def folded(text: str) -> str:
-    """A text in small letters without accents."""
+def fold(text: str) -> str:
+    """Return a text in lower case and without accents."""
     small = text.casefold()
     if small.isascii():
         return small
@@ -77,29 +80,29 @@ def folded(text: str) -> str:
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text in order, stop words left out."""
-    return [term for term, _ in worded(text)]
+    """Return the terms of a text in order, without stop words."""
+    return [term for term, _ in terms_with_words(text)]
 
 
-def worded(text: str) -> list[tuple[str, str]]:
-    """The terms of a text in order, each with the word it comes from."""
-    small = folded(text)
+def terms_with_words(text: str) -> list[tuple[str, str]]:
+    """Return the terms of a text in order, each with the word that it comes from, without stop words."""
+    small = fold(text)
     if small.isascii():
         return [(term, word) for word in _WORD.findall(small) if (term := _TERMS[word])]
     found: list[tuple[str, str]] = []
     for word in _WORD.findall(small):
         if _DENSE_RUN.match(word):
-            found.extend((pair, pair) for pair in pairs(word))
+            found.extend((pair, pair) for pair in char_pairs(word))
         elif term := _TERMS[word]:
             found.append((term, word))
     return found
 
 
-def spelt(term: str, word: str) -> tuple[list[str], list[str]]:
-    """How a term may be written where words are kept as they are: whole words, and beginnings of words.
+def spellings(term: str, word: str) -> tuple[list[str], list[str]]:
+    """Return how a term may appear in plain text: as one of these words, or in words with one of these beginnings.
 
-    `word` is the one that the term comes from. Beginnings may be those of other words as well: who finds one has to
-    look at its term.
+    `word` is the word that the term comes from. Unrelated words may share a beginning, so callers must check the term
+    of each match.
     """
     whole = list(dict.fromkeys((word, term, *_INFLECTED.get(term, ()))))
     if not term.isalpha() or _DENSE_RUN.match(term):
@@ -114,13 +117,13 @@ def spelt(term: str, word: str) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys((*whole, *(form for form in forms if stem(form) == term)))), []
 
 
-def pairs(run: str) -> list[str]:
-    """The overlapping pairs of characters of a run; a single one is itself."""
+def char_pairs(run: str) -> list[str]:
+    """Return the overlapping pairs of characters in a run; a run of one character is returned unchanged."""
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 
 def stem(word: str) -> str:
-    """A word of `words` without its ending."""
+    """Return the term for a word, which must be in the form that `words` returns."""
     if not word.isalpha():
         return word
     if not word.isascii():
@@ -132,7 +135,7 @@ def stem(word: str) -> str:
 
 
 def _uninflected(word: str) -> str:
-    """Without plural, past and progressive."""
+    """Return an English word without the endings of plural, past tense and progressive form."""
     if word.endswith(("ies", "ied")):
         word = word[:-3] + "y"
     elif word.endswith(("sses", "shes", "ches", "xes", "zes", "oes")):
@@ -147,12 +150,12 @@ def _uninflected(word: str) -> str:
 
 
 def _single(word: str) -> str:
-    """A doubled last letter once: "running" came from "run"; but "falling" from "fall", "missing" from "miss"."""
+    """Return a word without a doubled last letter: "runn" becomes "run", but "fall" and "miss" stay unchanged."""
     return word[:-1] if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz" else word
 
 
 def _rooted(word: str) -> str:
-    """Without what makes a noun of a verb and the like, and without a last e."""
+    """Return a word without derivational suffixes such as "-ment" and "-able", and without a final "e"."""
     for size in range(7, 1, -1):
         stay = _ENDINGS.get(word[-size:], len(word))
         if len(word) - size >= stay:
@@ -164,7 +167,7 @@ def _rooted(word: str) -> str:
 
 
 def _inflected() -> dict[str, list[str]]:
-    """By term: its irregular forms."""
+    """Return the irregular English forms of each term that has any."""
     found: dict[str, list[str]] = {}
     for form in _FORMS:
         found.setdefault(stem(form), []).append(form)
@@ -175,7 +178,7 @@ _INFLECTED = _inflected()
 
 
 class _Terms(dict[str, str]):
-    """The terms of words, as far as they were needed; nothing for those that are left out."""
+    """A bounded cache that maps words to their terms. A stop word is mapped to an empty term."""
 
     def __missing__(self, word: str) -> str:
         if len(self) >= _KNOWN:

@@ -1,8 +1,8 @@
-"""What a context keeps of a transcript.
+"""Policies: rules that decide which part of a conversation is sent to the model.
 
-Policies to take as they are: `KeepAll`, `KeepLast`, `KeepMessages`, `TokenBudget`, `WindowShare`, `Summarize`,
-`Economy`, `Memory`, and `Combine` for several at once. Parts to build others from: triggers (`limits.py`), strategies
-(a file each) and `Compactor`.
+Ready to use: `KeepAll`, `KeepLast`, `KeepMessages`, `TokenBudget`, `WindowShare`, `Summarize`, `Economy`, `Memory`, and
+`Combine`, which applies several at once. To build your own, combine triggers (`limits.py`) and strategies (one file
+each) in a `Compactor`.
 """
 
 from longtalk.policies.base import Compactor, Policy, Size, Strategy, Trigger
@@ -17,7 +17,8 @@ from longtalk.policies.limits import AllOf, AnyOf, OverExchanges, OverMessages, 
 from longtalk.policies.memory import Memory
 from longtalk.policies.summarize import Summarize, SummarizeOldest
 from longtalk.policies.token_budget import TokenBudget, WindowShare
-from longtalk.policies.view import Block, Run, View
+from longtalk.policies.view import Block, View
+from longtalk.transcript.manifest import Run
 
 __all__ = [
     "AllOf",

@@ -1,12 +1,12 @@
-"""The parts of a policy: a trigger says when, a strategy how, a compactor is both.
+"""The parts of a policy: a trigger says when to compact, a strategy says how, and a compactor combines them.
 
-A policy is any value that has `compactors`. Before each model call, and after each turn, their triggers look at how
-long the request is. If one fires, a new epoch begins: the strategies take turns at the view of the conversation until
-the compactor's target holds, and every limit is looked at again. Inside an epoch nothing is taken away, so each
-request begins with the one before it, and the provider reads all but the new part from its cache.
+A policy is any object with `compactors`. Before each model call and after each turn, their triggers check the size of
+the request. When one fires, a new epoch begins: the strategies shorten the view of the conversation, one after the
+other, until the compactor's target is met. Then every limit is checked again. Within an epoch nothing is removed, so
+each request begins with the previous one and the provider reads all but the new part from its cache.
 
-A trigger's or strategy's `repr` is part of the policy's fingerprint: make them values (a frozen Struct or dataclass),
-so that it says what they do and nothing else.
+The `repr` of each trigger and strategy is part of the policy's fingerprint. Define them as values (a frozen Struct or
+dataclass), so that the `repr` depends on their settings alone.
 """
 
 from __future__ import annotations
@@ -21,66 +21,72 @@ from longtalk.policies.view import View
 
 
 class Size(Protocol):
-    """How long a request is. What is asked for is counted, and nothing else."""
+    """The size of a request. Each number is computed when it is first read."""
 
     @property
     def exchanges(self) -> int:
-        """With the current one."""
+        """The number of exchanges in the request, including the current one."""
         ...
 
     @property
-    def loose(self) -> int:
-        """Those that may go: neither pinned nor the current one."""
+    def droppable(self) -> int:
+        """The number of exchanges that may be left out because they are neither pinned nor current."""
         ...
 
     @property
     def messages(self) -> int:
-        """Entries: messages, tool results, events."""
+        """The number of entries in the request: messages, tool results and events."""
         ...
 
     @property
     def tokens(self) -> int:
-        """Of the whole request: preamble, messages, tail."""
+        """The number of tokens in the whole request: preamble, messages and tail."""
         ...
 
     @property
     def window(self) -> int:
-        """How many tokens the model takes with its answer; 32,000 while nobody knows."""
+        """The model's context window in tokens, including the answer; 32,000 if the window is unknown."""
         ...
 
     @property
     def history(self) -> int:
-        """Tokens of what goes before the current exchange, without the preamble."""
+        """The number of tokens before the current exchange, without the preamble."""
         ...
 
-    def ripe(self, recent: int, length: int) -> bool:
-        """Whether carrying on has cost as much as a new epoch on the brief, and that is at hand.
+    def brief_pays(self, recent: int, length: int) -> bool:
+        """Return True if resending the older exchanges has cost as much as a new epoch based on the brief would.
 
-        A head of about so many tokens, and so many of the last exchanges.
+        The new epoch would begin with a head of about `length` tokens and at most `recent` tokens of the last
+        exchanges. The brief must cover the older exchanges, unless the model has repeatedly failed to send a card.
         """
         ...
 
-    def due(self, keep: int, length: int) -> bool:
-        """Whether carrying on has cost as much as a new epoch: a summary of so many tokens, and the last exchanges."""
+    def summary_pays(self, keep: int, length: int) -> bool:
+        """Return True if resending the older exchanges has cost as much as a new epoch based on a summary would.
+
+        The new epoch would begin with a summary of `length` tokens and the last `keep` exchanges.
+        """
         ...
 
 
 class Trigger(Protocol):
-    """When to compact."""
+    """A condition that says when a request must be made shorter."""
 
-    def fires(self, size: Size) -> bool: ...
+    def fires(self, size: Size) -> bool:
+        """Return True if a request of this size is too long."""
+        ...
 
 
 class Strategy(Protocol):
-    """How to compact."""
+    """A way to make a request shorter."""
 
     def apply(self, view: View, limits: Compactor) -> View:
-        """A shorter view. It need not reach `limits.to`: the next strategy goes on from there."""
+        """Return a shorter view. If it misses the target `limits.to`, the next strategy continues from there."""
         ...
 
 
 class Compactor(msgspec.Struct, frozen=True):
-    """When `over` fires, the strategies are applied in a row until `to` does not fire any more."""
+    """A trigger with its strategies. When `over` fires, they are applied in order until `to` no longer fires."""
 
     over: Trigger
     strategies: tuple[Strategy, ...]
@@ -88,29 +94,36 @@ class Compactor(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategies, tuple):
-            raise InputError(f"`strategies` is a tuple such as (DropOldest(),), not {self.strategies!r}.")
+            raise InputError(f"`strategies` must be a tuple such as (DropOldest(),), not {self.strategies!r}.")
         for needs, values in (("fires", (self.over, self.to)), ("apply", self.strategies)):
             for value in values:
                 if isinstance(value, type) or not hasattr(value, needs):
                     what = "trigger such as OverTokens(8_000)" if needs == "fires" else "strategy such as DropOldest()"
-                    raise InputError(f"A compactor takes a {what}, with a method `{needs}`, not {value!r}.")
+                    raise InputError(f"A compactor takes a {what} that has a method `{needs}`, not {value!r}.")
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
+        """A tuple with only this compactor, so that a compactor can be used as a policy."""
         return (self,)
 
     def apply(self, view: View) -> View:
+        """Return the view after applying the strategies, in order, until the target `to` is met or no strategy remains.
+
+        Raises `InputError` if a strategy removes the current exchange.
+        """
         for strategy in self.strategies:
             if not self.to.fires(view):
                 break
             current, view = view.blocks[-1], strategy.apply(view, self)
             if not view.blocks or view.blocks[-1].first != current.first:
-                raise InputError(f"The strategy {strategy!r} has left out the current exchange, which has to stay.")
+                raise InputError(f"The strategy {strategy!r} left out the current exchange, which must be kept.")
         return view
 
 
 class Policy(Protocol):
-    """What a context keeps."""
+    """A rule that decides which part of a conversation is sent to the model."""
 
     @property
-    def compactors(self) -> Sequence[Compactor]: ...
+    def compactors(self) -> Sequence[Compactor]:
+        """The compactors that are checked before each model call and after each turn."""
+        ...

@@ -1,4 +1,4 @@
-"""Several policies at once."""
+"""`Combine`: a policy that applies several policies at once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from longtalk.policies.base import Compactor, Policy
 
 
 class Combine:
-    """All of these at once: whichever limit is exceeded, afterwards every one of them holds."""
+    """A policy made of several: when the limit of any is exceeded, the request is shortened until all limits hold."""
 
     def __init__(self, *policies: Policy) -> None:
         for policy in policies:
             if isinstance(policy, type) or not hasattr(policy, "compactors"):
-                raise InputError(f"A policy is one such as KeepLast(5), not {policy!r}.")
+                raise InputError(f"A policy must be an object such as KeepLast(5), not {policy!r}.")
         self.policies = policies
 
     def __repr__(self) -> str:

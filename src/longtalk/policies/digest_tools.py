@@ -1,45 +1,45 @@
-"""Tools of older exchanges in a line each: what was called, with what, what came back."""
+"""`DigestTools`: replace each tool call in older exchanges with one line that shows its arguments and result."""
 
 from __future__ import annotations
 
 import msgspec
 
 from longtalk.policies.base import Compactor
-from longtalk.policies.limits import at_least_one
+from longtalk.policies.limits import check_positive
 from longtalk.policies.view import Block, View
 
 
 class DigestTools(msgspec.Struct, frozen=True):
-    """Digests the tools of all exchanges but the last `keep`. What was said stays.
+    """A strategy that replaces each tool call with one line, in all exchanges but the last `keep`.
 
-    In those of the last ones that are over, a result of more than `longest` tokens is cut to head and tail. Exchanges
-    that are left out behind it leave the lines of their tools at the head of the request.
+    Messages of the user and the model are kept. In the last exchanges, except the current one, a result of more than
+    `longest` tokens is cut to its beginning and end. If another strategy then leaves out an exchange, the lines about
+    its tools stay at the head of the request.
     """
 
     keep: int = 2
     longest: int = 1_000
 
     def __post_init__(self) -> None:
-        at_least_one(self.keep, "`keep`")
-        at_least_one(self.longest, "`longest`")
+        check_positive(self.keep, "`keep`")
+        check_positive(self.longest, "`longest`")
 
     def apply(self, view: View, limits: Compactor) -> View:  # noqa: ARG002
         blocks = list(view.blocks)
         for i, block in enumerate(blocks[:-1]):
             if not block.pinned:
-                blocks[i] = _digested(view, block) if i < len(blocks) - self.keep else self._shortened(view, block)
+                blocks[i] = _digest(view, block) if i < len(blocks) - self.keep else self._cut_results(view, block)
         return msgspec.structs.replace(view, blocks=tuple(blocks), digests=True)
 
-    def _shortened(self, view: View, block: Block) -> Block:
-        for place in range(block.first, block.stop):
-            entry = view.entry(place)
-            if entry.role == "tool" and entry.tokens > self.longest and block.special_at(place) is None:
-                block = view.shortened(block, place, self.longest)
+    def _cut_results(self, view: View, block: Block) -> Block:
+        for position in range(block.first, block.stop):
+            entry = view.entry(position)
+            if entry.role == "tool" and entry.tokens > self.longest and block.altered_at(position) is None:
+                block = view.with_cut(block, position, self.longest)
         return block
 
 
-def _digested(view: View, block: Block) -> Block:
-    """An exchange whose tools go as a digest."""
-    for run in view.tools(block):
-        block = block if run in block.special else view.change(block, run)
+def _digest(view: View, block: Block) -> Block:
+    for run in view.tool_runs(block):
+        block = block if run in block.altered else view.with_run(block, run)
     return block

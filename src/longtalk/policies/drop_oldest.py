@@ -1,4 +1,4 @@
-"""Leave out the oldest exchanges, each whole. The current one stays, and so do those that are pinned."""
+"""`DropOldest`: leave out whole exchanges, oldest first, except pinned ones and the current one."""
 
 from __future__ import annotations
 
@@ -10,43 +10,48 @@ import msgspec
 from longtalk.policies.base import Compactor
 from longtalk.policies.view import Block, View
 
-LINES = 20
-"""So many lines about the tools of exchanges that are left out stay at the head of the request."""
+MAX_TOOL_LINES = 20
+"""The maximum number of lines about the tools of dropped exchanges that stay at the head of the request."""
 
 
 class DropOldest(msgspec.Struct, frozen=True):
-    """Drops as few exchanges as the target asks for.
+    """A strategy that leaves out the oldest exchanges, only as many as needed to meet the target.
 
-    The one before the current one stays if the limit has room for it, also where the target has not: a model that has
-    just lost what was said last is of little use. Where tools are digested, their lines stay as far as there is room.
+    The exchange before the current one is kept if it fits the limit, even if it exceeds the target, because a model
+    needs the last thing that was said. After `DigestTools`, the lines about the tools of dropped exchanges are kept as
+    far as they fit.
     """
 
     def apply(self, view: View, limits: Compactor) -> View:
-        loose = [block for block in view.blocks[:-1] if not block.pinned]
+        droppable = view.droppable_blocks
 
-        def left(gone: int) -> View:
-            dropped = {block.first for block in loose[:gone]}
+        def without_oldest(count: int) -> View:
+            dropped = {block.first for block in droppable[:count]}
             return view.with_blocks([block for block in view.blocks if block.first not in dropped])
 
         def with_lines(number: int) -> View:
-            return msgspec.structs.replace(left(enough), lines=lines[len(lines) - number :])
+            return msgspec.structs.replace(without_oldest(enough), lines=lines[len(lines) - number :])
 
-        bare, view = view, msgspec.structs.replace(view, lines=())
-        # The more goes, the shorter it is, so what is enough is found by halving.
-        enough = bisect_left(range(len(loose)), True, key=lambda gone: not limits.to.fires(left(gone)))
-        last = bool(loose) and loose[-1].first == view.blocks[-2].first
-        if last and enough == len(loose) and not limits.over.fires(left(enough - 1)):
+        old_lines, view = view.lines, msgspec.structs.replace(view, lines=())
+        # The request shrinks with each dropped exchange, so a binary search finds how many are enough.
+        counts = range(len(droppable))
+        enough = bisect_left(counts, True, key=lambda count: not limits.to.fires(without_oldest(count)))
+        last = bool(droppable) and droppable[-1].first == view.blocks[-2].first
+        if last and enough == len(droppable) and not limits.over.fires(without_oldest(enough - 1)):
             enough -= 1
-        lines = [*bare.lines, *_lines(view, loose[:enough])][-LINES:]
+        lines = [*old_lines, *_tool_lines(view, droppable[:enough])][-MAX_TOOL_LINES:]
         target = limits.over if limits.to.fires(with_lines(0)) else limits.to
         return with_lines(bisect_left(range(len(lines)), True, key=lambda n: target.fires(with_lines(n + 1))))
 
 
-def _lines(view: View, gone: Sequence[Block]) -> list[str]:
-    """What the tools of these exchanges did, if they are digested; the last ones are enough."""
+def _tool_lines(view: View, dropped: Sequence[Block]) -> list[str]:
+    """Return the lines about the tools of the last dropped exchanges, at least `MAX_TOOL_LINES` if there are that many.
+
+    Return an empty list if `DigestTools` was not applied.
+    """
     lines: list[str] = []
-    for block in reversed(gone if view.digests else ()):
-        lines[:0] = [line for run in view.tools(block) for line in view.lines_of(run)]
-        if len(lines) >= LINES:
+    for block in reversed(dropped if view.digests else ()):
+        lines[:0] = [line for run in view.tool_runs(block) for line in view.digest_lines(run)]
+        if len(lines) >= MAX_TOOL_LINES:
             break
     return lines

@@ -1,4 +1,8 @@
-"""Compact when it pays: the balance rule."""
+"""`Economy`: summarize when it saves money, by the balance rule.
+
+The older exchanges are paid for again with each request, but a summary is paid for once. So the rule is to summarize
+when the total spent on sending the older exchanges reaches the price of a summary. This needs no forecast.
+"""
 
 from __future__ import annotations
 
@@ -6,45 +10,45 @@ import msgspec
 
 from longtalk.policies.base import Compactor, Size
 from longtalk.policies.limits import AnyOf, OverWindow
-from longtalk.policies.summarize import LENGTH, SummarizeOldest
+from longtalk.policies.summarize import SUMMARY_TOKENS, SummarizeOldest
 
-SHARE = 0.8
-"""Of the window: there a new epoch begins whatever it costs."""
+MAX_WINDOW_SHARE = 0.8
+"""The share of the model's window above which a new epoch begins, whatever that costs."""
 
 
-class Due(msgspec.Struct, frozen=True):
-    """Fires when carrying the older exchanges along has cost as much as a summary in their place would."""
+class SummaryPays(msgspec.Struct, frozen=True):
+    """A trigger that fires when sending the older exchanges has cost as much as a summary of them would."""
 
     keep: int
     length: int
 
     def fires(self, size: Size) -> bool:
-        return size.due(self.keep, self.length)
+        return size.summary_pays(self.keep, self.length)
 
     def __str__(self) -> str:
-        return "carrying it on has cost as much as a summary"
+        return "resending older exchanges has cost as much as a summary"
 
 
-class Older(msgspec.Struct, frozen=True):
-    """Fires while there are more exchanges that may go than these."""
+class OverOlderExchanges(msgspec.Struct, frozen=True):
+    """A trigger that fires while more than `keep` exchanges may be left out."""
 
     keep: int
 
     def fires(self, size: Size) -> bool:
-        return size.loose > self.keep
+        return size.droppable > self.keep
 
     def __str__(self) -> str:
         return f"over {self.keep:,} older exchanges"
 
 
 class Economy(msgspec.Struct, frozen=True):
-    """Puts a summary in the place of the older exchanges as soon as carrying them on has cost as much as that would.
+    """A policy that summarizes the older exchanges as soon as resending them has cost as much as a summary would.
 
-    Carrying an exchange along costs little with each call, a summary costs more, once. The last two exchanges before
-    the current one stay. As `SummarizeOldest` otherwise.
+    The last two exchanges before the current one are kept. `length`, `background` and `timeout` mean the same as for
+    `SummarizeOldest`.
     """
 
-    length: int = LENGTH
+    length: int = SUMMARY_TOKENS
     background: bool = False
     timeout: float = 60
 
@@ -56,6 +60,7 @@ class Economy(msgspec.Struct, frozen=True):
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        how, full = self._strategy(), OverWindow(SHARE)
-        to = AnyOf(Older(how.keep), full)
-        return (Compactor(Due(how.keep, how.length), (how,), to), Compactor(full, (how,), to))
+        strategy, full = self._strategy(), OverWindow(MAX_WINDOW_SHARE)
+        to = AnyOf(OverOlderExchanges(strategy.keep), full)
+        pays = SummaryPays(strategy.keep, strategy.length)
+        return (Compactor(pays, (strategy,), to), Compactor(full, (strategy,), to))

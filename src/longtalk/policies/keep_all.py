@@ -1,4 +1,4 @@
-"""Keep everything: the default."""
+"""`KeepAll`: send the whole conversation. This is the default policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from longtalk.policies.base import Compactor
 
 
 class KeepAll(msgspec.Struct, frozen=True):
-    """Sends the whole conversation each turn, as long as the model's window takes it."""
+    """A policy that sends the whole conversation in each turn, as long as it fits the model's window."""
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:

@@ -1,4 +1,4 @@
-"""Keep the last exchanges, or the last messages."""
+"""`KeepLast` and `KeepMessages`: send only the last exchanges, or only the last messages."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import msgspec
 
 from longtalk.policies.base import Compactor
 from longtalk.policies.drop_oldest import DropOldest
-from longtalk.policies.limits import OverExchanges, OverMessages, at_least_one, target
+from longtalk.policies.limits import OverExchanges, OverMessages, check_positive, cut_target
 
 
 class KeepLast(msgspec.Struct, frozen=True):
-    """At most the last `limit` exchanges are sent, the current one included, each whole.
+    """A policy that sends at most the last `limit` exchanges, including the current one, each as a whole.
 
-    When there are more, the oldest are left out until `to` are left, half of the limit unless told otherwise: cutting
-    deep and seldom keeps the provider's cache. `sliding=True` always keeps exactly the last `limit`; the whole request
-    is then billed anew each turn.
+    When there are more, the oldest are left out until `to` remain (by default half of `limit`): large but rare cuts
+    preserve the provider's cache. With `sliding=True` exactly the last `limit` are kept, and every request is billed in
+    full, because its beginning changes each turn.
     """
 
     limit: int
@@ -22,19 +22,19 @@ class KeepLast(msgspec.Struct, frozen=True):
     sliding: bool = False
 
     def __post_init__(self) -> None:
-        at_least_one(self.limit, "The number of exchanges that are kept")
-        target(self.limit, self.to, sliding=self.sliding)
+        check_positive(self.limit, "`limit` of KeepLast, a number of exchanges,")
+        cut_target(self.limit, self.to, sliding=self.sliding)
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        to = target(self.limit, self.to, sliding=self.sliding)
+        to = cut_target(self.limit, self.to, sliding=self.sliding)
         return (Compactor(OverExchanges(self.limit), (DropOldest(),), OverExchanges(to)),)
 
 
 class KeepMessages(msgspec.Struct, frozen=True):
-    """At most `limit` messages are sent, tool results and events counted, in whole exchanges. As `KeepLast` otherwise.
+    """A policy that sends at most `limit` messages, in whole exchanges. Tool results and events count as messages.
 
-    The current exchange stays also when it alone has more.
+    The current exchange is kept even if it alone has more messages. `to` and `sliding` mean the same as for `KeepLast`.
     """
 
     limit: int
@@ -42,10 +42,10 @@ class KeepMessages(msgspec.Struct, frozen=True):
     sliding: bool = False
 
     def __post_init__(self) -> None:
-        at_least_one(self.limit, "The number of messages that are kept")
-        target(self.limit, self.to, sliding=self.sliding)
+        check_positive(self.limit, "`limit` of KeepMessages, a number of messages,")
+        cut_target(self.limit, self.to, sliding=self.sliding)
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        to = target(self.limit, self.to, sliding=self.sliding)
+        to = cut_target(self.limit, self.to, sliding=self.sliding)
         return (Compactor(OverMessages(self.limit), (DropOldest(),), OverMessages(to)),)

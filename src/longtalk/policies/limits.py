@@ -1,6 +1,6 @@
-"""Triggers: a limit each, and two ways to combine them.
+"""Triggers: limits on the size of a request, and `AnyOf` and `AllOf` to combine them.
 
-A trigger also serves as a target: what is aimed at is that it does not fire any more.
+A trigger also serves as a target: strategies run until it no longer fires.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from longtalk.policies.base import Size, Trigger
 
 
 class OverExchanges(msgspec.Struct, frozen=True):
-    """Fires at more exchanges than this, the current one included."""
+    """A trigger that fires when a request has more than `limit` exchanges, including the current one."""
 
     limit: int
 
     def __post_init__(self) -> None:
-        at_least_one(self.limit, "A number of exchanges")
+        check_positive(self.limit, "`limit` of OverExchanges, a number of exchanges,")
 
     def fires(self, size: Size) -> bool:
         return size.exchanges > self.limit
@@ -27,12 +27,12 @@ class OverExchanges(msgspec.Struct, frozen=True):
 
 
 class OverMessages(msgspec.Struct, frozen=True):
-    """Fires at more messages than this. Tool results and events count as messages."""
+    """A trigger that fires when a request has more than `limit` messages. Tool results and events count as messages."""
 
     limit: int
 
     def __post_init__(self) -> None:
-        at_least_one(self.limit, "A number of messages")
+        check_positive(self.limit, "`limit` of OverMessages, a number of messages,")
 
     def fires(self, size: Size) -> bool:
         return size.messages > self.limit
@@ -42,12 +42,12 @@ class OverMessages(msgspec.Struct, frozen=True):
 
 
 class OverTokens(msgspec.Struct, frozen=True):
-    """Fires when the whole request has more tokens than this."""
+    """A trigger that fires when the whole request has more than `limit` tokens."""
 
     limit: int
 
     def __post_init__(self) -> None:
-        at_least_one(self.limit, "A number of tokens")
+        check_positive(self.limit, "`limit` of OverTokens, a number of tokens,")
 
     def fires(self, size: Size) -> bool:
         return size.tokens > self.limit
@@ -57,13 +57,13 @@ class OverTokens(msgspec.Struct, frozen=True):
 
 
 class OverWindow(msgspec.Struct, frozen=True):
-    """Fires when the request takes more than this share of the model's window."""
+    """A trigger that fires when the request takes up more than a given share of the model's window."""
 
     share: float
 
     def __post_init__(self) -> None:
         if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 < self.share <= 1:
-            raise InputError(f"A share of the window is a number above 0 and up to 1, not {self.share!r}.")
+            raise InputError(f"`share` of the window must be a number above 0 and at most 1, not {self.share!r}.")
 
     def fires(self, size: Size) -> bool:
         return size.tokens > self.share * size.window
@@ -72,11 +72,11 @@ class OverWindow(msgspec.Struct, frozen=True):
         return f"over {self.share:.0%} of the window"
 
 
-class _Several:
+class _Combined:
     def __init__(self, *triggers: Trigger) -> None:
         wrong = [each for each in triggers if isinstance(each, type) or not hasattr(each, "fires")]
         if wrong or not triggers:
-            what = f"not {wrong[0]!r}" if wrong else "and at least one of them"
+            what = f"not {wrong[0]!r}" if wrong else "at least one"
             raise InputError(f"{type(self).__name__} takes triggers such as OverTokens(8_000), {what}.")
         self.triggers = triggers
 
@@ -84,8 +84,8 @@ class _Several:
         return f"{type(self).__name__}({', '.join(map(repr, self.triggers))})"
 
 
-class AnyOf(_Several):
-    """Fires when one of these does."""
+class AnyOf(_Combined):
+    """A trigger that fires when at least one of the given triggers does."""
 
     def fires(self, size: Size) -> bool:
         return any(trigger.fires(size) for trigger in self.triggers)
@@ -94,8 +94,8 @@ class AnyOf(_Several):
         return " or ".join(map(str, self.triggers))
 
 
-class AllOf(_Several):
-    """Fires when all of these do."""
+class AllOf(_Combined):
+    """A trigger that fires when all of the given triggers do."""
 
     def fires(self, size: Size) -> bool:
         return all(trigger.fires(size) for trigger in self.triggers)
@@ -104,19 +104,19 @@ class AllOf(_Several):
         return " and ".join(map(str, self.triggers))
 
 
-def at_least_one(value: object, what: str) -> None:
-    """Raise `InputError` unless this is a whole number from 1 on."""
+def check_positive(value: object, what: str) -> None:
+    """Raise `InputError` unless the value is an integer of at least 1. `what` names the value in the message."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{what} is a whole number, 1 or more, not {value!r}.")
+        raise InputError(f"{what} must be an integer of at least 1, not {value!r}.")
 
 
-def target(limit: int, to: int | None, *, sliding: bool) -> int:
-    """Where a cut ends: at half of the limit unless told otherwise; a sliding window is cut as little as possible."""
+def cut_target(limit: int, to: int | None, *, sliding: bool) -> int:
+    """Return the size to cut to: `to` if given, else the limit if the window is sliding, else half of the limit."""
     if to is None:
         return limit if sliding else max(1, limit // 2)
     if sliding:
-        raise InputError("A sliding window is always cut to its limit: give `to` or `sliding`, not both.")
-    at_least_one(to, "`to`")
+        raise InputError("A sliding window is always cut to its limit: pass either `to` or `sliding=True`, not both.")
+    check_positive(to, "`to`")
     if to > limit:
-        raise InputError(f"`to` is what a cut leaves, so at most the limit of {limit}, not {to}.")
+        raise InputError(f"`to` is the size after a cut, so it must be at most the limit of {limit}, not {to}.")
     return to

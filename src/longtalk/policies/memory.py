@@ -1,9 +1,9 @@
-"""Bounded for ever, and it remembers: epochs on the brief.
+"""`Memory`: requests of bounded length that begin with a brief of everything older.
 
-While a conversation is short it is sent whole. When carrying it on has cost more than to begin anew would, the model is
-asked for a card inside its next answer; with the card at hand the brief takes the place of all but the last
-exchanges. Nobody is asked for a summary, unless two asks have brought no card. At `limit` an epoch ends whatever it
-costs; what no card has told of is then left as outlines.
+A short conversation is sent as a whole. When resending it has cost about as much as a new epoch would, that is, a fresh
+start with a shorter request, the model is asked to add a memory card to its next answer. The card updates the brief,
+and the brief then replaces all but the last exchanges. A summary is requested only after two requests for a card have
+failed. At `limit` a new epoch begins whatever it costs; exchanges that no card covers are then represented by outlines.
 """
 
 from __future__ import annotations
@@ -13,36 +13,37 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from longtalk.errors import InputError
-from longtalk.memory.book import ASKS, Book, Card, Way, book_of
-from longtalk.memory.head import fresh, head, outlines
-from longtalk.memory.labels import changes_in
-from longtalk.memory.notes import line_id, normal, told_in, wire
-from longtalk.memory.schema import Brief, within
-from longtalk.memory.settings import Recall
-from longtalk.pack import ANSWERS
+from longtalk.memory.brief.lines import line_id, normalize, parse_brief_lines, render_brief
+from longtalk.memory.brief.record import MAX_FAILED_ASKS, BriefRecord, CaptureMode, CardKind, read_brief_record
+from longtalk.memory.brief.schema import Brief, check_whole_number
+from longtalk.memory.head import build_head, outlines_in, unsent_app_lines
+from longtalk.memory.recall.config import Recall
+from longtalk.memory.recall.labels import card_operations
+from longtalk.memory.summary import Summary, SummaryRequest
 from longtalk.policies.base import Compactor, Policy, Size
-from longtalk.policies.economy import SHARE
+from longtalk.policies.economy import MAX_WINDOW_SHARE
 from longtalk.policies.limits import OverWindow
-from longtalk.policies.summarize import LENGTH
+from longtalk.policies.summarize import SUMMARY_TOKENS
 from longtalk.policies.view import Block, View
-from longtalk.summaries import Summary, Wanted, joined_spans
 from longtalk.tokens import Counter
-from longtalk.transcript import Transcript
+from longtalk.transcript.pack import ANSWERS
+from longtalk.transcript.ranges import merge_spans
+from longtalk.transcript.transcript import Transcript
 
-LEAST = 2
-"""So many of the last exchanges stay as they are if `recent` has room for them …"""
-FEW = 3
-"""… and more of them while all that stay have no more than this part of it."""
-_MOST = 10**7
+MIN_RECENT_EXCHANGES = 2
+"""The number of last exchanges that are kept unchanged if they fit `recent`."""
+RECENT_SHARE = 3
+"""More exchanges are kept unchanged as long as all of them together take at most 1/3 of `recent`."""
+_MAX_TOKENS = 10**7
 _TIMEOUT = 60.0
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Keeps a brief in place of older exchanges, and recalls of these what fits the message.
+    """A policy that replaces older exchanges with a brief, and recalls those parts of them that a message needs.
 
-    A request has at most `limit` tokens beside the preamble, what is recalled, what asks for a card, and the current
-    exchange. `recent` is what may stay as it is of the last exchanges when older ones go, `outline` what is told of
-    those that have just gone, `recall` what may be recalled, all in tokens.
+    All sizes are in tokens. `limit` bounds a request, not counting the preamble, recalled text, the request for a card
+    and the current exchange. `recent` bounds the last exchanges that are kept unchanged in a new epoch, `outline` the
+    outlines of the exchanges that were just replaced, and `recall` the recalled text.
     """
 
     brief: Brief = Brief()
@@ -50,210 +51,228 @@ class Memory(msgspec.Struct, frozen=True):
     recent: int = 1_500
     recall: int | Recall = Recall()
     limit: int = 12_000
-    capture: Way = "sentinel"
-    """How the model gives what is to be kept: in a card at the end of its answer, which nobody sees, or by a tool."""
+    capture: CaptureMode = "sentinel"
+    """How the model reports what to keep: in a hidden card after its answer ("sentinel"), or by a tool call."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.brief, Brief):
-            raise InputError(f"`brief` is a Brief(…), not {self.brief!r}.")
+            raise InputError(f"`brief` of Memory must be a Brief(…), not {self.brief!r}.")
         if not isinstance(self.recall, Recall):
-            within(self.recall, "What may be recalled, in tokens,", 0, _MOST)
+            check_whole_number(self.recall, "`recall` of Memory, in tokens,", 0, _MAX_TOKENS)
             msgspec.structs.force_setattr(self, "recall", Recall(self.recall))
         for name in ("outline", "recent", "limit"):
-            within(getattr(self, name), f"`{name}` of a memory, in tokens,", 0, _MOST)
+            check_whole_number(getattr(self, name), f"`{name}` of Memory, in tokens,", 0, _MAX_TOKENS)
         if self.capture not in ("sentinel", "tool"):
-            raise InputError(f"`capture` is 'sentinel' or 'tool', not {self.capture!r}.")
+            raise InputError(f"`capture` must be 'sentinel' or 'tool', not {self.capture!r}.")
 
     @property
     def recalls(self) -> Recall:
+        """The configuration of recall, as a `Recall` even if `recall` was given as a number of tokens."""
         return self.recall if isinstance(self.recall, Recall) else Recall(self.recall)
 
     @property
     def length(self) -> int:
-        """Tokens of the head that an epoch begins with, at most, unless something has to stand in for a card."""
+        """The maximum number of tokens in the head of a request, without a summary that replaces a missing card."""
         return self.brief.budget + self.outline
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        how, to = OntoBrief(self), Filled(max(0, self.limit - self.length))
-        triggers = (Ripe(self.recent, self.length), OverHistory(self.limit), OverWindow(SHARE))
-        return tuple(Compactor(trigger, (how,), to) for trigger in triggers)
+        strategy, to = CompactToBrief(self), HistoryFull(max(0, self.limit - self.length))
+        triggers = (BriefPays(self.recent, self.length), OverHistory(self.limit), OverWindow(MAX_WINDOW_SHARE))
+        return tuple(Compactor(trigger, (strategy,), to) for trigger in triggers)
 
 
-class Ripe(msgspec.Struct, frozen=True):
-    """Fires when carrying on has cost more than a new epoch would, and something can stand for what goes."""
+class BriefPays(msgspec.Struct, frozen=True):
+    """A trigger that fires when a new epoch saves money and a brief or summary can replace the older exchanges."""
 
     recent: int
     length: int
 
     def fires(self, size: Size) -> bool:
-        return size.ripe(self.recent, self.length)
+        return size.brief_pays(self.recent, self.length)
 
     def __str__(self) -> str:
-        return "carrying it on has cost as much as a new beginning"
+        return "resending older exchanges has cost as much as a new epoch"
 
 
 class OverHistory(msgspec.Struct, frozen=True):
-    """Fires when there is something to let go of, and all before the current exchange has more tokens than this."""
+    """A trigger that fires when exchanges may be left out and those before the current one exceed `limit` tokens."""
 
     limit: int
 
     def fires(self, size: Size) -> bool:
-        return size.loose > 0 and size.history > self.limit
+        return size.droppable > 0 and size.history > self.limit
 
     def __str__(self) -> str:
         return f"over {self.limit:,} tokens of history"
 
 
-class Filled(msgspec.Struct, frozen=True):
-    """Fires while there is something to let go of, and when what has to stay leaves no room for a head."""
+class HistoryFull(msgspec.Struct, frozen=True):
+    """A target that is met when no exchange may be left out, and those that must stay leave room for a head."""
 
     limit: int
 
     def fires(self, size: Size) -> bool:
-        return size.loose > 0 or size.history > self.limit
+        return size.droppable > 0 or size.history > self.limit
 
     def __str__(self) -> str:
         return f"over {self.limit:,} tokens of history"
 
 
-class OntoBrief(msgspec.Struct, frozen=True):
-    """Puts the brief in the place of all but the last exchanges."""
+class CompactToBrief(msgspec.Struct, frozen=True):
+    """A strategy that replaces all but the last exchanges with the brief."""
 
     config: Memory
     background = False
 
     def apply(self, view: View, limits: Compactor) -> View:
-        loose = [block for block in view.blocks[:-1] if not block.pinned]
-        gone = len(loose) - self._stay(view, loose)
-        if not gone and loose and isinstance(limits.over, OverHistory) and limits.over.fires(view):
-            gone = 1
-        if not gone:
+        droppable = view.droppable_blocks
+        count = len(droppable) - self._count_recent(view, droppable)
+        if not count and droppable and isinstance(limits.over, OverHistory) and limits.over.fires(view):
+            count = 1
+        if not count:
             return view
-        book = book_of(view.transcript)
-        stop = loose[gone - 1].stop
-        told = _told(view, book, self.config)
-        if max(book.covers, told.stop if told else 0) < stop and isinstance(limits.over, Ripe):
-            # Nothing stands for it yet, and there is still room.
-            if view.asks != "before":
-                return msgspec.structs.replace(view, owes=False)
-            wants = Wanted(stop=stop, length=LENGTH, timeout=_TIMEOUT)
-            return msgspec.structs.replace(view, wants=wants)
-        shorter = view.with_summary(self._head(view, book, loose[:gone], told))
-        while gone < len(loose) and OverHistory(self.config.limit).fires(shorter):
-            gone += 1
-            shorter = view.with_summary(self._head(view, book, loose[:gone], told))
+        record = read_brief_record(view.transcript)
+        stop = droppable[count - 1].stop
+        substitute = _substitute_summary(view, record, self.config)
+        if max(record.covers, substitute.stop if substitute else 0) < stop and isinstance(limits.over, BriefPays):
+            # Neither a card nor a summary covers these exchanges, and there is room to send them once more.
+            if view.may_summarize != "before":
+                return msgspec.structs.replace(view, compaction_pays=False)
+            wants = SummaryRequest(stop=stop, length=SUMMARY_TOKENS, timeout=_TIMEOUT)
+            return msgspec.structs.replace(view, summary_request=wants)
+        shorter = view.with_summary(self._head(view, record, droppable[:count], substitute))
+        while count < len(droppable) and OverHistory(self.config.limit).fires(shorter):
+            count += 1
+            shorter = view.with_summary(self._head(view, record, droppable[:count], substitute))
         return shorter
 
     def is_stale(
-        self, there: Summary | None, transcript: Transcript, counter: Counter, beside: Sequence[str] = ()
+        self, head: Summary | None, transcript: Transcript, counter: Counter, beside: Sequence[str] = ()
     ) -> bool:
-        """Whether a request has to begin with another brief than it would: the app has changed it.
+        """Return True if the app has changed the brief in a way that requires a new head for the request.
 
-        What went `beside` earlier messages and stays there may have a line that was taken away.
+        `head` is the present head, or None if there is none. `beside` are texts that were sent next to earlier messages
+        and stay in the request. They count too, because they may contain a line that the app has removed.
         """
-        book = book_of(transcript)
-        if there is not None:
-            more = counter.count(fresh(book, self.config.brief, counter, there, beside)) if book.notes.lines else 0
-            return there.is_brief and (
-                there.edition != book.edition or (more > 0 and there.brief + more > self.config.brief.budget)
-            )
-        if book.edition and not told_in(beside) <= told_in([wire(book.notes, self.config.brief)]):
+        record, brief = read_brief_record(transcript), self.config.brief
+        if head is not None:
+            unsent = unsent_app_lines(record, brief, counter, head, beside) if record.content.lines else ""
+            more = counter.count(unsent)
+            return head.is_brief and (head.edition != record.edition or (more > 0 and head.brief + more > brief.budget))
+        sent, present = parse_brief_lines(beside), parse_brief_lines([render_brief(record.content, brief)])
+        if record.edition and not sent <= present:
             return True
-        # Before the first answer nothing is in a cache; and of what was handed out nothing else is left.
+        # Before the first answer, no cache is lost by a new head. After a hand-out, only the brief knows older entries.
         begins = bool(transcript.shed.number) or not any(entry.role in ANSWERS for entry in transcript)
-        return bool(book.notes.lines) and begins
+        return bool(record.content.lines) and begins
 
-    def renewed(self, view: View) -> View:
-        """The same exchanges behind the brief as it is now."""
-        book = book_of(view.transcript)
-        gone = self._revoked(view, book)
-        made = head(
-            book,
+    def with_current_brief(self, view: View) -> View:
+        """Return the view with a head that contains the brief as it is now.
+
+        All exchanges are kept, unless a memory card states a line that the app has revoked: then the last exchange with
+        such a card is left out, together with all older ones.
+        """
+        record = read_brief_record(view.transcript)
+        dropped = self._up_to_revoked(view, record)
+        head = build_head(
+            record,
             self.config.brief,
-            _Counting(view.count),
+            _CounterOf(view.count),
             view.wire,
-            covers=_joined(view.summary.covers if view.summary else (), gone),
-            gone=(),
-            room=0,
-            told=_told(view, book, self.config),
-            before=outlines(view.summary),
+            covers=_add_blocks(view.summary.covers if view.summary else (), dropped),
+            exchanges=(),
+            outline_budget=0,
+            substitute=_substitute_summary(view, record, self.config),
+            old_outlines=outlines_in(view.summary),
         )
-        return view.with_summary(made) if gone else msgspec.structs.replace(view, summary=made)
+        return view.with_summary(head) if dropped else msgspec.structs.replace(view, summary=head)
 
-    def _revoked(self, view: View, book: Book) -> list[Block]:
-        """The exchanges up to the last one in which a card says what the app has revoked."""
-        loose = [block for block in view.blocks[:-1] if not block.pinned]
-        revoked = frozenset(book.notes.revoked)
-        said = [i for i, block in enumerate(loose) if revoked & _noted_in(view, block)]
-        return loose[: said[-1] + 1] if said else []
+    def _up_to_revoked(self, view: View, record: BriefRecord) -> list[Block]:
+        """Return the droppable exchanges up to the last one whose card states a revoked line; empty if none does."""
+        droppable = view.droppable_blocks
+        revoked = frozenset(record.content.revoked)
+        stating = [i for i, block in enumerate(droppable) if revoked & _card_line_ids(view, block)]
+        return droppable[: stating[-1] + 1] if stating else []
 
-    def _stay(self, view: View, loose: Sequence[Block]) -> int:
-        """How many of the last exchanges stay as they are."""
-        lengths = [round(view.scale * block.tokens) for block in loose]
-        return how_many_stay(lengths, min(self.config.recent, self.config.limit), whole=self.config.recent)
+    def _count_recent(self, view: View, droppable: Sequence[Block]) -> int:
+        lengths = [round(view.scale * block.tokens) for block in droppable]
+        return count_recent(lengths, min(self.config.recent, self.config.limit), whole=self.config.recent)
 
-    def _head(self, view: View, book: Book, gone: Sequence[Block], told: Summary | None) -> Summary:
-        """The brief, and outlines of the exchanges that go now: of all that no card has told of, else of the last."""
+    def _head(self, view: View, record: BriefRecord, dropped: Sequence[Block], substitute: Summary | None) -> Summary:
+        """Return a head with the brief and outlines of dropped exchanges.
+
+        The exchanges that no card or summary covers are outlined; if there are none, the last dropped exchange.
+        """
         config = self.config
-        untold = [block for block in gone if block.stop > max(book.covers, told.stop if told else 0)]
-        room = max(config.outline, config.limit // 20) if untold and config.outline else config.outline
-        before = view.summary.covers if view.summary else ()
-        return head(
-            book,
+        covered = max(record.covers, substitute.stop if substitute else 0)
+        uncovered = [block for block in dropped if block.stop > covered]
+        budget = max(config.outline, config.limit // 20) if uncovered and config.outline else config.outline
+        outlined = uncovered or dropped[-1:]
+        return build_head(
+            record,
             config.brief,
-            _Counting(view.count),
+            _CounterOf(view.count),
             view.wire,
-            covers=_joined(before, gone),
-            gone=[[view.entry(place) for place in range(block.first, block.stop)] for block in untold or gone[-1:]],
-            room=room,
-            told=told,
+            covers=_add_blocks(view.summary.covers if view.summary else (), dropped),
+            exchanges=[[view.entry(i) for i in range(block.first, block.stop)] for block in outlined],
+            outline_budget=budget,
+            substitute=substitute,
         )
 
 
-def _noted_in(view: View, block: Block) -> set[str]:
-    """The ids of the lines that the cards of an exchange say."""
-    changes = [change for place in range(block.first, block.stop) for change in changes_in(view.entry(place))]
-    return {line_id("", normal(text)) for change in changes for text in change.texts}
+def _card_line_ids(view: View, block: Block) -> set[str]:
+    """Return the ids of the lines that the memory cards in an exchange state."""
+    changes = [change for i in range(block.first, block.stop) for change in card_operations(view.entry(i))]
+    return {line_id("", normalize(text)) for change in changes for text in change.texts}
 
 
-def _told(view: View, book: Book, config: Memory) -> Summary | None:
-    """The summary that stands in for a card, as long as none came after it and the limit has room for it."""
-    found = view.offered
-    return found if found and found.stop > book.covers and found.tokens + config.length <= config.limit else None
+def _substitute_summary(view: View, record: BriefRecord, config: Memory) -> Summary | None:
+    """Return the latest summary, to be used in place of a missing card, or None if it is of no use.
+
+    It is used only if it covers more than the cards do and fits the limit together with the head.
+    """
+    found = view.latest_summary
+    return found if found and found.stop > record.covers and found.tokens + config.length <= config.limit else None
 
 
-def how_many_stay(lengths: Sequence[int], room: int, *, whole: int) -> int:
-    """How many of the last exchanges stay, given their lengths: two, and more while they are short."""
+def count_recent(lengths: Sequence[int], room: int, *, whole: int) -> int:
+    """Return how many of the last exchanges to keep unchanged, given the lengths of all exchanges in tokens.
+
+    The kept exchanges have at most `room` tokens. If more than two are kept, they also have at most a third of `whole`.
+    """
     total = 0
     for number, length in enumerate(reversed(lengths)):
         total += length
-        if total > room or (number >= LEAST and total > whole // FEW):
+        if total > room or (number >= MIN_RECENT_EXCHANGES and total > whole // RECENT_SHARE):
             return number
     return len(lengths)
 
 
-def memory_of(policy: Policy) -> OntoBrief | None:
-    """How a policy keeps a brief, if it does."""
-    found = (strategy for each in policy.compactors for strategy in each.strategies)
-    return next((strategy for strategy in found if isinstance(strategy, OntoBrief)), None)
+def find_memory(policy: Policy) -> CompactToBrief | None:
+    """Return the strategy of a policy that replaces exchanges with a brief, or None if there is no such strategy."""
+    strategies = (strategy for compactor in policy.compactors for strategy in compactor.strategies)
+    return next((strategy for strategy in strategies if isinstance(strategy, CompactToBrief)), None)
 
 
-def _joined(before: tuple[tuple[int, int], ...], gone: Sequence[Block]) -> tuple[tuple[int, int], ...]:
-    return joined_spans([*before, *((block.first, block.stop) for block in gone)])
+def _add_blocks(covers: tuple[tuple[int, int], ...], blocks: Sequence[Block]) -> tuple[tuple[int, int], ...]:
+    return tuple(merge_spans([*covers, *((block.first, block.stop) for block in blocks)]))
 
 
-class _Counting(msgspec.Struct, frozen=True):
-    """Who counts, as others want it."""
+class _CounterOf(msgspec.Struct, frozen=True):
+    """A `Counter` that calls a given function."""
 
     count: Callable[[str], int]
 
 
-def card_wanted(config: Memory, book: Book, *, near: bool, history: int, raw: int, current: int) -> Card:
-    """Whether a card should be asked for with the next call: `""`, `"small"` or `"catch_up"`.
+def choose_card(config: Memory, record: BriefRecord, *, near: bool, history: int, raw: int, current: int) -> CardKind:
+    """Return which card to request with the next call: "" (none), "small" or "catch_up".
 
-    `raw` and `current` are the places where the exchanges begin that are sent as they are, and the current one.
+    `near` says that a new epoch will soon save money, and `history` is the number of tokens before the current
+    exchange. `raw` is the position from which exchanges are sent unchanged, and `current` the position of the current
+    exchange.
     """
-    if not (near or history >= config.limit * 9 // 10) or (config.limit and book.asks_since(raw) >= ASKS):
+    soon = near or history >= config.limit * 9 // 10
+    if not soon or (config.limit and record.asks_since(raw) >= MAX_FAILED_ASKS):
         return ""
-    return "catch_up" if max(raw, book.covers) < current else "small"
+    return "catch_up" if max(raw, record.covers) < current else "small"

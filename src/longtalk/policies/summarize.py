@@ -1,4 +1,4 @@
-"""A summary in place of the oldest exchanges, when a request has become too long."""
+"""`Summarize` and `SummarizeOldest`: replace the oldest exchanges with a summary when a request becomes too long."""
 
 from __future__ import annotations
 
@@ -7,98 +7,103 @@ from bisect import bisect_left
 import msgspec
 
 from longtalk.errors import InputError
-from longtalk.policies.base import Compactor
-from longtalk.policies.limits import OverTokens, at_least_one, target
+from longtalk.memory.summary import Summary, SummaryRequest
+from longtalk.policies.base import Compactor, Trigger
+from longtalk.policies.limits import OverTokens, check_positive, cut_target
 from longtalk.policies.view import View
-from longtalk.summaries import Summary, Wanted
 
-LENGTH = 500
-"""Tokens of a summary."""
+SUMMARY_TOKENS = 500
+"""The default for the maximum length of a summary, in tokens."""
 
 
 class SummarizeOldest(msgspec.Struct, frozen=True):
-    """Puts a summary of at most `length` tokens in the place of as many of the oldest exchanges as the target asks for.
+    """A strategy that replaces the oldest exchanges with a summary, only as many as needed to meet the target.
 
-    The last `keep` before the current one stay, if the limit has room for them. The model that is talked with writes
-    the summary, before the next call or, with `background`, after an answer while nobody waits for it. One that is not
-    there within `timeout` seconds, empty, or not a summary changes nothing.
+    The summary has at most `length` tokens. The last `keep` exchanges before the current one are kept if they fit the
+    limit. The conversation's own model writes the summary: before the next call or, with `background=True`, after an
+    answer, so that the user does not wait for it. If the summary fails, is empty or takes longer than `timeout`
+    seconds, the view does not change.
     """
 
-    length: int = LENGTH
+    length: int = SUMMARY_TOKENS
     keep: int = 2
     background: bool = False
     timeout: float = 60
 
     def __post_init__(self) -> None:
-        at_least_one(self.length, "The length of a summary")
+        check_positive(self.length, "`length`, the tokens of a summary,")
         if self.length < 50:
-            raise InputError(f"A summary has 50 tokens or more, not {self.length}.")
+            raise InputError(f"`length`, the tokens of a summary, must be at least 50, not {self.length}.")
         if isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 0:
-            raise InputError(f"`keep` is a number of exchanges, 0 or more, not {self.keep!r}.")
+            raise InputError(f"`keep`, a number of exchanges, must be an integer of at least 0, not {self.keep!r}.")
         if isinstance(self.timeout, bool) or not isinstance(self.timeout, int | float) or not 0 < self.timeout < 10**6:
-            raise InputError(f"`timeout` is a number of seconds, not {self.timeout!r}.")
+            raise InputError(f"`timeout` must be a positive number of seconds below 1,000,000, not {self.timeout!r}.")
         if not isinstance(self.background, bool):
-            raise InputError(f"`background` is True or False, not {self.background!r}.")
+            raise InputError(f"`background` must be True or False, not {self.background!r}.")
 
     def apply(self, view: View, limits: Compactor) -> View:
-        newest = view.newest_summary
+        newest = view.usable_summary
         shorter = view.with_summary(newest) if newest is not None else view
-        # What was unpinned may be in the one that is there.
+        # An exchange that is no longer pinned may already be covered by the present summary.
         if (shorter.blocks, shorter.summary) != (view.blocks, view.summary):
             view = shorter
             if not limits.over.fires(view):
                 return view
-        if view.asks != ("after" if self.background else "before"):
+        if view.may_summarize != ("after" if self.background else "before"):
             return view
         stop = self._stop(view, limits)
-        if stop <= (view.wants.stop if view.wants else 0):
+        if stop <= (view.summary_request.stop if view.summary_request else 0):
             return view
-        wants = Wanted(stop=stop, length=self.length, timeout=float(self.timeout))
-        return msgspec.structs.replace(view, wants=wants)
+        wants = SummaryRequest(stop=stop, length=self.length, timeout=float(self.timeout))
+        return msgspec.structs.replace(view, summary_request=wants)
 
     def _stop(self, view: View, limits: Compactor) -> int:
-        """Up to where a summary should go; 0 if it would not make the request shorter."""
-        loose = [block for block in view.blocks[:-1] if not block.pinned]
+        """Return the position up to which to summarize; 0 if a summary would not make the request shorter."""
+        droppable = view.droppable_blocks
         head = view.summary.tokens if view.summary else 0
 
-        def left(gone: int) -> View:
-            covers = ((0, loose[gone - 1].stop),) if gone else ()
+        def without_oldest(count: int) -> View:
+            covers = ((0, droppable[count - 1].stop),) if count else ()
             return view.with_summary(Summary(text="", covers=covers, tokens=max(head, self.length)))
 
-        numbers = range(len(loose) + 1)
-        gone = min(
-            bisect_left(numbers, True, key=lambda gone: not limits.to.fires(left(gone))), max(0, len(loose) - self.keep)
-        )
-        if limits.over.fires(left(gone)):
-            gone = min(bisect_left(numbers, True, key=lambda gone: not limits.over.fires(left(gone))), len(loose))
-        if not gone or left(gone).counted >= view.counted:
+        def count_until_below(trigger: Trigger) -> int:
+            counts = range(len(droppable) + 1)
+            return bisect_left(counts, True, key=lambda count: not trigger.fires(without_oldest(count)))
+
+        count = min(count_until_below(limits.to), max(0, len(droppable) - self.keep))
+        if limits.over.fires(without_oldest(count)):
+            count = min(count_until_below(limits.over), len(droppable))
+        if not count or without_oldest(count).counted >= view.counted:
             return 0
-        return loose[gone - 1].stop
+        return droppable[count - 1].stop
 
 
 class Summarize(msgspec.Struct, frozen=True):
-    """When a request would have more than `over` tokens, a summary takes the place of its oldest exchanges.
+    """A policy that replaces the oldest exchanges with a summary when a request would have more than `over` tokens.
 
-    `to` is how long the request is then, half of the limit unless told otherwise. As `SummarizeOldest` otherwise.
+    Afterwards the request has at most `to` tokens (by default half of `over`). `length`, `background` and `timeout`
+    mean the same as for `SummarizeOldest`.
     """
 
     over: int
     to: int | None = None
-    length: int = LENGTH
+    length: int = SUMMARY_TOKENS
     background: bool = False
     timeout: float = 60
 
     def __post_init__(self) -> None:
-        at_least_one(self.over, "A number of tokens")
-        to = target(self.over, self.to, sliding=False)
+        check_positive(self.over, "`over`, a number of tokens,")
+        to = cut_target(self.over, self.to, sliding=False)
         self._strategy()
         if self.length >= to:
-            raise InputError(f"A summary of {self.length} tokens leaves no room in {to}: raise `over`.")
+            raise InputError(
+                f"A summary of {self.length} tokens does not fit a request of {to}: raise `over` or reduce `length`."
+            )
 
     def _strategy(self) -> SummarizeOldest:
         return SummarizeOldest(length=self.length, background=self.background, timeout=self.timeout)
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        to = target(self.over, self.to, sliding=False)
+        to = cut_target(self.over, self.to, sliding=False)
         return (Compactor(OverTokens(self.over), (self._strategy(),), OverTokens(to)),)

@@ -1,4 +1,4 @@
-"""Keep a request within a number of tokens, or within a share of the model's window."""
+"""`TokenBudget` and `WindowShare`: limit requests to a number of tokens, or to a share of the model's window."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from longtalk.policies.base import Compactor, Trigger
 from longtalk.policies.cut_current import CutCurrent
 from longtalk.policies.digest_tools import DigestTools
 from longtalk.policies.drop_oldest import DropOldest
-from longtalk.policies.limits import OverTokens, OverWindow, at_least_one, target
+from longtalk.policies.limits import OverTokens, OverWindow, check_positive, cut_target
 
 
 class TokenBudget(msgspec.Struct, frozen=True):
-    """A request has at most `limit` tokens, preamble included.
+    """A policy that limits requests to `limit` tokens, including the preamble.
 
-    When it would have more, the oldest exchanges are left out until it has `to`, half of the limit unless told
-    otherwise. `digest=DigestTools()` first puts the work of older tools into a line each. If the current exchange alone
-    is too long, its tool results and events are cut to head and tail; what the user said never is.
+    When a request would be longer, the oldest exchanges are left out until it has at most `to` tokens (by default half
+    of `limit`). With `digest=DigestTools()` each older tool call is first replaced with one line. If the current
+    exchange alone is too long, its tool results and events are cut to their beginning and end; the user's words never
+    are.
     """
 
     limit: int
@@ -26,20 +27,21 @@ class TokenBudget(msgspec.Struct, frozen=True):
     digest: DigestTools | None = None
 
     def __post_init__(self) -> None:
-        at_least_one(self.limit, "A budget of tokens")
-        target(self.limit, self.to, sliding=self.sliding)
+        check_positive(self.limit, "`limit` of TokenBudget, a number of tokens,")
+        cut_target(self.limit, self.to, sliding=self.sliding)
         _check_digest(self.digest)
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        to = target(self.limit, self.to, sliding=self.sliding)
-        return (within(OverTokens(self.limit), OverTokens(to), self.digest),)
+        to = cut_target(self.limit, self.to, sliding=self.sliding)
+        return (limit_compactor(OverTokens(self.limit), OverTokens(to), self.digest),)
 
 
 class WindowShare(msgspec.Struct, frozen=True):
-    """A request takes at most this share of the model's window; a cut leaves `to`, half of it unless told otherwise.
+    """A policy that limits requests to the fraction `share` of the model's window.
 
-    As `TokenBudget` otherwise.
+    When a request would be longer, it is shortened to `to`, also a fraction of the window (by default half of `share`).
+    Otherwise the policy works like `TokenBudget`.
     """
 
     share: float = 0.8
@@ -49,21 +51,24 @@ class WindowShare(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         OverWindow(self.share)
         if self.to is not None and OverWindow(self.to).share > self.share:
-            raise InputError(f"`to` is what a cut leaves, so at most {self.share} of the window, not {self.to}.")
+            raise InputError(f"`to` is the share after a cut, so it must be at most {self.share}, not {self.to}.")
         _check_digest(self.digest)
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
         to = self.share / 2 if self.to is None else self.to
-        return (within(OverWindow(self.share), OverWindow(to), self.digest),)
+        return (limit_compactor(OverWindow(self.share), OverWindow(to), self.digest),)
 
 
-def within(over: Trigger, to: Trigger, digest: DigestTools | None = None) -> Compactor:
-    """A compactor that reaches its target by whatever it takes."""
+def limit_compactor(over: Trigger, to: Trigger, digest: DigestTools | None = None) -> Compactor:
+    """Return a compactor that drops exchanges and then cuts the current one, until its target is met.
+
+    With `digest`, that strategy is applied first.
+    """
     first = () if digest is None else (digest,)
     return Compactor(over, (*first, DropOldest(), CutCurrent()), to)
 
 
 def _check_digest(digest: object) -> None:
     if digest is not None and not isinstance(digest, DigestTools):
-        raise InputError(f"`digest` is DigestTools() or None, not {digest!r}.")
+        raise InputError(f"`digest` must be DigestTools() or None, not {digest!r}.")

@@ -1,8 +1,8 @@
-"""A conversation as a policy sees it: exchanges with their lengths, of which strategies make a shorter view.
+"""`View`: the conversation as a policy sees it, a list of exchanges with their lengths, which strategies shorten.
 
-Positions are places in the whole conversation, so that they stay true when older entries were handed out. Inside an
-exchange that stays, three things may go in another form, each a `Run`: a long text cut to head and tail, the work
-of tools as a digest, and the middle of many events left out.
+Positions count from the start of the whole conversation, so they stay valid after older entries have left the state.
+Inside an exchange that is kept, three things may be sent in another form, each described by a `Run`: a long text cut to
+its beginning and end, tool calls as a digest, and a series of events without its middle.
 """
 
 from __future__ import annotations
@@ -13,90 +13,64 @@ from typing import Literal
 
 import msgspec
 
-from longtalk.pack import ANSWERS
-from longtalk.summaries import Summary, Wanted
-from longtalk.transcript import Entry, Transcript
-from longtalk.wires.base import Wire, text_of, tool_lines
+from longtalk.memory.summary import Summary, SummaryRequest
+from longtalk.transcript.manifest import CUT, DIGEST, Run
+from longtalk.transcript.pack import ANSWERS
+from longtalk.transcript.transcript import Entry, Transcript
+from longtalk.wires.entries import digest_tool_calls, text_of
+from longtalk.wires.protocol import Wire
 
-Verdict = Literal["sent", "held", "recalled", "summarised", "handed_out", "left_out"]
-
-CUT = "cut to head and tail"
-DIGEST = "tool digest"
-MIDDLE = "the middle of many events"
-SUMMARY = "summary"
-BRIEF = "brief"
-NOTE = 20
-"""Tokens, roughly, of a word about what is left out."""
-
-
-class Run(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Neighbours that share a verdict: places in the conversation, both included."""
-
-    first: int
-    last: int
-    verdict: Verdict
-    reason: str
-    tokens: int = 0
-    """How long what is sent of them is; of what is not sent, how long it would be. As counted, not as reported."""
-    keep: int = 0
-    """Of a text that is cut to head and tail: how many characters are left."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether whole exchanges are left out, or told in the summary."""
-        if self.verdict == "summarised":
-            return self.reason in (SUMMARY, BRIEF)
-        return self.verdict == "left_out" and self.reason != MIDDLE
-
-    @property
-    def is_digest(self) -> bool:
-        """Whether tools go as a digest."""
-        return self.verdict == "summarised" and not self.is_gone
+NOTE_TOKENS = 20
+"""The approximate number of tokens in a note that says what is left out."""
 
 
 class Block(msgspec.Struct, frozen=True):
-    """One exchange of a view, with the lengths that it has there."""
+    """One exchange in a view: the entries from position `first` up to `stop`, and their size as they are sent."""
 
     first: int
     stop: int
     messages: int
     tokens: int
     pinned: bool = False
-    special: tuple[Run, ...] = ()
-    """What of it goes in another form, in order."""
+    altered: tuple[Run, ...] = ()
+    """The runs of entries that are sent in another form, in order."""
 
-    def special_at(self, place: int) -> Run | None:
-        """The run that an entry goes in, if it does not go as it is."""
-        return next((run for run in self.special if run.first <= place <= run.last), None)
+    def altered_at(self, position: int) -> Run | None:
+        """Return the altered run that contains the entry at a position, or None if the entry is sent unchanged."""
+        return next((run for run in self.altered if run.first <= position <= run.last), None)
 
 
 class View(msgspec.Struct, frozen=True):
-    """What would be sent. The last block is the current exchange, which always stays."""
+    """The conversation as it would be sent. The last block is the current exchange, which is always kept.
+
+    Lengths in tokens are counted locally, except for `tokens` and `history`, which are scaled to match the numbers that
+    the provider reports.
+    """
 
     transcript: Transcript
     wire: Wire
     count: Callable[[str], int]
-    """Tokens of a text, as counted."""
+    """A function that counts the tokens of a text."""
     blocks: tuple[Block, ...]
     fixed: int
-    """Tokens of the preamble and the tail, as counted."""
+    """The locally counted tokens of the preamble and the tail."""
     scale: float
-    """Reported tokens for each counted one."""
+    """The number of tokens that the provider reports for each locally counted token."""
     window: int
     lines: Sequence[str] = ()
-    """What tools did in exchanges that are left out."""
+    """Digest lines about the tools of exchanges that are left out."""
     digests: bool = False
-    """Whether what tools did goes as a digest, here and in what is left out."""
+    """Whether tool calls are sent as a digest, including those of exchanges that are left out."""
     summary: Summary | None = None
-    """What goes at the head, in place of the oldest exchanges."""
-    offered: Summary | None = None
-    """The newest one that there is."""
-    asks: Literal["before", "after"] | None = None
-    """Whether one can be asked for: before the next call, or after an answer."""
-    wants: Wanted | None = None
-    """One that should be."""
-    owes: bool = False
-    """Whether carrying on has cost as much as to begin anew."""
+    """The summary at the head of the request, in place of the oldest exchanges; None if there is none."""
+    latest_summary: Summary | None = None
+    """The newest summary of the conversation, whether the request uses it or not."""
+    may_summarize: Literal["before", "after"] | None = None
+    """When a strategy may request a summary: before the next call, after an answer, or (None) not at all."""
+    summary_request: SummaryRequest | None = None
+    """The summary that a strategy has requested, or None."""
+    compaction_pays: bool = False
+    """Whether resending the older exchanges has cost as much as a new epoch would."""
 
     @property
     def exchanges(self) -> int:
@@ -106,25 +80,30 @@ class View(msgspec.Struct, frozen=True):
     def messages(self) -> int:
         return sum(block.messages for block in self.blocks)
 
-    def due(self, keep: int, length: int) -> bool:  # noqa: ARG002
-        return self.owes
+    def summary_pays(self, keep: int, length: int) -> bool:  # noqa: ARG002
+        return self.compaction_pays
 
-    def ripe(self, recent: int, length: int) -> bool:  # noqa: ARG002
-        return self.owes
+    def brief_pays(self, recent: int, length: int) -> bool:  # noqa: ARG002
+        return self.compaction_pays
 
     @property
     def history(self) -> int:
-        """Tokens of what goes before the current exchange."""
+        """The number of tokens before the current exchange, without the preamble."""
         return round(self.scale * (self.counted - self.fixed - self.blocks[-1].tokens))
 
     @property
-    def loose(self) -> int:
-        """How many exchanges there are that may go: neither pinned nor the current one."""
-        return sum(not block.pinned for block in self.blocks[:-1])
+    def droppable(self) -> int:
+        """The number of exchanges that may be left out because they are neither pinned nor current."""
+        return len(self.droppable_blocks)
+
+    @property
+    def droppable_blocks(self) -> list[Block]:
+        """The exchanges that may be left out, oldest first."""
+        return [block for block in self.blocks[:-1] if not block.pinned]
 
     @property
     def counted(self) -> int:
-        """Tokens as counted."""
+        """The number of tokens in the whole request, as counted locally."""
         lines = self.count("\n".join(self.lines)) if self.lines else 0
         head = self.summary.tokens if self.summary else 0
         return self.fixed + head + lines + sum(block.tokens for block in self.blocks)
@@ -134,82 +113,84 @@ class View(msgspec.Struct, frozen=True):
         return round(self.scale * self.counted)
 
     @property
-    def newest_summary(self) -> Summary | None:
-        """The one that is offered, if it stands for all that the present one does."""
-        there, offered = self.summary, self.offered
-        if there is None or (offered is not None and all(offered.has(*span) for span in there.covers)):
-            return offered
-        return there
+    def usable_summary(self) -> Summary | None:
+        """The latest summary if it covers everything that the present one covers, else the present one."""
+        present, latest = self.summary, self.latest_summary
+        if present is None or (latest is not None and all(latest.has(*span) for span in present.covers)):
+            return latest
+        return present
 
-    def entry(self, place: int) -> Entry:
-        return self.transcript[self.transcript.here(place)]
+    def entry(self, position: int) -> Entry:
+        """Return the entry at a position in the conversation."""
+        return self.transcript[self.transcript.here(position)]
 
     def tokens_of(self, first: int, last: int) -> int:
-        """How long these entries are, as counted."""
+        """Return the locally counted tokens of the entries from position `first` to `last`, both included."""
         return self.transcript.tokens(self.transcript.here(first), self.transcript.here(last + 1))
 
     def with_blocks(self, blocks: Sequence[Block]) -> View:
+        """Return a copy of the view with these exchanges only."""
         return msgspec.structs.replace(self, blocks=tuple(blocks))
 
     def with_summary(self, summary: Summary) -> View:
-        """Without the exchanges that a summary covers."""
-        stay = [block for block in self.blocks[:-1] if block.pinned or not summary.has(block.first, block.stop)]
-        view = self.with_blocks((*stay, self.blocks[-1]))
-        return msgspec.structs.replace(view, summary=summary, owes=False)
+        """Return a copy of the view that begins with this summary, without the exchanges that the summary covers."""
+        kept = [block for block in self.blocks[:-1] if block.pinned or not summary.has(block.first, block.stop)]
+        view = self.with_blocks((*kept, self.blocks[-1]))
+        return msgspec.structs.replace(view, summary=summary, compaction_pays=False)
 
-    def block(self, first: int, stop: int, *, pinned: bool, special: Sequence[Run] = ()) -> Block:
-        """An exchange of the transcript."""
+    def block(self, first: int, stop: int, *, pinned: bool, altered: Sequence[Run] = ()) -> Block:
+        """Return the exchange from position `first` up to `stop` as a block, with these runs sent in another form."""
         block = Block(first, stop, stop - first, self.tokens_of(first, stop - 1), pinned)
-        for run in special:
-            block = self.change(block, run)
+        for run in altered:
+            block = self.with_run(block, run)
         return block
 
-    def change(self, block: Block, run: Run) -> Block:
-        """An exchange of which a run goes in another form, instead of what that covers."""
-        covered = [other for other in block.special if run.first <= other.last and other.first <= run.last]
-        others = [other for other in block.special if other not in covered]
-        tokens, messages = self._saved(run)
+    def with_run(self, block: Block, run: Run) -> Block:
+        """Return the block with a run of its entries sent in another form. The run replaces those that it overlaps."""
+        covered = [other for other in block.altered if run.first <= other.last and other.first <= run.last]
+        others = [other for other in block.altered if other not in covered]
+        tokens, messages = self._savings(run)
         for other in covered:
-            back_tokens, back_messages = self._saved(other)
-            tokens, messages = tokens - back_tokens, messages - back_messages
+            lost_tokens, lost_messages = self._savings(other)
+            tokens, messages = tokens - lost_tokens, messages - lost_messages
         return msgspec.structs.replace(
             block,
-            special=tuple(sorted((*others, run), key=lambda run: run.first)),
+            altered=tuple(sorted((*others, run), key=lambda run: run.first)),
             tokens=block.tokens - tokens,
             messages=block.messages - messages,
         )
 
-    def _saved(self, run: Run) -> tuple[int, int]:
-        """Tokens and messages that a run in another form takes less."""
+    def _savings(self, run: Run) -> tuple[int, int]:
+        """Return how many tokens and messages are saved by sending a run in its other form instead of its entries."""
         whole = self.tokens_of(run.first, run.last)
         if run.keep:
             return whole - run.tokens, 0
-        note = self.count("\n".join(self.lines_of(run))) if run.verdict == "summarised" else NOTE
+        note = self.count("\n".join(self.digest_lines(run))) if run.verdict == "summarised" else NOTE_TOKENS
         return whole - note, run.last - run.first
 
-    def tools(self, block: Block) -> list[Run]:
-        """What the tools of an exchange did, from each first call to the last result behind it."""
+    def tool_runs(self, block: Block) -> list[Run]:
+        """Return the runs of tool use in an exchange, each from its first call to its last result."""
         runs = []
-        place = block.first
-        roles = [self.entry(place).role for place in range(block.first, block.stop)]
-        for answers, group in groupby(roles, key=lambda role: role in ANSWERS):
-            said = list(group)
-            if answers and "tool" in said:
-                first = place + said.index("tool") - 1
-                last = place + len(said) - 1 - said[::-1].index("tool")
+        start = block.first
+        entry_roles = [self.entry(position).role for position in range(block.first, block.stop)]
+        for answers, group in groupby(entry_roles, key=lambda role: role in ANSWERS):
+            roles = list(group)
+            if answers and "tool" in roles:
+                first = start + roles.index("tool") - 1
+                last = start + len(roles) - 1 - roles[::-1].index("tool")
                 runs.append(Run(first, last, "summarised", DIGEST, tokens=self.tokens_of(first, last)))
-            place += len(said)
+            start += len(roles)
         return runs
 
-    def lines_of(self, run: Run) -> list[str]:
-        """What the tools of a run did, a line for each call."""
-        return tool_lines([self.entry(place) for place in range(run.first, run.last + 1)])
+    def digest_lines(self, run: Run) -> list[str]:
+        """Return one line for each tool call in a run."""
+        return digest_tool_calls([self.entry(position) for position in range(run.first, run.last + 1)])
 
-    def shortened(self, block: Block, place: int, tokens: int) -> Block:
-        """An exchange with a long text in it cut to about so many tokens; the same one if it has no more."""
-        entry = self.entry(place)
+    def with_cut(self, block: Block, position: int, tokens: int) -> Block:
+        """Return the block with the text at `position` cut to about `tokens` tokens; unchanged if it is not longer."""
+        entry = self.entry(position)
         length = len(text_of(entry))
         keep = length * tokens // max(1, entry.tokens)
         if not 0 < keep < length:
             return block
-        return self.change(block, Run(place, place, "sent", CUT, tokens=tokens + NOTE, keep=keep))
+        return self.with_run(block, Run(position, position, "sent", CUT, tokens=tokens + NOTE_TOKENS, keep=keep))

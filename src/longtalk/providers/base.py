@@ -1,7 +1,8 @@
-"""Who answers: the contract of a provider, and what is known of it.
+"""The provider protocols, and the capabilities of a provider and its model.
 
-A provider moves bytes: a request body out, a response body or the data of a stream's events back. The grammar of
-both is its wire's. What goes wrong is a `ProviderError`; whether it may be tried again is on the error.
+A provider moves bytes: it sends a request body and returns a response body, or the data of each event of a stream.
+The provider's wire defines the format of both. Failures are raised as `ProviderError`, whose `retryable` says whether
+the same request may be sent again.
 """
 
 from __future__ import annotations
@@ -11,72 +12,76 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from longtalk.wires.base import Handle, Wire
+from longtalk.wires.protocol import Handle, Wire
 
 if TYPE_CHECKING:
-    from longtalk.prices import Prices
+    from longtalk.models.prices import Prices
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider and its model can do. The defaults are what holds for one that nobody has described."""
+    """What a provider and its model can do. The defaults apply to a model that is not in the registry."""
 
     keeps_state: bool = False
-    """It remembers conversations itself, by an id."""
+    """Whether the provider stores conversations itself, under an id."""
     accepts_history: bool = True
     streaming: bool = True
     tools: bool = True
     structured_output: bool = False
     window: int | None = None
-    """Tokens that fit into a request and its answer; None when nobody knows."""
+    """The maximum number of tokens in a request and its answer together; None if unknown."""
     output_limit: int | None = None
-    """Tokens that an answer may have; None when nobody knows."""
+    """The maximum number of tokens in an answer; None if unknown."""
     cache: bool = False
-    """It reports tokens that it read from a cache of prefixes."""
+    """Whether the provider caches the beginnings of requests and reports how many tokens it read from the cache."""
     cache_seconds: int | None = None
-    """For how long a prefix stays there after it was last used; None when nobody knows."""
+    """Seconds for which the beginning of a request stays cached after its last use; None if unknown."""
     prices: Prices | None = None
-    """What it costs; None when nobody knows."""
+    """The prices of the model; None if unknown."""
     described: bool = True
-    """Whether somebody has said what it is: False for a hosted model that `longtalk.models` does not know."""
+    """Whether the model's data is known. False only for a hosted model that is not in `longtalk.models.registry`."""
 
 
 class AsyncProvider(Protocol):
-    """Who answers in an async program."""
+    """A model at a provider, with async methods."""
 
     label: str
-    """As `provider:model`."""
+    """The name of the model, in the form `provider:model`."""
     model: str
     account: str
-    """A digest of whose key it is and where: opaque blocks are valid there alone."""
+    """A digest of the address and the key. Opaque blocks, such as signed thinking, are valid for this account only."""
     wire: Wire
     capabilities: Capabilities
     defaults: Mapping[str, Any]
-    """Options that are sent unless the chat or the turn says otherwise."""
+    """Request options that apply unless the chat or the turn overrides them."""
 
-    async def send(self, body: bytes) -> bytes: ...
-
-    def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
-        """The data of each event, as it comes."""
+    async def send(self, body: bytes) -> bytes:
+        """Send a request and return the body of the response."""
         ...
 
-    async def aclose(self) -> None: ...
+    def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
+        """Send a request and yield the data of each event of the streamed response."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connections that the provider opened."""
+        ...
 
 
 @runtime_checkable
-class AsyncKeeper(Protocol):
-    """A provider that keeps conversations which others may go on with, or that have to be begun."""
+class AsyncStatefulProvider(Protocol):
+    """A provider that stores conversations which other clients may continue, or which must be created first."""
 
-    async def stands(self, handle: Handle) -> bool:
-        """Whether a conversation is still as it was after the answer that the handle came with, or as it was opened."""
+    async def is_current(self, handle: Handle) -> bool:
+        """Return True if the stored conversation has not changed since the provider issued this handle."""
         ...
 
-    async def opened(self, options: Mapping[str, Any]) -> Handle | None:
-        """A new conversation, where that has to be begun before the first request."""
+    async def open_conversation(self, options: Mapping[str, Any]) -> Handle | None:
+        """Create a conversation and return its handle, or return None if these options don't require one."""
         ...
 
 
 class Provider(Protocol):
-    """Who answers in a sync program."""
+    """A model at a provider, with sync methods. See `AsyncProvider`."""
 
     label: str
     model: str
@@ -93,9 +98,9 @@ class Provider(Protocol):
 
 
 @runtime_checkable
-class Keeper(Protocol):
-    """See `AsyncKeeper`."""
+class StatefulProvider(Protocol):
+    """The sync counterpart of `AsyncStatefulProvider`."""
 
-    def stands(self, handle: Handle) -> bool: ...
+    def is_current(self, handle: Handle) -> bool: ...
 
-    def opened(self, options: Mapping[str, Any]) -> Handle | None: ...
+    def open_conversation(self, options: Mapping[str, Any]) -> Handle | None: ...

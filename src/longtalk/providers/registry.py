@@ -1,7 +1,8 @@
-"""Which providers there are: address, wire, where the key comes from, what they can do.
+"""The known providers: their addresses, wires, key variables and capabilities.
 
-A model is named `provider:model`. Address and key come from the arguments, else from the variables that the
-vendors' own SDKs read. What is not in this table can be reached as `compatible:MODEL` with a `base_url`.
+A model is named `provider:model`. Its address and key come from the arguments or, if those are missing, from the
+environment variables that the vendors' own SDKs read. A model on any other OpenAI-compatible server is named
+`compatible:MODEL` and needs a `base_url`.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ import msgspec
 from longtalk.errors import InputError
 from longtalk.providers.base import Capabilities
 from longtalk.wires import AGENTS, WIRES
-from longtalk.wires.base import Wire
+from longtalk.wires.protocol import Wire
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a provider is and how it is spoken to."""
+    """A provider's address and wire, and the environment variables for its address and its key."""
 
     wire: str = "openai-chat"
     base_url: str | None = None
     base_url_variable: str | None = None
     key_variable: str | None = None
-    """The key's environment variable; None for servers that need no key."""
+    """The environment variable that holds the key; None for servers that need no key."""
     other_key_variable: str | None = None
-    """Another one that may hold it."""
+    """Another environment variable that may hold the key; None if there is no other."""
     capabilities: Capabilities = Capabilities()
 
 
@@ -85,11 +86,11 @@ PROVIDERS: Mapping[str, Address] = {
 
 
 _SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
-"""What they serve costs nothing by the token, as long as they run here."""
+"""Servers whose models cost nothing per token if they run on this machine."""
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """A model's name, taken apart and looked up."""
+    """A model with everything that a provider needs to send requests to it."""
 
     provider: str
     model: str
@@ -110,51 +111,59 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 def resolve(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Resolved:
-    """Look a model up. What is missing or unknown is an `InputError` that says what to do."""
+    """Return the address, wire, key and capabilities of a model.
+
+    Raise `InputError` if the provider is unknown, or if the model, address or key is missing.
+    """
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise InputError(f"The name of a model is Unicode, and {name!a} is not.") from None
+        raise InputError(f"The model name {name!a} is not valid Unicode.") from None
     provider, colon, model = name.partition(":")
     address = PROVIDERS.get(provider)
     if address is None:
         form = "" if colon else "A model is named 'provider:model'. "
-        raise InputError(f"There is no provider {provider!r}. {form}{_hint(provider)}")
+        raise InputError(f"Unknown provider {provider!r}. {form}{_hint(provider)}")
     if not model and provider not in ("local", *AGENTS):
-        raise InputError(f"Which model of {provider}? Name it as '{provider}:MODEL'.")
+        raise InputError(f"No model given for {provider}: name one as '{provider}:MODEL'.")
     if base_url is not None and not isinstance(base_url, str):
         raise InputError(f"`base_url` is text, not {type(base_url).__name__}.")
-    given = base_url or _variable(address.base_url_variable)
-    url = given or address.base_url or ""
+    custom_url = base_url or _read_variable(address.base_url_variable)
+    url = custom_url or address.base_url or ""
     if not url and provider == "compatible":
         raise InputError("A 'compatible:' model needs base_url=, the address of its server, such as 'http://…/v1'.")
     if provider == "ollama":
-        url = _ollama(url)
+        url = _ollama_url(url)
     if provider == "gemini":
-        url = _gemini(url)
-    key = _key(api_key or _variable(address.key_variable) or _variable(address.other_key_variable))
-    if key is None and address.key_variable and not given:
+        url = _gemini_url(url)
+    key = _check_key(api_key or _read_variable(address.key_variable) or _read_variable(address.other_key_variable))
+    if key is None and address.key_variable and not custom_url:
         raise InputError(f"{provider} needs a key: pass api_key=, or set {address.key_variable}.")
     url = url.rstrip("/")
     hosted = address.key_variable is not None and url == address.base_url
-    capabilities = _described(provider, model, url, address.capabilities, hosted=hosted)
+    capabilities = _describe(provider, model, url, address.capabilities, hosted=hosted)
     return Resolved(provider, model, WIRES[address.wire], url, key, capabilities)
 
 
-def _described(provider: str, model: str, url: str, usual: Capabilities, *, hosted: bool) -> Capabilities:
-    """What is known about this model, over what is usual at this provider.
+def _describe(provider: str, model: str, url: str, usual: Capabilities, *, hosted: bool) -> Capabilities:
+    """Return the provider's usual capabilities, updated with what is known about this model.
 
-    Nobody knows what another server takes for it, and for how long it keeps a prefix, unless it was said.
+    The prices and cache times that come with Longtalk apply only at the provider's own address (`hosted`). Those that
+    the user registered apply everywhere.
     """
-    from longtalk.models import find, is_own
-    from longtalk.prices import FREE
+    from longtalk.models.prices import FREE
+    from longtalk.models.registry import find, is_custom
 
-    prices = FREE if provider == "local" or (provider in _SERVERS and _is_here(url) and not _cloud(model)) else None
+    prices = (
+        FREE
+        if provider == "local" or (provider in _SERVERS and _is_on_this_machine(url) and not _is_ollama_cloud(model))
+        else None
+    )
     found = find(f"{provider}:{model}" if model else provider)
     if found is None:
         return msgspec.structs.replace(usual, prices=prices, described=not hosted)
-    told = hosted or is_own(found)
-    if found.prices is not None and told:
+    trusted = hosted or is_custom(found)
+    if found.prices is not None and trusted:
         prices = found.prices
     limits = [limit for limit in (found.window, found.input_limit) if limit is not None]
     known = {
@@ -164,41 +173,43 @@ def _described(provider: str, model: str, url: str, usual: Capabilities, *, host
         "streaming": found.streaming,
         "structured_output": found.structured_output,
         "cache": None if found.cache is None else found.cache != "none",
-        "cache_seconds": found.cache_seconds if told and found.cache != "none" else None,
+        "cache_seconds": found.cache_seconds if trusted and found.cache != "none" else None,
         "keeps_state": found.keeps_state,
         "prices": prices,
     }
     return msgspec.structs.replace(usual, **{name: value for name, value in known.items() if value is not None})
 
 
-def _is_here(url: str) -> bool:
-    """Whether a server is on this machine."""
+def _is_on_this_machine(url: str) -> bool:
     return re.match(r"https?://(127(\.\d+){3}|localhost|\[::1\])(:\d+)?(/|$)", url) is not None
 
 
-def _cloud(model: str) -> bool:
-    """Whether Ollama passes a model on to a machine of its own, which is paid for."""
+def _is_ollama_cloud(model: str) -> bool:
+    """Return True if Ollama runs this model on its own paid servers."""
     return model.rpartition(":")[2].endswith("cloud")
 
 
-def _key(key: object) -> str | None:
-    """A key that fits into a header. One that doesn't is never quoted."""
+def _check_key(key: object) -> str | None:
+    """Return the key without surrounding blanks, or None if it is empty.
+
+    Raise `InputError` if the key can't be sent in a header. The message does not quote the key.
+    """
     if key is None or key == "":
         return None
     if not isinstance(key, str):
-        raise InputError(f"A key is text, not {type(key).__name__}.")
+        raise InputError(f"`api_key` is text, not {type(key).__name__}.")
     key = key.strip()
     if not key.isascii() or not key.isprintable():
-        raise InputError("The key has characters that no key has: check that it was copied whole and alone.")
+        raise InputError("The API key contains characters that no key has: check that exactly the key was copied.")
     return key
 
 
-def _variable(name: str | None) -> str | None:
+def _read_variable(name: str | None) -> str | None:
     return os.environ.get(name, "").strip() or None if name else None
 
 
-def _ollama(url: str) -> str:
-    """OLLAMA_HOST as Ollama reads it: without a scheme its own port is meant, without a host this machine."""
+def _ollama_url(url: str) -> str:
+    """Return the API address for an `OLLAMA_HOST` value, which may lack the scheme, the host or the port."""
     scheme, separator, rest = url.rstrip("/").rpartition("://")
     host, slash, path = rest.partition("/")
     host = re.sub(r"^(0\.0\.0\.0)?(?=:|$)", "127.0.0.1", host)
@@ -208,8 +219,8 @@ def _ollama(url: str) -> str:
     return url if url.endswith("/v1") else f"{url}/v1"
 
 
-def _gemini(url: str) -> str:
-    """The vendor's own SDK takes an address without a version, and adds one."""
+def _gemini_url(url: str) -> str:
+    """Return the address with the API version appended if it has none, as Google's SDK does."""
     url = url.rstrip("/")
     return url if re.search(r"/v\d+\w*$", url) else f"{url}/v1beta"
 
@@ -219,4 +230,5 @@ def _hint(provider: str) -> str:
 
     close = difflib.get_close_matches(provider, PROVIDERS, n=1, cutoff=0.5)
     near = f"Did you mean {close[0]!r}? " if close else ""
-    return f"{near}Known are {', '.join(PROVIDERS)}; any OpenAI-compatible server is 'compatible:MODEL' with base_url=."
+    known = ", ".join(PROVIDERS)
+    return f"{near}Known: {known}; for other OpenAI-compatible servers, use 'compatible:MODEL' with base_url=."

@@ -1,4 +1,4 @@
-"""Where conversations live: in memory, in JSONL files, in SQLite, in PostgreSQL, in Redis."""
+"""Stores for conversations: in memory, in JSONL files, in SQLite, in PostgreSQL and in Redis."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from longtalk import folders
+from longtalk._util import user_dirs
 from longtalk.errors import InputError
 from longtalk.stores.base import Store
 
 
 def default_path() -> str:
-    """The SQLite file in the user's data folder."""
-    return os.path.join(folders.data(), "conversations.db")
+    """Return the path of the default store, a SQLite file in the user's data folder."""
+    return os.path.join(user_dirs.data(), "conversations.db")
 
 
 def default() -> Store:
-    """The store at `default_path()`. What is made there is the user's own."""
-    from longtalk.stores.sqlite import SQLite
+    """Return the store at `default_path()`. If it doesn't exist, create it, accessible only to the user."""
+    from longtalk.stores.sqlite.store import SQLite
 
     path = default_path()
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -28,15 +28,16 @@ def default() -> Store:
 
 
 def open_store(name: str, *, make: bool = True) -> Store:
-    """The store of an address or a path: a server, a SQLite file, or a folder of JSONL files (a slash at its end).
+    """Open the store with this name: a server's address, a SQLite file, or a folder of JSONL files.
 
-    With `make=False` it has to be there. What is made on a disk is the user's own. Errors speak to who typed the name.
+    A path that ends with a slash, or that is a folder, opens a folder of JSONL files. With `make=False`, raises
+    `InputError` if the store doesn't exist. Files and folders that are created are accessible only to the user.
     """
     if (server := _server(name)) is not None:
         scheme, slashes, rest = name.partition("://")
         return server(scheme.lower() + slashes + rest, make=make)
     _no_address(name)
-    # A name such as ":memory:" or "file:x" is a file here like any other.
+    # An absolute path, because SQLite gives names such as ":memory:" a special meaning.
     full = os.path.abspath(name)
     if not name or "\0" in name:
         raise InputError(f"{name!r} is not a path: name a file, a folder or an address.")
@@ -51,38 +52,39 @@ def open_store(name: str, *, make: bool = True) -> Store:
     except OSError as problem:
         raise InputError(f"Can't make the folder of {name!r}: {problem.strerror}. Name another.") from None
     if folder:
-        from longtalk.stores.jsonl import JSONL
+        from longtalk.stores.jsonl.store import JSONL
 
         return JSONL(full)
-    from longtalk.stores.sqlite import SQLite
+    from longtalk.stores.sqlite.store import SQLite
 
     with _private():
         return SQLite(full)
 
 
 def shown(name: str) -> str:
-    """What a store is called when somebody asks: an address without its password and its settings."""
+    """Return the name of a store for display. In a server's address, the user, password and settings are left out."""
     if _server(name) is None:
         return name
     scheme, _, rest = name.partition("://")
     place, _, settings = rest.partition("?")
     if "@" in settings:
-        # A password is in the settings, or has a question mark in it: nobody can tell where it ends.
+        # Either the settings contain a password, or the password contains a question mark. Hide everything, because the
+        # end of the password is unknown.
         return f"{scheme}://…"
-    # The folder of a socket is a setting.
+    # The folder of a Unix socket is a setting, but it is part of the address.
     folder = re.search(r"(?:^|&)host=((?:/|%2F)[\w./%-]+)(?:&|$)", settings, re.IGNORECASE)
-    # A password may hold any sign: what is before the last @ is nobody's business.
+    # A password may contain any character, so everything before the last @ is hidden.
     return f"{scheme}://{place.rpartition('@')[2]}" + (f"?host={folder[1]}" if folder else "")
 
 
 def _postgres(url: str, *, make: bool) -> Store:
-    from longtalk.stores.postgres import Postgres
+    from longtalk.stores.postgres.store import Postgres
 
     return Postgres(url, make=make)
 
 
-def _redis(url: str, *, make: bool) -> Store:  # noqa: ARG001  # there is nothing to be made
-    from longtalk.stores.redis import Redis
+def _redis(url: str, *, make: bool) -> Store:  # noqa: ARG001  # Redis needs no schema
+    from longtalk.stores.redis.store import Redis
 
     return Redis(url)
 
@@ -93,7 +95,7 @@ _SERVERS: dict[str, Callable[..., Store]] = {
     "redis": _redis,
     "rediss": _redis,
 }
-"""By the scheme of an address: what opens it, given the address and `make`."""
+"""The functions that open a store on a server, by the scheme of its address."""
 
 
 def _server(name: str) -> Callable[..., Store] | None:
@@ -102,7 +104,10 @@ def _server(name: str) -> Callable[..., Store] | None:
 
 
 def _no_address(name: str) -> None:
-    """Refuse what was meant as an address: a file of that name is nobody's wish. It may have a password in it."""
+    """Raise `InputError` if a name looks like a server address or a connection string that no store can open.
+
+    The message doesn't repeat the whole name, because the name may contain a password.
+    """
     found = re.match(r"\s*([A-Za-z][\w+.-]+://)", name)
     if found:
         known = ", ".join(f"{scheme}://" for scheme in _SERVERS)
@@ -113,7 +118,7 @@ def _no_address(name: str) -> None:
 
 @contextmanager
 def _private() -> Iterator[None]:
-    """What is made meanwhile is the user's own."""
+    """Make files and folders that are created in this context accessible only to the user."""
     before = os.umask(0o077)
     try:
         yield

@@ -1,15 +1,16 @@
-"""Where conversations live when the caller does not keep them: the contract of a store.
+"""The contract of a store, and the values that are passed to and from it.
 
-A conversation is a tree of entries. A *branch* is a name for one of its leaves, and the entries from the root to it are
-the branch's *path*; branches that share ancestors share their entries, nothing is copied. An entry's *place* is the
-number of entries before it on its path.
+A conversation is a tree of entries. A *branch* names one leaf of the tree. The entries from the root to that leaf are
+the branch's *path*, and an entry's *position* is its index on the path. Branches that share ancestors share their
+entries; a fork copies nothing. The last entry, revision, lease and records of a branch are its *head*.
 
-A store reads a path in parts, and changes a branch by a `Commit`, whole or not at all, if the branch is at the revision
-that the commit expects. That is all it decides. Who may write, what is in a turn and what to do when somebody was
-faster is decided above it (`conversation.py`), once for all stores.
+A store reads parts of a path, and changes a branch by a `Commit`. A commit is applied completely or not at all, and
+only if the branch is at the revision that the commit expects; otherwise `HeadMoved` is raised. A store decides nothing
+else. Which process may write, what a turn contains and how to react to a lost race is decided in `branches` and
+`conversation`, once for all stores.
 
-Every method names the owner, and an id is one of its owner's: what belongs to somebody else can't be told from what
-does not exist. The JSON of an entry is bytes in, bytes out.
+Every method takes the owner, and a conversation's id is unique per owner. A conversation of another owner looks exactly
+like one that doesn't exist. The JSON of an entry is returned byte for byte as it was stored.
 """
 
 from __future__ import annotations
@@ -21,179 +22,160 @@ from typing import Any, Protocol
 
 import msgspec
 
-from longtalk.pack import Entry, Pack
-from longtalk.transcript import Record, Turn
+from longtalk.memory.recall.protocol import Matches, SearchTerm
+from longtalk.transcript.pack import Entry, Pack
+from longtalk.transcript.transcript import Record, Turn
 
 MAIN = "main"
-REPLACED = ("anchor", "attempt", "epoch", "handle", "memory", "meter", "pins", "receipt", "summary", "window")
-"""Kinds of records of which a path uses the newest alone."""
-ALONE = ("epoch", "memory")
-"""Kinds of records that a branch keeps to itself, at its end: what it writes later, one that left it does not see."""
-BRIEF = ("anchor", "meter")
-"""Kinds of records of which a store need not keep those that were replaced."""
-BARE = ("anchor", "meter", "pins", "receipt", "window")
-"""Kinds of records that hold nothing that an entry says."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
-class Moved(Exception):
-    """The branch is not at the revision that a commit expects. `head` is where it is; None if there is none."""
+class HeadMoved(Exception):
+    """The error for a commit that expects another revision than the branch has.
 
-    def __init__(self, head: Head | None) -> None:
+    `head` is the current head of the branch, or None if the branch doesn't exist.
+    """
+
+    def __init__(self, head: BranchHead | None) -> None:
         super().__init__("the branch has moved on")
         self.head = head
 
 
-class KeyTaken(Exception):
-    """Another turn of this conversation was asked for with the same key."""
+class RequestKeyTaken(Exception):
+    """The error for a request whose idempotency key already belongs to another turn of the conversation."""
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A process that runs a turn, such that another one on the same host can tell whether it still lives."""
+    """The process that holds a lease. These values let a process on the same host check if the holder is alive."""
 
     host: str
     boot: str
+    """An id that changes when the host restarts."""
     pid: int
     started: int
+    """When the process started. This distinguishes processes that had the same process id at different times."""
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """Who runs a turn on a branch, and until when nobody else may."""
+    """The right of one process to run a turn on a branch until the lease expires."""
 
     holder: Holder
     until: int
-    """In milliseconds since 1970."""
+    """When the lease expires, in milliseconds since 1970."""
     token: int
-    """Grows with each lease of the branch."""
+    """A number that increases with each new lease on the branch."""
 
 
-class Request(msgspec.Struct, frozen=True):
-    """The caller's own key for a turn, and a digest of what it asked for."""
+class KeyedRequest(msgspec.Struct, frozen=True):
+    """The idempotency key that the caller gave for a turn, and a digest of the request."""
 
     key: str
     body: str
+    """The digest of the request. A retry with the same key must have the same digest."""
 
 
-class Placed(msgspec.Struct, frozen=True):
-    """A record, and the place of the entry up to which it holds (-1 when there is none)."""
+class PlacedRecord(msgspec.Struct, frozen=True):
+    """A record, and the position of the entry that it is attached to (-1: before the first entry)."""
 
     record: Record
-    place: int
+    position: int
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a branch."""
+    """One change to a branch."""
 
     branch: str = MAIN
     expect: int
-    """The revision that the branch has; 0 when it must not exist yet."""
+    """The revision that the branch must have, or 0 if the branch must not exist yet."""
     source: tuple[str, int] | None = None
-    """For a branch that does not exist: another one, and how many entries of its path it begins with."""
-    behind: str | None = None
-    """The id of the last of those; `Moved` if it is another one by now. None: whatever it is."""
+    """For a new branch: the branch that it forks from, and how many entries of that branch's path it starts with."""
+    source_entry: str | None = None
+    """The id that the last entry taken from `source` must have, or else `HeadMoved` is raised. None skips the check."""
     cut: int | None = None
-    """Go on from so many entries of the path: those behind stay in the tree, and are not on this branch any more."""
+    """Truncate the path to this many entries before appending. The entries cut off stay in the tree."""
     entries: tuple[Entry, ...] = ()
-    """Behind the last one of the path: the first one's parent is its head."""
+    """Entries to append. The parent of the first one is the last entry of the path."""
     turn: Turn | None = None
-    """A turn that begins with these entries, or the next version of one that is there."""
-    request: Request | None = None
-    """What the turn was asked for with."""
+    """The turn that begins with these entries, or a new version of a turn that is already stored."""
+    request: KeyedRequest | None = None
+    """The request with an idempotency key that the turn answers."""
     manifest: bytes = b""
-    """What the turn has sent, and why, as JSON; nothing leaves what is there."""
-    records: tuple[Placed, ...] = ()
-    done: tuple[Record, ...] = ()
-    """Records that the head need not show any more. A store may go on showing them."""
+    """The manifest of the turn, as JSON. If it is empty, the stored manifest is kept."""
+    records: tuple[PlacedRecord, ...] = ()
+    obsolete: tuple[Record, ...] = ()
+    """Records that the head no longer needs to include. A store may still include them."""
     lease: Lease | None = None
-    """Who may write from now on; None lets go of it."""
+    """The lease on the branch from now on. None releases the current lease."""
     at: int
-    """When, in milliseconds since 1970."""
+    """The time of the commit, in milliseconds since 1970."""
     meta: Mapping[str, Any] | None = None
-    """The app's own data on the conversation, from now on."""
+    """New metadata from the app for the conversation. None keeps the stored metadata."""
     entry_meta: Mapping[int, Mapping[str, Any]] = msgspec.field(default_factory=dict)
-    """The app's own data on some of the entries, by their number among these."""
+    """Metadata from the app for some of the new entries, by their index in `entries`."""
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a branch stands."""
+class BranchHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a branch after its last commit."""
 
     branch: str
     revision: int
-    """Grows with each commit on the branch."""
+    """A number that increases with each commit on the branch."""
     size: int
-    """How many entries its path has."""
+    """The number of entries on the branch's path."""
     entry: str | None
-    """The id of the last one."""
+    """The id of the last entry, or None if the path is empty."""
     token: int
-    """Of the newest lease there ever was."""
+    """The token of the newest lease that the branch has ever had."""
     lease: Lease | None
     turn: Turn | None
-    """The last one that has an entry on the path."""
-    records: tuple[Placed, ...]
-    """Those on the path, oldest first; of the kinds in `REPLACED` the newest."""
+    """The last turn that has an entry on the path, or None if there is no turn."""
+    records: tuple[PlacedRecord, ...]
+    """The records on the path, oldest first. Of each kind that is `newest_only`, only the newest record is included."""
     created: int
-    """When the conversation began."""
+    """When the conversation was created."""
     updated: int
-    """When the branch was changed last."""
+    """When the branch was last changed."""
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A turn that was asked for with a key."""
+class KeyedTurn(msgspec.Struct, frozen=True):
+    """A turn that was requested with an idempotency key."""
 
-    request: Request
+    request: KeyedRequest
     branch: str
-    """One that has it on its path: the one that it was made on, while that does."""
+    """A branch that has the turn on its path: preferably the branch that the turn was made on."""
     turn: Turn
-    place: int
-    """Of its first entry."""
+    position: int
+    """The position of the turn's first entry."""
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation in a list."""
+class ConversationInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts about a conversation that a list of conversations shows."""
 
     id: str
     created: int
     updated: int
     entries: int
-    """In all of its branches."""
+    """The number of entries in the whole tree, on all branches."""
     branches: tuple[str, ...]
     meta: dict[str, Any]
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that was found."""
+class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that a search found."""
 
     conversation: str
     branch: str
-    """One that has it on its path."""
-    place: int
+    """A branch that has the entry on its path."""
+    position: int = msgspec.field(name="place")
     entry: str
     role: str
     at: int
     text: str
 
 
-class Sought(msgspec.Struct, frozen=True):
-    """Something to look for, in whichever of its forms it is written."""
-
-    words: tuple[str, ...] = ()
-    """Whole words. Of Chinese, Japanese and Korean any part of a text."""
-    beginnings: tuple[str, ...] = ()
-    """What a word may begin with."""
-
-
-class Holding(msgspec.Struct, frozen=True):
-    """Which entries of a path hold what was sought."""
-
-    places: tuple[int, ...] = ()
-    """In order."""
-    count: int = 0
-    """How many there are; about so many, where not all of them are among the places."""
-
-
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What was removed for good."""
+class DeletionReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of entries, turns, records and branches that the deletion of a conversation removed."""
 
     conversation: str
     entries: int
@@ -204,57 +186,67 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(Protocol):
-    """Keeps conversations. Its methods may be called from any thread. Each one is one transaction.
+    """A place where conversations are kept.
 
-    One that takes one caller at a time anyhow says so with `serial = True`: who is async then calls it from one thread.
+    Each method is one transaction and may be called from any thread. A store that can serve only one caller at a time
+    sets `serial = True`; async code then calls the store from a single thread.
     """
 
     # Reading
 
-    def head(self, owner: str, conversation: str, branch: str = MAIN) -> Head | None: ...
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
+        """Return the head of a branch, or None if the branch doesn't exist."""
+        ...
 
     def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
-        """The entries start … stop of a path. Those that are not there any more are not given."""
+        """Return the entries at positions `start` to `stop - 1` of a path, or as many of them as exist."""
         ...
 
     def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
-        """The entries of several parts of a path at once. The parts are in order, and none overlaps another."""
+        """Return the entries of several ranges of a path, as one list per range.
+
+        Each range is a pair of start and stop. The ranges must be in order and must not overlap.
+        """
         ...
 
     def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
-        """The turns whose first entry is at places start … stop of a path, with that place."""
+        """Return the turns that begin at positions `start` to `stop - 1` of a path, each with its position."""
         ...
 
     def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
-        """What a turn has sent, as it was committed; nothing when that was not."""
+        """Return the manifest of a turn as it was committed, or empty bytes if the turn has no manifest."""
         ...
 
     def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
-        """The manifests of the turns whose first entry is at places start … stop of a path, of those that have one."""
+        """Return the manifests of the turns that begin at positions `start` to `stop - 1` of a path, by turn id."""
         ...
 
-    def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[Placed]:
-        """All records on a path, or those of a kind, oldest first, also those that were replaced, but for `BRIEF`."""
+    def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
+        """Return all records on a path, or all records of one kind, oldest first.
+
+        Records that were replaced by a newer record are included, except those of kinds with `may_discard_replaced`,
+        which the store may have discarded.
+        """
         ...
 
     def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
-        """The app's own data on the entries start … stop of a path, by their place."""
+        """Return the app's metadata of the entries at positions `start` to `stop - 1` of a path, by position."""
         ...
 
-    def asked(self, owner: str, conversation: str, key: str) -> Asked | None:
-        """The turn that was asked for with this key."""
+    def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
+        """Return the turn that was requested with this idempotency key, or None if there is no such turn."""
         ...
 
-    def requests(self, owner: str, conversation: str) -> list[Asked]:
-        """All turns that were asked for with a key, by key."""
+    def keyed_turns(self, owner: str, conversation: str) -> list[KeyedTurn]:
+        """Return all turns that were requested with an idempotency key, ordered by key."""
         ...
 
-    def branches(self, owner: str, conversation: str) -> list[Head]:
-        """All branches by name, without their records."""
+    def branches(self, owner: str, conversation: str) -> list[BranchHead]:
+        """Return the heads of all branches of a conversation, ordered by branch name, without their records."""
         ...
 
-    def summary(self, owner: str, conversation: str) -> Summary | None:
-        """What a list says of a conversation."""
+    def info(self, owner: str, conversation: str) -> ConversationInfo | None:
+        """Return the facts about a conversation that a list shows, or None if the conversation doesn't exist."""
         ...
 
     def conversations(
@@ -264,74 +256,93 @@ class Store(Protocol):
         limit: int = 50,
         after: tuple[int, str] | None = None,
         meta: Mapping[str, Any] | None = None,
-    ) -> list[Summary]:
-        """Those changed last come first, by id where that is equal; behind the one of this time and id.
+    ) -> list[ConversationInfo]:
+        """Return the owner's conversations, the most recently changed first, and by id where the times are equal.
 
-        With `meta`, those that have these values among the app's own data.
+        `after` is the time and id of the last conversation of the previous page. With `meta`, only conversations whose
+        metadata has all of these values are returned.
         """
         ...
 
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
-    ) -> list[Hit]:
-        """Entries that hold some of these words, the best first; Chinese, Japanese and Korean in any part of a text.
+    ) -> list[SearchHit]:
+        """Return at most `limit` entries that contain any of these words, the best matches first.
 
-        The cards of an answer are found too, and are not in the text of a hit.
+        Chinese, Japanese and Korean terms match any part of a text. Words in the memory cards of an answer match too,
+        although the text of the search hit doesn't include the cards.
         """
         ...
 
-    def holding(self, owner: str, conversation: str, branch: str, sought: Sequence[Sought], most: int) -> list[Holding]:
-        """For each thing that is sought, where on a path it is said: the newest `most` places, and how many there are.
+    def matches(
+        self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
+    ) -> list[Matches]:
+        """Return, for each term, the last `most` positions of a path that match it, and the number of all matches.
 
-        The cards of an answer count. What tools gave does not.
+        The number may be an estimate if there are more than `most` matches. Words in the memory cards of an answer
+        count; tool results don't.
         """
         ...
 
     # Writing
 
-    def write(self, owner: str, conversation: str, commit: Commit) -> Head:
-        """Raises `Moved` when the branch is elsewhere, `KeyTaken` when another turn has the request's key."""
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        """Apply a commit and return the new head of the branch.
+
+        Raises `HeadMoved` if the branch is not at the expected revision, and `RequestKeyTaken` if another turn already
+        has the request's idempotency key.
+        """
         ...
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
-        """Hold a lease for longer. False when somebody else has it."""
+        """Extend the lease with this token. Return False if the branch has no lease or another one."""
         ...
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
-        """Replace the app's own data on a conversation, or on an entry. False: not there. No branch moves."""
+        """Replace the app's metadata of a conversation, or of the given entry.
+
+        Returns False if the conversation or the entry doesn't exist. The revisions of branches don't change.
+        """
         ...
 
-    def delete(self, owner: str, conversation: str) -> Receipt | None:
-        """Remove a conversation and all that stems from it; None when there is none."""
+    def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
+        """Delete a conversation and everything derived from it.
+
+        Returns a receipt, or None if the conversation doesn't exist.
+        """
         ...
 
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        """Put other JSON in the place of an entry's own, for good. False: not there.
+        """Replace the JSON of an entry permanently. Return False if the entry doesn't exist.
 
-        The app's own data on it and the records that may quote it (not those in `BARE`) go too. The branches that have
-        it get another revision, so that nobody goes on with what they remember.
+        The entry's metadata is removed, and so are the records that may quote the entry: those that are attached to it
+        or to a later entry and whose kind says `quotes_entries`. Each branch that contains the entry gets a new
+        revision, so that a turn that was based on the old JSON can't be committed.
         """
         ...
 
     def verify(self, owner: str, conversation: str) -> list[str]:
-        """What is wrong with how a conversation is kept: what can't be read, checksums that do not hold."""
+        """Return a description of each problem in the stored data, such as a missing entry or a wrong checksum."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release connections and caches. The store can't be used afterwards."""
+        ...
 
 
-def checked(head: Head | None, commit: Commit, source: Head | None = None) -> None:
-    """Raise `Moved` unless the commit expects this head, `ValueError` for one that makes no sense.
+def check_commit(head: BranchHead | None, commit: Commit, source: BranchHead | None = None) -> None:
+    """Raise `HeadMoved` unless a commit expects this head, and `ValueError` if the commit is invalid for this head.
 
-    What `Commit.behind` names is the store's to look up.
+    `source` is the head of the branch that a new branch forks from. The store has to check `Commit.source_entry`
+    itself.
     """
     if (head.revision if head else 0) != commit.expect:
-        raise Moved(head)
+        raise HeadMoved(head)
     size = head.size if head else 0
     if head is None and commit.source is not None:
-        if source is not None and commit.behind is not None and commit.source[1] > source.size:
-            # It was cut meanwhile.
-            raise Moved(source)
+        if source is not None and commit.source_entry is not None and commit.source[1] > source.size:
+            # The source was truncated after the caller read it.
+            raise HeadMoved(source)
         if source is None or not 0 <= commit.source[1] <= source.size:
             raise ValueError("a branch can't begin where there is nothing")
         size = commit.source[1]
@@ -339,35 +350,38 @@ def checked(head: Head | None, commit: Commit, source: Head | None = None) -> No
         raise ValueError("a path can't be cut behind its end")
     if head is not None and commit.source is not None:
         raise ValueError("a branch that is there has its source")
-    sensible(commit)
+    check_commit_fields(commit)
 
 
-def sensible(commit: Commit) -> None:
-    """Raise `ValueError` for a commit that makes no sense whatever is there."""
+def check_commit_fields(commit: Commit) -> None:
+    """Raise `ValueError` if the fields of a commit contradict each other, regardless of the stored data."""
     if any(not 0 <= i < len(commit.entries) for i in commit.entry_meta):
         raise ValueError("there is no entry to keep data on")
     if commit.turn is None and (commit.request is not None or commit.manifest):
         raise ValueError("a request and a manifest need their turn")
 
 
-def numbered(entry: Entry) -> None:
-    """Raise `ValueError` unless an entry's id is its turn's and a number."""
+def check_entry_id(entry: Entry) -> None:
+    """Raise `ValueError` unless an entry's id consists of its turn's id, a hyphen and a number."""
     if not entry.id.startswith(f"{entry.turn}-") or not _NUMBER.fullmatch(entry.id, len(entry.turn) + 1):
         raise ValueError(f"{entry.id!r} is not the id of an entry of the turn {entry.turn!r}")
 
 
-def has(meta: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether an app's own data has all of these values, as JSON: true is not 1."""
+def check_parents(parent: str | None, entries: Sequence[Entry]) -> None:
+    """Raise `ValueError` unless each entry's parent is the entry before it.
+
+    `parent` is the id of the entry before the first, or None if there is none.
+    """
+    for entry in entries:
+        if entry.parent != parent:
+            raise ValueError(f"the parent of {entry.id!r} is {entry.parent!r}, and the entry before it is {parent!r}")
+        parent = entry.id
+
+
+def meta_matches(meta: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether the metadata has all of these values. Values are compared as JSON, so true differs from 1."""
 
     def text(value: Any) -> str:
         return json.dumps(value, sort_keys=True)
 
     return all(key in meta and text(meta[key]) == text(value) for key, value in wanted.items())
-
-
-def linked(parent: str | None, entries: Sequence[Entry]) -> None:
-    """Raise `ValueError` unless each entry's parent is the one before it."""
-    for entry in entries:
-        if entry.parent != parent:
-            raise ValueError(f"the parent of {entry.id!r} is {entry.parent!r}, and the entry before it is {parent!r}")
-        parent = entry.id

@@ -1,7 +1,7 @@
-"""Who runs a turn, and whether they still live.
+"""Branch leases: the right to run a turn on a branch, its renewal, and the detection of dead holders.
 
-A turn holds a lease on its branch. A thread of this process renews all leases that it holds, so a lease ends soon after
-its process does. A process on the same host need not even wait: it can tell that the holder is gone.
+A turn holds a lease on its branch. A background thread renews all leases of this process, so a lease expires soon after
+its process ends. A process on the same host doesn't have to wait for that: it checks whether the holder is alive.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from functools import lru_cache
 from pathlib import Path
 from weakref import WeakSet
 
-from longtalk.stores.base import Head, Holder, Lease, Store
-from longtalk.transcript import now
+from longtalk._util.processes import on_fork
+from longtalk.stores.base import BranchHead, Holder, Lease, Store
+from longtalk.transcript.transcript import now
 
 LEASE = 30_000
-"""Milliseconds."""
+"""How long a lease lasts, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Held:
-    """A lease that this process holds, until it is dropped or nobody has this object any more."""
+    """A lease that this process holds until the lease is dropped or this object is garbage-collected."""
 
     store: Store
     owner: str
@@ -40,25 +41,25 @@ class Held:
         return self.owner, self.conversation, self.branch
 
 
-def is_free(head: Head, held: Held) -> bool:
-    """Whether nobody runs a turn on this branch. `held` is how this process would hold it."""
+def is_free(head: BranchHead, held: Held) -> bool:
+    """Return whether no turn is running on this branch. `held` is the lease that this process would take."""
     return head.lease is None or head.lease.until <= now() or not _lives(head.lease, held)
 
 
 def lease(token: int) -> Lease:
-    """A lease for this process, from now on."""
+    """Return a lease for this process that starts now and has this token."""
     return Lease(me(), now() + LEASE, token)
 
 
 def _lives(lease: Lease, held: Held) -> bool:
     if lease.holder == me():
-        # This very process: a turn that nobody holds any more was dropped without an end.
+        # The holder is this process. If the lease isn't held any more, its turn was abandoned.
         return _KEEPER.holds(held.path, lease.token)
     return lives(lease.holder)
 
 
 def lives(holder: Holder) -> bool:
-    """Whether a process is still there, as far as can be told from here."""
+    """Return whether the process that holds a lease is alive. A process on another host always counts as alive."""
     mine = me()
     if holder.host != mine.host:
         return True
@@ -66,7 +67,7 @@ def lives(holder: Holder) -> bool:
 
 
 def me() -> Holder:
-    """This process."""
+    """Return a description of this process as the holder of a lease."""
     return _me(os.getpid())
 
 
@@ -76,7 +77,7 @@ def _me(pid: int) -> Holder:
 
 
 def _boot() -> str:
-    """What changes when the host starts again. Without it a process id may mean another process."""
+    """Return an id that changes when the host restarts, or an empty string if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -84,11 +85,11 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> int:
-    """When a process began, in a unit of the system's own; 0 when it can't be told, -1 when there is none."""
+    """Return when a process started, in the system's own units: 0 if unknown, -1 if the process doesn't exist."""
     try:
-        # The name stands in parentheses and may hold anything; what follows it is a letter and numbers.
+        # The process name is in parentheses and may contain anything. A letter and numbers follow it.
         state, *numbers = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        # One that has ended stays until its parent has asked after it.
+        # A process that has ended stays listed until its parent collects it.
         return -1 if state in (b"Z", b"X") else int(numbers[18])
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
@@ -105,15 +106,16 @@ def _started(pid: int) -> int:
 
 
 _INSIDE: ContextVar[tuple[tuple[str, str, str], ...]] = ContextVar("inside", default=())
-"""Owner, conversation and branch of the turns whose tools run here."""
+"""The owner, conversation and branch of each turn that is running a tool in this context."""
 
 
 def is_inside(held: Held) -> bool:
+    """Return whether the caller runs inside a tool of the turn that holds this lease."""
     return held.path in _INSIDE.get()
 
 
 class Keeper:
-    """Renews the leases of this process, from a thread that ends with it."""
+    """A registry of the leases that this process holds. A daemon thread renews them."""
 
     def __init__(self) -> None:
         self.held: WeakSet[Held] = WeakSet()
@@ -134,26 +136,26 @@ class Keeper:
             self.held.discard(held)
 
     def holds(self, path: tuple[str, str, str], token: int) -> bool:
-        """Whether such a lease is held, also through another object for the same store."""
+        """Return whether this process holds the lease with this token, through any store object."""
         with self._lock:
             return any(each.path == path and each.token == token for each in (*self.held, *self._tried))
 
     @contextmanager
     def trying(self, held: Held) -> Iterator[None]:
-        """While a lease is written: others may read it before it is known here that it is held."""
+        """Count a lease as held while it is being written, since another thread may read it before `hold` is called."""
         try:
             with self._lock:
                 self._tried.append(held)
             yield
         finally:
             with self._lock:
-                # Ctrl-C may have come before it was there.
+                # Ctrl-C may have come before it was appended.
                 if held in self._tried:
                     self._tried.remove(held)
 
     @contextmanager
     def inside(self, held: Held) -> Iterator[None]:
-        """While a tool of a turn runs: whoever waits there for the turn's end would wait for ever."""
+        """Mark this context as running a tool of the turn. Waiting for the turn in this context would never end."""
         token = _INSIDE.set((*_INSIDE.get(), held.path))
         try:
             yield
@@ -161,17 +163,17 @@ class Keeper:
             _INSIDE.reset(token)
 
     def renew(self) -> None:
-        """Renew them all, once."""
+        """Renew all held leases once."""
         with self._lock:
             held = list(self.held)
         for each in held:
             try:
                 kept = each.store.renew(each.owner, each.conversation, each.branch, each.token, now() + LEASE)
             except Exception:  # noqa: S112
-                # The store has trouble: the lease lasts for a while, and there is another try before it ends.
+                # The store failed. The lease lasts long enough for another attempt.
                 continue
             if not kept:
-                # Somebody else took over.
+                # Another process has taken the lease.
                 self.drop(each)
 
     def _keep(self) -> None:
@@ -186,6 +188,5 @@ class Keeper:
 
 _KEEPER = Keeper()
 hold, drop, trying, inside = _KEEPER.hold, _KEEPER.drop, _KEEPER.trying, _KEEPER.inside
-if hasattr(os, "register_at_fork"):
-    # The turns of a process are not those of its copy.
-    os.register_at_fork(after_in_child=_KEEPER.__init__)  # type: ignore[misc]
+# A forked child doesn't run its parent's turns.
+on_fork(_KEEPER.__init__)  # type: ignore[misc]

@@ -1,8 +1,8 @@
-"""Tries a policy on a conversation that took place: whatever it leaves out, what is sent must be right.
+"""A check of a policy on a recorded conversation: whatever the policy leaves out, every request must be valid.
 
-At every point at which the model was asked, the request is composed three times: in the epoch that the points before
-led to, as if the policy met the conversation here for the first time, and from a state that stays small. In the end
-all that such a state has shed is joined again. Where the policy wants a summary, a text stands in for it.
+At each point where the model answered, the request is composed three times: in the epoch that earlier points led to, as
+if the policy saw the conversation for the first time, and from a state that sheds old entries. At the end, the shed
+parts and the state must join to the whole conversation. Where the policy asks for a summary, a fixed text is used.
 """
 
 from __future__ import annotations
@@ -12,47 +12,52 @@ from typing import Any
 
 import msgspec
 
-from longtalk import _json
-from longtalk.context import Context, compose
-from longtalk.epochs import Epoch, covered, metered, summed_up, unreachable
-from longtalk.memory.book import Card, book_of, kept
-from longtalk.memory.brief import Operation, apply
-from longtalk.plan import Plan, begun, plan
+from longtalk._util import json_bytes
+from longtalk.context.compose import Context, compose
+from longtalk.context.epochs import Epoch, covered, metered, summed_up, unreachable
+from longtalk.context.measure import UNKNOWN_WINDOW, Terms
+from longtalk.context.planning import Plan, begun, plan
+from longtalk.memory.brief.apply import apply
+from longtalk.memory.brief.operations import Operation
+from longtalk.memory.brief.record import CardKind, read_brief_record, with_brief_record
+from longtalk.memory.summary import Summary, SummaryRequest
 from longtalk.policies import Policy, SummarizeOldest
-from longtalk.policies.memory import memory_of
-from longtalk.policies.view import MIDDLE, SUMMARY
-from longtalk.sent import UNKNOWN_WINDOW, Terms
-from longtalk.shed import encode_part, join, split
-from longtalk.state import decode, encode
-from longtalk.summaries import Summary, Wanted
-from longtalk.testing.validate import unmarked, validate
+from longtalk.policies.memory import find_memory
+from longtalk.state.codec import decode, encode
+from longtalk.state.shedding import encode_part, join, split
+from longtalk.testing.wires.validate import validate, without_cache_marks
 from longtalk.tokens import Counter, Estimator, of_message
-from longtalk.transcript import Entry, Transcript
+from longtalk.transcript.manifest import MIDDLE, SUMMARY
+from longtalk.transcript.transcript import Entry, Transcript
+from longtalk.usage import Usage
 from longtalk.wires import NAMES, WIRES
-from longtalk.wires.base import Preamble, Quirks, Usage, Wire
+from longtalk.wires.protocol import Preamble, Quirks, Wire
 
 
 class PolicyViolation(AssertionError):
-    """A policy broke a promise."""
+    """The error for a policy that leaves out something it must send, or that breaks a limit of its own."""
 
 
 class Played(msgspec.Struct):
-    """What a policy did."""
+    """The totals of a conversation that was checked."""
 
     requests: int = 0
     epochs: int = 0
     tokens: int = 0
-    """Of all requests."""
+    """The number of tokens in all requests together."""
 
 
 def transcript_of(
     said: bytes | Sequence[bytes | Mapping[str, Any]], *, wire: str = "openai-chat", counter: Counter | None = None
 ) -> Transcript:
-    """A conversation from a state, or from messages of a wire. A user's message begins a turn."""
+    """Return the transcript of an encoded state or of a list of messages.
+
+    In a list of messages, which must be in the format of `wire`, each user message begins a turn.
+    """
     if isinstance(said, bytes):
         return decode(said, wires=NAMES)
     counter = counter or Estimator()
-    natives = [each if isinstance(each, bytes) else _json.encode(each) for each in said]
+    natives = [each if isinstance(each, bytes) else json_bytes.encode(each) for each in said]
     transcript, turn = Transcript(), 0
     for native in natives:
         role = WIRES[wire].view(native).role
@@ -71,7 +76,12 @@ def check_policy(
     preamble: Preamble = Preamble(),  # noqa: B008
     counter: Counter | None = None,
 ) -> Played:
-    """Play a conversation under a policy; raise `PolicyViolation` or `WireViolation` where something is wrong."""
+    """Check a policy at each answer of a conversation, and return the totals of all requests.
+
+    Raises:
+        PolicyViolation: The policy leaves out something it must send, or breaks a limit of its own.
+        WireViolation: A request is invalid.
+    """
     terms = Terms(
         wire=WIRES[wire],
         counter=counter or Estimator(),
@@ -82,25 +92,25 @@ def check_policy(
         answer=0,
     )
     if isinstance(policy, type) or not hasattr(policy, "compactors"):
-        raise PolicyViolation(f"{policy!r} is no policy: KeepLast(5) is one.")
+        raise PolicyViolation(f"{policy!r} is not a policy. Pass one such as KeepLast(5).")
     played = Played()
     so_far = small = Transcript()
     parts: list[bytes] = []
     last: tuple[Plan, bytes] | None = None
-    card: Card = ""
+    card: CardKind = ""
     for i, entry in enumerate(transcript):
         # The model is asked where its answer begins.
         if i and entry.role == "assistant":
-            anew = msgspec.structs.replace(so_far, records=())
-            _check(policy, anew, terms, preamble)
+            first_sight = msgspec.structs.replace(so_far, records=())
+            _check(policy, first_sight, terms, preamble)
             so_far, made, context, body = _check(policy, so_far, terms, preamble)
             if last is not None and last[0].epoch == made.epoch and not body.startswith(last[1]):
                 raise PolicyViolation(
-                    f"Inside an epoch, the request before entry {i} does not begin with the last one."
+                    f"Inside an epoch, the request before entry {i} does not begin with the previous request."
                 )
             small, _, _, small_body = _check(policy, small, terms, preamble)
             if small_body != body:
-                raise PolicyViolation(f"With a state that stays small, the request before entry {i} is another one.")
+                raise PolicyViolation(f"With a state that sheds entries, the request before entry {i} differs.")
             prefix = _request(terms.wire, preamble, context, context.mark)
             last = (made, prefix[: -len(b"]}")])
             played.requests += 1
@@ -113,9 +123,9 @@ def check_policy(
             parts.append(encode_part(part))
         so_far, small = so_far.append(entry.turn, [entry]), small.append(entry.turn, [entry])
         if card and entry.role == "assistant" and not WIRES[entry.wire].view(entry.native).calls:
-            so_far, small, card = _noted(so_far, policy, terms), _noted(small, policy, terms), ""
+            so_far, small, card = _with_brief_lines(so_far, policy, terms), _with_brief_lines(small, policy, terms), ""
     if [entry.native for entry in decode(join(*parts, encode(small)), wires=NAMES)] != [e.native for e in transcript]:
-        raise PolicyViolation("What was shed and the state do not make the whole conversation again.")
+        raise PolicyViolation("The shed parts and the state do not join to the whole conversation.")
     return played
 
 
@@ -147,19 +157,19 @@ def _check(
     return transcript, made, context, body
 
 
-def _noted(transcript: Transcript, policy: Policy, terms: Terms) -> Transcript:
-    """With notes, as a memory card would have made them."""
-    memory = memory_of(policy)
+def _with_brief_lines(transcript: Transcript, policy: Policy, terms: Terms) -> Transcript:
+    """Return the transcript with a new line in each field of the brief, as if a memory card had added the lines."""
+    memory = find_memory(policy)
     if memory is None:
         return transcript
-    book, brief = book_of(transcript), memory.config.brief
+    record, brief = read_brief_record(transcript), memory.config.brief
     changes = [Operation.add(field.name, f"what was noted at {transcript.size}") for field in brief.schema.fields]
-    notes = apply(book.notes, changes, brief, terms.counter, entry=transcript.head or "").notes
-    return kept(transcript, msgspec.structs.replace(book, notes=notes, covers=transcript.size))
+    content = apply(record.content, changes, brief, terms.counter, entry=transcript.head or "").content
+    return with_brief_record(transcript, msgspec.structs.replace(record, content=content, covers=transcript.size))
 
 
-def _with_summary(transcript: Transcript, wants: Wanted, epoch: Epoch, counter: Counter) -> Transcript:
-    """With a text in the place of the summary that a policy wants."""
+def _with_summary(transcript: Transcript, wants: SummaryRequest, epoch: Epoch, counter: Counter) -> Transcript:
+    """Return the transcript with a fixed text in place of the summary that the policy asks for."""
     text = f"A summary of all before {wants.stop}. " * (1 + wants.length // 20)
     summary = Summary(text=text, covers=covered(epoch, wants.stop), tokens=counter.count(text))
     return summed_up(transcript, summary, transcript[transcript.here(wants.stop) - 1].id)
@@ -168,7 +178,7 @@ def _with_summary(transcript: Transcript, wants: Wanted, epoch: Epoch, counter: 
 def _check_summary(made: Plan, context: Context) -> None:
     for run in context.manifest:
         if run.reason == SUMMARY and (not made.epoch.summary or not made.epoch.summary.has(run.first, run.last + 1)):
-            raise PolicyViolation(f"The summary is not of what it is said to stand for: {run}")
+            raise PolicyViolation(f"The summary does not cover this part of the manifest: {run}")
 
 
 def _request(wire: Wire, preamble: Preamble, context: Context, mark: int) -> bytes:
@@ -181,21 +191,21 @@ def _request(wire: Wire, preamble: Preamble, context: Context, mark: int) -> byt
         quirks=Quirks(),
         stream=False,
     )
-    return unmarked(body)
+    return without_cache_marks(body)
 
 
 def _check_manifest(transcript: Transcript, context: Context) -> None:
     covered = [place for run in context.manifest for place in range(run.first, run.last + 1)]
     if covered != list(range(transcript.size)):
-        raise PolicyViolation(f"The manifest does not speak of each entry once: {context.manifest}")
+        raise PolicyViolation(f"The manifest does not list each entry exactly once: {context.manifest}")
     first, stop = transcript.exchanges()[-1]
     for run in context.manifest:
         for place in range(max(run.first, transcript.place(first)), min(run.last + 1, transcript.place(stop - 1) + 1)):
             entry = transcript[transcript.here(place)]
             if entry.role == "user" and (run.verdict != "sent" or run.keep):
-                raise PolicyViolation(f"What the user has just said is not sent as it is: {run}")
+                raise PolicyViolation(f"The user's latest message is not sent unchanged: {run}")
             if run.verdict == "left_out" and run.reason != MIDDLE and entry.mark != "empty":
-                raise PolicyViolation(f"Something of the current exchange is left out: {run}")
+                raise PolicyViolation(f"A part of the current exchange is left out: {run}")
 
 
 class _Sent(msgspec.Struct):
@@ -203,30 +213,33 @@ class _Sent(msgspec.Struct):
     messages: int
     tokens: int
     window: int
-    loose: int = 0
+    droppable: int = 0
     history: int = 0
 
-    def due(self, keep: int, length: int) -> bool:  # noqa: ARG002
+    def summary_pays(self, keep: int, length: int) -> bool:  # noqa: ARG002
         return False
 
-    def ripe(self, recent: int, length: int) -> bool:  # noqa: ARG002
+    def brief_pays(self, recent: int, length: int) -> bool:  # noqa: ARG002
         return False
 
 
 def _check_limits(policy: Policy, transcript: Transcript, made: Plan, context: Context, terms: Terms) -> None:
-    """Every limit holds, unless nothing but the current exchange is there, without any digest before it.
+    """Raise `PolicyViolation` if a request exceeds a limit of the policy.
 
-    Nor can one hold that a summary would have to reach, where that is longer than what it would stand for.
+    A request may exceed a limit if only the current exchange is sent, without a brief before it, or if a summary would
+    be about as long as the entries that it replaces.
     """
     sent = {place for run in context.manifest if run.verdict == "sent" for place in range(run.first, run.last + 1)}
     exchanges = [any(transcript.place(i) in sent for i in range(first, stop)) for first, stop in transcript.exchanges()]
     first = transcript.place(transcript.exchanges()[-1][0])
     current = sum(transcript[transcript.here(place)].tokens for place in sent if place >= first)
     size = _Sent(sum(exchanges), len(sent), made.tokens, terms.window or UNKNOWN_WINDOW)
-    size.loose, size.history = size.exchanges - 1, made.tokens - current
+    size.droppable, size.history = size.exchanges - 1, made.tokens - current
     before = sum(transcript[transcript.here(place)].tokens for place in sent if place < first)
     for compactor in policy.compactors:
         if any(isinstance(each, SummarizeOldest) and before < 2 * each.length for each in compactor.strategies):
             continue
         if compactor.over.fires(size) and (size.exchanges > 1 or made.epoch.lines):
-            raise PolicyViolation(f"{compactor.over} although {size.exchanges} exchanges are sent: {context.manifest}")
+            raise PolicyViolation(
+                f"The request is {compactor.over}: it has {size.exchanges} exchanges. Manifest: {context.manifest}"
+            )

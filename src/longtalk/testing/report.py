@@ -1,4 +1,7 @@
-"""What the suites for stores and for providers have in common: what has to hold, and a report of what did."""
+"""Assertions and reports that the store suite and the provider suite share.
+
+The assertions raise `AssertionError` themselves, so they also work under `python -O`.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from unittest import SkipTest
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 
-_HELPERS = ("_fails", "_same_all", "holds", "raises", "same", "there")
+_HELPERS = ("_fails", "_same_all", "assert_equal", "assert_present", "assert_raises", "assert_true")
 
 
 class Named(Protocol):
-    """A case of a suite."""
+    """The part of a suite's case that a report needs."""
 
     @property
     def name(self) -> str: ...
@@ -26,7 +29,7 @@ C = TypeVar("C", bound=Named)
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that was failed."""
+    """A case that failed, with the error that it raised."""
 
     name: str
     error: Exception
@@ -39,24 +42,24 @@ class Failure:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of each case."""
+    """The results of a suite: which cases passed, failed or were skipped."""
 
     passed: tuple[str, ...]
     failed: tuple[Failure, ...]
     skipped: tuple[str, ...]
-    """Those that can't be tried with what was handed in, or on this system."""
+    """Names of the cases that can't run with the given arguments or on this system."""
     subject: str
-    """What was tried."""
+    """The kind of object under test, such as "store"."""
 
     def raise_for_failures(self) -> None:
-        """Raise `AssertionError` that names every case that failed."""
+        """Raise an `AssertionError` that names every failed case. Do nothing if no case failed."""
         if self.failed:
             lines = [f"the {self.subject} fails {len(self.failed)} of {len(self.failed) + len(self.passed)} cases:"]
             raise AssertionError("\n- ".join([*lines, *map(str, self.failed)])) from self.failed[0].error
 
 
 def run_all(cases: Iterable[C], run: Callable[[C], None], *, subject: str) -> Report:
-    """Run all cases, whatever becomes of one."""
+    """Run all cases, even after one has failed, and return the report."""
     passed: list[str] = []
     failed: list[Failure] = []
     skipped: list[str] = []
@@ -72,21 +75,22 @@ def run_all(cases: Iterable[C], run: Callable[[C], None], *, subject: str) -> Re
     return Report(tuple(passed), tuple(failed), tuple(skipped), subject)
 
 
-def holds(condition: object, what: str = "this does not hold") -> None:
-    """As `assert`, also where Python leaves those out."""
+def assert_true(condition: object, what: str = "the condition is false") -> None:
+    """Raise `AssertionError` with the message `what` if the condition is false."""
     if not condition:
         raise AssertionError(what)
 
 
-def same(found: object, wanted: object, what: str = "found") -> None:
+def assert_equal(found: object, wanted: object, what: str = "found") -> None:
+    """Raise `AssertionError` if two values differ. Unlike in Python, `True` and `1` count as different."""
     if found != wanted or isinstance(found, bool) != isinstance(wanted, bool):
         raise AssertionError(f"{what}: {_short(found)} instead of {_short(wanted)}")
 
 
-def there(value: T | None, what: str) -> T:
-    """A value that has to be there."""
+def assert_present(value: T | None, what: str) -> T:
+    """Return the value, or raise `AssertionError` if it is None."""
     if value is None:
-        raise AssertionError(f"{what} is not there")
+        raise AssertionError(f"{what}: not found")
     return value
 
 
@@ -95,7 +99,8 @@ def _short(value: object) -> str:
     return text if len(text) <= 400 else f"{text[:300]}…{text[-90:]}"
 
 
-def raises(kind: type[E], call: Callable[[], object], what: str) -> E:
+def assert_raises(kind: type[E], call: Callable[[], object], what: str) -> E:
+    """Return the error of class `kind` that `call` raises. Raise `AssertionError` if it doesn't raise such an error."""
     try:
         call()
     except kind as problem:

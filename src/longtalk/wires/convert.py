@@ -1,8 +1,8 @@
-"""A message of one wire in the form of another, for a conversation that goes on with another provider.
+"""Convert entries of one wire to another, for a conversation that continues with another provider.
 
-What was said, pictures, calls and their results go along. Reasoning, signatures, ids of a server and what its own tools
-did stay behind: they are worth something only where they were made. The transcript keeps the original, so whoever goes
-back sends exactly what was there.
+Texts, images, tool calls and their results are converted. Reasoning, signatures, server-side ids and the work of a
+provider's own tools are left out, because only the provider that created them can use them. The transcript keeps the
+original, so a conversation that returns to its first provider sends exactly what it sent before.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from typing import Any
 
 import msgspec
 
-from longtalk import _json
-from longtalk.pack import Entry
-from longtalk.wires.base import LONGTALK, Call, View, Wire, system, view_of
+from longtalk._util import json_bytes
+from longtalk.transcript.pack import Entry
+from longtalk.wires.entries import view_of
+from longtalk.wires.neutral import LONGTALK, system
+from longtalk.wires.protocol import Wire
+from longtalk.wires.views import MessageView, ToolCallView
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,(.*)", re.DOTALL)
 _REASONING = "reasoning"
 
 
-class Picture(msgspec.Struct, frozen=True):
-    """An image: its data in base64, or where it is."""
+class Image(msgspec.Struct, frozen=True):
+    """An image, as base64 data or as a URL."""
 
     media: str
     data: str = ""
@@ -32,38 +35,38 @@ class Picture(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """A URL, of the data itself if need be."""
+        """The image's URL, or a data URL with its content."""
         return self.url or f"data:{self.media};base64,{self.data}"
 
 
-Part = str | Picture
+Part = str | Image
 
 
-class Ids:
-    """The ids of calls as another provider takes them: short, plain, and none twice."""
+class CallIdMap:
+    """A map from the original ids of tool calls to ids that every provider accepts: short, plain and unique."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
         self._open: dict[str, tuple[str, str]] = {}
 
-    def call(self, call: Call) -> Call:
-        plain = _plain(call.id)
+    def call(self, call: ToolCallView) -> ToolCallView:
+        plain = _plain_id(call.id)
         made, number = plain, 1
         while made in self._used:
             number += 1
             made = f"{plain[:56]}_{number}"
         self._used.add(made)
         self._open[call.id] = (made, call.name)
-        return Call(made, call.name, call.arguments)
+        return ToolCallView(made, call.name, call.arguments)
 
-    def result(self, seen: View) -> tuple[str, str]:
-        """That of the call which a result answers, and the name of its tool."""
-        made, name = self._open.get(seen.call_id) or (_plain(seen.call_id), "")
+    def result(self, seen: MessageView) -> tuple[str, str]:
+        """Return the new id of the call that a tool result answers, and the name of the tool."""
+        made, name = self._open.get(seen.call_id) or (_plain_id(seen.call_id), "")
         return made, seen.name or name
 
 
-def converted(entry: Entry, to: Wire, ids: Ids) -> Entry | None:
-    """An entry of another wire in the form of this one; None if nothing of it can go along."""
+def convert_entry(entry: Entry, to: Wire, ids: CallIdMap) -> Entry | None:
+    """Return an entry converted to the wire `to`, or None if no content is left to send."""
     seen = view_of(entry)
     if seen.call_id:
         call_id, name = ids.result(seen)
@@ -73,9 +76,9 @@ def converted(entry: Entry, to: Wire, ids: Ids) -> Entry | None:
         text = seen.text if seen.text.strip() else seen.refusal
         if not calls and not text.strip():
             return None
-        native = _json.encode(_ANSWERS.get(to.name, _agent_answer)(text, calls))
+        native = json_bytes.encode(_ANSWERS.get(to.name, _agent_answer)(text, calls))
     elif entry.role != "user":
-        # A system message inside the conversation: each wire has its way with ours.
+        # A system message inside the conversation becomes a neutral one, which each wire renders in its own way.
         made = system(seen.text, at=entry.at)
         return msgspec.structs.replace(entry, native=made.native, wire=made.wire) if seen.text.strip() else None
     else:
@@ -83,32 +86,32 @@ def converted(entry: Entry, to: Wire, ids: Ids) -> Entry | None:
         if not parts:
             return None
         only_text = len(parts) == 1 and isinstance(parts[0], str)
-        said: Any = parts[0] if only_text else [_picture(to, part) for part in parts]
+        said: Any = parts[0] if only_text else [_render_part(to, part) for part in parts]
         native = to.user(said)
     return msgspec.structs.replace(entry, native=native, wire=to.name, bound="")
 
 
-def left_behind(entries: Iterable[Entry], to: Wire) -> list[str]:
-    """What of these can't go along to another wire, in words, each once."""
+def list_lost_content(entries: Iterable[Entry], to: Wire) -> list[str]:
+    """Return a sorted list of names of the kinds of content that are lost when these entries are converted."""
     found: dict[str, None] = {}
     for entry in entries:
         if entry.wire not in (to.name, LONGTALK):
-            found |= dict.fromkeys(_KINDS.get(entry.wire, _of_agent)(_json.value(entry.native)))
-            if _is_agent(to) and entry.role == "user" and any(isinstance(part, Picture) for part in _parts(entry)):
+            found |= dict.fromkeys(_LOST.get(entry.wire, _lost_of_agent)(json_bytes.value(entry.native)))
+            if _is_agent(to) and entry.role == "user" and any(isinstance(part, Image) for part in _parts(entry)):
                 found["images"] = None
     return sorted(found)
 
 
-def _plain(name: str) -> str:
+def _plain_id(name: str) -> str:
     return name if _ID.fullmatch(name) else "call_" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:24]
 
 
-# What users said
+# User messages
 
 
 def _parts(entry: Entry) -> list[Part]:
-    """What a user said, in order; what can't go along is left out."""
-    value = _json.value(entry.native)
+    """Return the texts and images of a user message, in order. Parts of other kinds are left out."""
+    value = json_bytes.value(entry.native)
     if entry.wire == "gemini":
         return [part for each in _objects(value.get("parts")) if (part := _gemini_part(each)) is not None]
     content = value.get("content")
@@ -118,7 +121,7 @@ def _parts(entry: Entry) -> list[Part]:
 
 
 def _part(block: Mapping[str, Any]) -> Part | None:
-    """A part of OpenAI's or Anthropic's."""
+    """Return the text or image in a part of OpenAI's or Anthropic's format, or None if the part is neither."""
     if isinstance(block.get("text"), str):
         return str(block["text"])
     image = block.get("image_url")
@@ -127,7 +130,7 @@ def _part(block: Mapping[str, Any]) -> Part | None:
         return _from_url(image)
     source = block.get("source") if block.get("type") == "image" else None
     if isinstance(source, Mapping) and isinstance(source.get("data"), str):
-        return Picture(str(source.get("media_type") or "image/png"), data=source["data"])
+        return Image(str(source.get("media_type") or "image/png"), data=source["data"])
     if isinstance(source, Mapping) and isinstance(source.get("url"), str):
         return _from_url(source["url"])
     return None
@@ -138,20 +141,20 @@ def _gemini_part(part: Mapping[str, Any]) -> Part | None:
         return str(part["text"])
     data, file = part.get("inlineData"), part.get("fileData")
     if isinstance(data, Mapping) and str(data.get("mimeType")).startswith("image/"):
-        return Picture(str(data["mimeType"]), data=str(data.get("data", "")))
+        return Image(str(data["mimeType"]), data=str(data.get("data", "")))
     if isinstance(file, Mapping) and str(file.get("mimeType", "image/")).startswith("image/"):
         return _from_url(str(file.get("fileUri", "")))
     return None
 
 
-def _from_url(url: str) -> Picture | None:
+def _from_url(url: str) -> Image | None:
     found = _DATA_URL.fullmatch(url)
     if found:
-        return Picture(found[1] or "image/png", data=found[2])
-    return Picture("image/*", url=url) if url else None
+        return Image(found[1] or "image/png", data=found[2])
+    return Image("image/*", url=url) if url else None
 
 
-def _picture(to: Wire, part: Part) -> Any:
+def _render_part(to: Wire, part: Part) -> Any:
     if isinstance(part, str):
         return part
     if to.name == "anthropic":
@@ -166,56 +169,62 @@ def _picture(to: Wire, part: Part) -> Any:
     return {"type": "image_url", "image_url": {"url": part.address}}
 
 
-def _base64(part: Picture) -> dict[str, str]:
+def _base64(part: Image) -> dict[str, str]:
     return {"type": "base64", "media_type": part.media, "data": part.data}
 
 
-# What models said
+# Answers
 
 
-def _chat_answer(text: str, calls: list[Call]) -> dict[str, Any]:
+def _chat_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
     made = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _spelt(call)}}
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments_text(call)}}
         for call in calls
     ]
     return {"role": "assistant", "content": text or None, **({"tool_calls": made} if made else {})}
 
 
-def _anthropic_answer(text: str, calls: list[Call]) -> dict[str, Any]:
+def _anthropic_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
     said = [{"type": "text", "text": text}] if text.strip() else []
     made = [
-        {"type": "tool_use", "id": call.id, "name": re.sub(r"[^A-Za-z0-9_-]", "_", call.name), "input": _given(call)}
+        {
+            "type": "tool_use",
+            "id": call.id,
+            "name": re.sub(r"[^A-Za-z0-9_-]", "_", call.name),
+            "input": _arguments_object(call),
+        }
         for call in calls
     ]
     return {"role": "assistant", "content": [*said, *made]}
 
 
-def _gemini_answer(text: str, calls: list[Call]) -> dict[str, Any]:
+def _gemini_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
     said = [{"text": text}] if text.strip() else []
-    made = [{"functionCall": {"id": call.id, "name": call.name, "args": _given(call)}} for call in calls]
+    made = [{"functionCall": {"id": call.id, "name": call.name, "args": _arguments_object(call)}} for call in calls]
     return {"role": "model", "parts": [*said, *made]}
 
 
-def _responses_answer(text: str, calls: list[Call]) -> dict[str, Any]:
+def _responses_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
     said = [{"type": "message", "role": "assistant", "content": content}] if text.strip() else []
     made = [
-        {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": _spelt(call)} for call in calls
+        {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": _arguments_text(call)}
+        for call in calls
     ]
     return {"output": [*said, *made]}
 
 
-def _agent_answer(text: str, calls: list[Call]) -> dict[str, Any]:
-    made = [f"[called {call.name}({_spelt(call)})]" for call in calls]
+def _agent_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
+    made = [f"[called {call.name}({_arguments_text(call)})]" for call in calls]
     return {"role": "assistant", "content": "\n".join([*([text] if text.strip() else []), *made])}
 
 
 def _is_agent(wire: Wire) -> bool:
-    """Whether a wire is that of a program, which takes text alone."""
+    """Return True if this is the wire of an agent program, which accepts only text."""
     return wire.name not in _ANSWERS
 
 
-_ANSWERS: Mapping[str, Callable[[str, list[Call]], dict[str, Any]]] = {
+_ANSWERS: Mapping[str, Callable[[str, list[ToolCallView]], dict[str, Any]]] = {
     "openai-chat": _chat_answer,
     "anthropic": _anthropic_answer,
     "gemini": _gemini_answer,
@@ -223,43 +232,43 @@ _ANSWERS: Mapping[str, Callable[[str, list[Call]], dict[str, Any]]] = {
 }
 
 
-def _spelt(call: Call) -> str:
+def _arguments_text(call: ToolCallView) -> str:
     return call.arguments.decode("utf-8", "replace") or "{}"
 
 
-def _given(call: Call) -> dict[str, Any]:
-    """The arguments as an object, which a model may have failed to write."""
+def _arguments_object(call: ToolCallView) -> dict[str, Any]:
+    """Return a call's arguments as a dict. If they are anything else, return `{"arguments": …}` with their text."""
     try:
-        value = _json.value(call.arguments or b"{}")
+        value = json_bytes.value(call.arguments or b"{}")
     except (ValueError, RecursionError):
         value = None
-    return value if isinstance(value, dict) else {"arguments": _spelt(call)}
+    return value if isinstance(value, dict) else {"arguments": _arguments_text(call)}
 
 
-# What stays behind
+# Content that can't be converted
 
 
-def _of_chat(message: Mapping[str, Any]) -> list[str]:
+def _lost_of_chat(message: Mapping[str, Any]) -> list[str]:
     kinds = [_REASONING for name in ("reasoning_content", "reasoning", "reasoning_details") if message.get(name)]
     kinds += ["audio"] if message.get("audio") else []
     known = ("text", "image_url", "refusal")
     return kinds + [_kind(part) for part in _objects(message.get("content")) if part.get("type") not in known]
 
 
-def _of_anthropic(message: Mapping[str, Any]) -> list[str]:
+def _lost_of_anthropic(message: Mapping[str, Any]) -> list[str]:
     thinking, known = ("thinking", "redacted_thinking"), ("text", "image", "tool_use", "tool_result")
     blocks = [block for block in _objects(message.get("content")) if block.get("type") not in known]
     return [_REASONING if block.get("type") in thinking else _kind(block) for block in blocks]
 
 
-def _of_responses(message: Mapping[str, Any]) -> list[str]:
+def _lost_of_responses(message: Mapping[str, Any]) -> list[str]:
     known = ("message", "function_call", "custom_tool_call", None)
     items = [item for item in _objects(message.get("output")) if item.get("type") not in known]
     parts = [part for part in _objects(message.get("content")) if part.get("type") not in ("input_text", "input_image")]
     return [_REASONING if item.get("type") == "reasoning" else _kind(item) for item in (*items, *parts)]
 
 
-def _of_gemini(content: Mapping[str, Any]) -> list[str]:
+def _lost_of_gemini(content: Mapping[str, Any]) -> list[str]:
     known = {"text", "inlineData", "fileData", "functionCall", "functionResponse"}
     beside = {"thought", "thoughtSignature", "partMetadata", "videoMetadata", "mediaResolution"}
     found = []
@@ -269,7 +278,7 @@ def _of_gemini(content: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _of_agent(message: Mapping[str, Any]) -> list[str]:
+def _lost_of_agent(message: Mapping[str, Any]) -> list[str]:
     known = (
         *("assistant", "error", "init", "message", "rate_limit_event", "result", "system"),
         *("thread.started", "turn.started", "turn.completed"),
@@ -280,11 +289,11 @@ def _of_agent(message: Mapping[str, Any]) -> list[str]:
     return ["what the agent did on its own"] if used else []
 
 
-_KINDS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
-    "openai-chat": _of_chat,
-    "anthropic": _of_anthropic,
-    "gemini": _of_gemini,
-    "openai-responses": _of_responses,
+_LOST: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "openai-chat": _lost_of_chat,
+    "anthropic": _lost_of_anthropic,
+    "gemini": _lost_of_gemini,
+    "openai-responses": _lost_of_responses,
 }
 
 

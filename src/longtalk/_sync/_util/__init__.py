@@ -1,0 +1,1 @@
+"""What differs between sync and async code, for sync code."""

@@ -1,0 +1,1 @@
+"""Helpers that are independent of conversations: JSON bytes, threads, processes, folders."""

@@ -1,0 +1,221 @@
+"""Everything that differs between async and sync programs.
+
+The sync twin of this module, in `_sync`, is written by hand instead of being generated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from longtalk._util.processes import end, enlarge_pipe
+
+if TYPE_CHECKING:
+    import anyio
+    import anyio.abc
+    import httpx2
+
+ASYNC = True
+
+
+async def sleep(seconds: float) -> None:
+    import anyio
+
+    await anyio.sleep(seconds)
+
+
+async def call(function: Callable[[], Any], *, is_async: bool) -> Any:
+    """Call a tool and return its result. An async function is awaited; any other function runs in a thread."""
+    return await function() if is_async else await in_thread(function)
+
+
+async def in_thread(function: Callable[[], Any]) -> Any:
+    import anyio.to_thread
+
+    # A cancelled turn does not wait for the function, and reports that its outcome is unknown.
+    return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)
+
+
+async def in_store(store: Any, function: Callable[[], Any]) -> Any:
+    """Run a function that calls a store, in a thread, and return its result.
+
+    A store that serves one caller at a time has its own thread; for other stores, any thread is used.
+    """
+    if getattr(store, "serial", False):
+        from longtalk._util.store_thread import store_thread
+
+        thread = store_thread(store)
+        if thread is not None:
+            return await thread.run(function)
+    return await in_thread(function)
+
+
+async def completed(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncGenerator[None, None]:
+    """Run jobs concurrently and yield once each time a job ends. Closing the generator cancels the remaining jobs."""
+    import asyncio
+
+    import anyio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        # Trio has no tasks outside a group, and a group must not stay open across a yield.
+        async with anyio.create_task_group() as group:
+            for job in jobs:
+                group.start_soon(job)
+        for _ in jobs:
+            yield
+        return
+    running = {asyncio.ensure_future(job()) for job in jobs}
+    try:
+        while running:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+                yield
+    finally:
+        for task in running:
+            task.cancel()
+        if running:
+            # Cancelled jobs may have to clean up.
+            await asyncio.wait(running)
+
+
+async def within(seconds: float, function: Callable[[], Awaitable[Any]]) -> Any:
+    """Return the result of the function, or raise `TimeoutError` if it takes longer than this many seconds."""
+    import anyio
+
+    with anyio.fail_after(seconds):
+        return await function()
+
+
+class Jobs:
+    """Background jobs that run while the caller continues."""
+
+    def __init__(self) -> None:
+        self._running: dict[anyio.Event, object] = {}
+        """References to the running tasks. Without a reference, a task may be garbage-collected before it ends."""
+
+    def start(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        import asyncio
+
+        import anyio
+
+        ended = anyio.Event()
+
+        async def run() -> None:
+            try:
+                await job()
+            finally:
+                ended.set()
+                self._running.pop(ended, None)
+
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            import trio
+
+            self._running[ended] = trio.lowlevel.spawn_system_task(run)
+        else:
+            self._running[ended] = loop.create_task(run())
+
+    async def wait(self) -> None:
+        """Wait until all jobs have ended."""
+        for ended in list(self._running):
+            await ended.wait()
+
+
+async def shielded(close: Callable[[], Awaitable[Any]]) -> None:
+    """Close a resource even if the current task is being cancelled. Wait for at most five seconds."""
+    import anyio
+
+    with anyio.move_on_after(5, shield=True):
+        await close()
+
+
+class Child:
+    """A running child process whose output is read in pieces."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        self._process = process
+        self._closed = False
+
+    @staticmethod
+    async def start(command: Sequence[str], **settings: Any) -> Child:
+        import anyio
+
+        process = await anyio.open_process(command, start_new_session=True, **settings)
+        with contextlib.suppress(AttributeError):
+            enlarge_pipe(process.stdout._stream._transport.get_extra_info("pipe"))  # type: ignore[union-attr]
+        return Child(process)
+
+    async def read(self, seconds: float) -> bytes | None:
+        """Return the next piece of output, or None at the end of the output.
+
+        Raise `TimeoutError` if no output arrives within this many seconds.
+        """
+        import anyio
+
+        out = self._process.stdout
+        try:
+            with anyio.fail_after(seconds):
+                return await out.receive() if out is not None else None
+        except anyio.EndOfStream:
+            return None
+
+    async def wait(self, seconds: float) -> int:
+        """Return the exit status of the process; raise `TimeoutError` if the process runs longer than this."""
+        import anyio
+
+        # If another process holds its output open, the end of the child may go unnoticed, so check its status.
+        with anyio.move_on_after(seconds):
+            await self._process.wait()
+        if self._process.returncode is None:
+            raise TimeoutError
+        return self._process.returncode
+
+    async def aclose(self) -> None:
+        """Terminate the process and all processes that it started."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._process.returncode is None:
+                end(self._process, hard=False)
+                with contextlib.suppress(TimeoutError):
+                    await self.wait(2)
+        finally:
+            # The processes it started may still run.
+            end(self._process, hard=True)
+        with contextlib.suppress(TimeoutError):
+            await self.wait(2)
+        if self._process.stdout is not None:
+            await self._process.stdout.aclose()
+
+
+class ClientHolder:
+    """A holder for an HTTP client that is created on first use, once per event loop and process."""
+
+    def __init__(self, client: Any, **settings: Any) -> None:
+        self._given = client
+        self._settings = settings
+        self._made: tuple[object, httpx2.AsyncClient] | None = None
+
+    def get(self) -> Any:
+        if self._given is not None:
+            return self._given
+        import anyio.lowlevel
+        import httpx2
+
+        # A forked process must not use the connections of its parent: answers would reach the wrong one.
+        owner = (os.getpid(), anyio.lowlevel.current_token())
+        if self._made is None or self._made[0] != owner or self._made[1].is_closed:
+            self._made = (owner, httpx2.AsyncClient(**self._settings))
+        return self._made[1]
+
+    async def aclose(self) -> None:
+        made, self._made = self._made, None
+        if made is not None:
+            await made[1].aclose()

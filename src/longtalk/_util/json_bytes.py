@@ -1,0 +1,179 @@
+"""JSON as bytes: split a document into its parts without changing a byte.
+
+`fields` and `items` return the exact bytes of the members of an object or array, so a value that is only passed on is
+never decoded. `text` and `value` decode, for reading. Lone surrogates (half an emoji, as some models send) are legal
+JSON that the parser rejects, so they are masked before parsing and restored afterwards. Invalid JSON and too deeply
+nested JSON raise `ValueError`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+import msgspec
+
+_DEEP = "nested too deeply"
+
+
+class _Unread(msgspec.Struct):
+    """A type that accepts any JSON object and keeps none of its members."""
+
+
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_string = msgspec.json.Decoder(str)
+_any = msgspec.json.Decoder()
+_unread = msgspec.json.Decoder(_Unread)
+_encode = msgspec.json.Encoder().encode
+
+# Escaped backslashes and complete pairs match first, so group 1 matches only a lone surrogate.
+_LONE = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+
+
+def fields(data: bytes) -> dict[str, bytes]:
+    """Return the members of a JSON object as their exact bytes. If a key occurs twice, the last value is returned."""
+    try:
+        return {key: bytes(raw) for key, raw in _object.decode(data).items()}
+    except (ValueError, RecursionError) as problem:
+        masked, mark = _mask(data, problem)
+    try:
+        return {_unmask_key(key, mark): _unmask(bytes(raw), mark) for key, raw in _object.decode(masked).items()}
+    except (ValueError, RecursionError) as problem:
+        _refuse(problem)
+
+
+def items(data: bytes | memoryview) -> list[bytes]:
+    """Return the elements of a JSON array as their exact bytes."""
+    try:
+        return [bytes(raw) for raw in _array.decode(data)]
+    except (ValueError, RecursionError) as problem:
+        masked, mark = _mask(bytes(data), problem)
+    try:
+        return [_unmask(bytes(raw), mark) for raw in _array.decode(masked)]
+    except (ValueError, RecursionError) as problem:
+        _refuse(problem)
+
+
+def lengths(data: bytes | memoryview) -> list[int]:
+    """Return the length of each element of a JSON array, in bytes.
+
+    This is also the cheapest way to check that the data is an array.
+    """
+    try:
+        return list(map(len, _array.decode(data)))
+    except (ValueError, RecursionError) as problem:
+        masked = _blot(data, problem)
+    try:
+        return list(map(len, _array.decode(masked)))
+    except (ValueError, RecursionError) as problem:
+        _refuse(problem)
+
+
+def prove(data: bytes | memoryview) -> None:
+    """Raise `ValueError` unless the data is a JSON object. Its members are not kept in memory."""
+    try:
+        _unread.decode(data)
+        return
+    except (ValueError, RecursionError) as problem:
+        masked = _blot(data, problem)
+    try:
+        _unread.decode(masked)
+    except (ValueError, RecursionError) as problem:
+        _refuse(problem)
+
+
+def text(data: bytes) -> str | None:
+    """Return a JSON string as text, with invalid Unicode replaced by U+FFFD; None if the JSON is not a string."""
+    if data[:1] != b'"':
+        return None
+    try:
+        return _string.decode(data)
+    except ValueError:
+        return _string.decode(_readable(data))
+
+
+def value(data: bytes) -> Any:
+    """Return a JSON value as Python objects, with invalid Unicode replaced by U+FFFD."""
+    try:
+        return _any.decode(data)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return _any.decode(_readable(data))
+    except (ValueError, RecursionError) as problem:
+        _refuse(problem)
+
+
+def encode(value: Any) -> bytes:
+    """Return Python objects as JSON. Lone surrogates become U+FFFD, because servers reject them even when escaped."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        import json
+
+        # NaN becomes null, as with the other encoder.
+        plain = json.loads(json.dumps(msgspec.to_builtins(value)), parse_constant=lambda _: None)
+        return replace_surrogates(json.dumps(plain, separators=(",", ":")).encode())
+
+
+def build(members: dict[str, bytes]) -> bytes:
+    """Return a JSON object from the bytes of its members: the inverse of `fields`."""
+    return b"{" + b",".join([_key(key) + b":" + member for key, member in members.items()]) + b"}"
+
+
+def replace_surrogates(data: bytes) -> bytes:
+    """Return the JSON with each lone surrogate replaced by U+FFFD."""
+    return _LONE.sub(lambda m: b"\\ufffd" if m[1] else m[0], data)
+
+
+def _key(key: str) -> bytes:
+    try:
+        return _encode(key)
+    except UnicodeEncodeError:
+        import json
+
+        return json.dumps(key).encode()
+
+
+def _mask(data: bytes, problem: Exception) -> tuple[bytes, bytes]:
+    import os
+
+    mark = b"lone" + os.urandom(9).hex().encode()
+    masked = _LONE.sub(lambda m: mark + m[1] if m[1] else m[0], data)
+    if masked == data:
+        _refuse(problem)
+    return masked, mark
+
+
+def _blot(data: bytes | memoryview, problem: Exception) -> bytearray:
+    """Return a copy with each lone surrogate replaced by a valid escape of the same length, so offsets stay valid.
+
+    Raise `ValueError` with the message of `problem` if there are no lone surrogates.
+    """
+    masked, found = bytearray(data), False
+    for match in _LONE.finditer(data):
+        if match[1]:
+            masked[match.start() : match.end()] = b"\\ufffd"
+            found = True
+    if not found:
+        _refuse(problem)
+    return masked
+
+
+def _unmask(data: bytes, mark: bytes) -> bytes:
+    return re.sub(mark + rb"(....)", rb"\\u\1", data) if mark in data else data
+
+
+def _unmask_key(key: str, mark: bytes) -> str:
+    return re.sub(mark.decode() + "(....)", lambda m: chr(int(m[1], 16)), key)
+
+
+def _readable(data: bytes) -> bytes:
+    return replace_surrogates(data.decode("utf-8", "replace").encode())
+
+
+def _refuse(problem: Exception) -> NoReturn:
+    raise ValueError(_DEEP if isinstance(problem, RecursionError) else f"not JSON: {problem}") from None

@@ -1,0 +1,359 @@
+"""Work with the stored conversations of one owner without a model: list, search, read, export, import, redact, delete.
+
+    archive = Archive(SQLite("talks.db"), owner="ada")
+    for each in archive.conversations():
+        print(each.id, archive.history(each.id)[0].text)
+
+Methods raise `InputError` for a conversation that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from longtalk._util.checks import check_meta, check_name
+from longtalk._util.concurrency import in_store, in_thread
+from longtalk.archive.history import HistoryEntry, read, terms_of
+from longtalk.archive.metrics import Metrics, measured
+from longtalk.branches.branch import AsyncBranch
+from longtalk.context.costs import CostReceipt, Meter, told
+from longtalk.context.epochs import Epoch
+from longtalk.context.manifest import whole
+from longtalk.errors import InputError
+from longtalk.stores import default
+from longtalk.stores.base import (
+    MAIN,
+    BranchHead,
+    ConversationInfo,
+    DeletionReceipt,
+    PlacedRecord,
+    SearchHit,
+    Store,
+    check_parents,
+    meta_matches,
+)
+from longtalk.transcript.manifest import Run
+from longtalk.transcript.manifest import read_manifest as read_manifest
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.records import read_record
+from longtalk.transcript.transcript import Turn
+from longtalk.wires import redact
+from longtalk.wires.pairing import check_pairs
+
+if TYPE_CHECKING:
+    from longtalk.archive.stats import Stats
+    from longtalk.transfer.conversation_export import ConversationExport
+    from longtalk.transfer.importers import Source
+    from longtalk.transfer.load import ImportResult, Progress
+
+Format: TypeAlias = Literal["md", "json", "jsonl"]
+_REDACTED = "[redacted]"
+
+
+class AsyncArchive:
+    """The conversations of one owner in a store. The default store is a SQLite file in the user's data folder."""
+
+    def __init__(self, store: Store | None = None, *, owner: str = "") -> None:
+        check_name(owner, "owner", empty=True)
+        if store is not None and not hasattr(store, "candidates"):
+            raise InputError(f"`store` must be a store such as SQLite('talks.db'), not {store!r}.")
+        self.store = default() if store is None else store
+        self.owner = owner
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.owner!r} in {self.store!r}>"
+
+    # Finding
+
+    async def conversations(
+        self, *, limit: int = 50, after: ConversationInfo | None = None, meta: Mapping[str, Any] | None = None
+    ) -> list[ConversationInfo]:
+        """Return at most `limit` conversations, the most recently changed first.
+
+        To get the next page, pass the last conversation of the previous page as `after`. With `meta`, only
+        conversations whose metadata has these values are returned.
+        """
+        cursor = None if after is None else (after.updated, after.id)
+        found: list[ConversationInfo] = await in_store(
+            self.store, lambda: self.store.conversations(self.owner, limit=limit, after=cursor, meta=meta)
+        )
+        return found
+
+    async def every(self, *, meta: Mapping[str, Any] | None = None) -> list[ConversationInfo]:
+        """Return all conversations, including any that change while the list is being read.
+
+        With `meta`, only conversations whose metadata has these values are returned.
+        """
+        found: dict[str, ConversationInfo] = {}
+        more = True
+        while more:
+            more, last = False, None
+            while page := await self.conversations(limit=500, after=last, meta=meta):
+                more = more or any(each.id not in found for each in page)
+                found |= {each.id: each for each in page if each.id not in found}
+                last = page[-1]
+        return list(found.values())
+
+    async def search(self, text: str, *, limit: int = 20, conversation: str | None = None) -> list[SearchHit]:
+        """Return at most `limit` entries that contain any of the words in `text`, best matches first.
+
+        Text in double quotes is one phrase. With `conversation`, only that conversation is searched.
+        """
+        terms = terms_of(text)
+        found: list[SearchHit] = await in_store(
+            self.store, lambda: self.store.candidates(self.owner, terms, limit, conversation=conversation)
+        )
+        return found
+
+    # Reading
+
+    async def history(
+        self, conversation: str, *, branch: str = MAIN, meta: Mapping[str, Any] | None = None
+    ) -> list[HistoryEntry]:
+        """Return the entries of a branch in readable form; with `meta`, only those whose metadata has these values."""
+        head = await self._head(conversation, branch)
+        pack = await self._call(self.store.read, conversation, branch, 0, head.size)
+        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
+        metas = await self._call(self.store.metas, conversation, branch, 0, head.size)
+        if (await self._head(conversation, branch)).revision != head.revision:
+            # The branch changed between these reads, so a turn could look complete without its answer: read again.
+            return await self.history(conversation, branch=branch, meta=meta)
+        said = read(pack.entries(), [turn for _, turn in turns], metas)
+        return [each for each in said if meta_matches(each.meta, meta or {})]
+
+    async def meta(self, conversation: str) -> dict[str, Any]:
+        """Return the metadata of a conversation."""
+        return (await self._summary(conversation)).meta
+
+    async def branches(self, conversation: str) -> list[str]:
+        """Return the names of all branches of a conversation."""
+        return [head.branch for head in await self._heads(conversation)]
+
+    async def manifest(self, conversation: str, turn: str, *, branch: str = MAIN) -> tuple[Run, ...]:
+        """Return the manifest of a turn's last request, which says for each entry whether it was sent, and why.
+
+        The manifest is empty if none was stored.
+        """
+        data = await self._call(self.store.manifest, conversation, turn)
+        return whole(read_manifest(data), await self._epochs(conversation, branch)) if data else ()
+
+    async def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
+        """Return what each turn of a branch sent, received and cost, oldest turn first."""
+        head = await self._head(conversation, branch)
+        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
+        manifests = await self._call(self.store.manifests, conversation, branch, 0, head.size)
+        epochs = await self._epochs(conversation, branch)
+        if (await self._head(conversation, branch)).revision != head.revision:
+            # The branch changed between these reads, so a turn could look complete without its cost: read again.
+            return await self.metrics(conversation, branch=branch)
+        return [measured(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns]
+
+    async def receipts(self, conversation: str, *, branch: str = MAIN) -> list[CostReceipt]:
+        """Return a cost receipt for each time the context was compacted to save money, oldest first.
+
+        A receipt has the predicted cost, the actual cost and the savings so far.
+        """
+        head = await self._head(conversation, branch)
+        held: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "receipt")
+        found = [receipt for each in held if (receipt := read_record(each.record, CostReceipt))]
+        meters = [read_record(each.record, Meter) for each in head.records if each.record.kind == "meter"]
+        return told(found, meters[-1] if meters else None)
+
+    async def stats(self, conversation: str | None = None) -> Stats:
+        """Return statistics of one conversation, or of all conversations if none is given."""
+        from longtalk.archive.stats import Stats, counted
+
+        total = Stats()
+        for name in [each.id for each in await self.every()] if conversation is None else [conversation]:
+            talk = await self.talk(name)
+            manifests: dict[str, bytes] = {}
+            for part in talk.branches:
+                manifests |= await self._call(self.store.manifests, name, part.name, part.start, part.stop)
+            total += counted(talk, manifests)
+        return total
+
+    async def verify(self, conversation: str) -> None:
+        """Check a conversation for damage, and raise `InputError` if any is found.
+
+        This verifies checksums and the links between entries, and that tool calls and their results match.
+        """
+        wrong: list[str] = await self._call(self.store.verify, conversation)
+        # If the store reports damage, the entries may be unreadable, so they are not checked.
+        for head in [] if wrong else await self._heads(conversation):
+            try:
+                entries = await self._entries(conversation, head.branch)
+                check_parents(None, entries)
+                check_pairs(entries)
+            except ValueError as problem:
+                wrong.append(f"on the branch {head.branch!r} {problem}")
+        if wrong:
+            raise InputError(f"The conversation {conversation!r} is damaged: {'; '.join(dict.fromkeys(wrong))}.")
+
+    # Exporting and importing
+
+    async def talk(self, conversation: str) -> ConversationExport:
+        """Return a conversation with all its branches as a value that does not depend on the store."""
+        from longtalk.transfer.snapshot import read_snapshot, to_export
+
+        found = await self._call(lambda *whose: read_snapshot(self.store, *whose), conversation)
+        if found is None:
+            raise _missing(conversation)
+        return to_export(found)
+
+    async def export(self, conversation: str, format: Format = "md", *, branch: str = MAIN) -> str:  # noqa: A002
+        """Return a conversation as text: one branch as Markdown, or all branches as JSON or JSONL."""
+        if format not in ("md", "json", "jsonl"):
+            raise InputError(f"An export is 'md', 'json' or 'jsonl', not {format!r}.")
+        talk = await self.talk(conversation)
+        if all(part.name != branch for part in talk.branches):
+            raise InputError(f"The conversation {conversation!r} has no branch {branch!r}.")
+        if format == "md":
+            from longtalk.transfer.markdown import to_markdown
+
+            return to_markdown(talk, branch)
+        from longtalk.transfer.document import to_json, to_jsonl
+
+        return (to_json if format == "json" else to_jsonl)([talk]).decode()
+
+    async def load(self, data: Source, *, id: str | None = None) -> list[str]:  # noqa: A002
+        """Import a file as `import_conversations` does, and return the ids of its conversations in the store."""
+        return (await self.import_conversations(data, id=id)).ids
+
+    async def import_conversations(
+        self,
+        data: Source,
+        *,
+        id: str | None = None,  # noqa: A002
+        progress: Progress | None = None,
+    ) -> ImportResult:
+        """Import the conversations in a file, given its content or its path, and return an outcome for each.
+
+        Longtalk's exports, states, OpenAI chat messages and KSI session logs are imported completely or not at all; the
+        import is rejected if another conversation already has the same id. Files of other tools (`transfer.importers`)
+        are imported one conversation at a time, and can be imported again to add what is new. `progress` is called with
+        the number of conversations processed so far.
+        """
+        from longtalk.transfer.importers import import_source
+
+        # In a thread, so that running turns need not wait for the whole import.
+        done: ImportResult = await in_thread(
+            lambda: import_source(data, self.store, self.owner, id=id, progress=progress)
+        )
+        return done
+
+    async def copy_to(
+        self,
+        store: Store,
+        ids: Sequence[str] = (),
+        *,
+        since: int | str | None = None,
+        progress: Progress | None = None,
+    ) -> ImportResult:
+        """Copy all conversations, or those in `ids`, to another store byte for byte, and verify the copies.
+
+        `since` limits this to conversations changed at or after a time in milliseconds since 1970; if it is the id of a
+        conversation, at or after the last change of that conversation. Copying again skips unchanged conversations and
+        adds what is new.
+        """
+        from longtalk.transfer.copy import copy_conversations
+
+        done: ImportResult = await in_thread(
+            lambda: copy_conversations(self.store, store, self.owner, ids=ids, since=since, progress=progress)
+        )
+        return done
+
+    # Changing
+
+    async def describe(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
+        """Replace the metadata of a conversation or of one entry. Metadata is never sent to a model."""
+        check_meta(meta)
+        found = await in_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
+        if not found:
+            raise _missing(conversation, entry)
+
+    async def redact(self, conversation: str, entry: str) -> None:
+        """Erase the content of an entry from the conversation, the search index and all derived data that may quote it.
+
+        Derived data includes the lines that a model has added to the brief since then, and later memory cards and
+        recalled passages that share words with the entry.
+        """
+        from longtalk.memory.brief.record import KIND, BriefRecord, redact_since, with_brief_record
+        from longtalk.memory.recall.labels import find_quotes
+        from longtalk.policies import KeepAll
+
+        books: dict[str, BriefRecord] = {}
+        gone: dict[str, bytes] = {}
+        for head in await self._heads(conversation):
+            entries = await self._entries(conversation, head.branch)
+            place = next((i for i, held in enumerate(entries) if held.id == entry), None)
+            if place is None:
+                continue
+            gone[entry] = _without(entries[place], _REDACTED)
+            also = find_quotes(entries[place], entries[place + 1 :])
+            gone |= {held.id: _without(held, rest or _REDACTED) for held, rest in also}
+            records = (await self._head(conversation, head.branch)).records
+            found = [read_record(each.record, BriefRecord) for each in records if each.record.kind == KIND]
+            if found and found[-1] is not None:
+                books[head.branch] = redact_since(found[-1], entries[place].at, place)
+        if not gone:
+            raise _missing(conversation, entry)
+        for name, native in gone.items():
+            await self._call(self.store.redact, conversation, name, native)
+        for branch, book in books.items():
+            stored = AsyncBranch(self.store, self.owner, conversation, branch, KeepAll())
+            await in_store(self.store, partial(stored.attach, partial(with_brief_record, record=book)))
+
+    async def delete(self, conversation: str) -> DeletionReceipt:
+        """Delete a conversation and all data derived from it, and return a receipt that counts what was deleted."""
+        receipt: DeletionReceipt | None = await self._call(self.store.delete, conversation)
+        if receipt is None:
+            raise _missing(conversation)
+        return receipt
+
+    async def _call(self, method: Callable[..., Any], conversation: str, *args: Any) -> Any:
+        return await in_store(self.store, lambda: method(self.owner, conversation, *args))
+
+    async def _heads(self, conversation: str) -> list[BranchHead]:
+        heads: list[BranchHead] = await self._call(self.store.branches, conversation)
+        if not heads:
+            raise _missing(conversation)
+        return heads
+
+    async def _summary(self, conversation: str) -> ConversationInfo:
+        found: ConversationInfo | None = await self._call(self.store.info, conversation)
+        if found is None:
+            raise _missing(conversation)
+        return found
+
+    async def _head(self, conversation: str, branch: str) -> BranchHead:
+        head: BranchHead | None = await self._call(self.store.head, conversation, branch)
+        if head is None:
+            raise InputError(f"There is no branch {branch!r} of a conversation {conversation!r} here.")
+        return head
+
+    async def _entries(self, conversation: str, branch: str) -> list[Entry]:
+        head = await self._head(conversation, branch)
+        pack = await self._call(self.store.read, conversation, branch, 0, head.size)
+        return list(pack.entries())
+
+    async def _epochs(self, conversation: str, branch: str) -> dict[int, Epoch]:
+        """Return the epochs of a branch by start position; if several start at the same position, the newest."""
+        found: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "epoch")
+        epochs = [epoch for each in found if (epoch := read_record(each.record, Epoch))]
+        return {epoch.start: epoch for epoch in epochs}
+
+
+def _without(entry: Entry, text: str) -> bytes:
+    """Return the JSON of an entry with its content replaced by `text`."""
+    try:
+        return redact(entry, text)
+    except (LookupError, ValueError):
+        # An unknown wire: Longtalk can neither read nor send this entry.
+        return b"{}"
+
+
+def _missing(conversation: str, entry: str | None = None) -> InputError:
+    what = f"conversation {conversation!r}" if entry is None else f"entry {entry!r} in a conversation {conversation!r}"
+    return InputError(f"There is no {what} here.")

@@ -1,0 +1,78 @@
+"""The history of a conversation in readable form: each entry with its text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk.state import codec as states
+from longtalk.state.sealing import BoundSeal, Seal
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.transcript import Turn
+from longtalk.wires import NAMES, text_if_readable
+
+
+class HistoryEntry(msgspec.Struct, frozen=True):
+    """One entry of a conversation in readable form."""
+
+    id: str
+    turn: str
+    role: str
+    text: str
+    at: int
+    """When the entry was made, in milliseconds since 1970."""
+    native: bytes
+    """The exact JSON of the message."""
+    mark: str = ""
+    """A special condition such as `interrupted`, `length` or `closed`; empty for most entries."""
+    meta: Mapping[str, Any] = {}
+    """The metadata that the app has stored for this entry."""
+    wire: str = ""
+    """The name of the wire (message format) of `native`."""
+    status: str = ""
+    """The status of the turn that the entry belongs to; empty if the turn is unknown."""
+
+
+def history(
+    state: bytes, *, seal: Seal | BoundSeal | None = None, max_state: int = states.MAX_BYTES
+) -> list[HistoryEntry]:
+    """Return the entries of the conversation in a state, in readable form.
+
+    `seal` opens a sealed state. `max_state` is the maximum size of the uncompressed state in bytes.
+    """
+    transcript = states.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=max_state)
+    return read(transcript, transcript.turns)
+
+
+def read(
+    entries: Iterable[Entry], turns: Iterable[Turn] = (), metas: Mapping[int, Mapping[str, Any]] | None = None
+) -> list[HistoryEntry]:
+    """Return the entries in readable form.
+
+    `turns` provide the status of each entry's turn; `metas` has the metadata of entries by position.
+    """
+    known = metas or {}
+    statuses = {turn.id: turn.status for turn in turns}
+    return [
+        HistoryEntry(
+            id=entry.id,
+            turn=entry.turn,
+            role=entry.role,
+            text=text_if_readable(entry),
+            at=entry.at,
+            native=entry.native,
+            mark=entry.mark,
+            meta=known.get(i, {}),
+            wire=entry.wire,
+            status=statuses.get(entry.turn, ""),
+        )
+        for i, entry in enumerate(entries)
+    ]
+
+
+def terms_of(text: str) -> list[str]:
+    """Return the terms in a search text: single words, and each text in double quotes as one phrase."""
+    return ["".join(pair) for pair in re.findall(r'"([^"]+)"|([^\s"]+)', text)]

@@ -1,0 +1,73 @@
+"""Metrics of a stored turn: the tokens that it sent and received, and its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from longtalk.context.epochs import Epoch
+from longtalk.context.manifest import whole
+from longtalk.transcript.manifest import read_manifest
+from longtalk.transcript.transcript import Turn, TurnStatus
+from longtalk.usage import Usage
+from longtalk.wires import read_usage
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures for one turn. Those about the request are 0 if the turn ended before its manifest was stored."""
+
+    turn: str
+    """The id of the turn."""
+    at: int
+    """When the turn began, in milliseconds since 1970."""
+    model: str
+    """The model that answered, as `provider:model`."""
+    status: TurnStatus
+    calls: int
+    """The number of model calls whose usage was reported."""
+    total: int = 0
+    """The number of tokens of the last request, estimated from earlier provider reports.
+
+    The numbers for parts of the request, such as `history`, are counted locally and need not add up to it.
+    """
+    history: int = 0
+    """The number of tokens of the entries that were sent, or that the provider already had."""
+    summary: int = 0
+    """The number of tokens of the summary at the start of the request; with memory, of the brief and outlines there."""
+    brief: int = 0
+    """The number of tokens of the brief, which are also counted in `summary`."""
+    outline: int = 0
+    """The number of tokens of the outlines, which are also counted in `summary`."""
+    recall: int = 0
+    """The number of tokens of the recalled passages, which come after the user's message."""
+    left_out: int = 0
+    """The number of tokens of the entries that the model did not see in full."""
+    usage: Usage = Usage()
+    """The tokens of all model calls of the turn, as the provider reported them."""
+    cost: float | None = None
+    """The cost of all model calls of the turn in US dollars, at the prices of that day; None if it is unknown."""
+
+
+def measured(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> Metrics:
+    """Return the metrics of a turn, given its manifest (which may be empty) and the epochs of its branch."""
+    held = read_manifest(manifest)
+    runs = whole(held, epochs)
+    # The provider may have the same name as its wire; otherwise the first wire that can read the report is used.
+    wire = turn.model.partition(":")[0]
+    return Metrics(
+        turn=turn.id,
+        at=turn.started,
+        model=turn.model,
+        status=turn.status,
+        calls=len(turn.usage),
+        total=held.tokens,
+        history=sum(run.tokens for run in runs if run.verdict in ("sent", "held")),
+        summary=held.summary,
+        brief=held.brief,
+        outline=held.outline,
+        recall=held.recall,
+        left_out=sum(run.tokens for run in runs if run.verdict not in ("sent", "held", "recalled")),
+        usage=sum((read_usage(raw, wire) for raw in turn.usage), Usage()),
+        cost=held.cost,
+    )

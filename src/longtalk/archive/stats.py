@@ -1,0 +1,85 @@
+"""Statistics of conversations: entries, turns, tokens and cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from longtalk.models.prices import summed
+from longtalk.transcript.manifest import read_manifest
+from longtalk.transcript.records import read_record
+from longtalk.transfer.conversation_export import ConversationExport
+from longtalk.turn.summary_claims import SummaryClaim
+from longtalk.usage import Usage
+from longtalk.wires import read_usage
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """Statistics of one or more conversations. Entries and turns that several branches share are counted once."""
+
+    conversations: int = 0
+    branches: int = 0
+    entries: int = 0
+    bytes: int = 0
+    """The total size of the JSON of all entries, in bytes."""
+    turns: Mapping[str, int] = {}
+    """The number of turns by status."""
+    models: Mapping[str, int] = {}
+    """The number of turns by model."""
+    usage: Usage = Usage()
+    """The tokens of all model calls, as the providers reported them."""
+    cost: float = 0.0
+    """The total cost of turns and summaries in US dollars, at the prices of their day; unknown costs are not included.
+    """
+    unpriced: int = 0
+    """The number of turns and summaries whose cost is unknown."""
+
+    def __add__(self, other: Stats) -> Stats:
+        return Stats(
+            conversations=self.conversations + other.conversations,
+            branches=self.branches + other.branches,
+            entries=self.entries + other.entries,
+            bytes=self.bytes + other.bytes,
+            turns=_added(self.turns, other.turns),
+            models=_added(self.models, other.models),
+            usage=self.usage + other.usage,
+            cost=summed((self.cost, other.cost)),
+            unpriced=self.unpriced + other.unpriced,
+        )
+
+
+def counted(talk: ConversationExport, manifests: Mapping[str, bytes]) -> Stats:
+    """Return the statistics of a conversation, given the manifests of its turns by turn id."""
+    entries = [entry for part in talk.branches for entry in part.entries]
+    turns = {turn.id: turn for part in talk.branches for turn in part.turns}
+    wires = {entry.turn: entry.wire for entry in entries if entry.role == "assistant"}
+    costs = {turn: read_manifest(manifests.get(turn, b"")).cost for turn in turns}
+    reports = [(raw, wires.get(turn.id, "")) for turn in turns.values() for raw in turn.usage]
+    # Summaries that were made in the background belong to no turn, so their usage is in records.
+    records = [each.record for part in talk.branches for each in part.records if each.record.kind == "attempt"]
+    apart = [
+        each for each in (read_record(record, SummaryClaim) for record in records) if each is not None and each.usage
+    ]
+    reports += [(raw.encode(), "") for each in apart for raw in each.usage]
+    return Stats(
+        conversations=1,
+        branches=len(talk.branches),
+        entries=len(entries),
+        bytes=sum(len(entry.native) for entry in entries),
+        turns=_tally(turn.status for turn in turns.values()),
+        models=_tally(turn.model for turn in turns.values()),
+        usage=sum((read_usage(raw, wire) for raw, wire in reports), Usage()),
+        cost=summed(cost for cost in (*costs.values(), *[each.cost for each in apart]) if cost is not None),
+        unpriced=sum(costs[turn.id] is None for turn in turns.values() if turn.usage or turn.id in wires)
+        + sum(each.cost is None for each in apart),
+    )
+
+
+def _tally(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))
+
+
+def _added(some: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return _tally((Counter(some) + Counter(more)).elements())

@@ -1,0 +1,1 @@
+"""Branches of a stored conversation: heads, forks, leases in use, writing a turn."""

@@ -1,0 +1,169 @@
+"""A branch in a store, as one object of this process sees it: what it has read. `writer.py` writes a turn on it.
+
+Reading gives a transcript with the entries that the present epoch sends; the others stay in the store. What was read
+is kept, and the first commit of the next turn tells whether it is still true.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from longtalk._util.concurrency import in_store
+from longtalk.context.epochs import Epoch, current, fingerprint
+from longtalk.context.measure import all_there, pinned
+from longtalk.memory.summary import Summary
+from longtalk.policies import Policy
+from longtalk.stores.base import BranchHead, Commit, HeadMoved, PlacedRecord, Store
+from longtalk.stores.leases import Held, is_free, is_inside
+from longtalk.transcript.pack import EMPTY, Pack, join_slices
+from longtalk.transcript.ranges import Ranges
+from longtalk.transcript.records import latest, read_record
+from longtalk.transcript.transcript import Entry, Record, Transcript, Turns, now
+
+FRESH = 16
+"""So many entries stay unpacked."""
+
+
+class AsyncBranch:
+    """A branch of a conversation in a store."""
+
+    def __init__(self, store: Store, owner: str, conversation: str, branch: str, policy: Policy) -> None:
+        self.store = store
+        self.owner = owner
+        self.conversation = conversation
+        self.branch = branch
+        self.policy = policy
+        self._seen: tuple[BranchHead | None, Transcript] | None = None
+
+    async def call(self, method: Callable[..., Any], *args: Any) -> Any:
+        """A method of the store, on this conversation."""
+        return await in_store(self.store, lambda: method(self.owner, self.conversation, *args))
+
+    async def head(self) -> BranchHead | None:
+        """Where the branch stands, by what the store says now."""
+        head: BranchHead | None = await self.call(self.store.head, self.branch)
+        return head
+
+    async def entries(self) -> list[Entry]:
+        """All that is on the branch now."""
+        head = await self.head()
+        if head is None:
+            return []
+        pack: Pack = await self.call(self.store.read, self.branch, 0, head.size)
+        return pack.entries()
+
+    async def load(self, *, whole: bool = False) -> tuple[BranchHead | None, Transcript]:
+        """Where the branch stands, and what the next turn needs of it, or all of it."""
+        seen = self._seen
+        if seen is None or (whole and seen[1].shed.entries):
+            head = await self.head()
+            # Another thread may forget it right away.
+            seen = self._seen = (head, Transcript() if head is None else await self._read(head, whole=whole))
+        return seen
+
+    def on(self, branch: str) -> AsyncBranch:
+        """Another branch of the same conversation."""
+        return AsyncBranch(self.store, self.owner, self.conversation, branch, self.policy)
+
+    def forget(self) -> None:
+        """Somebody else has changed the branch."""
+        self._seen = None
+
+    def is_free(self, head: BranchHead | None) -> bool:
+        return head is None or is_free(head, self.held(0))
+
+    def is_inside(self) -> bool:
+        """Whether this is called from a tool of a turn on this branch."""
+        return is_inside(self.held(0))
+
+    def held(self, token: int) -> Held:
+        return Held(self.store, self.owner, self.conversation, self.branch, token)
+
+    def write(self, commit: Commit) -> BranchHead:
+        """Change the branch, in this thread. Raises `HeadMoved` when it is not where it was."""
+        try:
+            return self.store.write(self.owner, self.conversation, commit)
+        except HeadMoved:
+            self.forget()
+            raise
+
+    def attach(self, change: Callable[[Transcript], Transcript]) -> None:
+        """Put records beside the branch, in this thread, whoever runs a turn on it. `change` sees the records alone."""
+        while (head := self.store.head(self.owner, self.conversation, self.branch)) is not None:
+            records = tuple(each.record for each in head.records)
+            bare = Transcript(records=records, shed=Ranges(entries=((0, head.size),)))
+            made = [
+                placed(msgspec.structs.replace(record, entry=record.entry or head.entry or ""), head.size - 1)
+                for record in change(bare).records
+                if record not in records
+            ]
+            commit = Commit(branch=self.branch, expect=head.revision, records=tuple(made), lease=head.lease, at=now())
+            with contextlib.suppress(HeadMoved):
+                self.write(commit)
+                return
+
+    def remember(self, head: BranchHead, transcript: Transcript) -> None:
+        """What the branch is now."""
+        self._seen = (head, _folded(transcript, head, self._needed(transcript, head.size)))
+
+    def _needed(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
+        """The places of the entries that the next turn needs: those that the present epoch sends."""
+        epoch = latest(transcript, "epoch", Epoch)
+        if epoch is None or epoch.policy != fingerprint(self.policy) or not all_there(epoch, pinned(transcript)):
+            return [(0, size)]
+        places = [0, *[place for span in epoch.pinned for place in span], epoch.raw]
+        if places != sorted(places) or epoch.raw >= size:
+            # It came from elsewhere, and is not true.
+            return [(0, size)]
+        return [span for span in (*epoch.pinned, (epoch.raw, size)) if span[0] < span[1]]
+
+    async def _read(self, head: BranchHead, *, whole: bool) -> Transcript:
+        records = tuple(placed.record for placed in head.records)
+        bare = Transcript(records=records)
+        spans = [(0, head.size)] if whole else self._needed(bare, head.size)
+        packs = [await self.call(self.store.read, self.branch, *span) for span in spans]
+        read = msgspec.structs.replace(
+            bare,
+            pack=join_slices([(pack, 0, len(pack)) for pack in packs]) if packs else EMPTY,
+            turns=Turns(fresh=(head.turn,)) if head.turn else Turns(),
+            revision=head.revision,
+            created=head.created,
+            updated=head.updated,
+            shed=_without(spans),
+        )
+        epoch = latest(bare, "epoch", Epoch)
+        if read.shed.entries and epoch != current(read, fingerprint(self.policy)):
+            # Nobody sends by an epoch that takes a result from its call: all of it is needed.
+            return await self._read(head, whole=True)
+        return read
+
+
+def _without(spans: Sequence[tuple[int, int]]) -> Ranges:
+    """What stays in the store when these are read: all that stands before and between them."""
+    gaps = pairwise((0, *[place for span in spans for place in span]))
+    return Ranges(entries=tuple((start, stop - start) for start, stop in list(gaps)[::2] if start < stop))
+
+
+def _folded(transcript: Transcript, head: BranchHead, spans: Sequence[tuple[int, int]]) -> Transcript:
+    """A transcript with these entries. Those that are fresh are packed now and then: that copies all of it."""
+    pack, here = transcript.pack, transcript.here
+    fresh, shed = transcript.fresh, transcript.shed
+    trims = sum(stop - start for start, stop in spans) < len(transcript)
+    if fresh and (trims or len(fresh) > FRESH):
+        index, tail, crc = pack.grow(fresh)
+        pack, fresh = Pack(index, b"".join((memoryview(pack.array)[:-1], tail)), crc), ()
+    if trims:
+        pack, shed = join_slices([(pack, here(start), here(stop)) for start, stop in spans]), _without(spans)
+    turns = Turns(fresh=transcript.turns[-1:])
+    return msgspec.structs.replace(transcript, pack=pack, fresh=fresh, turns=turns, revision=head.revision, shed=shed)
+
+
+def placed(record: Record, place: int) -> PlacedRecord:
+    """A record at a place, or where it says by itself that it holds."""
+    summary = read_record(record, Summary) if record.kind == "summary" else None
+    return PlacedRecord(record, place if summary is None else min(place, summary.stop - 1))

@@ -1,0 +1,211 @@
+"""The branches of a conversation in a store, without a model: made out of one another, cut back, changed.
+
+A branch is an `AsyncBranch`; a new one has the entries of another up to some place. Others may write to the same branch
+at any moment. So each of these looks, decides, and writes on the condition that the branch is still what it saw; if it
+is not, it looks again. Who is in the way with a turn is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from longtalk._util.concurrency import in_store, sleep
+from longtalk.branches.branch import AsyncBranch, placed
+from longtalk.errors import Busy, InputError
+from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedTurn
+from longtalk.transcript.transcript import Entry, Transcript, Turn, new_id, now
+from longtalk.turn.draft import interrupted
+
+WAIT = 0.05
+"""Seconds between two looks at a branch that is busy."""
+
+
+async def branch_names(stored: AsyncBranch) -> list[str]:
+    """All branches of the conversation."""
+    found: list[BranchHead] = await stored.call(stored.store.branches)
+    return [head.branch for head in found]
+
+
+async def check_new(stored: AsyncBranch) -> None:
+    """Raise `InputError` if this is a branch of a conversation that has others and not this one."""
+    others = await branch_names(stored)
+    if others and stored.branch not in others:
+        raise InputError(
+            f"{stored.conversation!r} has no branch {stored.branch!r}, but {', '.join(map(repr, others))}. "
+            "`fork` makes one."
+        )
+
+
+async def wait_for_turn(stored: AsyncBranch) -> None:
+    """Give who runs a turn a moment. Raises `Busy` if that is who waits here."""
+    if stored.is_inside():
+        what = f"This waits for a turn on {stored.conversation!r} from inside one of the turn's own tools."
+        raise Busy(what, until=0)
+    await sleep(WAIT)
+
+
+# New ones
+
+
+async def fork_branch(stored: AsyncBranch, at: str | None = None, *, name: str | None = None) -> AsyncBranch:
+    """A new branch that ends with an entry or a turn; if none is named, with all but a turn that somebody runs."""
+    head, runs = await _running(stored)
+    if head is None:
+        raise InputError(f"There is nothing to fork: {stored.conversation!r} has no branch {stored.branch!r}.")
+    if at is not None or (head.turn is not None and runs):
+        # A turn that somebody runs is not there yet.
+        return await _made(stored, name, lambda said: _find(said, at)[1] if at else _begins(said, head.turn))
+    return await _made_at(stored, name, head.size, head.entry) or await fork_branch(stored, name=name)
+
+
+async def branch_before(stored: AsyncBranch, entry: str) -> AsyncBranch:
+    """A new branch that ends before an entry or a turn: there is something else to be said in its place."""
+    return await _made(stored, None, lambda said: _find(said, entry)[0])
+
+
+async def branch_unanswered(stored: AsyncBranch, turn: str | None) -> AsyncBranch:
+    """A new branch that ends with a message of the user, the last one or that of a turn."""
+    branch = await _made(stored, None, lambda said: _asked(said, turn))
+    head, transcript = await branch.load()
+    if head is not None and head.turn is not None and head.turn.status == "running":
+        # The new answer is a turn of its own, also when the first one was cut off.
+        branch.remember(head, interrupted(transcript))
+    return branch
+
+
+async def branch_to_go_on(stored: AsyncBranch, asked: KeyedTurn) -> AsyncBranch:
+    """Where a turn that was cut off goes on, when it is not at the end of this branch."""
+    if stored.branch != asked.branch and not stored.branch.startswith(f"{asked.branch}~{asked.turn.id}"):
+        return stored.on(asked.branch)
+    # Others have gone on behind it.
+    name = f"{stored.branch}~{asked.turn.id}"
+    # It may be there, since an earlier try was cut off too.
+    with contextlib.suppress(InputError):
+        return await _made(stored, name, lambda said: _find(said, asked.turn.id)[1])
+    return stored.on(name)
+
+
+async def _made(stored: AsyncBranch, name: str | None, find: Callable[[Sequence[Entry]], int]) -> AsyncBranch:
+    """A new branch with as many of this one's entries as `find` says."""
+    made = None
+    while made is None:
+        said = await stored.entries()
+        size = find(said)
+        made = await _made_at(stored, name, size, said[size - 1].id if size else None)
+    return made
+
+
+async def _made_at(stored: AsyncBranch, name: str | None, size: int, last: str | None) -> AsyncBranch | None:
+    """A new branch with so many of this one's entries; None if the last of them is another one by now."""
+    given, name = name, name or f"{stored.branch}-{new_id()[:6]}"
+    commit = Commit(branch=name, expect=0, source=(stored.branch, size), source_entry=last, at=now())
+    try:
+        await stored.call(stored.store.write, commit)
+    except HeadMoved as moved:
+        taken = moved.head is not None and moved.head.branch == name
+        if taken and given is not None:
+            raise InputError(f"There is a branch {name!r} already.") from None
+        return await _made_at(stored, given, size, last) if taken else None
+    return stored.on(name)
+
+
+async def _running(stored: AsyncBranch) -> tuple[BranchHead | None, bool]:
+    """Where the branch stands, and whether somebody runs a turn on it."""
+    before: BranchHead | None = None
+    while True:
+        head = await stored.head()
+        runs = not stored.is_free(head)
+        # A lease that nobody holds is that of a turn that was cut off, or has ended since the head was read.
+        if runs or head is None or head.lease is None or head == before:
+            return head, runs
+        before = head
+
+
+# Changes
+
+
+async def rewind_branch(stored: AsyncBranch, to: str) -> str:
+    """Cut the branch behind an entry or a turn. What came after it stays, on a branch whose name is returned."""
+    while True:
+        stored.forget()
+        head, _ = await stored.load()
+        _, size = _find(await stored.entries(), to)
+        if head is None or not stored.is_free(head):
+            await wait_for_turn(stored)
+            continue
+        kept = await _made_at(stored, None, head.size, head.entry)
+        commit = Commit(branch=stored.branch, expect=head.revision, cut=size, at=now())
+        try:
+            await in_store(stored.store, partial(stored.write, commit))
+        except HeadMoved:
+            continue
+        stored.forget()
+        if kept is not None:
+            return kept.branch
+
+
+async def change_branch(
+    stored: AsyncBranch,
+    change: Callable[[Transcript], Transcript],
+    *,
+    meta: Mapping[str, Any] | None = None,
+    whole: bool = False,
+) -> Sequence[Entry]:
+    """Change the branch without a turn, once nobody else runs one. `meta` is for the last entry."""
+    while True:
+        head, before = await stored.load(whole=whole)
+        if head is None:
+            await check_new(stored)
+        if not stored.is_free(head):
+            stored.forget()
+            await wait_for_turn(stored)
+            continue
+        after = change(before)
+        new = after.fresh[len(before.fresh) :]
+        turn = after.turns[-1] if len(after.turns) and after.turns != before.turns else None
+        made = [placed(record, after.size - 1) for record in after.records if record not in before.records]
+        data = {0: meta} if meta else {}
+        last = Commit(branch=stored.branch, expect=0, entries=new[-1:], records=tuple(made), at=now(), entry_meta=data)
+        commits = [last]
+        if turn is not None or len(new) > 1:
+            # What closes an earlier turn goes first.
+            commits.insert(0, Commit(branch=stored.branch, expect=0, entries=new[:-1], turn=turn, at=now()))
+        try:
+            for commit in commits:
+                commit = msgspec.structs.replace(commit, expect=head.revision if head else 0)
+                head = await in_store(stored.store, partial(stored.write, commit))
+        except HeadMoved:
+            continue
+        if head is not None:
+            stored.remember(head, after)
+        return new
+
+
+# Places
+
+
+def _find(said: Sequence[Entry], name: str) -> tuple[int, int]:
+    """Where an entry or a turn begins on a branch, and where it ends."""
+    found = [i for i, entry in enumerate(said) if name in (entry.id, entry.turn)]
+    if not found:
+        raise InputError(f"There is no entry or turn {name!r} on this branch.")
+    return found[0], found[-1] + 1
+
+
+def _begins(said: Sequence[Entry], turn: Turn | None) -> int:
+    """Where a turn begins; the end, if it is not there."""
+    return next((i for i, entry in enumerate(said) if turn is not None and entry.turn == turn.id), len(said))
+
+
+def _asked(said: Sequence[Entry], turn: str | None) -> int:
+    """Behind the message of a user, the last one or that of a turn."""
+    turn = turn or next((entry.turn for entry in reversed(said) if entry.role == "user"), "")
+    asked = [i for i, entry in enumerate(said) if entry.turn == turn and entry.role == "user"]
+    if not asked:
+        raise InputError(f"There is no message of a user in the turn {turn!r}.")
+    return asked[-1] + 1

@@ -1,0 +1,264 @@
+"""The turn that is written to a branch in a store, step by step: what is committed when, and what if it goes wrong.
+
+Whatever comes between, a commit is made once: one that was cut off behind the store's back is found again by what it
+left. A turn that somebody else has taken over goes on beside it, on a branch of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import msgspec
+
+from longtalk._util.concurrency import in_store
+from longtalk.branches.branch import AsyncBranch, placed
+from longtalk.context.manifest import kept
+from longtalk.errors import Deleted
+from longtalk.notices import Notice
+from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedRequest, RequestKeyTaken
+from longtalk.stores.leases import drop, hold, inside, lease, me, trying
+from longtalk.transcript.record_kinds import kind_of
+from longtalk.transcript.transcript import Entry, Transcript, Turn, new_id, now
+from longtalk.turn.draft import Draft
+
+
+class AsyncTurnWriter:
+    """Writes one turn, step by step, under a lease."""
+
+    def __init__(
+        self,
+        stored: AsyncBranch,
+        head: BranchHead | None,
+        transcript: Transcript,
+        *,
+        request: KeyedRequest | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._began = self._ended = False
+        self._holds = False
+        self._lock = threading.Lock()
+        self._stored = stored
+        self._base = transcript.size
+        self._old = len(transcript.fresh)
+        self._known = set(transcript.records)
+        self._expect = head.revision if head else 0
+        self._before = head.turn if head else None
+        self._held = stored.held((head.token if head else 0) + 1)
+        self._request = request
+        self._meta = meta
+        self._saved = 0
+        self._tried: Commit | None = None
+        """The commit that nobody knows yet what became of."""
+        self._redacted = False
+        self._is_old = False
+        """Whether what was read is not what the store has."""
+
+    @property
+    def branch(self) -> str:
+        """Where the turn is written: another one than it began on, if somebody has taken over."""
+        return self._stored.branch
+
+    async def save(self, draft: Draft) -> tuple[Notice, ...]:
+        """Commit what is new. Raises `HeadMoved` from the first one if somebody was faster."""
+        # One that is cancelled goes on in its thread; the next one waits for it there, and knows what it did.
+        saved: Draft = await in_store(self._stored.store, lambda: self._save(draft))
+        return saved.notices[len(draft.notices) :]
+
+    def _save(self, draft: Draft) -> Draft:
+        with self._lock:
+            if self._tried is not None:
+                self._settle(self._tried, draft)
+            if self._ended:
+                return draft
+            try:
+                return self._commit(draft)
+            except HeadMoved:
+                if draft.running:
+                    raise
+                # It ends before it has begun, and somebody else has gone on.
+                return draft
+            except Deleted:
+                self._ended = True
+                raise
+            except RequestKeyTaken:
+                if draft.worked:
+                    self._request = None
+                    return self._commit(draft)
+                if self._began:
+                    self._write(draft, (), None, lasts=False)
+                self._stored.forget()
+                self._let_go()
+                raise
+            finally:
+                if not draft.running:
+                    # Also when the store did not take it: nobody works on it any more.
+                    self._let_go()
+
+    def _commit(self, draft: Draft) -> Draft:
+        fresh = draft.transcript.fresh[self._old :]
+        new = fresh[self._saved :]
+        # What closes an earlier turn goes first, and is no part of this one.
+        first = next((i for i, entry in enumerate(new) if entry.turn == draft.turn.id), len(new))
+        earlier = self._earlier(draft)
+        if first or earlier is not None:
+            draft = self._write(draft, new[:first], earlier, lasts=True)
+            if first == len(new) and draft.running:
+                return draft
+        # A turn that goes on after an event, or with another answer, has no entry at first.
+        made = {entry.turn for entry in fresh}
+        is_there = draft.turn.id in made or (self._before is not None and draft.turn.id == self._before.id)
+        draft = self._write(draft, new[first:], draft.turn if is_there else None, lasts=draft.running)
+        if not draft.running:
+            self._ended = True
+        return draft
+
+    def _earlier(self, draft: Draft) -> Turn | None:
+        """The turn before this one, if it was left running and counts as interrupted from now on."""
+        before = self._before
+        if before is None or before.id == draft.turn.id:
+            return None
+        turns = draft.transcript.turns[-2:]
+        return next((turn for turn in turns if turn.id == before.id and turn.status != before.status), None)
+
+    def _write(self, draft: Draft, entries: Sequence[Entry], turn: Turn | None, *, lasts: bool) -> Draft:
+        own = turn is not None and turn.id == draft.turn.id
+        fresh = draft.transcript.fresh[self._old :]
+        places = {entry.id: self._base + i for i, entry in enumerate(fresh)}
+        # Those of a turn that is not there yet wait for it.
+        records = [record for record in draft.transcript.records if record not in self._known] if own else []
+        if self._redacted:
+            records = [record for record in records if not kind_of(record.kind).quotes_entries]
+        there = set(draft.transcript.records)
+        commit = Commit(
+            branch=self._stored.branch,
+            expect=self._expect,
+            entries=tuple(entries),
+            turn=turn,
+            request=self._request if own else None,
+            manifest=kept(draft.context, draft.transcript, draft.cost) if own and not lasts and draft.context else b"",
+            obsolete=tuple(record for record in self._known if record.kind == "aside" and record not in there),
+            records=tuple(placed(record, places.get(record.entry, self._base - 1)) for record in records),
+            lease=lease(self._held.token) if lasts else None,
+            at=now(),
+            entry_meta={0: self._meta} if own and entries and self._meta else {},
+        )
+        head: BranchHead | None = None
+        while head is None:
+            try:
+                head = self._put(commit)
+            except HeadMoved as moved:
+                if not self._began:
+                    raise
+                if moved.head is None or not self._is_held_on(moved.head):
+                    draft, head = self._write_aside(draft, commit)
+                    break
+                made = commit.records
+                if not self._is_summarised(moved.head):
+                    # Nobody has taken over: something was redacted. What this turn derives may quote it.
+                    self._redacted = True
+                    made = tuple(each for each in made if not kind_of(each.record.kind).quotes_entries)
+                commit = msgspec.structs.replace(commit, expect=moved.head.revision, records=made)
+                self._is_old = True
+        self._landed(commit, head, own=own)
+        if not lasts and self._is_old:
+            self._stored.forget()
+        elif not lasts:
+            self._stored.remember(head, draft.transcript)
+        return draft
+
+    def _landed(self, commit: Commit, head: BranchHead, *, own: bool) -> None:
+        """Know what a commit has done."""
+        saved = self._saved + len(commit.entries)
+        known = self._known.union(each.record for each in commit.records).difference(commit.obsolete)
+        # From here on nothing is called, so Ctrl-C can't part what belongs together.
+        self._began = True
+        self._expect = head.revision
+        self._saved = saved
+        self._known = known
+        if own:
+            self._request = None
+            self._meta = None if commit.entries else self._meta
+        elif commit.turn is not None:
+            self._before = commit.turn
+        self._tried = None
+
+    def _settle(self, tried: Commit, draft: Draft) -> None:
+        """Find out whether a commit was done: Ctrl-C may have come between the store and its answer."""
+        stored = self._stored
+        head = stored.store.head(stored.owner, stored.conversation, tried.branch)
+        last = tried.entries[-1].id if tried.entries else head and head.entry
+        if head is None or (head.revision, head.updated, head.entry) != (tried.expect + 1, tried.at, last):
+            self._tried = None
+            return
+        stored.forget()
+        if tried.lease is None:
+            self._ended = True
+        else:
+            self._hold()
+        self._landed(tried, head, own=tried.turn is not None and tried.turn.id == draft.turn.id)
+
+    def _is_held_on(self, head: BranchHead) -> bool:
+        """Whether this turn is still the one that runs on a branch."""
+        return head.lease is not None and (head.lease.token, head.lease.holder) == (self._held.token, me())
+
+    def _is_summarised(self, head: BranchHead) -> bool:
+        """Whether all that has happened on a branch is that a summary was put beside it, or came to nothing."""
+        new = [each.record.kind for each in head.records if each.record not in self._known]
+        return head.revision == self._expect + 1 and "attempt" in new
+
+    def around(self) -> AbstractContextManager[None]:
+        """What holds while a tool of this turn runs."""
+        return inside(self._held)
+
+    def _put(self, commit: Commit) -> BranchHead:
+        """Write it, and hold its lease: nobody in this process takes it for one that was dropped in between."""
+        with trying(self._held):
+            self._tried = commit
+            head = self._stored.write(commit)
+            if commit.lease is not None:
+                self._hold()
+        return head
+
+    def _write_aside(self, draft: Draft, commit: Commit) -> tuple[Draft, BranchHead]:
+        """Somebody has taken over: what was made since, and what comes, lands on a branch of its own."""
+        self._let_go()
+        if self._stored.store.info(self._stored.owner, self._stored.conversation) is None:
+            raise Deleted(f"The conversation {self._stored.conversation!r} was deleted while its turn ran.")
+        name = f"{self._stored.branch}~{draft.turn.id}"
+        source = (self._source(commit), self._base + self._saved)
+        held = commit.lease and lease(1)
+        while True:
+            self._stored = self._stored.on(name)
+            self._held = self._stored.held(1)
+            try:
+                head = self._put(msgspec.structs.replace(commit, branch=name, expect=0, source=source, lease=held))
+                break
+            except HeadMoved:
+                name = f"{name}-{new_id()[:6]}"
+        text = f"Somebody else has gone on with this conversation meanwhile. This answer is on the branch {name!r}."
+        return draft.notice(Notice("fenced_out", text)), head
+
+    def _source(self, commit: Commit) -> str:
+        """A branch that has what was saved before: after a rewind that may be another one."""
+        stored, size = self._stored, self._base + self._saved
+        parent = commit.entries[0].parent if commit.entries else None
+        heads = stored.store.branches(stored.owner, stored.conversation) if parent else []
+        for name in (stored.branch, *[head.branch for head in heads]):
+            pack = stored.store.read(stored.owner, stored.conversation, name, size - 1, size)
+            if len(pack) and pack.entry(0).id == parent:
+                return name
+        return stored.branch
+
+    def _hold(self) -> None:
+        if not self._holds:
+            hold(self._held)
+        self._holds = True
+
+    def _let_go(self) -> None:
+        # Another writer may have tried for the same token, and got it.
+        if self._holds:
+            drop(self._held)
+        self._holds = False

@@ -1,0 +1,1 @@
+"""A turn on a state that the caller holds."""

@@ -1,0 +1,57 @@
+"""Reading and writing the state that a caller holds: decode, seal, shed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from longtalk.context.epochs import unreachable
+from longtalk.errors import BadState
+from longtalk.policies import Policy
+from longtalk.reply import Shed
+from longtalk.state import codec
+from longtalk.state.sealing import BoundSeal, Seal
+from longtalk.state.shedding import encode_part, split
+from longtalk.transcript.transcript import Transcript
+from longtalk.wires import NAMES
+from longtalk.wires.pairing import open_calls
+
+AnySeal: TypeAlias = Seal | BoundSeal | None
+
+
+def read_state(state: bytes | None, seal: AnySeal, *, max_bytes: int) -> Transcript:
+    """Return the transcript that a state holds. Raises `BadState`."""
+    if state is None:
+        return Transcript()
+    try:
+        transcript = codec.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=max_bytes)
+    except BadState as problem:
+        problem.state = state  # as the caller passed it: sealed, if it was
+        raise
+    try:
+        open_calls(transcript)
+    except ValueError as problem:
+        what = f"This state can't be read: its last message is malformed ({problem})."
+        raise BadState(what, reason="corrupt", state=state) from None
+    return transcript
+
+
+def state_writer(seal: AnySeal) -> Callable[[Transcript], bytes]:
+    """Return the function that encodes a transcript, and seals it if there is a seal."""
+    if seal is None:
+        return codec.encode
+    return lambda transcript: seal.close(codec.encode(transcript))
+
+
+def state_shedder(policy: Policy, seal: AnySeal) -> Shed:
+    """Return the function that splits off what later turns can't reach, encoded and sealed like a state."""
+
+    def shed(transcript: Transcript) -> tuple[Transcript, bytes | None]:
+        gone = unreachable(transcript, policy)
+        if not gone:
+            return transcript, None
+        stays, part = split(transcript, gone)
+        data = encode_part(part)
+        return stays, seal.close(data) if seal else data
+
+    return shed

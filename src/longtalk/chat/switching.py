@@ -1,0 +1,39 @@
+"""A conversation that goes on over another wire: what it loses, and when it can't."""
+
+from __future__ import annotations
+
+from longtalk.errors import InputError
+from longtalk.notices import Notice
+from longtalk.transcript.transcript import Transcript
+from longtalk.wires.convert import list_lost_content
+from longtalk.wires.neutral import LONGTALK
+from longtalk.wires.pairing import answering_wire, open_calls
+from longtalk.wires.protocol import Wire
+
+
+def check_switch(
+    transcript: Transcript, message: object, wire: Wire, model: str, *, on_switch: str
+) -> tuple[Notice, ...]:
+    """Return notices of what a conversation held over another wire loses; raise `InputError` if it can't go on.
+
+    A turn must end on the wire on which it began.
+    """
+    foreign = transcript.wires() - {wire.name, LONGTALK}
+    if not foreign:
+        return ()
+    if on_switch == "raise":
+        raise InputError(
+            f"This conversation was held over {', '.join(sorted(foreign))}, and {model} speaks "
+            f"{wire.name}: on_switch='convert' goes on with it."
+        )
+    before = answering_wire(transcript, wire)
+    if message is None and before is not wire and open_calls(transcript):
+        raise InputError(f"This turn began over {before.name}: it ends there, or you say something new.")
+    entries = (transcript[i] for i in range(len(transcript) - 1, -1, -1))
+    last = next((entry.wire for entry in entries if entry.role == "assistant"), wire.name)
+    if last == wire.name:
+        return ()
+    behind = list_lost_content(transcript, wire)
+    what = f" What can't go along stays behind: {', '.join(behind)}." if behind else ""
+    text = f"The conversation was held over {last} and goes on over {wire.name}, in that form.{what}"
+    return (Notice("converted", text),)

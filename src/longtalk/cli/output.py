@@ -1,0 +1,136 @@
+r"""Printing for people and pipes: escaped text, times, tables, JSON lines and a progress counter.
+
+Stored text is untrusted. On a terminal, control characters and characters that change the direction of text are
+printed as escapes (`\u001b`). In a file or a pipe, text is written unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+_LATEST = 250_000_000_000_000
+"""The first time, in milliseconds since 1970, that can't be converted to a date."""
+_LINES = "\n\t"
+_WORDING = {
+    "pass api_key=, or set ": "set ",
+    "(api_key= or its environment variable)": "(its environment variable)",
+    "base_url=": "--base-url",
+    "`base_url`": "--base-url",
+    "policy=Memory() keeps one": "--policy 'Memory()' keeps one",
+    "Name another id, or": "Name another one with --id, or",
+}
+"""Replacements for the Python arguments in the library's error messages: the matching command-line options."""
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def print_note(text: str) -> None:
+    """Print a note to standard error."""
+    print(_escape_for(sys.stderr, text), file=sys.stderr, flush=True)
+
+
+def print_error(problem: Exception) -> None:
+    """Print an error as one line to standard error."""
+    print_note(f"longtalk: {' '.join(reword_error(problem).split())}")
+
+
+def reword_error(problem: Exception) -> str:
+    """Return the message of an error, with Python arguments replaced by command-line options."""
+    text = str(problem)
+    for argument, option in _WORDING.items():
+        text = text.replace(argument, option)
+    return text
+
+
+def print_text(text: str, *, end: str = "\n") -> None:
+    """Print a text to standard output."""
+    print(_escape_for(sys.stdout, text), end=end)
+
+
+def print_json(value: Any, **natives: bytes) -> None:
+    """Print an object as one line of JSON. Each of `natives` is already JSON and is added as a member of the object."""
+    line = json.dumps(value, ensure_ascii=False)[:-1]
+    for name, native in natives.items():
+        # JSON has line breaks only between tokens, where a space means the same.
+        line += f', "{name}": ' + native.decode("utf-8", "replace").replace("\n", " ").replace("\r", " ")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(_escape_for(sys.stdout, line + "}\n").encode("utf-8", "backslashreplace"))
+    sys.stdout.buffer.flush()
+
+
+def print_table(rows: Iterable[Sequence[str]]) -> None:
+    """Print rows. On a terminal, columns are aligned and the last one is cut to fit; elsewhere, tabs separate them."""
+    rows = [[escape_line(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        for row in rows:
+            print_text("\t".join(row))
+        return
+    import shutil
+
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = max(20, shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * len(widths[:-1]))
+    for row in rows:
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        print_text("  ".join((*padded[:-1], truncate(row[-1], room))))
+
+
+def escape_line(text: str) -> str:
+    """Return a text with all control characters escaped, even line breaks and tabs, so that it stays on one line."""
+    return escape(text, keep="")
+
+
+def shorten(text: str, length: int) -> str:
+    """Return the beginning of a text on one line, with at most `length` characters."""
+    return truncate(" ".join(text[: 4 * length].split()), length)
+
+
+def truncate(text: str, length: int) -> str:
+    """Return a text with at most `length` characters. If the text is longer, the last character is an ellipsis."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def escape(text: str, *, keep: str = _LINES) -> str:
+    """Return a text in which control characters, except those in `keep`, are replaced by escapes."""
+    return _CONTROL.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)
+
+
+def format_time(at: int, *, seconds: bool = False) -> str:
+    """Return a time in milliseconds since 1970 as local time, or `-` if the time is not valid."""
+    if not 0 < at < _LATEST:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M", time.localtime(at / 1000))
+
+
+def pluralize(count: int, singular: str, plural: str = "") -> str:
+    """Return a count with its noun in the singular or plural, such as `2 entries`."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def _escape_for(out: TextIO, text: str) -> str:
+    return escape(text.replace("\r\n", "\n")) if out.isatty() else text
+
+
+class ProgressCounter:
+    """A progress counter on standard error. It appears only on a terminal and is erased at the end."""
+
+    def __init__(self, total: int | None, what: str) -> None:
+        self._of = "" if total is None else f" of {total:,}"
+        self._what = what
+        self._shows = sys.stderr.isatty()
+        self._next = 0.0
+
+    def __call__(self, done: int) -> None:
+        if self._shows and time.monotonic() >= self._next:
+            self._next = time.monotonic() + 0.1
+            print(f"\r{done:,}{self._of} {self._what}s", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> ProgressCounter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._next:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,56 @@
+"""Command-line options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+OWNER = click.option(
+    "--owner",
+    envvar="LONGTALK_OWNER",
+    show_envvar=True,
+    default="",
+    metavar="NAME",
+    help="Use the conversations of this owner. Default: those without an owner.",
+)
+YES = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+
+
+def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options `--store` and `--owner` to a command."""
+    where = click.option(
+        "--store",
+        envvar="LONGTALK_STORE",
+        show_envvar=True,
+        metavar="PATH",
+        help="A SQLite file, a folder of JSONL files (a path that ends in /), or an address: "
+        "postgresql://user@host/database, redis://host. "
+        "Default: a file in your data folder, such as ~/.local/share/longtalk/conversations.db.",
+    )
+    return where(OWNER(command))
+
+
+def limit_option(default: int, what: str) -> Callable[..., Any]:
+    """Return the option `--limit`, which limits how many rows a command prints."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(min=0),
+        default=default,
+        show_default=True,
+        help=f"Print at most this many {what}; 0 for all.",
+    )
+
+
+def parse_policies(*texts: str) -> list[Any]:
+    """Return the policies that the texts describe. Raise a usage error if one is invalid."""
+    from longtalk.cli.output import reword_error
+    from longtalk.cli.policies import parse_policy
+    from longtalk.errors import InputError
+
+    try:
+        return [parse_policy(text) for text in texts]
+    except InputError as problem:
+        raise click.UsageError(reword_error(problem)) from None

@@ -1,0 +1,1 @@
+"""What is sent, and why: planning, epochs, composing a request, its manifest and costs."""

@@ -1,0 +1,323 @@
+"""What is sent this turn, and why: `compose` renders a transcript as the present epoch says.
+
+    [preamble] [epoch head: summary or brief, digests, pinned exchanges] [exchanges] [new events, new message]
+    | [memory, instruction]
+
+The manifest says of every entry what became of it, as runs of neighbours with the same verdict and reason.
+
+Some answers hold blocks that only their provider can read (a model's thinking), and that are valid only for the same
+account and model, on some wires only behind the very bytes that stood before them when they were made: `Context.bound`
+says where.
+What is bound to another place goes without those blocks; inside an exchange that is still open, on wires where a block
+must not go alone, the rounds that are done go as a digest in words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from longtalk.context.costs import Meter
+from longtalk.context.epochs import Epoch, TurnSuffix, asides, joined
+from longtalk.memory.recall.config import Recalled
+from longtalk.memory.summary import TAG
+from longtalk.transcript.manifest import MIDDLE, Run, Verdict
+from longtalk.transcript.transcript import Entry, Transcript
+from longtalk.wires.convert import CallIdMap, convert_entry
+from longtalk.wires.entries import describe_tool_rounds, digest_tool_calls, shorten_entry, view_of
+from longtalk.wires.neutral import LONGTALK
+from longtalk.wires.protocol import Handle, Preamble, Quirks, Wire
+
+Piece = bytes | memoryview
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What is sent: the JSON of messages, each piece one message or several joined by commas."""
+
+    pieces: tuple[Piece, ...]
+    manifest: tuple[Run, ...]
+    mark: int
+    """How many of the pieces the next request will begin with."""
+    place: str
+    """Who reads it, and behind which preamble."""
+    binds: bool = True
+    """Whether opaque blocks are bound to what stands before them, not just to who reads them."""
+    epoch: int = 0
+    """Where in the conversation the epoch began that it belongs to."""
+    tokens: int = 0
+    """How long the request is, by what the provider has reported so far; a count where it has not."""
+    counted: int = 0
+    """How long it is, as counted."""
+    summary: int = 0
+    """How long the summary at its head is, as counted, or all that memory has put there …"""
+    brief: int = 0
+    """… of which the brief …"""
+    outline: int = 0
+    """… and outlines."""
+    recall: int = 0
+    """How long what is recalled is, as counted."""
+    meter: Meter | None = None
+    """What carrying on has cost, with this request."""
+    keeper: str = ""
+    """Who keeps the conversation, if the provider does …"""
+    handle: Handle | None = None
+    """… and what it calls what is not sent."""
+
+    def bound(self) -> str:
+        """Where opaque blocks of the answer to this will be valid."""
+        return _Prefix(self.place, self.binds).behind(self.pieces)
+
+
+class _Prefix:
+    """A digest of all that binds an answer: who reads, and what stands before it, taken piece by piece."""
+
+    def __init__(self, place: str, binds: bool) -> None:
+        self._hash = hashlib.sha256(place.encode())
+        self._seen = 0
+        self._binds = binds
+
+    def behind(self, pieces: Sequence[Piece]) -> str:
+        for piece in pieces[self._seen :] if self._binds else ():
+            self._hash.update(b",")
+            self._hash.update(piece)
+        self._seen = len(pieces)
+        return self._hash.hexdigest()[:24]
+
+
+def compose(
+    transcript: Transcript,
+    *,
+    epoch: Epoch,
+    wire: Wire,
+    quirks: Quirks,
+    preamble: Preamble,
+    reader: str,
+    instruction: str | None,
+    tail: int,
+    until: int | None = None,
+    held: int = 0,
+    data: str = "",
+    recalled: Recalled | None = None,
+) -> Context:
+    """Render what is sent to `reader`, an account and a model.
+
+    An instruction goes behind the first `tail` entries: after the user's message, and behind what memory puts there as
+    `data`, in which some of it is `recalled`. With `until`, what would be sent of the entries before that place. What
+    stands before the place `held` the provider has, and is not sent again.
+    """
+    place = f"{wire.name} {reader} {preamble.digest()}" if wire.binds_prefix else f"{wire.name} {reader}"
+    sheet = _Sheet(transcript, wire, quirks, place)
+    size = transcript.size if until is None else until
+    end, since = transcript.here(size), transcript.here(epoch.start)
+    runs = [run for run in epoch.runs if run.first < size]
+    if runs and runs[-1].last >= size:
+        tokens = transcript.tokens(transcript.here(runs[-1].first), end)
+        runs[-1] = msgspec.structs.replace(runs[-1], last=size - 1, tokens=min(runs[-1].tokens, tokens))
+    if since < end:
+        runs.append(Run(epoch.start, size - 1, "sent", "kept", tokens=transcript.tokens(since, end)))
+    said = asides(transcript, epoch)
+    kept = said.get(tail)
+    if kept is not None and instruction and not kept.text.endswith(instruction):
+        # It goes on with another instruction. What memory had put there stays.
+        said[tail] = msgspec.structs.replace(kept, text=instruction)
+    behind = [] if kept is not None else TurnSuffix(instruction or "", tail, data=data).pieces(wire)
+    if epoch.summary and epoch.summary.text and not held:
+        sheet.pieces.append(wire.quote(TAG, epoch.summary.text))
+    if epoch.lines and not held:
+        sheet.pieces.append(wire.quote("earlier_tool_calls", "\n".join(epoch.lines)))
+    open_from = 0
+    if held:
+        runs = list(_held(transcript, runs, held))
+        sheet.pass_over(transcript.here(held), end)
+    for run in runs:
+        if run.last < held:
+            continue
+        first, stop = transcript.here(run.first), transcript.here(run.last + 1)
+        as_is = run.verdict == "sent" and not run.keep
+        cuts = {at for at in (*said, tail) if first < at < stop} if as_is else ()
+        for cut in sorted({*cuts, stop}) if first < stop else ():
+            if not as_is:
+                sheet.add_special(run, first, cut)
+            elif not sheet.add(first, cut, tail):
+                # A block may not be left out alone here: the rounds that are done go in other words.
+                done = describe_tool_rounds(wire, [sheet.entry(i, runs) for i in range(tail, end)])
+                sheet.pieces[open_from:] = [done]
+                sheet.odd = [odd for odd in sheet.odd if odd[0] < tail]
+                sheet.odd += [(i, "summarised", "bound to another place") for i in range(tail, end)]
+                return sheet.context(runs, epoch, open_from)
+            if cut in said:
+                sheet.pieces += said[cut].pieces(wire)
+            elif cut == tail:
+                sheet.pieces += behind
+            if cut <= tail:
+                open_from = len(sheet.pieces)
+            first = cut
+    if held:
+        sheet.put_behind(transcript.here(held) - 1)
+    # The instruction of this turn will not be there next time, unless tools run behind it.
+    mark = len(sheet.pieces) - len(behind) if tail == end else len(sheet.pieces)
+    return sheet.context(runs if recalled is None else list(_recalled(runs, recalled)), epoch, mark, recalled)
+
+
+class _Sheet:
+    """The pieces of a request, as they are put together."""
+
+    def __init__(self, transcript: Transcript, wire: Wire, quirks: Quirks, place: str) -> None:
+        self.pieces: list[Piece] = []
+        self.odd: list[tuple[int, Verdict, str]] = []
+        """Entries that met another fate than their run."""
+        self._transcript = transcript
+        self._wire = wire
+        self._quirks = quirks
+        self._place = place
+        self._ids = CallIdMap()
+        self._void = transcript.here(quirks.opaque_void)
+        self._prefix = _Prefix(place, wire.binds_prefix)
+        # A server with quirks may want any message in another form, so none can go unseen.
+        self._plain = msgspec.structs.replace(quirks, opaque_void=0, no_server_ids=False) == Quirks()
+
+    def add(self, first: int, stop: int, tail: int) -> bool:
+        """Entries as they are. False if an answer after `tail` can't go without the blocks that it would lose."""
+        for i, item in self._transcript.walk(first, stop, self._goes_unseen):
+            if not isinstance(item, Entry):
+                self.pieces.append(item)
+                continue
+            piece = self._render(i, item)
+            if item.bound and i >= tail and piece != item.native and not self._wire.drops_opaque:
+                return False
+            if piece is None:
+                why = "says nothing elsewhere" if item.wire != self._wire.name else ""
+                why = why or ("bound to another place" if item.bound else "empty answer")
+                self.odd.append((i, "left_out", why))
+            else:
+                self.pieces.append(piece)
+        return True
+
+    def pass_over(self, held: int, end: int) -> None:
+        """The first entries, which the provider has. Ids that were made for them are not made again behind them."""
+        if any(map(self._is_foreign_answer, range(held, end))):
+            for i in filter(self._is_foreign_answer, range(held)):
+                for call in view_of(self._transcript[i]).calls:
+                    self._ids.call(call)
+
+    def put_behind(self, last: int) -> None:
+        """Make the pieces fit the last entry that the provider has."""
+        entry = self._transcript[max(0, last)]
+        if entry.role == "assistant" and entry.wire == self._wire.name:
+            self.pieces = list(self._wire.follow_answer(entry.native, self.pieces))
+
+    def _is_foreign_answer(self, i: int) -> bool:
+        entry = self._transcript[i]
+        return entry.role == "assistant" and entry.wire not in (self._wire.name, LONGTALK)
+
+    def add_special(self, run: Run, first: int, stop: int) -> None:
+        """Entries that go in another form, or not at all."""
+        wire, transcript = self._wire, self._transcript
+        if run.keep:
+            piece = self._render(first, _cut(transcript[first], run.keep))
+            self.pieces += [] if piece is None else [piece]
+        elif run.is_digest:
+            lines = digest_tool_calls([transcript[i] for i in range(first, stop)])
+            self.pieces.append(wire.quote("done_so_far", "\n".join(lines)))
+        elif run.reason == MIDDLE:
+            self.pieces.append(wire.quote("left_out", f"{stop - first:,} events are left out here."))
+
+    def entry(self, i: int, runs: Sequence[Run]) -> Entry:
+        """An entry, cut where its run is."""
+        place = self._transcript.place(i)
+        keep = next((run.keep for run in runs if run.first <= place <= run.last), 0)
+        return _cut(self._transcript[i], keep) if keep else self._transcript[i]
+
+    def _goes_unseen(self, role: str, wire: str) -> bool:
+        if self._void and role == "assistant":
+            return False
+        return wire == self._wire.name and self._plain and self._wire.is_plain(role)
+
+    def _render(self, i: int, entry: Entry) -> Piece | None:
+        if entry.wire not in (self._wire.name, LONGTALK):
+            there = convert_entry(entry, self._wire, self._ids)
+            return None if there is None else self._wire.render(there, self._quirks)
+        refused = i < self._void and entry.role == "assistant"
+        if refused or (entry.bound and entry.bound != self._prefix.behind(self.pieces)):
+            bare = self._wire.without_opaque(entry.native)
+            if bare is None:
+                return None
+            entry = msgspec.structs.replace(entry, native=bare)
+        return self._wire.render(entry, self._quirks)
+
+    def context(self, runs: Sequence[Run], epoch: Epoch, mark: int, recalled: Recalled | None = None) -> Context:
+        head = epoch.summary
+        return Context(
+            pieces=tuple(self.pieces),
+            manifest=tuple(joined(_overlaid(self._transcript, runs, self.odd))),
+            mark=mark,
+            place=self._place,
+            binds=self._wire.binds_prefix,
+            epoch=epoch.start,
+            summary=head.tokens if head else 0,
+            brief=head.brief if head else 0,
+            outline=head.outline if head else 0,
+            recall=recalled.tokens if recalled else 0,
+        )
+
+
+def _held(transcript: Transcript, runs: Sequence[Run], held: int) -> Iterator[Run]:
+    """Runs, where what would be sent of the entries before a place is with the provider already."""
+    for run in runs:
+        parts = [run]
+        if run.first < held <= run.last:
+            parts = [*_part(transcript, run, run.first, held - 1), *_part(transcript, run, held, run.last)]
+        for part in parts:
+            there = part.last < held and part.verdict == "sent"
+            yield msgspec.structs.replace(part, verdict="held", reason="kept by the provider") if there else part
+
+
+def _recalled(runs: Sequence[Run], recalled: Recalled) -> Iterator[Run]:
+    """Runs, where what is recalled of those that are not sent is told apart."""
+    each = recalled.tokens // max(1, len(recalled.positions))
+    for run in runs:
+        inside = [place for place in recalled.positions if run.first <= place <= run.last and run.is_gone]
+        size = run.last + 1 - run.first
+        first = run.first
+        for place in (*inside, run.last + 1):
+            if first < place:
+                tokens = run.tokens * (place - first) // size
+                yield msgspec.structs.replace(run, first=first, last=place - 1, tokens=tokens)
+            if place <= run.last:
+                yield Run(place, place, "recalled", "fits the message", tokens=each)
+            first = place + 1
+
+
+def _cut(entry: Entry, keep: int) -> Entry:
+    return shorten_entry(entry, keep) if entry.role == "tool" or entry.kind == "event" else entry
+
+
+def _overlaid(transcript: Transcript, runs: Sequence[Run], odd: Sequence[tuple[int, Verdict, str]]) -> Iterator[Run]:
+    """Runs, with the entries that met another fate in runs of their own."""
+    others = [Run(place, place, verdict, reason) for i, verdict, reason in odd for place in [transcript.place(i)]]
+    if transcript.shed.number:
+        for first, count in transcript.shed.entries:
+            others.append(Run(first, first + count - 1, "handed_out", "shed"))
+    others.sort(key=lambda run: run.first)
+    for run in runs:
+        place = run.first
+        inside = [other for other in others if run.first <= other.last and other.first <= run.last]
+        # The middle of many events has in the epoch the length of what is sent instead.
+        if not inside and run.reason != MIDDLE:
+            yield run
+            continue
+        for other in inside:
+            first, last = max(other.first, run.first), min(other.last, run.last)
+            yield from _part(transcript, run, place, first - 1)
+            yield from _part(transcript, other, first, last)
+            place = last + 1
+        yield from _part(transcript, run, place, run.last)
+
+
+def _part(transcript: Transcript, run: Run, first: int, last: int) -> list[Run]:
+    if first > last:
+        return []
+    tokens = transcript.tokens(transcript.here(first), transcript.here(last + 1))
+    return [msgspec.structs.replace(run, first=first, last=last, tokens=tokens)]

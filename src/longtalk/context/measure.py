@@ -1,0 +1,342 @@
+"""What an epoch sends: how long that is, as a view for policies, and the epoch of a shorter view.
+
+A `RequestEstimate` costs the same however long the conversation is: it looks at what was counted before. A view looks
+at all that is sent.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from longtalk.context.costs import SECONDS, CostReceipt, Meter, Ratios, Reckoning, ratios, reckon
+from longtalk.context.epochs import Anchor, Epoch, Pin, joined, list_kept_suffixes
+from longtalk.memory.brief.record import MAX_FAILED_ASKS, read_brief_record
+from longtalk.memory.summary import Summary
+from longtalk.policies import Block, View
+from longtalk.policies.memory import count_recent
+from longtalk.tokens import Counter
+from longtalk.transcript.manifest import BRIEF, MIDDLE, SUMMARY, Run
+from longtalk.transcript.records import latest
+from longtalk.transcript.transcript import Transcript
+from longtalk.wires.protocol import Wire
+
+if TYPE_CHECKING:
+    from longtalk.models.prices import Prices
+
+UNKNOWN_WINDOW = 32_000
+"""What a window is taken for while nobody knows it."""
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is asked, and what goes around the conversation."""
+
+    wire: Wire
+    counter: Counter
+    model: str
+    preamble: str
+    """A digest of it, as `Turn.preamble`."""
+    fixed: int
+    """Tokens of preamble and instruction, as counted."""
+    window: int | None
+    """The model's window, if anybody knows it."""
+    answer: int
+    """Tokens to keep free for the answer."""
+    prices: Prices | None = None
+    """What a call costs, if anybody knows it."""
+    caches: bool = True
+    """Whether the provider keeps the beginning of a request."""
+    cache_seconds: int | None = None
+    """For how long, if anybody knows it."""
+    now: int = 0
+    """The time, in milliseconds since 1970."""
+
+    @property
+    def room(self) -> int | None:
+        """What is left of a known window for the request."""
+        return self.window and max(self.window - self.answer, self.window // 2, 1)
+
+
+class RequestEstimate:
+    """How long the next request is in the present epoch, told without looking at what it has gathered."""
+
+    def __init__(self, transcript: Transcript, epoch: Epoch, terms: Terms) -> None:
+        self.transcript = transcript
+        self.epoch = epoch
+        self.terms = terms
+        self.reckoning: Reckoning | None = None
+        """Of whether going on costs more than a new epoch, if somebody asked …"""
+        self.meter: Meter | None = None
+        """… and what carrying on has cost then, with the next call."""
+        self.compaction_pays = False
+        """Whether it has cost enough."""
+        self.near = False
+        """Whether a card should be asked for."""
+        since = transcript.here(epoch.start)
+        self.messages = epoch.messages + len(transcript) - since
+        self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, len(transcript))
+        self.counted += staying(transcript, epoch.current)
+        self.tokens = self.counted
+        self._window = terms.window or UNKNOWN_WINDOW
+        self.guessed = False
+        """Whether somebody asked for the window."""
+        anchor = latest(transcript, "anchor", Anchor)
+        if anchor is None or anchor.model != terms.model:
+            return
+        if anchor.refused and anchor.counted > 0 and not anchor.is_plausible:
+            self.tokens = self.counted * min(anchor.reported, 10**12) // anchor.counted
+        elif anchor.is_plausible:
+            scale = anchor.scale
+            self.tokens = round(scale * self.counted)
+            if (anchor.epoch, anchor.preamble) == (epoch.start, terms.preamble):
+                self.tokens = max(1, round(anchor.reported + scale * (self.counted - anchor.counted)))
+
+    @property
+    def window(self) -> int:
+        self.guessed = True
+        return self._window
+
+    def summary_pays(self, keep: int, length: int) -> bool:
+        """Whether carrying on has cost as much as a new epoch: a summary, and the last `keep` exchanges as they are."""
+        starts = [first for first, _ in self._raw]
+        stay = starts[-keep - 1] if len(starts) > keep else self.transcript.here(self.epoch.raw)
+        usual = self.epoch.summary.usual if self.epoch.summary else 0
+        old = self._reckon(stay, round(self.scale * usual) if usual else length)
+        self.compaction_pays = self.reckoning is not None and self.reckoning.due
+        return old > length and self.compaction_pays
+
+    def brief_pays(self, recent: int, length: int) -> bool:
+        """Whether a new epoch on the brief should begin: its time has come, and something can stand for what goes."""
+        before = self._raw[:-1]
+        lengths = [self._tokens(first, stop) for first, stop in before]
+        number = len(before) - count_recent(lengths, recent, whole=recent)
+        stay = self._raw[number][0] if self._raw else self.transcript.here(self.epoch.raw)
+        old = self._reckon(stay, length, card=True)
+        self.near = old > length and self.reckoning is not None and self.reckoning.near
+        record = read_brief_record(self.transcript)
+        at_hand = record.covers >= self.transcript.place(stay)
+        self.compaction_pays = self.near and (at_hand or record.asks_since(self.epoch.raw) >= MAX_FAILED_ASKS)
+        return self.compaction_pays
+
+    @cached_property
+    def _raw(self) -> list[tuple[int, int]]:
+        """The exchanges that are sent as they are, up to the end."""
+        return self.transcript.exchanges(self.transcript.here(self.epoch.raw))
+
+    def _tokens(self, start: int, stop: int) -> int:
+        return round(self.scale * self.transcript.tokens(start, max(start, stop)))
+
+    @property
+    def history(self) -> int:
+        """Tokens of what goes before the current exchange."""
+        first, stop = self._raw[-1] if self._raw else (len(self.transcript), len(self.transcript))
+        current = self.transcript.tokens(first, stop)
+        return round(self.scale * max(0, self.counted - self.terms.fixed - current))
+
+    def _reckon(self, stay: int, length: int, *, card: bool = False) -> int:
+        """What a new epoch would cost that leaves all from `stay` on. Returns the tokens that would go."""
+        transcript, epoch, terms = self.transcript, self.epoch, self.terms
+        raw = transcript.here(epoch.raw)
+        last = latest(transcript, "meter", Meter) or Meter(epoch=0, model="", preamble="", size=0)
+        goes_on = last.epoch == epoch.start
+        sent = transcript.here(last.size) if goes_on and last.calls else stay
+        warm = (last.model, last.preamble) == (terms.model, terms.preamble)
+        warm = warm and terms.now - last.at < 1_000 * (terms.cache_seconds or SECONDS)
+        old = self._tokens(raw, stay)
+        self.reckoning = reckon(
+            self.ratios,
+            warm=warm,
+            carried=last.carried if goes_on else 0.0,
+            preamble=round(self.scale * terms.fixed),
+            head=round(self.scale * epoch.summary.tokens) if epoch.summary else 0,
+            old=old,
+            recent=self._tokens(stay, sent),
+            new=self._tokens(max(stay, sent), len(transcript)),
+            length=length,
+            card=card,
+        )
+        receipt = latest(transcript, "receipt", CostReceipt)
+        spared = receipt.spared if receipt is not None and receipt.epoch == epoch.start else 0
+        self.meter = Meter(
+            epoch=epoch.start,
+            model=terms.model,
+            preamble=terms.preamble,
+            size=transcript.size,
+            carried=self.reckoning.carried,
+            calls=last.calls + 1,
+            saved=last.saved + self.reckoning.rate * spared,
+        )
+        return old
+
+    @property
+    def scale(self) -> float:
+        """Reported tokens for each counted one."""
+        return self.tokens / max(1, self.counted)
+
+    @property
+    def ratios(self) -> Ratios:
+        return ratios(self.terms.prices, self.tokens, caches=self.terms.caches)
+
+    @property
+    def droppable(self) -> int:
+        return self.exchanges - 1 - len(self.epoch.pinned)
+
+    @cached_property
+    def exchanges(self) -> int:
+        since = self.transcript.exchanges(self.transcript.here(self.epoch.current))
+        return self.epoch.exchanges - 1 + len(since)
+
+
+def view_of(glance: RequestEstimate, pins: tuple[int, ...]) -> View:
+    """All that the present epoch sends, and what was pinned since."""
+    transcript, epoch, terms = glance.transcript, glance.epoch, glance.terms
+    view = View(
+        transcript=transcript,
+        wire=terms.wire,
+        count=terms.counter.count,
+        blocks=(),
+        fixed=terms.fixed + staying(transcript, last_exchange(transcript, epoch)),
+        scale=glance.scale,
+        window=terms.window or UNKNOWN_WINDOW,
+        lines=epoch.lines,
+        digests=bool(epoch.lines) or any(run.is_digest for run in epoch.runs),
+        summary=epoch.summary or stand_in(transcript, epoch),
+        latest_summary=_offered(transcript),
+        compaction_pays=glance.compaction_pays,
+    )
+    # What was pinned since may be anywhere.
+    exchanges = transcript.exchanges(transcript.here(epoch.raw) if all_there(epoch, pins) else 0)
+    places = [(transcript.place(first), transcript.place(stop - 1) + 1) for first, stop in exchanges]
+    known = set(places)
+    old = [pair for pair in epoch.pinned if pair not in known]
+    stay, before = set(epoch.pinned), set(epoch.pins)
+    new = [pin for pin in pins if pin not in before]
+    shaped = [run for run in epoch.runs if _is_special(run)]
+    starts = [run.first for run in shaped]
+    blocks: list[Block] = []
+    for first, stop in sorted([*old, *places]):
+        is_pinned = _any_in(pins, first, stop)
+        if first < epoch.raw and not is_pinned and (first, stop) not in stay:
+            continue
+        # What is pinned since goes whole from now on.
+        is_new = _any_in(new, first, stop)
+        inside = shaped[bisect_left(starts, first) : bisect_left(starts, stop)]
+        altered = [] if is_new else [run for run in inside if run.last < stop]
+        blocks.append(view.block(first, stop, pinned=is_pinned, altered=altered))
+    return view.with_blocks(blocks)
+
+
+def _offered(transcript: Transcript) -> Summary | None:
+    """The newest summary that there is."""
+    found = latest(transcript, "summary", Summary)
+    return found if found is not None and found.can_be_of(transcript.size) else None
+
+
+def stand_in(transcript: Transcript, epoch: Epoch) -> Summary | None:
+    """A summary of what another policy has let go of, and what is not here any more."""
+    if epoch.start or not transcript.shed.entries:
+        return None
+    found = _offered(transcript)
+    told = found.covers if found is not None else ()
+    gone = [(first, first + count) for first, count in transcript.shed.entries]
+    return found if any(first < end and start < stop for first, stop in gone for start, end in told) else None
+
+
+def _any_in(places: Sequence[int], first: int, stop: int) -> bool:
+    """Whether one of these, in order, is from `first` on and before `stop`."""
+    return bisect_left(places, first) < bisect_left(places, stop)
+
+
+def staying(transcript: Transcript, current: int) -> int:
+    """Tokens of the instructions that stay behind this place."""
+    return sum(max(0, aside.tokens) for aside in list_kept_suffixes(transcript, current))
+
+
+def last_exchange(transcript: Transcript, epoch: Epoch) -> int:
+    """Where the current exchange begins."""
+    exchanges = transcript.exchanges(transcript.here(epoch.current))
+    return transcript.place(exchanges[-1][0]) if exchanges else epoch.current
+
+
+def epoch_of(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> Epoch:
+    """The epoch that sends a view, after another one."""
+    # What was left out before may not be here any more, or not all of it.
+    gone = [(run.first, max(0, run.tokens - view.tokens_of(run.first, run.last))) for run in before.runs if run.is_gone]
+    runs: list[Run] = []
+    place = 0
+    for block in view.blocks:
+        for run in _missing(view, place, block.first, reason):
+            tokens = sum(tokens for first, tokens in gone if run.first <= first <= run.last)
+            tokens += view.tokens_of(run.first, run.last)
+            runs.append(msgspec.structs.replace(run, tokens=tokens))
+        place = block.first
+        for run in block.altered:
+            if place < run.first:
+                runs.append(Run(place, run.first - 1, "sent", "kept", tokens=view.tokens_of(place, run.first - 1)))
+            runs.append(run)
+            place = run.last + 1
+        if place < block.stop:
+            runs.append(Run(place, block.stop - 1, "sent", "kept", tokens=view.tokens_of(place, block.stop - 1)))
+        place = block.stop
+    suffix = len(view.blocks) - 1
+    while suffix > 0 and view.blocks[suffix - 1].stop == view.blocks[suffix].first:
+        suffix -= 1
+    return Epoch(
+        policy=before.policy,
+        start=view.transcript.size,
+        reason=reason,
+        runs=tuple(joined(runs)),
+        lines=tuple(view.lines),
+        summary=view.summary,
+        raw=view.blocks[suffix].first,
+        current=view.blocks[-1].first,
+        exchanges=view.exchanges,
+        messages=view.messages,
+        tokens=view.counted - view.fixed,
+        pinned=tuple((block.first, block.stop) for block in view.blocks[:suffix]),
+        pins=pins,
+    )
+
+
+def _missing(view: View, first: int, stop: int, reason: str) -> list[Run]:
+    """What becomes of the exchanges that are not sent: those that the summary covers, and the others."""
+    runs = []
+    reason_told = BRIEF if view.summary is not None and view.summary.is_brief else SUMMARY
+    for start, end in view.summary.covers if view.summary else ():
+        start, end = max(first, start), min(stop, end)
+        if start < end:
+            if first < start:
+                runs.append(Run(first, start - 1, "left_out", reason))
+            runs.append(Run(start, end - 1, "summarised", reason_told))
+            first = end
+    if first < stop:
+        runs.append(Run(first, stop - 1, "left_out", reason))
+    return runs
+
+
+def _is_special(run: Run) -> bool:
+    return run.keep > 0 or run.is_digest or run.reason == MIDDLE
+
+
+# Pins
+
+
+def pins_of(transcript: Transcript) -> list[Pin]:
+    """What is pinned."""
+    return latest(transcript, "pins", list[Pin]) or []
+
+
+def pinned(transcript: Transcript) -> tuple[int, ...]:
+    """The places of the entries that are pinned."""
+    return tuple(sorted({pin.place for pin in pins_of(transcript)}))
+
+
+def all_there(epoch: Epoch, pins: tuple[int, ...]) -> bool:
+    """Whether nothing was pinned since that the epoch leaves out."""
+    whole = epoch.start if any(map(_is_special, epoch.runs)) else epoch.raw
+    known = set(epoch.pins)
+    return all(pin in known or pin >= whole for pin in pins)

@@ -1,0 +1,49 @@
+"""A summary that is made after its turn, while nobody waits for it.
+
+It is put beside the branch, whoever runs a turn there by then, if the branch still has what it is of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from longtalk._util.concurrency import in_store, shielded
+from longtalk.branches.branch import AsyncBranch
+from longtalk.context.epochs import summed_up
+from longtalk.transcript.transcript import Transcript
+from longtalk.turn import summary_claims
+from longtalk.turn.summarizer import AsyncSummarizer, Outcome
+from longtalk.turn.summary_claims import SummaryClaim
+
+
+async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: SummaryClaim) -> None:
+    """Make the summary that a turn on this branch has claimed, and keep it, or what went wrong."""
+
+    def claimed(transcript: Transcript) -> Transcript:
+        # What was deleted, redacted or cut off meanwhile needs no summary.
+        if not summary_claims.is_claimed(transcript, claim):
+            raise _NotHere
+        return transcript
+
+    def change(transcript: Transcript) -> Transcript:
+        transcript = claimed(transcript)
+        if made.summary is not None:
+            transcript = summed_up(transcript, made.summary, made.last)
+        return summary_claims.tried(transcript, made.problem, told=False, usage=made.usage, cost=made.cost)
+
+    made = Outcome(problem="it was cancelled before it was there: `close` waits for it")
+
+    async def keep() -> None:
+        await in_store(stored.store, lambda: stored.attach(change))
+
+    # Nobody is there to be told that a store has failed. The claim ends by itself.
+    with contextlib.suppress(Exception):
+        claimed((await stored.load())[1])
+        try:
+            made = await summarizer.ask()
+        finally:
+            await shielded(keep)
+
+
+class _NotHere(Exception):
+    """What the summary is of is not here any more."""

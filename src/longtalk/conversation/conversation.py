@@ -1,0 +1,397 @@
+"""Conversation: a turn on a state that a store holds.
+
+The user's message is in the store before the model is called, each tool result as it arrives, and the answer with its
+usage and records at the end. Whoever runs a turn holds a lease on the branch; when a process dies, the next turn finds
+what it left, marks it as interrupted and goes on. An answer that comes too late, since somebody else has taken over,
+lands on a branch of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from longtalk._util.checks import check_meta, check_name
+from longtalk._util.concurrency import Jobs, in_store
+from longtalk.archive.archive import AsyncArchive, Format
+from longtalk.archive.history import HistoryEntry
+from longtalk.archive.metrics import Metrics
+from longtalk.branches.branch import AsyncBranch
+from longtalk.branches.operations import (
+    branch_before,
+    branch_names,
+    branch_to_go_on,
+    branch_unanswered,
+    change_branch,
+    check_new,
+    fork_branch,
+    rewind_branch,
+    wait_for_turn,
+)
+from longtalk.branches.turn_writer import AsyncTurnWriter
+from longtalk.chat.brief import brief_of
+from longtalk.context.costs import CostReceipt
+from longtalk.context.measure import pins_of
+from longtalk.context.planning import unpin
+from longtalk.conversation.background import summarise
+from longtalk.conversation.brief import AsyncTalkBrief
+from longtalk.conversation.request import AsyncStoredChat, AsyncStoredStream, OnBusy, TurnRequest, no_state, turn_of
+from longtalk.errors import Busy, InputError, KeyReused
+from longtalk.notices import Notice
+from longtalk.policies import KeepAll, Policy
+from longtalk.providers.base import AsyncProvider
+from longtalk.reply import Reply
+from longtalk.stores.base import MAIN, Commit, HeadMoved, KeyedTurn, Store
+from longtalk.tokens import Counter
+from longtalk.transcript.manifest import Run
+from longtalk.transcript.pack import Pack
+from longtalk.transcript.transcript import Entry, Transcript, Turns, now
+from longtalk.turn.draft import Draft, noted
+from longtalk.turn.message import Message
+from longtalk.turn.runner import AsyncTurnRunner
+from longtalk.turn.stream import AsyncStream
+from longtalk.turn.summarizer import AsyncSummarizer
+from longtalk.turn.summary_claims import SummaryClaim
+from longtalk.wires import WIRES
+from longtalk.wires.entries import view_of
+from longtalk.wires.neutral import event
+from longtalk.wires.protocol import Answer
+
+if TYPE_CHECKING:
+    from longtalk.memory.recall.config import Recall
+    from longtalk.memory.recall.index import RecallIndex
+
+STEP = 32
+"""Entries of a turn that are read at once."""
+
+
+class AsyncConversation:
+    """One conversation in a store, and the model that it is held with.
+
+    `owner` is whose it is: the same id of another owner is another conversation. `store` is one of `longtalk.stores`;
+    without one, a SQLite file in the user's data folder. The other arguments are those of `AsyncChat`.
+    """
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002
+        *,
+        model: str | AsyncProvider,
+        owner: str = "",
+        store: Store | None = None,
+        branch: str = MAIN,
+        policy: Policy = KeepAll(),  # noqa: B008
+        tools: Iterable[Any] = (),
+        options: Mapping[str, Any] | None = None,
+        counter: Counter | None = None,
+        window: int | None = None,
+        on_switch: Literal["convert", "raise"] = "convert",
+        base_url: str | None = None,
+        api_key: str | None = None,
+        client: Any = None,
+    ) -> None:
+        check_name(id, "id")
+        check_name(branch, "branch")
+        self._archive = AsyncArchive(store, owner=owner)
+        self._chat = AsyncStoredChat(
+            model,
+            policy=policy,
+            tools=tools,
+            options=options,
+            counter=counter,
+            window=window,
+            on_switch=on_switch,
+            base_url=base_url,
+            api_key=api_key,
+            client=client,
+        )
+        self._stored = AsyncBranch(self._archive.store, owner, id, branch, policy)
+        self._jobs = Jobs()
+
+    def __repr__(self) -> str:
+        whose = f" of {self.owner!r}" if self.owner else ""
+        return f"<{type(self).__name__} {self.id!r}{whose} on {self.branch!r}, with {self._chat.provider.label}>"
+
+    @property
+    def id(self) -> str:
+        return self._stored.conversation
+
+    @property
+    def owner(self) -> str:
+        return self._stored.owner
+
+    @property
+    def branch(self) -> str:
+        return self._stored.branch
+
+    # Turns
+
+    async def send(
+        self,
+        message: Message | None,
+        *,
+        system: str | None = None,
+        instruction: str | None = None,
+        tools: Iterable[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        max_rounds: int = 10,
+        brief: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        on_busy: OnBusy = "reject",
+    ) -> Reply:
+        """One turn. As `AsyncChat.send`, on the state that the store holds.
+
+        The same `key` never makes a second turn: if the first one is complete its reply comes again, if it was cut off
+        it goes on. `meta` is the app's own data on this message. `on_busy` says what to do while somebody else runs a
+        turn: "reject" raises `Busy`, "wait" waits, "fork" makes the turn on a branch of its own.
+        """
+        arguments = TurnRequest(message, system, instruction, tools, options, max_rounds, brief, key, meta, on_busy)
+        events = AsyncStoredStream(lambda: self._begin(arguments), stream=False)
+        # Closed, whatever happens between two events.
+        async with events:
+            async for _ in events:
+                pass
+        return events.reply
+
+    def stream(
+        self,
+        message: Message | None,
+        *,
+        system: str | None = None,
+        instruction: str | None = None,
+        tools: Iterable[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        max_rounds: int = 10,
+        brief: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        on_busy: OnBusy = "reject",
+    ) -> AsyncStream:
+        """One turn as it happens; the last event is `Done(reply)`. As `send` otherwise."""
+        arguments = TurnRequest(message, system, instruction, tools, options, max_rounds, brief, key, meta, on_busy)
+        return AsyncStoredStream(lambda: self._begin(arguments), stream=True)
+
+    async def note(self, text: str, *, source: str = "app", meta: Mapping[str, Any] | None = None) -> str:
+        """Add an event, without a model call; returns its id. While a turn runs, it waits for the turn's end."""
+        if meta is not None:
+            check_meta(meta)
+        for what, value in (("event", text), ("source", source)):
+            if not isinstance(value, str) or not value.strip():
+                raise InputError(f"The {what} of a note is text that says something, not {value!r}.")
+
+        def change(transcript: Transcript) -> Transcript:
+            said = event(text, source=source, at=now())
+            return noted(transcript, said, self._chat.provider.wire, self._chat.counter)
+
+        return (await change_branch(self._stored, change, meta=meta))[-1].id
+
+    async def _begin(self, given: TurnRequest) -> AsyncTurnRunner | Reply:
+        """A turn that is ready to be played, or the reply of one that was."""
+        request = given.request()
+        while True:
+            asked: KeyedTurn | None = (
+                await self._stored.call(self._stored.store.keyed_turn, request.key) if request else None
+            )
+            if asked is not None:
+                if asked.request != request:
+                    raise KeyReused(f"The key {asked.request.key!r} was used before, for something else.")
+                if asked.turn.status == "complete":
+                    return await self._replay(asked, given)
+                # What was read before may be older than the turn.
+                self._stored.forget()
+            head, transcript = await self._stored.load()
+            if asked is not None and (head is None or turn_of(head.entry) != asked.turn.id):
+                return await self._begin_on(self._on(await branch_to_go_on(self._stored, asked)), given)
+            if head is None:
+                await check_new(self._stored)
+            if not self._stored.is_free(head):
+                self._stored.forget()
+                if given.on_busy == "wait":
+                    await wait_for_turn(self._stored)
+                    continue
+                if given.on_busy == "fork" and asked is None:
+                    return await self._begin_on(await self.fork(), given)
+                until = head.lease.until if head is not None and head.lease is not None else 0
+                raise Busy(f"Somebody else runs a turn on {self.id!r}: try again, or say `on_busy`.", until=until)
+            if asked is not None:
+                transcript = transcript.add(turn=msgspec.structs.replace(asked.turn, status="running"))
+            new = asked is None
+            writer = AsyncTurnWriter(
+                self._stored, head, transcript, request=request if new else None, meta=given.meta if new else None
+            )
+            return self._chat.turn_on(
+                transcript,
+                given.message if new else None,
+                system=given.system,
+                instruction=given.instruction,
+                tools=given.tools,
+                options=given.options,
+                max_rounds=given.max_rounds,
+                brief=given.brief if new else None,
+                encode=no_state,
+                save=writer.save,
+                around=writer.around,
+                later=partial(self._summarise_later, writer),
+                seek=self._seek,
+            )
+
+    async def _seek(self, message: str, config: Recall, size: int) -> RecallIndex:
+        """What may fit a message, of the first entries on this branch."""
+        from longtalk.memory.recall.search import index_store as find
+
+        store, names = self._stored.store, (self.owner, self.id, self.branch)
+        found: RecallIndex = await in_store(store, lambda: find(store, *names, size, message, config, now=now()))
+        return found
+
+    def _summarise_later(self, writer: AsyncTurnWriter, summarizer: AsyncSummarizer, claim: SummaryClaim) -> None:
+        # Somebody may have taken over, and then the turn is on another branch.
+        self._jobs.start(partial(summarise, self._stored.on(writer.branch), summarizer, claim))
+
+    async def _begin_on(self, other: AsyncConversation, given: TurnRequest) -> AsyncTurnRunner | Reply:
+        """Begin it on another branch, and say so."""
+        begun = await other._begin(given)
+        if isinstance(begun, AsyncTurnRunner) and all(notice.kind != "branched" for notice in begun.draft.notices):
+            text = f"Others go on with the branch {self.branch!r}. This answer is on the branch {other.branch!r}."
+            begun.draft = begun.draft.notice(Notice("branched", text))
+        return begun
+
+    async def _replay(self, asked: KeyedTurn, given: TurnRequest) -> Reply:
+        """The reply of a turn that is complete."""
+        # One that was cut off may have gone on elsewhere, and a rewind leaves its end on another branch.
+        entries: list[Entry] = []
+        for name in await self.branches():
+            found = await self._of_turn(name, asked)
+            entries = found if len(found) > len(entries) else entries
+        provider = self._chat.provider
+        said = [entry for entry in entries if entry.role == "assistant"]
+        answer = Answer(said[-1].native, view_of(said[-1]), asked.turn.finish) if said else None
+        wire = WIRES[said[-1].wire] if said else provider.wire
+        transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(asked.turn,)))
+        prices = self._chat.prices(given.options) if provider.label == asked.turn.model else None
+        return Reply(Draft(wire=wire, transcript=transcript, turn=asked.turn, answer=answer, prices=prices), no_state)
+
+    async def _of_turn(self, branch: str, asked: KeyedTurn) -> list[Entry]:
+        """The entries of a turn, as a branch has them."""
+        entries: list[Entry] = []
+        while True:
+            # Mostly there are few, and the conversation behind them may be long.
+            place = asked.position + len(entries)
+            pack: Pack = await self._stored.call(self._stored.store.read, branch, place, place + STEP)
+            found = list(takewhile(lambda entry: entry.turn == asked.turn.id, pack.entries()))
+            entries += found
+            if len(found) < STEP:
+                return entries
+
+    # Branches
+
+    async def fork(self, at: str | None = None, *, name: str | None = None) -> AsyncConversation:
+        """A new branch that begins with this one's entries, up to the one with that id (or the last of that turn)."""
+        return self._on(await fork_branch(self._stored, at, name=name))
+
+    async def edit(self, entry: str, message: Message, **arguments: Any) -> tuple[AsyncConversation, Reply]:
+        """Say something else in the place of an earlier message: a new branch, and the reply on it."""
+        branch = self._on(await branch_before(self._stored, entry))
+        return branch, await branch.send(message, **arguments)
+
+    async def regenerate(self, turn: str | None = None, **arguments: Any) -> tuple[AsyncConversation, Reply]:
+        """Another answer to the last message, or to that of a turn: a new branch, and the reply on it."""
+        branch = self._on(await branch_unanswered(self._stored, turn))
+        return branch, await branch.send(None, **arguments)
+
+    async def rewind(self, to: str) -> str:
+        """Go on from an earlier entry. What came after it stays, on a branch whose name is returned."""
+        return await rewind_branch(self._stored, to)
+
+    async def branches(self) -> list[str]:
+        """The names of all branches."""
+        return await branch_names(self._stored)
+
+    # Reading, and what the app says of it
+
+    @property
+    def brief(self) -> AsyncTalkBrief:
+        """The brief, where the policy keeps one, to read and to change."""
+        return AsyncTalkBrief(self._stored, brief_of(self._stored.policy), self._chat.counter)
+
+    async def history(self, *, meta: Mapping[str, Any] | None = None) -> list[HistoryEntry]:
+        """All that was said on this branch; with `meta`, the entries that have these values among the app's data."""
+        if await self._stored.head() is None:
+            await check_new(self._stored)
+            return []
+        return await self._archive.history(self.id, branch=self.branch, meta=meta)
+
+    async def export(self, format: Format = "md") -> str:  # noqa: A002
+        """This conversation as a file: Markdown of this branch to read, JSON or JSONL of all branches to keep."""
+        return await self._archive.export(self.id, format, branch=self.branch)
+
+    async def manifest(self, turn: str) -> tuple[Run, ...]:
+        """What a turn has sent last: what became of each entry, and why. Nothing if that was not kept."""
+        return await self._archive.manifest(self.id, turn, branch=self.branch)
+
+    async def receipts(self) -> list[CostReceipt]:
+        """What each epoch that began to save money was expected to cost, what it did, and what it has saved so far."""
+        return [] if await self._stored.head() is None else await self._archive.receipts(self.id, branch=self.branch)
+
+    async def metrics(self) -> list[Metrics]:
+        """What each turn of this branch has sent, received and cost, the first one first."""
+        if await self._stored.head() is None:
+            await check_new(self._stored)
+            return []
+        return await self._archive.metrics(self.id, branch=self.branch)
+
+    async def meta(self) -> dict[str, Any]:
+        """The app's own data on this conversation."""
+        return {} if await self._stored.head() is None else await self._archive.meta(self.id)
+
+    async def describe(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
+        """Replace the app's own data on this conversation, or on one of its entries. It is never sent to a model."""
+        check_meta(meta)
+        if entry is None and await self._stored.head() is None:
+            # Nothing was said yet: it begins with this.
+            await check_new(self._stored)
+            begun = Commit(branch=self.branch, expect=0, at=now(), meta=meta)
+            with contextlib.suppress(HeadMoved):
+                await in_store(self._stored.store, partial(self._stored.write, begun))
+                return
+        await self._archive.describe(self.id, meta, entry=entry)
+
+    async def pin(self, entry: str) -> None:
+        """Keep an exchange whatever the policy leaves out, by the id of its turn or of one of its entries."""
+        await change_branch(self._stored, lambda transcript: self._chat.pin_in(transcript, entry), whole=True)
+
+    async def unpin(self, entry: str) -> None:
+        """Let an exchange go that was pinned."""
+        await change_branch(self._stored, lambda transcript: unpin(transcript, entry))
+
+    async def pins(self) -> list[str]:
+        """The ids of the entries that are pinned."""
+        self._stored.forget()
+        return [pin.entry for pin in pins_of((await self._stored.load())[1])]
+
+    async def verify(self) -> None:
+        """Raise `InputError` unless all is as it was written: checksums, parents, calls and their results."""
+        await self._archive.verify(self.id)
+
+    async def aclose(self) -> None:
+        """Wait for a summary that is being made, and let go of the connections. The store is its own."""
+        await self._jobs.wait()
+        await self._chat.aclose()
+
+    async def __aenter__(self) -> AsyncConversation:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _on(self, branch: AsyncBranch) -> AsyncConversation:
+        """This conversation, on another branch."""
+        other = object.__new__(type(self))
+        other._chat, other._archive, other._jobs = self._chat, self._archive, self._jobs
+        other._stored = branch
+        return other

@@ -1,0 +1,162 @@
+"""Operations that change a brief, and the parser that reads an untrusted card as operations.
+
+The model or the app states changes; lines that are not mentioned stay:
+
+- `set` replaces the text of a field, or all items of a list;
+- `add` adds items to a list; for a field with a single text, it works like `set`;
+- `remove` removes items, each named by its text, by an unambiguous beginning of its text, or by its id;
+- `resolve` removes an open question, named in the same way, and adds its answer to the brief if one is given;
+- `clear` empties a field;
+- `revoke`, for the app only, removes a line by its id and prevents the model from adding it again.
+
+A card can take three forms, which may be mixed:
+
+- operations: `{"ops": [{"op": "add", "field": "facts", "text": "…"}]}`, or just the list, or just one operation;
+- signs before fields: `{"+facts": "…", "-facts": ["…", "…"], "~open": "…", "=goal": "…", "!topics": 1}`;
+- plain fields: `{"goal": "…", "facts": ["…", "…"]}`. A text replaces the previous one. A list adds its new items,
+  because models that are asked for changes list only those. For a field declared `whole`, the list replaces all items.
+
+An empty value changes nothing, except with `!`, which clears the field whatever the value is. Each text is put on one
+line, lone surrogates are replaced, and card tags are neutralized. `apply` checks whether the fields exist.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from longtalk.memory.brief.lines import clean_line
+from longtalk.memory.brief.schema import RESERVED
+from longtalk.wires.card_tags import neutralize_tags
+
+_SIGNS = {"=": "set", "+": "add", "-": "remove", "~": "resolve", "!": "clear"}
+MAX_TEXTS = 300
+"""The maximum number of texts that are applied from one card or edit. A sensible card has far fewer."""
+_DOTS = " .…"
+_TEXTS = ("text", "texts", "item", "items", "value")
+_KINDS = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "nothing"}
+
+T = TypeVar("T")
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One change to a brief."""
+
+    op: str
+    """The name of the operation, or `plain` for a plain field of a card."""
+    field: str = ""
+    """The name or key of the field. It may be empty for `remove` and `resolve`, which then search all fields."""
+    texts: tuple[str, ...] = ()
+    answer: str = ""
+    """The answer to the question that is resolved. It should be understandable without the question."""
+
+    @classmethod
+    def set(cls, field: str, *texts: str) -> Operation:
+        return cls("set", field, texts)
+
+    @classmethod
+    def add(cls, field: str, *texts: str) -> Operation:
+        return cls("add", field, texts)
+
+    @classmethod
+    def remove(cls, field: str, *texts: str) -> Operation:
+        return cls("remove", field, texts)
+
+    @classmethod
+    def resolve(cls, field: str, text: str, *, answer: str = "") -> Operation:
+        return cls("resolve", field, (text,), answer)
+
+    @classmethod
+    def clear(cls, field: str) -> Operation:
+        return cls("clear", field)
+
+    @classmethod
+    def revoke(cls, line: str) -> Operation:
+        return cls("revoke", "", (line,))
+
+
+def parse_operations(card: object) -> tuple[list[Operation], list[str]]:
+    """Return the operations in a card, which may be any JSON value, and the reasons why parts of it were refused."""
+    made: list[Operation] = []
+    refused: list[str] = []
+    if isinstance(card, list) or (isinstance(card, dict) and isinstance(card.get("op"), str)):
+        card = {"ops": card}
+    if not isinstance(card, dict):
+        return [], [f"A card must be a JSON object, not {_kind(card)}."]
+    for key, value in _first(list(card.items()), refused):
+        name = _line(key)
+        op = _SIGNS.get(name[:1], "plain")
+        field = name if op == "plain" else name[1:].strip()
+        if name.casefold() in RESERVED:
+            for each in _first(as_list(value), refused):
+                _read(each, made, refused)
+        elif op == "clear":
+            made.append(Operation(op, field))
+        elif texts := _texts(value, name, refused):
+            made.append(Operation(op, field, texts))
+    return made, refused
+
+
+def as_list(value: object) -> list[Any]:
+    """Return a list unchanged, None as an empty list, and any other value as a list with one item."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _read(value: object, made: list[Operation], refused: list[str]) -> None:
+    """Parse one operation of a card and add it to `made`. If it is invalid, add the reason to `refused`."""
+    if not isinstance(value, dict):
+        refused.append(f"An operation must be a JSON object, not {_kind(value)}.")
+        return
+    word, field, answer = value.get("op"), value.get("field"), value.get("answer")
+    op = word.strip().casefold() if isinstance(word, str) else ""
+    if op not in _SIGNS.values():
+        refused.append(f"Unknown operation {quote(word)}.")
+        return
+    if not isinstance(field, str | None):
+        refused.append(f"The field of an operation must be a string, not {_kind(field)}.")
+        return
+    if not isinstance(answer, str | None):
+        refused.append(f"An answer must be a string, not {_kind(answer)}.")
+        answer = None
+    given = next((value[key] for key in _TEXTS if value.get(key) is not None), None)
+    before = len(refused)
+    texts = _texts(given, op, refused)
+    if texts or len(refused) == before:
+        made.append(Operation(op, _line(field or ""), texts, _line(answer or "")))
+
+
+def _texts(value: object, where: str, refused: list[str]) -> tuple[str, ...]:
+    """Return the texts in a string or a list of strings, without empty ones and placeholders ("…").
+
+    Add the reason to `refused` for each placeholder and each value of another type. `where` names the part of the card.
+    """
+    items = _first(as_list(value), refused)
+    refused += [f"{quote(where)} takes a string, not {_kind(item)}." for item in items if not isinstance(item, str)]
+    texts = [_line(item) for item in items if isinstance(item, str)]
+    # A model may repeat the "…" of the prompt.
+    refused += [f"{quote(text)} is a placeholder, not a text." for text in texts if text and not text.strip(_DOTS)]
+    return tuple(text for text in texts if text.strip(_DOTS))
+
+
+def _line(text: str) -> str:
+    """Return a text on one line, with card tags neutralized so that the text is safe to send to a model."""
+    return neutralize_tags(clean_line(text))
+
+
+def _first(values: list[T], refused: list[str]) -> list[T]:
+    """Return the first `MAX_TEXTS` values. If there are more, add the reason to `refused`."""
+    if len(values) > MAX_TEXTS:
+        refused.append(f"Only the first {MAX_TEXTS} of {len(values)} values in a row were applied.")
+    return values[:MAX_TEXTS]
+
+
+def _kind(value: object) -> str:
+    return _KINDS.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
+
+
+def quote(value: object) -> str:
+    """Return a value in a form for error messages: a string in quotes and cut to 40 characters, else its type."""
+    if not isinstance(value, str):
+        return _kind(value)
+    return repr(neutralize_tags(value[:40])) + "…" * (len(value) > 40)

@@ -1,0 +1,138 @@
+"""The stored state of a brief: a record of the branch, replaced whenever the brief changes.
+
+Besides the content of the brief, a record stores how many entries the cards cover and how the last requests for cards
+turned out. A store keeps replaced records, and each holds the lines that its change dropped, so no line is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.memory.brief.lines import BriefContent, Line
+from longtalk.transcript.ranges import Ranges
+from longtalk.transcript.records import latest
+from longtalk.transcript.transcript import Record, Transcript
+
+KIND = "memory"
+"""The kind under which brief records are stored."""
+CaptureMode: TypeAlias = Literal["sentinel", "tool"]
+"""How a model reports what to keep: in a card at the end of its answer, or by calling a tool."""
+CardKind: TypeAlias = Literal["", "small", "catch_up"]
+"""Which card to request: none, one about this turn, or one about everything that no card covers yet."""
+_MAX_LINES = 500
+"""The maximum number of lines in a record. No schema allows more."""
+MAX_FAILED_ASKS = 2
+"""After this many requests in a row without a card in return, a summary is requested instead."""
+
+
+class CardTally(msgspec.Struct, frozen=True):
+    """The outcomes of the most recent requests for cards, at most `WINDOW` of them."""
+
+    WINDOW = 40
+    LEAST = 20
+    """The minimum number of requests before `SHARE` is applied: with fewer, a single failure could exceed it."""
+    SHARE = 0.05
+    """The share of failures above which the capture mode changes."""
+    HOPELESS = 6
+    """With this many failures, the mode changes even before `LEAST` requests if at least half of them failed."""
+
+    marks: str = ""
+    """One character per request, oldest first: `x` for a failure, `.` for a success."""
+
+    def with_ask(self, *, failed: bool) -> CardTally:
+        """Return the tally with the outcome of one more request added."""
+        return CardTally((self.marks + ("x" if failed else "."))[-self.WINDOW :])
+
+    @property
+    def asks(self) -> int:
+        """The number of requests for cards that the tally holds."""
+        return len(self.marks)
+
+    @property
+    def failures(self) -> int:
+        """The number of requests in the tally that were answered without a usable card."""
+        return self.marks.count("x")
+
+    @property
+    def share(self) -> float:
+        """The share of requests in the tally that failed, from 0 to 1."""
+        return self.failures / self.asks if self.marks else 0.0
+
+    @property
+    def fails_too_often(self) -> bool:
+        """Whether so many requests failed that the other capture mode should be tried."""
+        hopeless = self.failures >= self.HOPELESS and self.share >= 0.5
+        return hopeless or (self.asks >= self.LEAST and self.share > self.SHARE)
+
+
+class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The state of a brief at one point in a conversation, as it is stored."""
+
+    content: BriefContent = msgspec.field(default=BriefContent(), name="notes")
+    covers: int = 0
+    """The number of entries, counted from the start of the conversation, that the cards cover."""
+    raw: int = 0
+    """The position from which exchanges were sent unchanged when a card was last requested."""
+    asks: int = 0
+    """How many requests in a row were answered without a card while `raw` stayed the same."""
+    marks: str = ""
+    """The outcomes of the last requests for cards, in the format of `CardTally.marks`."""
+    way: CaptureMode | None = None
+    """The capture mode to use from the next epoch on; None if it is the configured one."""
+    turned: int = 0
+    """The number of times that the capture mode has changed."""
+    edition: int = 0
+    """The number of edits that removed or redacted lines. A head with another edition must not be sent again."""
+    dropped: tuple[Line, ...] = ()
+    """The lines that the last change to the brief dropped."""
+
+    def asks_since(self, raw: int) -> int:
+        """Return how many requests in a row were answered without a card while unchanged exchanges began at `raw`."""
+        return self.asks if self.raw == raw else 0
+
+    @property
+    def tally(self) -> CardTally:
+        """The outcomes of the most recent requests for cards, as a `CardTally`."""
+        return CardTally(self.marks)
+
+
+def read_brief_record(transcript: Transcript) -> BriefRecord:
+    """Return the latest brief record of a transcript, or an empty record if there is none or it is inconsistent."""
+    found = latest(transcript, KIND, BriefRecord)
+    return found if found is not None and _is_sound(found, transcript) else BriefRecord()
+
+
+def brief_record_at(records: Iterable[Record], size: int) -> BriefRecord:
+    """Return the brief record as it was after the first `size` entries, given the records that existed then."""
+    missing = Ranges(entries=((0, size),) if size else ())
+    return read_brief_record(Transcript(records=tuple(records), shed=missing))
+
+
+def with_brief_record(transcript: Transcript, record: BriefRecord) -> Transcript:
+    """Return the transcript with this brief record in place of the previous one."""
+    return transcript.record(KIND, json_bytes.encode(record), instead=True)
+
+
+def _is_sound(record: BriefRecord, transcript: Transcript) -> bool:
+    """Return True if a brief record is consistent with its conversation. Imported records may be inconsistent."""
+    ids = {line.id for line in record.content.lines}
+    return (
+        len(ids) == len(record.content.lines) <= _MAX_LINES
+        and 0 <= record.covers <= transcript.size
+        and len(record.marks) <= CardTally.WINDOW
+    )
+
+
+def redact_since(record: BriefRecord, at: int, position: int) -> BriefRecord:
+    """Return the record without the lines that the model added at or after the time of a redacted entry.
+
+    `at` is the time of that entry in milliseconds, and `position` its position in the conversation.
+    """
+    lines = tuple(line for line in record.content.lines if not line.entry or line.at < at)
+    content = msgspec.structs.replace(record.content, lines=lines)
+    covers = min(record.covers, position)
+    return msgspec.structs.replace(record, content=content, covers=covers, edition=record.edition + 1, dropped=())

@@ -1,0 +1,125 @@
+"""The memory card: the prompt that asks for it, and the parser that reads it.
+
+A card is JSON inside tags (`wires/card_tags.py`) at the end of an answer; users don't see it. Its operations are
+defined in `memory/brief/operations.py`. The parser never raises, whatever the model writes. `CardTally` counts failed
+requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from longtalk.memory.brief.operations import Operation, as_list, parse_operations
+from longtalk.tokens import Counter
+from longtalk.wires.card_tags import MAX_CARD_CHARS
+
+CATCH_UP = "what of this conversation matters later and is not in the brief"
+"""The words that ask for a catch-up card. Stored requests are recognized by these words, so they must not change."""
+CARD_TOKENS = 120
+CATCH_UP_TOKENS = 300
+
+# Matches strings too, even unclosed ones, so that commas inside them are skipped in linear time.
+_COMMA = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|,(?=\s*[}\]])', re.S)
+
+
+def read_card(content: str) -> tuple[list[Operation], list[str]] | str:
+    """Return the operations in a card and the reasons why parts were refused, or the cause if it is unreadable.
+
+    A code fence around the card, trailing commas and line breaks in strings are accepted. Numbers are read as text. The
+    values of a repeated key are combined.
+    """
+    if len(content) > MAX_CARD_CHARS:
+        return "too long"
+    bare = _strip_fence(content.strip())
+    if not bare:
+        return "empty"
+    try:
+        value = _parse_json(bare)
+    except ValueError:
+        return "not JSON"
+    except RecursionError:
+        return "nested too deeply"
+    return parse_operations(value)
+
+
+def _strip_fence(text: str) -> str:
+    if not text.startswith("```"):
+        return text
+    text = text.strip("`").strip()
+    return text[4:].strip() if text[:4].lower() == "json" else text
+
+
+def _parse_json(text: str) -> object:
+    """Parse JSON, tolerating trailing commas and line breaks in strings. Raises `ValueError` for any other error."""
+    import json
+
+    decoder = json.JSONDecoder(
+        object_pairs_hook=_merge_members, parse_int=str, parse_float=str, parse_constant=str, strict=False
+    )
+    try:
+        return decoder.decode(text)
+    except ValueError:
+        return decoder.decode(_COMMA.sub(lambda found: "" if found[0] == "," else found[0], text))
+
+
+def _merge_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of a JSON object as a dict. The values of a repeated key become one list."""
+    made: dict[str, Any] = {}
+    for key, value in members:
+        made[key] = [*as_list(made[key]), *as_list(value)] if key in made else value
+    return made
+
+
+def limit_tokens(changes: Sequence[Operation], counter: Counter, *, catch_up: bool = False) -> list[Operation]:
+    """Return the changes whose texts fit the token limit of a card, counted from the first.
+
+    The texts beyond the limit are left out, because models put what matters most first.
+    """
+    left = CATCH_UP_TOKENS if catch_up else CARD_TOKENS
+    made: list[Operation] = []
+    for change in changes:
+        texts: list[str] = []
+        for text in change.texts:
+            left -= counter.count(text) + 1
+            if left >= 0:
+                texts.append(text)
+        left -= counter.count(change.answer) if change.answer else 0
+        if left >= 0 or texts:
+            made.append(msgspec.structs.replace(change, texts=tuple(texts)))
+    return made
+
+
+def render_request(fields: Mapping[str, str], *, lists: Collection[str] = (), catch_up: bool = False) -> str:
+    """Return the instruction that asks the model for a card.
+
+    `fields` maps the keys of the brief to descriptions, and `lists` are the keys of fields with several items. By
+    default the card covers this turn; with `catch_up`, everything that is missing in the brief.
+    """
+    texts = [f'"{key}":"…"' for key in fields if key not in lists][:1]
+    items = [f'"+{key}":["…"]' for key in fields if key in lists][:1]
+    scope = CATCH_UP if catch_up else "what this turn changed"
+    keys, words = describe_keys(fields, lists=lists), 120 if catch_up else 45
+    return (
+        f"End your answer with a note of {scope}, which no one else sees:\n"
+        f"<MEMORY_CARD>{{{','.join(texts + items)}}}</MEMORY_CARD>\n"
+        f"{keys} Short phrases, at most {words} words; {{}} if there is nothing."
+    )
+
+
+def describe_keys(fields: Mapping[str, str], *, lists: Collection[str] = ()) -> str:
+    """Return a description, written for the model, of the keys of a card and of the signs that may precede them."""
+    single = [_describe_key(key, text) for key, text in fields.items() if key not in lists]
+    several = [_describe_key(key, text) for key, text in fields.items() if key in lists]
+    parts = [f"Keys: {', '.join(single)}."] if single else []
+    if several:
+        parts.append(f"Lists: {', '.join(several)}; + adds, - removes, ~ resolves.")
+    return " ".join(parts)
+
+
+def _describe_key(key: str, text: str) -> str:
+    text = " ".join(text.split())
+    return key if text in (key, f"{key}s") else f"{key} ({text})"

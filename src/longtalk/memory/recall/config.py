@@ -1,0 +1,44 @@
+"""The configuration and the result of recall, kept apart from its implementation, which is imported on first use."""
+
+from __future__ import annotations
+
+import msgspec
+
+from longtalk.errors import InputError
+from longtalk.memory.brief.schema import check_whole_number
+
+TAG = "recalled"
+"""The name of the tag around recalled text."""
+_TOKENS = 100_000
+
+
+class Recall(msgspec.Struct, frozen=True):
+    """The configuration of recall, which quotes older entries relevant to the message in at most `budget` tokens."""
+
+    budget: int = 1_000
+    """The maximum number of tokens of recalled text, including its tag and dates; 0 turns recall off."""
+    gate: bool = True
+    """Whether to use only as much of the budget as the message needs: none if it does not refer to older entries."""
+    meaning: bool = False
+    """Whether to search by meaning as well as by words. This needs the extra `[recall]`."""
+
+    def __post_init__(self) -> None:
+        check_whole_number(self.budget, "`budget` of Recall, in tokens,", 0, _TOKENS)
+        for name in ("gate", "meaning"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"`{name}` of Recall must be True or False, not {getattr(self, name)!r}.")
+        if self.meaning:
+            from longtalk.memory.recall import embeddings
+
+            embeddings.load_model()
+
+
+class Recalled(msgspec.Struct, frozen=True):
+    """The text that was recalled for one message."""
+
+    text: str = ""
+    """The recalled text, without the tag around it; empty if nothing relevant was found."""
+    positions: tuple[int, ...] = ()
+    """The positions of the quoted entries, in order."""
+    tokens: int = 0
+    """The number of tokens of the text and the tag around it."""

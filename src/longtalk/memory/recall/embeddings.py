@@ -1,0 +1,113 @@
+"""Similarity by meaning, with static embeddings from an installed package: no network access, no model call.
+
+Needs the extra `[recall]`. It installs WordLlama, which has a vector of 256 numbers for each of 32,000 word pieces; the
+vector of a text is the mean of those of its pieces. Loading takes half a second, once per process, on first use.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from longtalk.errors import InputError
+
+__all__ = ["Vectors"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_LENGTH = 4_000  # characters of a text that count
+_CLOSE = 12  # texts that count as close
+_EXACT = 4  # decimals that don't depend on how many texts are compared at once
+
+
+class Vectors:
+    """The embedding vectors of texts, in the order in which the texts were added."""
+
+    def __init__(self) -> None:
+        self._model = load_model()
+        self._rows: Any = None
+        self._count = 0
+        self._waiting: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Add a text, whose vector is computed when it is first needed."""
+        self._waiting.append(clean_text(text))
+
+    def near(self, text: str, most: int) -> list[tuple[int, float]]:
+        """Return the indexes of at most `most` added texts that are nearer to this text than average, nearest first.
+
+        Each comes with its nearness, scaled so that the nearest text has 1 and the average is 0.
+        """
+        for found in self._compare([text]):
+            usual, nearest = float(found.mean()), float(found.max())
+            return [
+                (position, (value - usual) / (nearest - usual))
+                for position, value in highest(found, most)
+                if value > usual
+            ]
+        return []
+
+    def close(self, texts: list[str], least: float) -> list[list[tuple[int, float]]]:
+        """Return, for each text, the indexes and similarities of the few most similar added texts, best first.
+
+        Only texts with a similarity of at least `least`, from 0 to 1, are returned.
+        """
+        compared = self._compare(texts) if texts else ()
+        return [[one for one in highest(found, _CLOSE) if one[1] >= least] for found in compared] or [[] for _ in texts]
+
+    def _compare(self, texts: list[str]) -> Any:
+        """Return, for each text, its similarity to each added text; empty if no text was added.
+
+        One matrix product for all texts reads the stored vectors only once.
+        """
+        self._embed()
+        if not self._count:
+            return ()
+        return (self._vectors([clean_text(text) for text in texts]) @ self._rows[: self._count].T).round(_EXACT)
+
+    def _vectors(self, texts: list[str]) -> Any:
+        """Return the vectors of texts, normalized to length 1. The vector of an empty text is all zeros."""
+        found = self._model.embed(texts, norm=False)
+        lengths = (found * found).sum(axis=1, keepdims=True) ** 0.5
+        return found / lengths.clip(min=1e-9)
+
+    def _embed(self) -> None:
+        """Compute the vectors of the texts added since the last call.
+
+        The capacity at least doubles when it grows, so adding a text has constant amortized cost.
+        """
+        if not self._waiting:
+            return
+        new = self._vectors(self._waiting)
+        self._waiting = []
+        needed = self._count + len(new)
+        if self._rows is None:
+            self._rows = new
+        elif needed > len(self._rows):
+            grown = type(new)((max(needed, 2 * len(self._rows)), new.shape[1]), dtype=new.dtype)
+            grown[: self._count] = self._rows[: self._count]
+            self._rows = grown
+        self._rows[self._count : needed] = new
+        self._count = needed
+
+
+def highest(found: Any, most: int) -> list[tuple[int, float]]:
+    """Return the indexes and values of the `most` highest numbers, highest first."""
+    return [(int(position), float(found[position])) for position in (-found).argsort(kind="stable")[:most]]
+
+
+def clean_text(text: str) -> str:
+    """Return a text in a form that any tokenizer accepts: without lone surrogates, and cut to a maximum length."""
+    return _SURROGATE.sub("\ufffd", text[:_LENGTH])
+
+
+@lru_cache(maxsize=1)
+def load_model() -> Any:
+    """Return the embeddings, loaded from the installed package. Raises `InputError` if it is not installed."""
+    try:
+        import wordllama
+    except ImportError:
+        raise InputError('Recall(meaning=True) needs an extra: pip install "longtalk[recall]".') from None
+    folder = Path(wordllama.__file__).parent
+    return wordllama.WordLlama.load(cache_dir=folder, disable_download=True)

@@ -1,0 +1,293 @@
+"""The recall index, which ranks earlier messages by relevance to a new one, deterministically and without a model.
+
+A `RecallIndex` takes the units of a conversation one by one: user messages as a whole, longer assistant messages in
+parts. Their score is BM25 over terms, extended for conversations:
+
+- A message answers the previous one, so it *borrows* that one's terms, and less from those further away, within a
+  session. For each term only the best match counts: the message's own or a borrowed one.
+- Speakers: the name of a participant is not a term; it favors that participant's messages. An assistant's words weigh
+  less than the user's, unless the query is about them.
+- Time: a day that the query names favors messages of that day; a question about a time favors texts that mention one.
+- Proximity: word pairs that the query and a message share add to its score. So do good matches in the same topic and,
+  slightly, words that the message shares with the best matches.
+- Standing wishes (always, never, prefer) rank higher, long texts lower.
+
+Adding a unit takes constant time. Ranking examines only units that share a term with the query, and their neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from longtalk.memory.recall.embeddings import Vectors
+from longtalk.memory.recall.query import EPOCH, mentions_time, states_standing_wish
+from longtalk.memory.recall.topics import Topics
+from longtalk.memory.recall.vocabulary import Vocabulary
+from longtalk.memory.terms import stem, terms_with_words, words
+
+__all__ = ["Hit", "RankedHits", "RecallIndex", "Unit", "Weights", "split_parts"]
+
+ASSISTANT = "assistant"
+MAX_TERM_COUNT = 255
+"""Occurrences of a term in one part are counted only up to this number."""
+TIMED, STANDING = 1, 2
+"""Traits of a part: it mentions a time; it states a standing wish."""
+UNREAD = 4
+"""The value for a part whose traits have not been computed yet."""
+
+_LINE = re.compile(r"[^\n]*\n+|[^\n]+")
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """A message as plain text, the unit in which recall indexes a conversation."""
+
+    position: int
+    """The position of the message in the conversation."""
+    role: str
+    text: str
+    at: int = 0
+    """The time of the message, in seconds since 1970; 0 if unknown."""
+    name: str = ""
+    """The name of the speaker, if the message has one; else empty."""
+    labels: str = ""
+    """Additional text by which the message can be found, weighted like a user's words. It is never shown."""
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A match for the query: the characters from `start` to `stop` of the message at `position`."""
+
+    position: int
+    score: float
+    start: int
+    stop: int
+
+
+class RankedHits(msgspec.Struct, frozen=True):
+    """The hits for a query."""
+
+    hits: tuple[Hit, ...]
+    """The hits, best first."""
+    need: float
+    """The share of the budget to spend on the hits, from 0 to 1: 0 if the query refers to no earlier message."""
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """The weights of the ranking. The defaults suit chats with assistants and conversations between people."""
+
+    assistant: float = 0.3
+    """Weight of an assistant's words, relative to a user's."""
+    part: int = 300
+    """Approximate number of characters in each part of an assistant's message."""
+    saturation: float = 1.2
+    """BM25's k1: how quickly further occurrences of a term stop adding to the score."""
+    length: float = 0.5
+    """BM25's b: how much long texts are penalized."""
+    borrow: tuple[tuple[int, float], ...] = ((-1, 0.7), (-2, 0.5), (1, 0.5), (2, 0.3))
+    """Share of a neighbour's match that a unit borrows, by the neighbour's offset from the unit."""
+    lends: float = 0.3
+    """Factor for the matches that neighbours borrow from an assistant's message."""
+    long: int = 320
+    """Length in characters above which a unit borrows less."""
+    speaker: float = 2.5
+    """Factor for messages of a participant whom the query names."""
+    pair: float = 0.3
+    """Weight of a pair of adjacent words that also occurs in the query, relative to the two words."""
+    feedback: float = 0.1
+    """Weight of a word that the best matches have in common but the query lacks."""
+    alike: float = 0.5
+    """Weight of a known word whose spelling is similar to an unknown word of the query."""
+    topic: float = 0.05
+    """Weight that the best matches add to all units of the same topic."""
+    session: float = 0.2
+    """Weight that the best matches add to all units of the same session."""
+    day: float = 0.5
+    """Bonus for units of a day that the query names, relative to the best score; half of it for a longer period."""
+    time: float = 1.3
+    """Factor for texts that mention a time, if the query asks for a time."""
+    standing: float = 1.5
+    """Factor for a user's standing wishes, if an assistant takes part in the conversation."""
+    even: int = 200
+    """Number of characters added to the length of a text before `brevity` is applied."""
+    brevity: float = 0.4
+    """Exponent of the length by which a score is divided, so that shorter texts rank higher."""
+    soft: float = 0.7
+    """Weight of a word that is close in meaning to a word of the query. Used only with vectors."""
+    close: float = 0.35
+    """Minimum similarity for a word to count as close in meaning. Used only with vectors."""
+    meaning: float = 0.5
+    """Weight of the text nearest in meaning, relative to the best match by words. Used only with vectors."""
+
+
+class RecallIndex:
+    """The units of a conversation, indexed for ranking. With `meaning`, vectors are used as well as words.
+
+    The public attributes are for `ranking`, which reads all of them.
+    """
+
+    def __init__(
+        self,
+        units: Iterable[Unit] = (),
+        *,
+        weights: Weights | None = None,
+        meaning: bool = False,
+        size: int = 0,
+    ) -> None:
+        self.weights = weights or Weights()
+        self.size = size
+        """The number of entries in the whole conversation, if the index holds only some of them; else 0."""
+        self.shares: dict[str, float] = {}
+        """If the index holds only some entries: for each term of the query, the share of its matches that it holds."""
+        self.vectors = Vectors() if meaning else None
+        """The vectors of all parts, by part; None without `meaning`."""
+        self.words = Vectors() if meaning else None
+        """The vectors of all terms, by number; None without `meaning`."""
+        self.units: list[Unit] = []
+        self.vocabulary = Vocabulary()
+        self.names: dict[str, set[str]] = {}
+        """For each term that occurs in a name, the participants with such a name."""
+        self.days: dict[int, list[int]] = {}
+        """For each day, as an ordinal, the numbers of its units."""
+        self.assisted = False
+        """Whether an assistant takes part in the conversation."""
+        # By term: part << 8 | number of occurrences.
+        self.postings: list[array[int]] = []
+        # By term: the units that are labelled with it.
+        self.labelled: dict[int, array[int]] = {}
+        # By unit: its stretch (consecutive units without a gap), session, segment, first part, factor for borrowing,
+        # whether it has a single part, whether it is the assistant's.
+        self.stretches = array("L")
+        self.sessions = array("L")
+        self.segments = array("L")
+        self.firsts = array("L")
+        self.borrows = array("d")
+        self.single = bytearray()
+        self.spoken = bytearray()
+        # By part: its unit, its span of characters, its terms, its traits.
+        self.owners = array("L")
+        self.spans: list[tuple[int, int]] = []
+        self.terms: list[array[int]] = []
+        self.traits = bytearray()
+        self.total = 0
+        """The number of term occurrences in all parts."""
+        self.unread = 0
+        """The number of parts of the indexed units that were not indexed themselves."""
+        self._topics = Topics()
+        self._numbers: dict[int, int] = {}
+        for unit in units:
+            self.add(unit)
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def add(self, unit: Unit, *, follows: bool = True, fits: Callable[[str], bool] | None = None) -> None:
+        """Add the next unit to the index.
+
+        `follows` says that the unit directly follows the previous one in the conversation. `fits` selects the parts of
+        a long assistant's message that are worth indexing; the remaining parts are only counted.
+        """
+        number = self._numbers[unit.position] = len(self.units)
+        self.stretches.append((self.stretches[-1] if number else 0) + (not follows))
+        self.units.append(unit)
+        self.firsts.append(len(self.owners))
+        self.borrows.append(min(1.0, self.weights.long / (len(unit.text) or 1)))
+        spans = split_parts(unit.text, self.weights.part) if unit.role == ASSISTANT else [(0, len(unit.text))]
+        self.single.append(len(spans) == 1)
+        if fits is not None and len(spans) > 1:
+            fitting = [span for span in spans if fits(unit.text[slice(*span)])] or spans[:1]
+            self.unread += len(spans) - len(fitting)
+            spans = fitting
+        self.spoken.append(unit.role == ASSISTANT)
+        self.assisted = self.assisted or unit.role == ASSISTANT
+        told: list[tuple[str, str]] = []
+        for start, stop in spans:
+            text = unit.text[start:stop]
+            told += (found := terms_with_words(text))
+            self.spans.append((start, stop))
+            self.traits.append(UNREAD)
+            self._take(number, found)
+            if self.vectors is not None:
+                self.vectors.add(" ".join(word for _, word in found))
+        for term, word in dict(terms_with_words(unit.labels)).items() if unit.labels else ():
+            self.labelled.setdefault(self._number(term, word), array("L")).append(number)
+        self.segments.append(self._topics.add(unit.at, [term for term, _ in told], opens=unit.role != ASSISTANT))
+        self.sessions.append(self._topics.session)
+        for word in words(unit.name):
+            self.names.setdefault(stem(word), set()).add(unit.name)
+        if unit.at:
+            self.days.setdefault(EPOCH + unit.at // 86_400, []).append(number)
+
+    def _take(self, number: int, found: list[tuple[str, str]]) -> None:
+        """Add the next part, with these terms and their words, to the unit with this number."""
+        part = len(self.owners)
+        self.owners.append(number)
+        known = self.vocabulary.numbers
+        numbers = array("L", [known[t] if t in known else self._number(t, word) for t, word in found])
+        self.terms.append(numbers)
+        self.total += len(numbers)
+        for term, times in Counter(numbers).items():
+            self.postings[term].append(part << 8 | min(times, MAX_TERM_COUNT))
+
+    def _number(self, term: str, word: str) -> int:
+        """Return the number of a term, adding the term and its word to the index if the term is new."""
+        number = self.vocabulary.number(term)
+        if number == len(self.postings):
+            self.postings.append(array("Q"))
+            if self.words is not None:
+                self.words.add(word)
+        return number
+
+    def trait(self, part: int) -> int:
+        """Return the traits of a part as a bit set, computing them on first use."""
+        if self.traits[part] == UNREAD:
+            unit, (start, stop) = self.units[self.owners[part]], self.spans[part]
+            self.traits[part] = detect_traits(unit, unit.text[start:stop])
+        return self.traits[part]
+
+    def at(self, position: int) -> Unit:
+        """Return the unit at a position in the conversation."""
+        return self.units[self._numbers[position]]
+
+    def position_of(self, part: int) -> int:
+        """Return the position in the conversation of the unit that a part belongs to."""
+        return self.units[self.owners[part]].position
+
+    def rarity(self, term: int) -> float:
+        """Return the weight of a term, which is higher the fewer parts contain the term."""
+        count: float = max(len(self.postings[term]), len(self.labelled.get(term, ())))
+        parts = self.parts
+        if self.shares:
+            share = self.shares.get(self.vocabulary.terms[term])
+            # How often a term occurs outside the index is known only for terms of the query.
+            count, parts = (count, len(self.owners) + self.unread) if share is None else (count / share, parts)
+        return math.log(1 + max(0.0, parts - count + 0.5) / (count + 0.5))
+
+    @property
+    def parts(self) -> float:
+        """The approximate number of parts in the whole conversation."""
+        return (len(self.owners) + self.unread) * max(1.0, self.size / (len(self.units) or 1))
+
+
+def detect_traits(unit: Unit, text: str) -> int:
+    """Return the traits of a part of a unit as a bit set of `TIMED` and `STANDING`."""
+    return TIMED * mentions_time(text) | STANDING * (unit.role != ASSISTANT and states_standing_wish(text))
+
+
+def split_parts(text: str, size: int) -> list[tuple[int, int]]:
+    """Split a text at line ends, if possible, and return the spans, of about `size` characters each."""
+    found: list[tuple[int, int]] = []
+    start = end = 0
+    for line in _LINE.finditer(text):
+        if end > start and line.end() - start > size:
+            found.append((start, end))
+            start = end
+        end = line.end()
+        while end - start > 2 * size:
+            found.append((start, start + size))
+            start += size
+    return [*found, (start, end)] if end > start or not found else found

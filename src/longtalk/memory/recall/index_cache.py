@@ -1,0 +1,88 @@
+"""A cache of recall indexes in this process, for recall by meaning, which needs an index of the whole conversation.
+
+An index is removed from the cache while it is in use, so that no other thread adds to it, and put back afterwards. A
+checksum of the entries shows whether an index is still valid: after a redaction, or if the caller has another state of
+the conversation, a new one is built. Another branch can reuse an index if it begins with the same entries. The cache
+holds the most recently used indexes, and with them the text of their conversations.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import TypeAlias
+
+from longtalk.memory.recall.index import RecallIndex, Unit
+from longtalk.transcript.pack import Entry, Pack
+
+__all__ = ["CachedIndex", "IndexCache"]
+
+_MOST = 8
+
+Key: TypeAlias = tuple[Hashable, ...]
+"""The key of an index: what identifies the conversation, then the branch as the last item."""
+
+
+class CachedIndex(RecallIndex):
+    """The index of a whole conversation, with the data needed to check whether the index is still valid."""
+
+    def __init__(self, key: Key) -> None:
+        super().__init__(meaning=True)
+        self.key = key
+        self.count = 0
+        """The number of entries that the index was built from."""
+        self.checksum = 0
+        """The checksum of the JSON of these entries."""
+
+
+class IndexCache:
+    """A cache of the most recently used indexes of conversations, safe for use by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Key, CachedIndex] = OrderedDict()
+
+    def take(
+        self, key: Key, pack: Pack, unit: Callable[[int, Entry], Unit | None], position: Callable[[int], int]
+    ) -> CachedIndex:
+        """Remove an index of a branch from the cache, add the entries that it lacks, and return it.
+
+        Without a valid index of this branch or of one that begins with the same entries, return a new index. `unit`
+        turns an entry, given its position, into a unit, or returns None for an entry that is never recalled. `position`
+        returns the position in the conversation of the i-th entry of the pack.
+        """
+        with self._lock:
+            own = self._kept.pop(key, None)
+            others = [index for other, index in reversed(self._kept.items()) if other[:-1] == key[:-1]]
+            index = next((index for index in (own, *others) if index is not None and _fits(index, pack)), None)
+            if index is not None and index is not own:
+                del self._kept[index.key]
+        if index is None:
+            index = CachedIndex(key)
+        index.key = key
+        for i in range(index.count, len(pack)):
+            made = unit(position(i), pack.entry(i))
+            if made is not None:
+                index.add(made)
+        index.count, index.checksum = len(pack), _checksum(pack, len(pack))
+        return index
+
+    def put(self, index: CachedIndex) -> None:
+        """Put an index back into the cache, and drop the least recently used indexes if there are too many."""
+        with self._lock:
+            self._kept[index.key] = index
+            self._kept.move_to_end(index.key)
+            while len(self._kept) > _MOST:
+                self._kept.popitem(last=False)
+
+
+def _fits(index: CachedIndex, pack: Pack) -> bool:
+    """Return True if the pack begins with exactly the entries that the index was built from."""
+    return index.count <= len(pack) and _checksum(pack, index.count) == index.checksum
+
+
+def _checksum(pack: Pack, count: int) -> int:
+    """Return a checksum of the JSON of the first `count` entries in the pack."""
+    return zlib.crc32(memoryview(pack.array)[: pack.offsets()[count] - 1]) if count else 0

@@ -1,0 +1,66 @@
+"""Labels: the texts of the memory cards in an answer. They make the answer easier to find and are never shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from longtalk.memory.brief.operations import Operation
+from longtalk.memory.cards.prompt import read_card
+from longtalk.transcript.pack import Entry
+from longtalk.wires import text_if_readable
+from longtalk.wires.entries import view_of
+from longtalk.wires.views import MessageView
+
+__all__ = ["card_labels", "searchable_text"]
+
+
+def card_labels(entry: Entry) -> str:
+    """Return the texts of the memory cards in an answer, one per line; empty if it has no readable card."""
+    return "\n".join(line for each in card_operations(entry) for line in (*each.texts, each.answer) if line)
+
+
+def card_operations(entry: Entry) -> list[Operation]:
+    """Return the operations in the memory cards of an answer; an empty list if it has no readable card."""
+    if entry.role != "assistant" or b"_card" not in entry.native.lower():
+        return []
+    view = _view(entry)
+    read = [read_card(card) for card in view.cards] if view else []
+    return [operation for each in read if not isinstance(each, str) for operation in each[0]]
+
+
+def _view(entry: Entry) -> MessageView | None:
+    try:
+        return view_of(entry)
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def searchable_text(entry: Entry) -> str:
+    """Return the text of an entry that a search looks through, which includes its labels."""
+    text, labels = text_if_readable(entry), card_labels(entry)
+    return f"{text}\n{labels}" if labels else text
+
+
+def find_quotes(entry: Entry, later: Sequence[Entry]) -> list[tuple[Entry, str]]:
+    """Return the later entries that may quote an entry, each with the text that may be kept of it.
+
+    An entry may quote another if they share words. Of an answer with memory cards, everything but the cards is kept; of
+    a result of the tool `recall`, nothing.
+    """
+    from longtalk.memory.terms import terms
+
+    words = frozenset(terms(text_if_readable(entry)))
+    found: list[tuple[Entry, str]] = []
+    for each in later:
+        text, rest = (card_labels(each), text_if_readable(each)) if each.role == "assistant" else (_recalled(each), "")
+        if text and words & frozenset(terms(text)):
+            found.append((each, rest))
+    return found
+
+
+def _recalled(entry: Entry) -> str:
+    """Return the text of an entry if it is a result of the tool `recall`, else ""."""
+    from longtalk.memory.recall.config import TAG
+
+    view = _view(entry) if b"recalled>" in entry.native else None
+    return view.text if view and view.call_id and view.text.startswith(f"<{TAG}>") else ""

@@ -1,0 +1,144 @@
+"""Parse a message into a query for recall: its terms, the days that it names, and hints such as "remember".
+
+Hints and month names are recognized in English; everything else works in any language. No model is involved.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+
+import msgspec
+
+from longtalk.memory.terms import terms_with_words
+
+__all__ = ["EPOCH", "Query", "find_days", "mentions_time", "parse_query", "states_standing_wish", "year_of"]
+
+EPOCH = date(1970, 1, 1).toordinal()
+"""The ordinal of 1 January 1970."""
+_YEAR = "january february march april may june july august september october november december"
+_MONTHS = _YEAR.split()
+_MONTH = {name: number for number, month in enumerate(_MONTHS, 1) for name in (month, month[:3])}
+_NAMES = "|".join(sorted(_MONTH, key=len, reverse=True))
+_ISO = re.compile(r"(?<!\d)(\d{4})-(\d\d?)-(\d\d?)(?!\d)", re.A)
+_NAMED = re.compile(
+    rf"(?:\b(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?)?\b({_NAMES})\b\.?"
+    r"(?:\s+(\d{1,2})(?:st|nd|rd|th)?(?!\d))?(?:,?\s+(?:of\s+)?(\d{4})\b)?",
+    re.I | re.A,
+)
+_AGO = re.compile(
+    r"\b(\d{1,3}|an?|one|two|three|four|five|six)\s+(day|week|month|year)s?\s+ago\b|\byesterday\b", re.I | re.A
+)
+_COUNTS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+_SPANS = {"day": 1, "week": 7, "month": 30, "year": 365}
+_WHEN = re.compile(r"\b(?:when|what (?:day|date|month|year|time)|how (?:long|soon)|since)\b", re.I | re.A)
+_TIME = re.compile(
+    r"\b(?:yesterday|today|tonight|tomorrow|weeks?|weekend|months?|years?|days?|last|next|ago|(?:mon|tues|wednes|thurs|fri"
+    rf"|satur|sun)day|{'|'.join(_MONTHS)}|summer|winter|spring|autumn|since|\d{{1,2}}(?::\d\d)?\s?[ap]m|\d{{4}})\b",
+    re.I | re.A,
+)
+_STANDING = re.compile(r"\b(?:always|never|prefer(?:red|s)?|from now on|in future|whenever|every time)\b", re.I | re.A)
+_TO_YOU = re.compile(
+    r"\b(?:did|have|had|were|was) you\b|\byou(?:'ve| have| had)? (?:just )?(?:\w+ed|said|told|gave|wrote|made|shown?)\b"
+    r"|\byour (?:\w+ )?(?:answer|advice|suggestions?|recommendations?|explanation|reply|list|code|example)\b",
+    re.I | re.A,
+)
+
+_BACK = re.compile(
+    r"\b(?:remember|remind(?:ed)?|recall|earlier|previous(?:ly)?|before|last time|already|again|ago|our|my"
+    r"|(?:did|have|had|was|were|am) (?:i|we|you)|(?:i|we|you)(?:'d|'ve| had| have)? (?:said|told|mentioned|discussed"
+    r"|talked|agreed|decided|planned|asked|wanted|suggested|recommended))\b",
+    re.I | re.A,
+)
+
+
+class Query(msgspec.Struct, frozen=True):
+    """A message, parsed into a query for earlier entries."""
+
+    terms: tuple[str, ...]
+    """The terms of the message in order, with repetitions."""
+    words: dict[str, str]
+    """For each term, a word that it comes from."""
+    days: tuple[tuple[int, int], ...]
+    """The first and last day, as ordinals, of each period that the message names."""
+    asks_when: bool
+    """Whether the message asks for a time."""
+    about_assistant: bool
+    """Whether the message is about what the assistant said or did."""
+    refers_back: bool
+    """Whether the message refers to the past or to the user's own affairs."""
+
+
+def parse_query(text: str, *, now: int = 0, years: range = range(0)) -> Query:
+    """Parse a message into a query.
+
+    `now` is the time of the message in seconds; 0 if unknown. `years` are the years that a month named without a year
+    may belong to.
+    """
+    said = terms_with_words(text)
+    return Query(
+        terms=tuple(term for term, _ in said),
+        words=dict(said),
+        days=tuple(find_days(text, now=now, years=years)),
+        asks_when=bool(_WHEN.search(text)),
+        about_assistant=bool(_TO_YOU.search(text)),
+        refers_back=bool(_BACK.search(text)),
+    )
+
+
+def mentions_time(text: str) -> bool:
+    """Return True if a text mentions a time or date."""
+    return bool(_TIME.search(text))
+
+
+def states_standing_wish(text: str) -> bool:
+    """Return True if a text states a standing wish, with words such as "always", "never" or "prefer"."""
+    return bool(_STANDING.search(text))
+
+
+def find_days(text: str, *, now: int = 0, years: range = range(0)) -> list[tuple[int, int]]:
+    """Return the periods that a text names, as the ordinals of their first and last days.
+
+    Dates, months and phrases such as "two weeks ago" are recognized, the last only if `now` is not 0.
+    """
+    found = [day_span(int(y), int(m), int(d)) for y, m, d in _ISO.findall(text)]
+    for before, month, after, year in _NAMED.findall(text):
+        if month == "may" and not (before or after or year):
+            continue  # the verb
+        day = int(before or after or 0)
+        of = [int(year)] if year else years
+        found += [day_span(one, _MONTH[month.lower()], day) for one in of]
+    if now:
+        found += [days_ago(match, now) for match in _AGO.finditer(text)]
+    return [one for one in found if one is not None]
+
+
+def day_span(year: int, month: int, day: int) -> tuple[int, int] | None:
+    """Return the ordinals of the first and last day of a date, or of the whole month if `day` is 0.
+
+    Return None if the date does not exist.
+    """
+    try:
+        first = date(year, month, day or 1)
+        last = first if day else date(year + month // 12, month % 12 + 1, 1) - timedelta(days=1)
+    except ValueError:
+        return None
+    return first.toordinal(), last.toordinal()
+
+
+def days_ago(match: re.Match[str], now: int) -> tuple[int, int]:
+    """Return the ordinals of the first and last day that a phrase such as "two weeks ago" may mean.
+
+    The period is longer for a longer unit: a day for "days", about a week for "weeks".
+    """
+    count, unit = match.groups()
+    today = EPOCH + now // 86_400
+    size = _SPANS[unit.lower()] if unit else 1
+    number = (_COUNTS.get(count.lower()) or int(count)) if count else 1
+    middle = today - size * number
+    return middle - size // 2, middle + size // 2
+
+
+def year_of(day: int) -> int:
+    """Return the year of an ordinal day, or the nearest year if the day is outside the calendar."""
+    return date.fromordinal(min(max(day, 1), date.max.toordinal())).year

@@ -1,0 +1,97 @@
+"""A word search in a transcript that has no index, such as one decoded from a state.
+
+The search scans the raw JSON without parsing it, so a match may be part of a word or the name of a JSON member; the
+ranking sorts these out. Tool results are never found.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from longtalk.memory.recall.protocol import Matches, SearchTerm
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.transcript import Transcript
+
+__all__ = ["TranscriptScan"]
+
+_END = rb"(?![a-z0-9])"
+
+
+class TranscriptScan:
+    """An `EntrySource` that searches a transcript for words."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self.size = len(transcript)
+        pack, fresh = transcript.pack, [entry.native for entry in transcript.fresh]
+        # A newline is "\n" in JSON, and its "n" would look like the beginning of the next word.
+        self._text = b" ".join((bytes(pack.array), *fresh)).lower().replace(rb"\n", b"  ")
+        sizes = (len(native) + 1 for native in fresh)
+        self._starts = array("Q", (*pack.offsets()[:-1], *accumulate(sizes, initial=len(pack.array) + 1)))
+        self._tools = {code for code, (_, role, _) in enumerate(pack.index.shapes) if role == "tool"}
+
+    def pick(self, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        return [[self._transcript[i] for i in range(start, min(stop, self.size))] for start, stop in ranges]
+
+    def position(self, i: int) -> int:
+        return self._transcript.place(i)
+
+    def matches(self, sought: Sequence[SearchTerm], most: int) -> list[Matches]:
+        """Return, for each term, the newest entries that match it, at most `most` of them, as `Store.matches` does."""
+        found: list[Matches] = []
+        for each in sought:
+            positions = {i for pattern in _patterns(each) for i in self._having(pattern)}
+            said = sorted(i for i in positions if not self._is_result(i))
+            found.append(Matches(tuple(said[max(0, len(said) - most) :]), len(said)))
+        return found
+
+    def _having(self, pattern: re.Pattern[bytes]) -> Iterator[int]:
+        """Yield the indexes of the entries in which a word begins with a match of the pattern."""
+        text, starts, last = self._text, self._starts, -1
+        for found in pattern.finditer(text):
+            at = found.start()
+            if not text[at - 1 : at].isalpha():
+                i = bisect_right(starts, at) - 1
+                if last < i < self.size:
+                    yield i
+                    last = i
+
+    def _is_result(self, i: int) -> bool:
+        packed = len(self._transcript.pack)
+        if i < packed:
+            return self._transcript.pack.index.shape[i] in self._tools
+        return self._transcript.fresh[i - packed].role == "tool"
+
+
+def _patterns(sought: SearchTerm) -> list[re.Pattern[bytes]]:
+    """Return patterns that match all forms of a term. Each begins with a literal, because these are found fastest."""
+    forms = [(form, _END) for word in sought.words for form in _written(word)]
+    forms += [(form, b"") for beginning in sought.beginnings for form in _written(beginning)]
+    alike: dict[bytes, list[tuple[bytes, bytes]]] = {}
+    for form, end in forms:
+        alike.setdefault(form[:2], []).append((form, end))
+    found = []
+    for some in alike.values():
+        least, most = min(some)[0], max(some)[0]
+        size = next((i for i, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))
+        root = least[:size]
+        rests = (re.escape(form[len(root) :]) + end for form, end in some)
+        found.append(re.compile(re.escape(root) + b"(?:" + b"|".join(dict.fromkeys(rests)) + b")"))
+    return found
+
+
+def _written(form: str) -> set[bytes]:
+    """Return all ways in which a word may be written in JSON, with ASCII letters in lower case."""
+    if form.isascii():
+        return {form.encode()} if form.strip() else set()
+    cases = {form, form.capitalize(), form.upper()}
+    escaped = {
+        "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in case).encode()
+        for case in cases
+        if max(case) < "\U00010000"
+    }
+    return {case.encode("utf-8", "surrogatepass").lower() for case in cases} | {each.lower() for each in escaped}

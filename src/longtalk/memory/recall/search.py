@@ -1,0 +1,121 @@
+"""Recall for a message: find older entries that are relevant to it, and render them within a token budget.
+
+`index_store` and `index_transcript` find candidates where the conversation is stored. `render_recalled` ranks them,
+decides how much of the budget to use, and renders the best in order, with dates. The text is data: it can't close the
+`<recalled>` tag around it, and no part of it looks like a card. It is sent in one turn only and never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from longtalk.memory.recall.candidates import index_candidates
+from longtalk.memory.recall.config import TAG, Recall, Recalled
+from longtalk.memory.recall.excerpt import render, select_hits
+from longtalk.memory.recall.index import RankedHits, RecallIndex
+from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
+from longtalk.memory.recall.protocol import Matches, SearchableStore, SearchTerm
+from longtalk.memory.recall.ranking import rank
+from longtalk.memory.recall.scan import TranscriptScan
+from longtalk.memory.recall.units import escape_tags, to_unit
+from longtalk.tokens import Counter
+from longtalk.transcript.pack import Entry, Pack
+from longtalk.transcript.transcript import Transcript
+from longtalk.wires.text import wrap_in_tag
+
+__all__ = ["Recall", "Recalled", "index_store", "index_transcript", "render_recalled"]
+
+_INDEX_CACHE = IndexCache()
+
+
+def index_store(
+    store: SearchableStore,
+    owner: str,
+    conversation: str,
+    branch: str,
+    size: int,
+    message: str,
+    config: Recall,
+    *,
+    now: int = 0,
+) -> RecallIndex:
+    """Return an index of the entries, among the first `size` of a branch, that may be relevant to the message.
+
+    `now` is the time of the message in milliseconds.
+    """
+    names = (owner, conversation, branch)
+    if config.meaning:
+        return _INDEX_CACHE.take((id(store), *names), store.read(*names, 0, size), to_unit, lambda i: i)
+    return index_candidates(_StoredBranch(store, names, size), message, now=now, most=_most(config), unit=to_unit)
+
+
+def index_transcript(transcript: Transcript, message: str, config: Recall, *, now: int = 0) -> RecallIndex:
+    """Return an index of the entries of a transcript that may be relevant to the message.
+
+    `now` is the time of the message in milliseconds.
+    """
+    if not config.meaning:
+        return index_candidates(TranscriptScan(transcript), message, now=now, most=_most(config), unit=to_unit)
+    index, rest, crc = transcript.pack.grow(transcript.fresh)
+    pack = Pack(index, bytes(transcript.pack.array)[:-1] + rest, crc)
+    return _INDEX_CACHE.take(("state", *pack.index.turns[:1], ""), pack, to_unit, transcript.place)
+
+
+def _most(config: Recall) -> int:
+    """Return the maximum number of entries to examine closely, which grows with the budget."""
+    return 100 + config.budget // 10
+
+
+class _StoredBranch:
+    """An `EntrySource` for a branch in a store."""
+
+    def __init__(self, store: SearchableStore, names: tuple[str, str, str], size: int) -> None:
+        self._store = store
+        self._names = names
+        self.size = size
+
+    def pick(self, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        return self._store.pick(*self._names, ranges)
+
+    def position(self, i: int) -> int:
+        return i
+
+    def matches(self, sought: Sequence[SearchTerm], most: int) -> list[Matches]:
+        return self._store.matches(*self._names, sought, most)
+
+
+def render_recalled(
+    index: RecallIndex,
+    message: str,
+    config: Recall,
+    counter: Counter,
+    *,
+    now: int,
+    exclude: Container[int] = (),
+    budget: int | None = None,
+) -> Recalled:
+    """Return the parts of indexed entries that are relevant to the message, rendered as text.
+
+    Entries at the positions in `exclude` are skipped, because the request contains them anyway. `now` is the time of
+    the message in milliseconds. `budget` limits the tokens further than the configuration does.
+    """
+    limit = config.budget if budget is None else min(budget, config.budget)
+    if limit <= 0:
+        return Recalled()
+    ranked = rank(index, message, now=now // 1000, exclude=exclude)
+    found = _rendered(index, ranked, int(limit * ranked.need) if config.gate else limit, counter)
+    if isinstance(index, CachedIndex):
+        _INDEX_CACHE.put(index)
+    return found
+
+
+def _rendered(index: RecallIndex, ranked: RankedHits, limit: int, counter: Counter) -> Recalled:
+    """Return the best hits as text of at most `limit` tokens, including the tag."""
+    room = limit - counter.count(wrap_in_tag(TAG, ""))
+    while room > 0 and (chosen := select_hits(index, ranked.hits, room, counter.count)):
+        text = escape_tags(render(index, chosen))
+        tokens = counter.count(wrap_in_tag(TAG, text))
+        if tokens <= limit:
+            return Recalled(text, tuple(dict.fromkeys(hit.position for hit in chosen)), tokens)
+        room -= tokens - limit
+    return Recalled()

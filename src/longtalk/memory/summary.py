@@ -1,0 +1,131 @@
+"""Summaries: texts that a model wrote and that are sent in place of the oldest part of a conversation.
+
+A `Summary` is a record that says which entries it covers. It is made from the previous summary and the exchanges since
+then, so each summary covers everything older. The prompt that asks for it is appended to the last request, which the
+provider still has in its cache.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import msgspec
+
+from longtalk.usage import Usage
+
+TAG = "earlier_conversation"
+"""The name of the tag around a summary in a request."""
+PROMPT_TOKENS = 145
+"""The approximate number of tokens in the prompt that asks for a summary."""
+
+_ASK = """\
+<summary_request>
+All of the conversation above this line will soon be replaced by a summary, and the conversation goes on from there.
+Write that summary now, for yourself: you will have nothing else. Keep what the user wants and has told about
+themselves, names, numbers, dates, what was decided and why, what tools have found, what was promised, and what is
+still open. What an {tag} above says and still holds belongs into it too. Leave out greetings and what is over.
+Write at most {words} words of plain text, in the language of the conversation. Do not answer anything, do not call
+tools, write no introduction: only the summary.
+</summary_request>"""
+
+_ERROR = re.compile(
+    r"\W*(http\S*\s+)?(status\W+|code\W+|error\W+)*([45]\d\d\b\W*)?("
+    r"(error|exception|time-?out)\b(?=\W*$|\s*[:(\[{\d]|\s+(code|occurred|while|in|response|message)\b)"
+    r"|internal server error|bad (gateway|request)\b|gateway time-?d?.?out|service (temporarily )?unavailable"
+    r"|too many requests|rate limit(ed| exceeded| reached| hit)|(the )?request (has )?timed.?out|timed.?out\b"
+    r"|upstream (connect|request|error)|connection (refused|reset|aborted|closed|error|timed)|insufficient.quota"
+    r"|(the |our )?(servers?|models?|services?|engine|api)( is| are)?( \w+)? (overloaded|unavailable)\b"
+    r"|traceback \(most recent|<!doctype|<html|\{\s*\"(error|detail|message)\""
+    r"|(i'?m |i am )?(very |so )?sorry\b|i can(no|')t\b|i cannot\b|i'?m unable|i am unable|as an ai\b)",
+    re.IGNORECASE,
+)
+_INNER = re.compile(rf"(?:[^<\n]{{0,80}}:)?\s*<({TAG}|summary)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
+
+
+class SummaryRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy's request for a new summary."""
+
+    stop: int
+    """The position at which the part to summarize ends. An exchange begins there."""
+    length: int
+    """The maximum number of tokens in the summary."""
+    timeout: float
+    """The maximum time to wait for the summary, in seconds."""
+    predicted: float | None = None
+    """The expected cost of making the summary and of the first request with it; one uncached input token costs 1."""
+
+
+class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The text at the head of requests that replaces older entries: a summary, or the head that memory builds."""
+
+    text: str
+    covers: tuple[tuple[int, int], ...]
+    """The ranges of entries that the text covers, as positions in the whole conversation: (first, after the last)."""
+    model: str = ""
+    at: int = 0
+    tokens: int = 0
+    """The counted length of the text in tokens."""
+    usual: int = 0
+    """The typical length of this conversation's summaries, in tokens."""
+    usage: Usage = Usage()
+    """The usage of the model call that made the summary."""
+    predicted: float | None = None
+    """The expected cost, as in `SummaryRequest.predicted`."""
+    is_brief: bool = False
+    """Whether memory built the text from the brief, without a model call."""
+    brief: int = 0
+    """The number of tokens that the brief takes in the text."""
+    outline: int = 0
+    """The number of tokens that outlines take in the text."""
+    edition: int = 0
+    """The edition of the brief that the text contains (`BriefRecord.edition`)."""
+
+    @property
+    def stop(self) -> int:
+        """The position after the last entry that the summary covers; 0 if it covers none."""
+        return self.covers[-1][1] if self.covers else 0
+
+    def has(self, first: int, stop: int) -> bool:
+        """Return True if the summary covers all entries from position `first` up to, but not including, `stop`."""
+        return any(start <= first and stop <= end for start, end in self.covers)
+
+    def can_be_of(self, size: int) -> bool:
+        """Return True if the summary is consistent with a conversation of `size` entries.
+
+        Imported data may be inconsistent.
+        """
+        positions = [-1, *(position for span in self.covers for position in span)]
+        fits = 0 < self.stop <= size or (self.is_brief and not self.covers)
+        return positions == sorted(set(positions)) and fits and min(self.tokens, self.usual) >= 0
+
+
+def render_summary_prompt(length: int) -> str:
+    """Return the prompt that asks the model for a summary of at most `length` tokens."""
+    return _ASK.format(tag=TAG, words=max(30, length * 2 // 3 // 10 * 10))
+
+
+def find_problem(text: str, tokens: int, covered: int) -> str:
+    """Return why a text is unusable as a summary, or "" if it is usable.
+
+    `tokens` is the length of the text, and `covered` the length of the entries that it would replace.
+    """
+    if not text.strip():
+        return "it is empty"
+    if _ERROR.match(text):
+        return "it reads like an error or a refusal"
+    if tokens >= covered:
+        return "it is longer than what it covers"
+    letters = sum(map(str.isalnum, text))
+    if letters < 12 or letters < len("".join(text.split())) / 2:
+        return "it has hardly any words"
+    data = text.encode("utf-8", "replace")
+    if len(data) > 400 and len(data) > 8 * len(zlib.compress(data)):
+        return "it repeats itself"
+    return ""
+
+
+def strip_tags(text: str) -> str:
+    """Return a summary without the tags around it, which a model may have repeated. Tags inside the text are kept."""
+    inner = _INNER.match(text)
+    return (inner[2] if inner else text).strip()

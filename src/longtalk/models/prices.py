@@ -1,0 +1,139 @@
+"""The cost of a model call: the numbers of tokens that the provider reported, times their prices.
+
+Prices are US dollars per million tokens, as the provider publishes them. An unknown price is None, and so is every cost
+that depends on it: a cost is never a guess, and zero means that something is known to be free.
+
+A cost covers tokens only. Searches and other tools that the provider runs, seconds of audio, and contract discounts are
+not included. Costs are computed and added as decimals and returned as the nearest float, without any other rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from longtalk.errors import InputError
+
+if TYPE_CHECKING:
+    from longtalk.usage import Usage
+
+TTL: TypeAlias = Literal["5m", "1h"]
+"""How long a provider keeps a cached prefix: five minutes or one hour."""
+
+Price: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
+"""A price in US dollars per million tokens."""
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Prices per million tokens: for tokens sent, received, read from the cache, and written to it."""
+
+    input: Price
+    output: Price
+    cache_read: Price | None = None
+    cache_write: Price | None = None
+    """The price of writing a cache entry that is kept for five minutes, or for as long as the provider decides."""
+    cache_write_1h: Price | None = None
+    """The price of writing a cache entry that is kept for an hour."""
+
+
+class Tier(Rates, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The prices that apply to all tokens of a call if its request has more than `above` tokens."""
+
+    above: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Prices(Rates, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The prices of a model, with tiers that set different prices for long requests."""
+
+    tiers: tuple[Tier, ...] = ()
+
+    def rates(self, tokens: int) -> Rates:
+        """Return the prices that apply to a request of this many tokens."""
+        above = [tier for tier in self.tiers if tokens > tier.above]
+        return max(above, key=lambda tier: tier.above) if above else self
+
+    @property
+    def free(self) -> bool:
+        """Whether every price is zero or unknown, for requests of any length."""
+        each = (self, *self.tiers)
+        return not any(
+            rates.input or rates.output or rates.cache_read or rates.cache_write or rates.cache_write_1h
+            for rates in each
+        )
+
+
+FREE = Prices(input=0, output=0, cache_read=0, cache_write=0, cache_write_1h=0)
+"""The prices of a model that runs on this machine."""
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """The cost of a call in US dollars: for tokens sent uncached, read from the cache, written to it, and received."""
+
+    input: float = 0.0
+    cached: float = 0.0
+    written: float = 0.0
+    output: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return summed((self.input, self.cached, self.written, self.output))
+
+
+def cost(usage: Usage, prices: Prices | None, *, ttl: TTL = "5m") -> Cost | None:
+    """Return the cost of one model call; None if a price is unknown, or if the usage report is inconsistent.
+
+    `usage` must be that of a single call, because the length of the request decides which tier applies. `ttl` is how
+    long the cache keeps written tokens, for usage reports that don't say.
+    """
+    if ttl not in ("5m", "1h"):
+        raise InputError(f"`ttl` must be '5m' or '1h', not {ttl!r}.")
+    if prices is None:
+        return None
+    hour = usage.written if ttl == "1h" else usage.written_1h
+    uncached = usage.input - usage.cached - usage.written
+    counts = (uncached, usage.cached, usage.written - hour, hour, usage.output)
+    if min(counts) < 0:
+        return None
+    rates = prices.rates(usage.input)
+    prices_each = (rates.input, rates.cache_read, rates.cache_write, rates.cache_write_1h, rates.output)
+    parts = [_dollars(count, price) for count, price in zip(counts, prices_each, strict=True)]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    sent, cached, written, written_1h, received = known
+    return Cost(sent, cached, summed((written, written_1h)), received)
+
+
+def with_options(prices: Prices | None, options: Mapping[str, Any]) -> Prices | None:
+    """Return the prices for a call with these options; None if an option may change the price."""
+    usual = (None, "auto", "default", "standard", "standard_only", "global")
+    return prices if all(options.get(name) in usual for name in ("service_tier", "speed", "inference_geo")) else None
+
+
+def total(costs: Iterable[Cost | None]) -> Cost | None:
+    """Return the sum of several costs; None if one of them is None, that is, unknown."""
+    known = list(costs)
+    each = [one for one in known if one is not None]
+    if len(each) < len(known):
+        return None
+    return Cost(*(summed(getattr(one, name) for one in each) for name in Cost.__struct_fields__))
+
+
+def _dollars(tokens: int, price: float | None) -> float | None:
+    """Return the cost of this many tokens; None if the price is unknown, unless there are no tokens."""
+    if not tokens:
+        return 0.0
+    if price is None:
+        return None
+    from decimal import Decimal
+
+    return float(Decimal(repr(price)) * tokens / 1_000_000)
+
+
+def summed(parts: Iterable[float]) -> float:
+    """Return the sum of amounts in dollars, added as decimals so that 0.1 and 0.2 give 0.3."""
+    from decimal import Decimal
+
+    return float(sum(Decimal(repr(part)) for part in parts))

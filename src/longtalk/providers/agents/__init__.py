@@ -1,0 +1,1 @@
+"""Command-line agents (Claude Code, Codex, Gemini CLI) as providers."""

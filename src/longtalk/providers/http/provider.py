@@ -1,0 +1,165 @@
+"""Providers that are reached over HTTP.
+
+Request and response bodies are passed on as bytes. Nothing is retried here. The error says whether a retry may help,
+and the turn decides, because it knows whether any part of the answer has arrived.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from longtalk._util import json_bytes
+from longtalk._util.concurrency import ClientHolder
+from longtalk.errors import BadAnswer, InputError, ProviderError, StreamCut, Unreachable
+from longtalk.providers.error_mapping import error_from_response
+from longtalk.providers.http.sse import EventParser
+from longtalk.providers.registry import Resolved
+
+CONNECT_SECONDS = 10.0
+# A model may think for minutes before its first byte.
+SILENCE_SECONDS = 600.0
+ERROR_BYTES = 100_000
+_AWS_EVENTSTREAM = "application/vnd.amazon.eventstream"
+
+
+class AsyncHTTP:
+    """A provider that is reached at an HTTP address."""
+
+    def __init__(self, resolved: Resolved, *, client: Any = None) -> None:
+        self.label = resolved.label
+        self.model = resolved.model
+        self.wire = resolved.wire
+        self.capabilities = resolved.capabilities
+        self.account = resolved.account
+        self.defaults: Mapping[str, Any] = resolved.wire.defaults
+        self._base_url = resolved.base_url
+        self._headers = {"content-type": "application/json", **resolved.wire.headers(resolved.key)}
+        self._client = ClientHolder(client, **_settings(resolved.base_url))
+        self.by_sdk: bool = getattr(client, "is_sdk", False)
+        """True if an SDK client with its own address and key sends the requests."""
+
+    async def send(self, body: bytes) -> bytes:
+        return await self._send_and_read("POST", self.wire.path(self.model, stream=False), body)
+
+    async def call(self, method: str, path: str, body: bytes | None = None) -> dict[str, bytes]:
+        """Call another endpoint of the provider's API and return the fields of the JSON object in its response."""
+        answer = await self._send_and_read(method, path, body)
+        try:
+            return json_bytes.fields(answer)
+        except ValueError as problem:
+            raise BadAnswer(f"{self.label} sent an answer that can't be read ({problem}).", body=answer) from None
+
+    async def _send_and_read(self, method: str, path: str, body: bytes | None) -> bytes:
+        import httpx2
+
+        chunks: list[bytes] = []
+        try:
+            async with self._request(method, path, body) as answer:
+                if answer.status_code >= 300:
+                    raise await self._failure(answer)
+                async for chunk in answer.aiter_bytes():
+                    chunks.append(chunk)  # noqa: PERF401  # keeps the chunks received before an error
+        except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
+            raise self._connection_error(problem, begun=bool(chunks)) from _safe_cause(problem)
+        return b"".join(chunks)
+
+    async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
+        import httpx2
+
+        start, found = b"", False
+        try:
+            async with self._request("POST", self.wire.path(self.model, stream=True), body) as answer:
+                if answer.status_code >= 300:
+                    raise await self._failure(answer)
+                events = _parser_for(answer)
+                async for chunk in _iter_body(answer):
+                    start = start or chunk[:500]
+                    for data in events.feed(chunk):
+                        found = True
+                        yield data
+                for data in events.end():
+                    found = True
+                    yield data
+        except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
+            raise self._connection_error(problem, begun=bool(start)) from _safe_cause(problem)
+        if not found:
+            text = " ".join(start.decode("utf-8", "replace").split())[:200]
+            raise BadAnswer(
+                f"{self.label} was asked for a stream of events and sent {text or 'nothing'!r} instead.", body=start
+            )
+
+    def _request(self, method: str, path: str, body: bytes | None) -> Any:
+        client = self._client.get()
+        if getattr(client, "is_closed", False):
+            raise InputError(f"The client of {self.label} is closed: pass an open one.")
+        return client.stream(method, self._base_url + path, content=body, headers=self._headers)
+
+    async def _failure(self, answer: Any) -> ProviderError:
+        """Return the error for an error response. At most `ERROR_BYTES` of its body are used."""
+        body = b""
+        async for chunk in answer.aiter_bytes():
+            body += chunk
+            if len(body) > ERROR_BYTES:
+                break
+        return error_from_response(
+            self.label, answer.status_code, answer.headers, body[:ERROR_BYTES], by_sdk=self.by_sdk
+        )
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    def _connection_error(self, problem: Exception, *, begun: bool) -> ProviderError:
+        import httpx2
+
+        # Quote no secret: the address may contain one, and a local protocol error shows a header that does.
+        address = re.sub(r"//[^/@]*@", "//", re.sub(r"[?#].*", "", self._base_url)).rstrip("/")
+        secret = isinstance(problem, httpx2.LocalProtocolError)
+        cause = type(problem).__name__ if secret else str(problem).rstrip(".") or type(problem).__name__
+        if isinstance(problem, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
+            return Unreachable(f"The address {address!r} of {self.label} is not valid: {cause}.", retryable=False)
+        if isinstance(problem, httpx2.DecodingError):
+            return BadAnswer(f"{self.label} sent a body that can't be decompressed: {cause}.")
+        if begun:
+            return StreamCut(f"The answer of {self.label} broke off: {cause}.")
+        where = f"{self.label} at {address}"
+        if isinstance(problem, httpx2.ReadTimeout):
+            # A retry would make the caller wait for the whole time limit again.
+            return Unreachable(f"No answer from {where} within the time limit ({cause}).", retryable=False)
+        setting = "client's address" if self.by_sdk else "address (base_url=)"
+        return Unreachable(
+            f"Can't reach {where}: {cause}. Check that the server is running and that the {setting} is right."
+        )
+
+
+def _safe_cause(problem: Exception) -> Exception | None:
+    """Return the exception to raise from, or None if the exception would reveal a header that contains a key."""
+    import httpx2
+
+    return None if isinstance(problem, httpx2.LocalProtocolError) else problem
+
+
+def _parser_for(answer: Any) -> Any:
+    """Return the parser for the event format of a streamed response."""
+    if not answer.headers.get("content-type", "").startswith(_AWS_EVENTSTREAM):
+        return EventParser()
+    from longtalk.providers.sdk.aws_eventstream import FrameParser
+
+    return FrameParser()
+
+
+def _iter_body(answer: Any) -> Any:
+    """Return an iterator over the body of a response. Skip decoding if the body is uncompressed and still unread."""
+    is_raw = "content-encoding" not in answer.headers and not answer.is_stream_consumed
+    return answer.aiter_raw() if is_raw else answer.aiter_bytes()
+
+
+def _settings(base_url: str) -> dict[str, Any]:
+    """Return the settings of the HTTP client. Proxy settings are ignored for a server on this machine."""
+    local = any(host in base_url for host in ("://127.", "://localhost", "://[::1]"))
+    # Loading certificates takes a while, and a plain HTTP address on this machine needs none.
+    encrypted = not (local and base_url.lower().startswith("http://"))
+    # Seconds to connect, to read, to write, and to wait for a free connection.
+    timeout = (CONNECT_SECONDS, SILENCE_SECONDS, SILENCE_SECONDS, None)
+    return {"trust_env": not local, "verify": encrypted, "timeout": timeout}

@@ -1,0 +1,1 @@
+"""Providers that are reached through LiteLLM."""

@@ -1,0 +1,75 @@
+"""Over a hundred additional providers through LiteLLM, which converts all of them to the format of OpenAI's chat API.
+
+Requests and answers are not the provider's own bytes. LiteLLM converts both, and drops everything that has no place in
+the common format. Errors are mapped from the provider's response if LiteLLM still has it (see `errors`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from longtalk._util import json_bytes
+from longtalk._util.concurrency import ASYNC, in_thread, shielded
+from longtalk.errors import BadAnswer
+from longtalk.providers.litellm.chunks import ChunkReader, to_dict
+from longtalk.providers.litellm.errors import load_litellm, map_error, require_extra
+from longtalk.providers.registry import Resolved
+
+
+class AsyncLiteLLM:
+    """The provider for `litellm:MODEL`, where MODEL is LiteLLM's name for the model, such as `bedrock/…`."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        require_extra()
+        self.label = resolved.label
+        self.model = resolved.model
+        self.wire = resolved.wire
+        self.capabilities = resolved.capabilities
+        self.account = resolved.account
+        self.defaults: Mapping[str, Any] = resolved.wire.defaults
+        # The turn decides about retries.
+        self._settings = {
+            "api_key": resolved.key,
+            "api_base": resolved.base_url or None,
+            "max_retries": 0,
+            "num_retries": 0,
+        }
+
+    async def send(self, body: bytes) -> bytes:
+        return json_bytes.encode(to_dict(await self._request(body)))
+
+    async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
+        chunks = await self._request(body)
+        reader = ChunkReader()
+        try:
+            async for chunk in chunks:
+                fields = reader.read(chunk, stream=chunks)
+                if reader.has_content:
+                    yield json_bytes.encode(fields)
+        except Exception as problem:
+            raise map_error(problem, self.label, begun=reader.begun) from problem
+        finally:
+            await shielded(lambda: _close(chunks))
+        if not reader.has_content:
+            raise BadAnswer(f"{self.label} was asked for a stream and sent an empty one.")
+        if reader.finished:
+            yield b"[DONE]"
+
+    async def aclose(self) -> None:
+        pass
+
+    async def _request(self, body: bytes) -> Any:
+        litellm = await in_thread(load_litellm)
+        complete = litellm.acompletion if ASYNC else litellm.completion
+        try:
+            return await complete(**{**json_bytes.value(body), **self._settings})
+        except Exception as problem:
+            raise map_error(problem, self.label, begun=False) from problem
+
+
+async def _close(chunks: Any) -> None:
+    """Close a stream of chunks. A sync stream has no close method, so the stream inside it is closed."""
+    close = getattr(chunks, "aclose", None) or getattr(getattr(chunks, "completion_stream", None), "close", None)
+    if close is not None:
+        await close()

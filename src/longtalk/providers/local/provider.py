@@ -1,0 +1,68 @@
+"""The local provider: a model on this machine that needs no key and, after its weights are downloaded, no network.
+
+The engine runs in a child process (see `engine`). The first call starts it, and all chats of this process share it.
+Requests are then sent to the engine over HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from longtalk._util.concurrency import in_thread, shielded
+from longtalk.providers.http.provider import AsyncHTTP
+from longtalk.providers.registry import Resolved
+
+if TYPE_CHECKING:
+    from longtalk.providers.local.engine import Engine
+
+
+class AsyncLocal:
+    """The provider for `local` and `local:/path/to/model.gguf`."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.label = resolved.label
+        self.model = resolved.model
+        self.wire = resolved.wire
+        self.capabilities = resolved.capabilities
+        self.account = "local"
+        # The small built-in model often does not stop by itself and would fill its window with one answer.
+        self.defaults: Mapping[str, Any] = {} if resolved.model else {"max_tokens": 256}
+        self._resolved = resolved
+        self._http: AsyncHTTP | None = None
+        self._url = ""
+
+    async def send(self, body: bytes) -> bytes:
+        return await (await self._connect()).send(body)
+
+    async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
+        events = (await self._connect()).stream(body)
+        try:
+            async for data in events:
+                yield data
+        finally:
+            # Otherwise the engine would finish an answer that is no longer read before it starts the next one.
+            await shielded(events.aclose)
+
+    async def aclose(self) -> None:
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def _connect(self) -> AsyncHTTP:
+        """Return the HTTP provider for the running engine. Start the engine if necessary."""
+        engine = await in_thread(self._start_engine)
+        if self._http is None or engine.url != self._url:
+            await self.aclose()
+            self._url = engine.url
+            resolved = msgspec.structs.replace(self._resolved, base_url=f"{engine.url}/v1", key=engine.key)
+            self._http = AsyncHTTP(resolved)
+        return self._http
+
+    def _start_engine(self) -> Engine:
+        from longtalk.providers.local.engine import engine, require_extra
+        from longtalk.providers.local.weights import find
+
+        require_extra()
+        return engine(find(self.model), context=self.capabilities.window or 4096)

@@ -1,0 +1,65 @@
+"""The child process that runs a local model: `python -m longtalk.providers.local.server`.
+
+llama.cpp runs here and not in the user's program, because it crashes if it is shut down during a request, and hangs in
+a forked process. The child reads one line of JSON from standard input (`model`, `context`, `threads`, `key`) and writes
+one line to standard output: `{"url": …}`, or `{"error": …}` before it exits with status 1. It then serves OpenAI's HTTP
+API on the loopback address, protected by the key. It exits as soon as its standard input ends, which happens however
+the parent ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+
+def main() -> None:
+    """Serve the model that standard input names, until standard input ends."""
+    import json
+    from contextlib import suppress
+
+    # Standard output is for the handshake only, so whatever the engine prints goes to standard error.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    server = None
+    try:
+        server = _serve(json.loads(sys.stdin.buffer.readline()))
+        answer = {"url": server.listening_address}
+    except Exception as error:
+        answer = {"error": str(error) or type(error).__name__}
+    with suppress(OSError):  # The parent may be gone: then standard input ends.
+        os.write(answers, json.dumps(answer).encode() + b"\n")
+    if server is None:
+        # An ordinary exit, so that the engine completes its log, which contains the reason.
+        raise SystemExit(1)
+    os.close(answers)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    try:
+        while sys.stdin.buffer.read(4096):
+            pass
+    finally:
+        os._exit(0)  # Also on a signal: llama.cpp can't shut down during a request.
+
+
+def _serve(settings: dict[str, Any]) -> Any:
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = settings["model"]
+    params.n_ctx = settings["context"]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
+    params.api_keys = [settings["key"]]
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.n_parallel = 1
+    params.use_jinja = True
+    params.ui = False
+    params.verbosity = 1  # Errors only: the log is the only source of the reason why a model can't be loaded.
+    return xllamacpp.Server(params)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A provider for tests that answers from a script."""

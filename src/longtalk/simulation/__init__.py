@@ -1,0 +1,23 @@
+"""Simulate what a conversation would have cost under each policy, at each model's prices."""
+
+from longtalk.simulation.compare import (
+    POLICIES,
+    SimulatedCall,
+    SimulatedRun,
+    placeholder_summary,
+    simulate,
+    transcript_of,
+)
+from longtalk.simulation.optimum import OPTIMUM
+from longtalk.simulation.replay import SimulatedModel
+
+__all__ = [
+    "OPTIMUM",
+    "POLICIES",
+    "SimulatedCall",
+    "SimulatedModel",
+    "SimulatedRun",
+    "placeholder_summary",
+    "simulate",
+    "transcript_of",
+]

@@ -1,0 +1,221 @@
+"""Compute what a recorded conversation would have cost under each policy, at each model's prices.
+
+    runs = simulate(transcript_of(archive.talk("lesson-7")), models=["anthropic:claude-sonnet-5"])
+
+The conversation is replayed with each policy (`replay.py`). The last run for each model is the *optimum*, which knows
+the rest of the conversation in advance: it replaces older exchanges with a summary at the moments that make the total
+cost lowest (`optimum.py`). The optimum is a lower bound for the cost with such summaries; no policy can be expected to
+reach it without knowing the future.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from longtalk.context.costs import CostReceipt, Ratios
+from longtalk.errors import InputError
+from longtalk.models.prices import Cost, cost, total
+from longtalk.policies import Combine, Economy, KeepAll, KeepLast, Policy, Summarize, TokenBudget
+from longtalk.simulation.optimum import OPTIMUM, find_cheapest_schedule, scheduled_policy
+from longtalk.simulation.replay import PolicyReplay, ReplayedCall, ReplaySetup, SimulatedModel, Trace
+from longtalk.stores.base import MAIN
+from longtalk.tokens import Counter
+from longtalk.transcript.transcript import Transcript, Turns
+from longtalk.usage import Usage
+
+if TYPE_CHECKING:
+    from longtalk.transfer.conversation_export import ConversationExport
+
+__all__ = [
+    "OPTIMUM",
+    "POLICIES",
+    "SimulatedCall",
+    "SimulatedModel",
+    "SimulatedRun",
+    "placeholder_summary",
+    "simulate",
+    "transcript_of",
+]
+
+POLICIES: tuple[Policy, ...] = (KeepAll(), KeepLast(10), TokenBudget(8_000), Summarize(8_000), Economy())
+
+
+class SimulatedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One model call of a simulated run."""
+
+    entry: int
+    """The position of the answer in the conversation; for a call that made a summary, the position of the next answer.
+    """
+    turn: str
+    """The id of the turn of that answer."""
+    usage: Usage
+    cost: Cost | None
+    """The cost in US dollars; None if the model has no prices."""
+    summary: bool = False
+    """True if the call made a summary."""
+    begins: bool = False
+    """True if a new epoch begins with this call, because the context was just compacted."""
+    card: int = 0
+    """The number of tokens of the memory card in the answer; 0 if it has none."""
+
+
+class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """The result of simulating a conversation with one policy and one model."""
+
+    policy: str
+    """The `repr` of the policy, or `optimum` for the run that makes summaries at the cheapest moments."""
+    model: str
+    calls: tuple[SimulatedCall, ...]
+    ratios: Ratios
+    receipts: tuple[CostReceipt, ...] = ()
+    problem: str = ""
+    """The reason why the run could not be completed; empty if the run is complete."""
+
+    @cached_property
+    def usage(self) -> Usage:
+        """The tokens of all calls of the run, added up."""
+        return sum((call.usage for call in self.calls), Usage())
+
+    @cached_property
+    def cost(self) -> Cost | None:
+        """The cost of all calls in US dollars; None if the cost is unknown or the run could not be completed."""
+        return None if self.problem else total(call.cost for call in self.calls)
+
+    @cached_property
+    def weight(self) -> float:
+        """The cost of requests, summaries and memory cards, in uncached input tokens; answers are not counted.
+
+        The text of the answers costs the same in every run.
+        """
+        return sum(
+            self.ratios.weigh(call.usage if call.summary else msgspec.structs.replace(call.usage, output=call.card))
+            for call in self.calls
+        )
+
+    @property
+    def prompts(self) -> list[int]:
+        """The number of input tokens of each request, except the requests for summaries."""
+        return [call.usage.input for call in self.calls if not call.summary]
+
+    @property
+    def turns(self) -> int:
+        """The number of turns in the run."""
+        return len({call.turn for call in self.calls})
+
+    @property
+    def summaries(self) -> int:
+        """The number of calls that made a summary."""
+        return sum(call.summary for call in self.calls)
+
+    @property
+    def epochs(self) -> int:
+        """The number of times that the context was compacted, which begins a new epoch."""
+        return sum(call.begins for call in self.calls)
+
+    @property
+    def cached(self) -> float:
+        """The fraction of input tokens that the provider read from its cache."""
+        return self.usage.cached / max(1, self.usage.input)
+
+
+def transcript_of(said: ConversationExport | bytes, *, branch: str | None = None) -> Transcript:
+    """Return the transcript of one branch of a conversation.
+
+    `said` is the result of `archive.talk(…)`, or the content of a file with one conversation in a format that
+    `archive.load` accepts: a state, an export, or messages in OpenAI's chat format. The default branch is the main
+    branch, or the first branch if there is no main branch.
+    """
+    from longtalk.transfer.conversation_export import ConversationExport, full_branch
+    from longtalk.transfer.read import read
+
+    if isinstance(said, bytes):
+        talks = read(said)
+        if len(talks) != 1:
+            raise InputError(f"One conversation is played at a time, and here are {len(talks):,}.")
+        said = talks[0]
+    if not isinstance(said, ConversationExport):
+        raise InputError(f"A conversation is what archive.talk(…) gives, or bytes, not {type(said).__name__}.")
+    names = [part.name for part in said.branches]
+    part = full_branch(said, branch or (MAIN if MAIN in names else next(iter(names), MAIN)))
+    return Transcript(fresh=part.entries, turns=Turns(fresh=part.turns))
+
+
+def placeholder_summary(length: int, number: int, counter: Counter) -> str:
+    """Return a meaningless text of about `length` tokens, different for each `number`, that stands for a summary."""
+    words = f"They spoke about plan {number}, what it costs, who does which part of it by when, and what is open. "
+    text = words * (1 + length // 15)
+    return text[: len(text) * length // max(1, counter.count(text))]
+
+
+def simulate(
+    transcript: Transcript,
+    *,
+    models: Sequence[str | SimulatedModel],
+    policies: Iterable[Policy] = POLICIES,
+    system: str | None = None,
+    summary: Callable[[int, int, Counter], str] = placeholder_summary,
+    reports: Counter | None = None,
+    optimum: bool = True,
+) -> list[SimulatedRun]:
+    """Simulate a conversation with each model and policy, and return the runs, grouped by model.
+
+    With `optimum`, the last run of each model is the optimum. `system` is the system text of the conversation; by
+    default, the system messages at its start. `summary` returns a placeholder summary, given its length in tokens, a
+    number and a token counter. `reports` counts tokens as the provider would report them; by default, tokens are
+    counted as a chat would estimate them.
+    """
+    if not models or isinstance(models, str):
+        raise InputError("Name models in a list, each as provider:model: prices are those of a model.")
+    if hasattr(policies, "compactors"):
+        raise InputError("Give policies in a list, such as [KeepLast(6), Economy()].")
+    if not isinstance(transcript, Transcript):
+        raise InputError(f"A Transcript is played, as `transcript_of` gives, not {type(transcript).__name__}.")
+    policies = Combine(*policies).policies
+    trace = Trace(transcript, system)
+    plays: list[SimulatedRun] = []
+    same: dict[tuple[object, ...], PolicyReplay] = {}
+    for each in models:
+        model = each if isinstance(each, SimulatedModel) else SimulatedModel.of(each)
+        setup = ReplaySetup(trace, model, summary, reports)
+        for policy in policies:
+            # A replay that does not depend on prices is the same for all models with the same limits.
+            key = (repr(policy), setup.estimated.counter, model.window, model.caches and model.cache_seconds)
+            replay = same.get(key) or PolicyReplay(setup, _always(policy))
+            if not replay.by_price and not replay.problem:
+                same[key] = replay
+            plays.append(_priced(repr(policy), replay, setup))
+        if optimum:
+            plays.append(_priced(OPTIMUM, PolicyReplay(setup, scheduled_policy(find_cheapest_schedule(setup))), setup))
+    return plays
+
+
+def _always(policy: Policy) -> Callable[[int], Policy]:
+    return lambda _: policy
+
+
+def _priced(name: str, replay: PolicyReplay, setup: ReplaySetup) -> SimulatedRun:
+    return SimulatedRun(
+        policy=name,
+        model=setup.model.label,
+        calls=tuple(_call(asked, setup) for asked in replay.asked),
+        ratios=setup.model.ratios,
+        receipts=replay.receipts,
+        problem=replay.problem,
+    )
+
+
+def _call(asked: ReplayedCall, setup: ReplaySetup) -> SimulatedCall:
+    usage = asked.usage(setup.model)
+    return SimulatedCall(
+        entry=setup.trace.first + asked.place,
+        turn=setup.trace.entries[asked.place].turn,
+        usage=usage,
+        cost=cost(usage, setup.model.prices),
+        summary=asked.summary,
+        begins=asked.begins,
+        card=asked.card,
+    )

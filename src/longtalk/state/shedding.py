@@ -1,0 +1,302 @@
+"""Move parts that are no longer needed out of a state (shed them) to keep it small, and join them again.
+
+A state keeps what later turns can use. The rest is removed from it once, as a part that the caller stores: `split`
+divides a transcript in two, `encode_part` returns the bytes of a part, and `join` restores the complete state. Both
+states and parts identify the shed entries and turns by their positions in the whole conversation (`Ranges`): a state
+lists those that it lacks, a part those that it holds.
+
+The parts form a chain of digests, and the state holds the last link. `join` can therefore prove which parts belong to a
+state, that they are unchanged and which are missing, although the state keeps nothing else of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from longtalk.errors import BadState, InputError
+from longtalk.state import codec as states
+from longtalk.state.sealing import BoundSeal, Seal
+from longtalk.transcript.pack import EMPTY, Pack, join_slices
+from longtalk.transcript.pack_index import MAX_ENTRIES, PackIndex, pack_column, read_column
+from longtalk.transcript.ranges import Ranges, Span, merge_spans, places
+from longtalk.transcript.transcript import Finish, Transcript, TurnIndex, Turns, TurnStatus
+from longtalk.wires import NAMES
+
+__all__ = ["encode_part", "join", "split"]
+
+# Splitting
+
+
+def split(transcript: Transcript, gone: Sequence[Span]) -> tuple[Transcript, Transcript]:
+    """Return two transcripts: what remains of this one, and the part to shed.
+
+    `gone` are the spans of the entries to shed. Turns are shed with their entries; all records remain. The last turn
+    remains, and so does the last entry unless all entries are shed, since the next entries continue from them. If there
+    is nothing to shed, `shed.number` of the second transcript is 0.
+    """
+    pack, turns = _packed(transcript), transcript.turns.packed()
+    leaving = merge_spans(gone)
+    staying = _rest(leaving, len(pack))
+    if leaving and (leaving[0][0] < 0 or leaving[-1][1] > len(pack)):
+        raise ValueError("what should leave is not here")
+    if leaving and staying and staying[-1][1] < len(pack):
+        raise ValueError("the last entry stays, unless all of them leave")
+    stays, leaves = (join_slices([(pack, *span) for span in spans]) for spans in (staying, leaving))
+    if not staying:
+        stays = Pack(PackIndex(parent=transcript.head), EMPTY.array, EMPTY.crc)
+    turns_leaving = _turns_leaving(turns.ids, set(stays.index.turns), set(leaves.index.turns))
+    if not (leaving or turns_leaving):
+        return transcript, Transcript()
+    shed, missing = transcript.shed, _spans(transcript.shed)
+    held = [places(*each) for each in zip((leaving, turns_leaving), missing, strict=True)]
+    part = msgspec.structs.replace(
+        transcript,
+        pack=leaves,
+        fresh=(),
+        turns=_woven_turns([(turns, *span) for span in turns_leaving]),
+        records=(),
+        shed=_ranges(shed.number + 1, shed.chain, held),
+    )
+    missing = [merge_spans((*before, *now)) for before, now in zip(missing, held, strict=True)]
+    rest = msgspec.structs.replace(
+        transcript,
+        pack=stays,
+        fresh=(),
+        turns=_woven_turns([(turns, *span) for span in _rest(turns_leaving, len(turns.ids))]),
+        shed=_ranges(shed.number + 1, _link(shed.chain, states.digest(part)), missing),
+    )
+    return rest, part
+
+
+def encode_part(part: Transcript) -> bytes:
+    """Return a shed part as bytes for the caller to keep."""
+    return states.encode(part, part=True)
+
+
+def _turns_leaving(ids: Sequence[str], staying: Collection[str], leaving: Collection[str]) -> list[Span]:
+    """Return the spans of the turns to shed.
+
+    A turn is shed with the last of its entries; a turn without entries is shed if no turn before it remains. `staying`
+    and `leaving` are the ids of the turns whose entries remain and are shed. The last turn that has entries remains,
+    together with all turns after it.
+    """
+    last = max((i for i, turn in enumerate(ids) if turn in staying or turn in leaving), default=0)
+    first = next((i for i, turn in enumerate(ids) if turn in staying), last)
+    return merge_spans(
+        (i, i + 1) for i, turn in enumerate(ids[:last]) if turn not in staying and (turn in leaving or i < first)
+    )
+
+
+# Joining
+
+
+def join(*parts: bytes, seal: Seal | BoundSeal | None = None, max_state: int = states.MAX_BYTES) -> bytes:
+    """Return the state of the whole conversation, given its shed parts in any order and then its last state.
+
+    All shed parts (`reply.shed`) are needed at once. If a part is missing, was changed or belongs to another
+    conversation, the `BadState` that is raised says which one, with its bytes as `state`. With `seal`, all arguments
+    are opened and the result is sealed. A state that has shed nothing is returned unchanged.
+    """
+    if not parts:
+        raise InputError("`join` takes what was shed and then the state: `join(*shed, state)`.")
+    if any(isinstance(part, list | tuple) for part in parts):
+        raise InputError("`join` takes what was shed one by one: `join(*shed, state)`, with an asterisk.")
+    *others, given = parts
+    plain, state = _opened(given, seal, 0, max_state)
+    if not others and not state.shed.number:
+        return given
+    # Parts are older than the state, so `min_revision` does not apply to them. The chain proves that they belong to it.
+    lenient = msgspec.structs.replace(seal, min_revision=0) if isinstance(seal, BoundSeal) else seal
+    size = states.peek(plain).content
+    found = []
+    for argument, data in enumerate(others, 1):
+        plain, part = _opened(data, lenient, argument, max_state)
+        size += states.peek(plain).content
+        if size > max_state:
+            raise _too_large(given, f"more than {max_state} bytes: raise `max_state`")
+        found.append(_Part(argument, data, part, _link(part.shed.chain, states.digest_of(plain))))
+    ordered = _in_order(found, state, given)
+    if any(sum(sizes) > MAX_ENTRIES for sizes in zip(*map(_sizes, (state, *ordered)), strict=True)):
+        raise _too_large(given, f"more than {MAX_ENTRIES} entries")
+    try:
+        whole = states.encode(_whole(state, ordered))
+    except ValueError as problem:
+        raise BadState(f"This state can't be joined: {problem}.", reason="corrupt", state=given) from None
+    return seal.close(whole) if seal else whole
+
+
+class _Part(NamedTuple):
+    argument: int
+    data: bytes
+    """The bytes as the caller passed them."""
+    transcript: Transcript
+    link: str
+    """The link of the digest chain that follows this part."""
+
+
+def _opened(data: bytes, seal: Seal | BoundSeal | None, argument: int, max_state: int) -> tuple[bytes, Transcript]:
+    """Return the plain bytes and the transcript of the argument of `join` with this number; 0 is the state."""
+    try:
+        plain = seal.open(data) if seal else data
+        transcript = states.decode(plain, wires=NAMES, part=argument > 0, max_bytes=max_state)
+    except BadState as problem:
+        if not argument and problem.reason == "part":
+            problem = BadState(
+                "The last argument of `join` is the state: `join(*shed, state)`.", reason="part", state=data
+            )
+        what = f"Argument {argument} of `join` is refused. {problem}" if argument else str(problem)
+        raise BadState(what, reason=problem.reason, state=data) from None
+    return bytes(plain), transcript
+
+
+def _in_order(found: Sequence[_Part], state: Transcript, given: bytes) -> list[Transcript]:
+    """Return the parts, oldest first; raise `BadState` unless they are exactly the parts that the state has shed.
+
+    Parts are verified from the newest to the oldest. Each part must match the link that the next part, or the state,
+    continues from. Since that link is already verified, a part that does not match is itself wrong.
+    """
+    numbered: dict[int, list[_Part]] = {}
+    for part in found:
+        numbered.setdefault(part.transcript.shed.number, []).append(part)
+    link, ordered = state.shed.chain, list[Transcript]()
+    for number in sorted(numbered, reverse=True):
+        part = numbered[number][0]
+        if number > state.shed.number:
+            raise _wrong(part, "it is of another conversation, or of a later state of this one")
+        if number != state.shed.number - len(ordered):
+            break
+        for part in numbered[number]:
+            if part.link != link:
+                raise _wrong(part, "it is of another conversation or another branch of this one, or it was changed")
+        if len(numbered[number]) > 1:
+            raise _wrong(part, "it is there twice")
+        ordered.append(part.transcript)
+        link = part.transcript.shed.chain
+    if len(ordered) < state.shed.number:
+        borders = pairwise((0, *sorted(numbered), state.shed.number + 1))
+        gaps = [f"{a + 1}" if a + 2 == b else f"{a + 1} to {b - 1}" for a, b in borders if a + 1 < b]
+        what = f"of the {state.shed.number} parts that this state has shed, number {', '.join(gaps)}"
+        raise BadState(f"Something is missing: {what}. Give all of them.", reason="missing_part", state=given)
+    return ordered[::-1]
+
+
+def _wrong(part: _Part, what: str) -> BadState:
+    text = f"Argument {part.argument} of `join` does not belong to this state: {what}."
+    return BadState(text, reason="wrong_part", state=part.data)
+
+
+def _too_large(state: bytes, what: str) -> BadState:
+    return BadState(f"This state can't be joined: the whole has {what}.", reason="too_large", state=state)
+
+
+def _whole(state: Transcript, parts: Sequence[Transcript]) -> Transcript:
+    """Return the state and its shed parts as one transcript; raise `ValueError` if their ranges don't fit together."""
+    sources, missing = (state, *parts), _spans(state.shed)
+    there = [_spans(part.shed) for part in parts]
+    if missing != [merge_spans(span for spans in kind for span in spans) for kind in zip(*there, strict=True)]:
+        raise ValueError("what it misses is not what its parts hold")
+    here = [places([(0, size)], spans) for size, spans in zip(_sizes(state), missing, strict=True)]
+    entries, turns = (_pieces(held) for held in zip(here, *there, strict=True))
+    indexes = [each.turns.packed() for each in sources]
+    return msgspec.structs.replace(
+        state,
+        pack=join_slices([(sources[source].pack, *span) for source, span in entries]) if entries else state.pack,
+        turns=_woven_turns([(indexes[source], *span) for source, span in turns]),
+        shed=Ranges(),
+    )
+
+
+def _pieces(held: Sequence[Sequence[Span]]) -> list[tuple[int, Span]]:
+    """Return the pieces of the whole conversation in order.
+
+    Each piece is the number of its source and its span there. `held` lists, for each source, the spans of the whole
+    conversation that it holds.
+    """
+    pieces = []
+    for source, spans in enumerate(held):
+        position = 0
+        for first, stop in spans:
+            pieces.append((first, stop, source, position))
+            position += stop - first
+    pieces.sort()
+    if any(stop > first for (_, stop, _, _), (first, _, _, _) in pairwise(pieces)):
+        raise ValueError("two of its parts hold the same")
+    return [(source, (position, position + stop - first)) for first, stop, source, position in pieces]
+
+
+# Spans
+
+
+def _rest(spans: Sequence[Span], size: int) -> list[Span]:
+    """Return the spans between 0 and `size` that `spans` does not cover."""
+    edges = [0, *[edge for span in spans for edge in span], size]
+    return [(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True) if start < stop]
+
+
+def _spans(shed: Ranges) -> list[list[Span]]:
+    """Return two lists: the shed spans of entries, and the shed spans of turns."""
+    return [[(first, first + count) for first, count in kind] for kind in (shed.entries, shed.turns)]
+
+
+def _ranges(number: int, chain: str, kinds: Iterable[Sequence[Span]]) -> Ranges:
+    return Ranges(number, chain, *[tuple((start, stop - start) for start, stop in spans) for spans in kinds])
+
+
+# Content
+
+
+def _link(chain: str, digest: bytes) -> str:
+    """Return the next link of the digest chain: the digest of the previous link and of a part."""
+    return hashlib.sha256(chain.encode() + digest).hexdigest()
+
+
+def _sizes(transcript: Transcript) -> tuple[int, int]:
+    return len(transcript), len(transcript.turns)
+
+
+def _packed(transcript: Transcript) -> Pack:
+    """Return all entries of a transcript as one pack."""
+    if not transcript.fresh:
+        return transcript.pack
+    index, tail, crc = transcript.pack.grow(transcript.fresh)
+    return Pack(index, b"".join((memoryview(transcript.pack.array)[:-1], tail)), crc)
+
+
+def _woven_turns(slices: Sequence[tuple[TurnIndex, int, int]]) -> Turns:
+    """Return the turns of several slices, in this order.
+
+    Each slice is an index of turns with the positions where the slice starts and stops.
+    """
+    ids: list[str] = []
+    reports: list[bytes] = []
+    codes: dict[tuple[TurnStatus, str, Finish, str, str], int] = {}
+    shape, counts = array("I"), bytearray()
+    started, ended = bytearray(), bytearray()
+    ends: dict[int, list[int]] = {}
+    for index, start, stop in slices:
+        if id(index) not in ends:
+            ends[id(index)] = list(accumulate(read_column("I", index.counts), initial=0))
+        ids += index.ids[start:stop]
+        reports += index.reports[ends[id(index)][start] : ends[id(index)][stop]]
+        numbers = read_column("I", index.shape[4 * start : 4 * stop])
+        shape.extend([codes.setdefault(index.shapes[number], len(codes)) for number in numbers])
+        counts += index.counts[4 * start : 4 * stop]
+        started += index.started[8 * start : 8 * stop]
+        ended += index.ended[8 * start : 8 * stop]
+    return Turns(
+        TurnIndex(
+            ids=tuple(ids),
+            shapes=tuple(codes),
+            shape=pack_column(shape),
+            started=bytes(started),
+            ended=bytes(ended),
+            reports=tuple(reports),
+            counts=bytes(counts),
+        )
+    )

@@ -1,0 +1,73 @@
+"""Conversions that stores with database rows share: from rows to packs of entries, and from metadata to JSON."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from longtalk.errors import InputError
+from longtalk.transcript.pack import Pack, checksum
+from longtalk.transcript.pack_index import Kind, PackIndex, pack_column
+
+
+def from_rows(rows: Sequence[tuple[Any, ...]]) -> Pack:
+    """Return the entries in these database rows as a pack."""
+    turn, number, parent, kind, role, wire, at, mark, bound, tokens, native = zip(*rows, strict=True)
+    turns: list[str] = []
+    firsts, counts = array("I"), array("I")
+    last, following = None, -1
+    for name, count in zip(turn, number, strict=True):
+        if name == last and count == following:
+            counts[-1] += 1
+        else:
+            turns.append(name)
+            firsts.append(count)
+            counts.append(1)
+            last = name
+        following = count + 1
+    codes: dict[tuple[Kind, str, str], int] = {}
+    shape = bytes([codes.setdefault(each, len(codes)) for each in zip(kind, role, wire, strict=True)])
+    data = b"[%s]" % b",".join(native)
+    index = PackIndex(
+        parent=parent[0],
+        turns=tuple(turns),
+        firsts=pack_column(firsts),
+        counts=pack_column(counts),
+        shapes=tuple(codes),
+        shape=shape,
+        sizes=pack_column(array("I", [len(each) + 1 for each in native])),
+        times=pack_column(array("q", at)),
+        marks={i: each for i, each in enumerate(mark) if each},
+        bounds={i: each for i, each in enumerate(bound) if each},
+        totals=pack_column(array("Q", accumulate(tokens))),
+    )
+    return Pack(index, data, checksum(data))
+
+
+def meta_in(meta: Mapping[str, Any]) -> bytes:
+    """Return an app's metadata as JSON in ASCII."""
+    try:
+        return json.dumps(meta, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InputError(f"Metadata must be JSON: {problem}.") from None
+
+
+def utf8_json(meta: Mapping[str, Any]) -> bytes:
+    """Return an app's metadata as JSON in UTF-8, for stores and exports that people read.
+
+    Metadata with unpaired surrogates, which UTF-8 can't encode, is returned as JSON in ASCII.
+    """
+    try:
+        return json.dumps(meta, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(meta, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InputError(f"Metadata must be JSON: {problem}.") from None
+
+
+def meta_out(data: bytes) -> dict[str, Any]:
+    held: dict[str, Any] = json.loads(data)
+    return held

@@ -1,0 +1,91 @@
+"""Segments of a conversation tree in memory, and the branches, records and keys that refer to them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from longtalk.memory.recall.labels import searchable_text
+from longtalk.stores._paths import Span, walk
+from longtalk.stores._words import words
+from longtalk.stores.base import KeyedRequest, Lease
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.transcript import Record
+from longtalk.wires import text_if_readable
+
+
+class Segment:
+    """The entries that one branch added after the first `start` entries of the path that ends in `base`."""
+
+    __slots__ = ("base", "entries", "firsts", "metas", "own", "start", "words")
+
+    def __init__(self, base: Segment | None = None, start: int = 0) -> None:
+        self.base: Segment | None = base
+        self.start: int = start
+        self.own: bool = False
+        """Whether the segment has a record that only the segment's own branch may see."""
+        self.entries: list[Entry] = []
+        self.firsts: list[tuple[int, str]] = []
+        """The position and the turn id of each turn whose first entry is in this segment."""
+        self.metas: dict[int, bytes] = {}
+        """The app's metadata of entries, as JSON, by position."""
+        self.words: dict[int, tuple[str, str]] = {}
+        """For each entry that was searched before, by position: its text, and the normalized words of the text."""
+
+    @property
+    def stop(self) -> int:
+        """The position after the last entry of the segment."""
+        return self.start + len(self.entries)
+
+
+Path = list[Span[Segment]]
+
+
+class Branch(msgspec.Struct):
+    """A branch of a conversation tree. The branch's path ends with the last entry of its segment."""
+
+    name: str
+    segment: Segment
+    revision: int
+    updated: int
+    token: int = 0
+    lease: Lease | None = None
+
+
+class Attached(NamedTuple):
+    """A record in the tree, attached to the entry at `position` (-1: before the first entry of the path)."""
+
+    segment: Segment
+    position: int
+    record: Record
+
+
+class Key(NamedTuple):
+    """A turn that was requested with an idempotency key."""
+
+    request: KeyedRequest
+    branch: str
+    turn: str
+    position: int
+
+
+def entry_words(segment: Segment, position: int) -> tuple[str, str]:
+    """Return the text of an entry and its normalized words, which a search compares. Both are cached in the segment."""
+    if position not in segment.words:
+        entry = segment.entries[position - segment.start]
+        segment.words[position] = (text_if_readable(entry), words(searchable_text(entry)))
+    return segment.words[position]
+
+
+def path_to(segment: Segment | None, stop: int) -> Path:
+    """Return the first `stop` entries of the path that ends in a segment, as spans from the root on."""
+    return walk(segment, min(stop, segment.stop) if segment else 0, lambda each: (each.start, each.base))
+
+
+def last_entry(path: Path) -> str | None:
+    """Return the id of the last entry of a path, or None if the path is empty."""
+    for segment, start, stop in reversed(path):
+        if start < stop:
+            return segment.entries[stop - segment.start - 1].id
+    return None

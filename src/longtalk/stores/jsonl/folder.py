@@ -1,0 +1,349 @@
+"""Append-only files of lines: their names, locks and writes, and their recovery after a crash.
+
+Lines are written in *groups*, each group in one write. The last line of a group closes the group: it ends with the
+number of lines before it and a checksum of the whole group, `…,"lines":3,"sum":"0a1b2c3d"}`. A reader stops after the
+last complete group. Bytes after that belong to a write that is in progress or was interrupted; the next writer moves an
+interrupted write to a separate file. Any other difference from what was written is damage: `Damaged` names the file and
+the line, and nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.errors import LongtalkError
+from longtalk.transcript.transcript import new_id, now
+
+T = TypeVar("T")
+
+SUFFIX = ".jsonl"
+
+_CLOSING = re.compile(rb',"lines":(\d{1,9}),"sum":"([0-9a-f]{8})"\}')
+_PLAIN = re.compile(rb"[a-z0-9_-]")
+_RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)[0-9]")
+_LONG = 100
+_FLAGS: int = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Damaged(LongtalkError):
+    """The error for a file that differs from what was written. `path` and `line` say where."""
+
+    def __init__(self, path: Path, line: int, what: str) -> None:
+        super().__init__(f"Line {line} of {path} is damaged: {what}. Restore the file, or move it away.")
+        self.path = path
+        self.line = line
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A description of a write that a crash interrupted and that was therefore never acknowledged."""
+
+    file: Path
+    kept: Path
+    """The file that the interrupted write was moved to."""
+    size: int
+    """The number of bytes that were moved."""
+    at: int
+
+
+class Group(NamedTuple):
+    """Lines that were written together. The last line closes the group."""
+
+    first: int
+    """The number of the group's first line in the file."""
+    lines: list[bytes]
+
+
+def name_of(id: str) -> str:  # noqa: A002
+    """Return the file name for the id of an owner or a conversation, without the suffix.
+
+    Lowercase letters, digits, `_` and `-` stay as they are, all other bytes are escaped, and long names are hashed.
+    Different ids have different names, even on a file system that ignores case.
+    """
+    data = id.encode("utf-8", "surrogatepass")
+    name = "".join(chr(byte) if _PLAIN.match(bytes((byte,))) else f"%{byte:02x}" for byte in data)
+    if len(name) > _LONG:
+        return f"{name[:30]}~{hashlib.sha256(data).hexdigest()}"
+    if _RESERVED.fullmatch(name):
+        return f"%{data[0]:02x}{name[1:]}"
+    return name or "%"
+
+
+def id_of(path: Path) -> str | None:
+    """Return the id from which a file name was made, or None if the name contains a hash."""
+    name = path.name.removesuffix(SUFFIX)
+    if "~" in name:
+        return None
+    data = re.sub(rb"%([0-9a-f]{2})", lambda m: bytes((int(m[1], 16),)), os.fsencode(name))
+    return "" if name == "%" else data.decode("utf-8", "surrogatepass")
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the JSONL files in a folder, sorted by name. If the folder doesn't exist, the list is empty."""
+    try:
+        return [folder / name for name in sorted(os.listdir(folder)) if name.endswith(SUFFIX)]
+    except FileNotFoundError:
+        return []
+
+
+def first_line(path: Path) -> bytes:
+    """Return the first line of a file, or empty bytes if the file doesn't exist."""
+    try:
+        with path.open("rb") as file:
+            return file.readline()
+    except FileNotFoundError:
+        return b""
+
+
+def closed(lines: Sequence[bytes], close: bytes) -> bytes:
+    """Return a group as it is written: its lines, then the JSON object `close` with line count and checksum added."""
+    data = b"".join([line + b"\n" for line in lines]) + close[:-1] + b',"lines":%d' % len(lines)
+    return b'%s,"sum":"%08x"}\n' % (data, zlib.crc32(data))
+
+
+def unclosed(line: bytes) -> bytes:
+    """Return the JSON object in a group's closing line, without the line count and checksum."""
+    closing = _closing(line)
+    return line[: closing.start()] + b"}" if closing else line
+
+
+def groups(data: bytes, path: Path, line: int) -> tuple[list[Group], int]:
+    """Return the complete groups in `data`, the content of a file from line number `line` on, and their size in bytes.
+
+    Raises `Damaged` if the data after the last complete group can't be an interrupted write.
+    """
+    found: list[Group] = []
+    start = position = 0
+    lines: list[bytes] = []
+    while (end := data.find(b"\n", position)) >= 0:
+        lines.append(data[position:end])
+        position = end + 1
+        closing = _closing(lines[-1])
+        if closing is None:
+            continue
+        if not _is_whole(data[start:end], closing, len(lines)):
+            if position == len(data) and _is_blank(data[start:]):
+                return found, start
+            raise _changed(lines, path, line)
+        found.append(Group(line, lines))
+        line, lines, start = line + len(lines), [], position
+    if not _is_blank(data[start:]):
+        # An interrupted write leaves whole lines, none of which closes a group, and perhaps part of a line.
+        for number, each in enumerate(lines, line):
+            if "lines" in _members(each, path, number):
+                raise Damaged(path, number, "it can't be read")
+    return found, start
+
+
+def _is_blank(data: bytes) -> bool:
+    """Return whether the data contains zeros in place of disk blocks, which a power cut during a write can leave."""
+    return bytes(64) in data or data[:1] == b"\0" or data[-1:] == b"\0"
+
+
+def _closing(line: bytes) -> re.Match[bytes] | None:
+    # Inside a JSON string the quotes would be escaped, so this is a member. Only one bracket may follow it.
+    at = line.rfind(b',"lines":')
+    return _CLOSING.fullmatch(line, at) if at > 0 else None
+
+
+def _is_whole(data: bytes, closing: re.Match[bytes], lines: int) -> bool:
+    before = data[: data.rindex(b',"sum":"')]
+    return int(closing[1]) == lines - 1 and zlib.crc32(before) == int(closing[2], 16)
+
+
+def _changed(lines: list[bytes], path: Path, first: int) -> Damaged:
+    """Return the error for a group with a wrong line count or checksum.
+
+    The error names the first line that can't be read, or, if all can be read, the last line of the group.
+    """
+    for number, line in enumerate(lines, first):
+        try:
+            _members(line, path, number)
+        except Damaged as problem:
+            return problem
+    last = first + len(lines) - 1
+    return Damaged(path, last, f"the lines {first} to {last} are not those that were written")
+
+
+def _members(line: bytes, path: Path, number: int) -> dict[str, bytes]:
+    try:
+        line.decode()
+        return json_bytes.fields(line)
+    except ValueError as problem:
+        raise Damaged(path, number, f"it can't be read ({problem})") from None
+
+
+class Log:
+    """An append-only file of lines, with its lock file and the interrupted writes that were moved out of it."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = folder / f"{name}{SUFFIX}"
+        self._folder = folder
+        self._name = name
+        self._lock = folder / f"{name}.lock"
+
+    def locked(self, work: Callable[[], T]) -> T:
+        """Call `work` while no other process or thread writes to the file, and return the result of `work`.
+
+        The lock is held inside a `with` on a file object, which C code closes, and never across a `yield`, so that
+        Ctrl-C at any point releases the lock before the caller handles the exception. filelock 4.2 doesn't ensure that:
+        at 44 of the 387 points where Python may handle a signal in its code, the lock stays taken, for this thread too,
+        while the exception is handled. filelock also polls every 50 ms, whereas `flock` wakes the next waiter; it takes
+        90 µs instead of 12; and it hooks every fork and, from Python 3.12 on, every audit event of the process.
+        """
+        while True:
+            with self._open_lock() as file:
+                _wait_for(file.fileno())
+                try:
+                    if not self._is_lock(file.fileno()):
+                        continue
+                    try:
+                        return work()
+                    finally:
+                        if not self.path.exists():
+                            with suppress(OSError):
+                                self._lock.unlink()
+                                self._folder.rmdir()
+                finally:
+                    # A child process that was forked meanwhile has the file open too, and would keep the lock.
+                    _let_go(file.fileno())
+
+    def _open_lock(self) -> io.FileIO:
+        while True:
+            try:
+                return self._lock.open("ab", buffering=0)
+            except FileNotFoundError:
+                try:
+                    self._folder.mkdir(parents=True, exist_ok=True)
+                except FileExistsError:
+                    # Another writer may have removed the folder just now, after deleting the last conversation in it.
+                    if self._folder.is_symlink():
+                        raise
+
+    def _is_lock(self, file: int) -> bool:
+        """Return whether an open file is still the lock file. The last holder of the lock may have removed it."""
+        try:
+            return os.path.samestat(os.fstat(file), os.stat(self._lock))
+        except FileNotFoundError:
+            return False
+
+    def read(self, header: bytes, offset: int) -> tuple[int, bytes] | None:
+        """Return an offset and the content of the file after it, or None if the file doesn't exist.
+
+        If the file is shorter than `offset` or doesn't begin with `header`, the file was replaced; then all of its
+        content is returned, with offset 0.
+        """
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return None
+        with file:
+            if offset and (os.fstat(file.fileno()).st_size < offset or file.read(len(header)) != header):
+                offset = 0
+            file.seek(offset)
+            return offset, file.read()
+
+    def append(self, data: bytes, offset: int, *, fsync: bool) -> None:
+        """Append data to the file, whose current size is `offset`. If that fails, truncate the file to this size."""
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FLAGS, 0o666)
+        try:
+            _write(file, data)
+            if fsync:
+                os.fsync(file)
+        except BaseException:
+            with suppress(OSError):
+                os.ftruncate(file, offset)
+            raise
+        finally:
+            os.close(file)
+        if fsync and not offset:
+            _fsync(self._folder)
+
+    def set_aside(self, offset: int) -> Problem:
+        """Move the bytes after an offset to a separate file, and return a description of the interrupted write."""
+        kept = self._beside("torn")
+        with self.path.open("rb+") as file:
+            file.seek(offset)
+            torn = file.read()
+            self._create(kept, torn)
+            file.truncate(offset)
+        return Problem(self.path, kept, len(torn), now())
+
+    def replace(self, data: bytes) -> None:
+        """Replace the content of the file atomically, and delete interrupted writes that were moved out of the file."""
+        made = self._beside("new")
+        self._create(made, data)
+        made.replace(self.path)
+        _fsync(self._folder)
+        self._tidy()
+
+    def remove(self) -> None:
+        """Delete the file, and the interrupted writes that were moved out of it."""
+        self.path.unlink(missing_ok=True)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        for name in os.listdir(self._folder):
+            if name.startswith((f"{self._name}.torn-", f"{self._name}.new-")):
+                (self._folder / name).unlink(missing_ok=True)
+
+    def _beside(self, what: str) -> Path:
+        return self._folder / f"{self._name}.{what}-{now()}-{new_id()[:4]}"
+
+    def _create(self, path: Path, data: bytes) -> None:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
+        try:
+            _write(file, data)
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def _write(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _fsync(folder: Path) -> None:
+    """Flush a folder to disk, so that the name of a new file survives a power cut. On Windows this does nothing."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _wait_for(file: int) -> None:
+        while True:
+            # The call fails after ten seconds of waiting: try again.
+            with suppress(OSError):
+                msvcrt.locking(file, msvcrt.LK_LOCK, 1)
+                return
+
+    def _let_go(file: int) -> None:
+        with suppress(OSError):
+            msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
+else:
+    import fcntl
+
+    def _wait_for(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+    def _let_go(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_UN)

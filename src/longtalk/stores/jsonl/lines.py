@@ -1,0 +1,321 @@
+"""The lines of a conversation's JSONL file: their types, and how they are encoded as JSON and decoded.
+
+The JSON of an entry is part of its line, unchanged. JSON with a newline, an unpaired surrogate or invalid Unicode is
+stored in base64 instead, in a field of its own. Unknown line types and keys are from a later version and are ignored.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from sys import intern
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from longtalk.stores._rows import utf8_json
+from longtalk.stores._tree import ConversationTree
+from longtalk.stores.base import Commit, KeyedRequest, Lease, PlacedRecord
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.pack_index import Kind
+from longtalk.transcript.transcript import Finish, Record, Turn, TurnStatus
+
+FORMAT = 1
+"""The version of the file format that this code writes, which is also the newest version that it can read."""
+
+NONE = Raw()
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+
+
+class _Line(msgspec.Struct, omit_defaults=True, tag_field="type"):
+    """The base of all lines. A field of type `Raw` has a twin with the suffix `_base64` for JSON stored in base64."""
+
+
+class ConversationLine(_Line, tag="conversation"):
+    """The first line of a file, which identifies the conversation."""
+
+    format: int
+    id: str
+    owner: str
+    file: str
+    """A random id of the file. It changes when a new file replaces this one under the same name."""
+
+
+class EntryLine(_Line, tag="entry"):
+    """The line for an entry and the entry's metadata."""
+
+    id: str
+    turn: str
+    role: str
+    at: int
+    wire: str
+    parent: str | None = None
+    kind: Kind = "message"
+    mark: str = ""
+    bound: str = ""
+    tokens: int = 0
+    meta: Raw = NONE
+    meta_base64: bytes = b""
+    native: Raw = NONE
+    native_base64: bytes = b""
+
+
+class TurnLine(_Line, tag="turn"):
+    """The line for a turn, with the request that it answers and its manifest."""
+
+    id: str
+    status: TurnStatus
+    model: str
+    started: int
+    agent: str = ""
+    """The part of the model's name that names the provider, for human readers of the file."""
+    request: KeyedRequest | None = None
+    ended: int = 0
+    duration: int = 0
+    """The duration of the turn in milliseconds, for human readers of the file."""
+    finish: Finish = "stop"
+    usage: tuple[Raw, ...] = ()
+    usage_base64: tuple[bytes, ...] = ()
+    preamble: str = ""
+    error: str = ""
+    manifest: Raw = NONE
+    manifest_base64: bytes = b""
+
+
+class RecordLine(_Line, tag="record"):
+    """The line for a record, with the position of the entry that the record is attached to."""
+
+    kind: str
+    entry: str
+    position: int = msgspec.field(name="place")
+    at: int
+    data: Raw = NONE
+    data_base64: bytes = b""
+
+
+class CommitLine(_Line, tag="commit"):
+    """The line that closes the group of a commit."""
+
+    branch: str
+    revision: int
+    head: str | None
+    """The id of the last entry of the path after the commit, or None if the path is empty."""
+    size: int
+    """The number of entries on the path after the commit."""
+    at: int
+    source: tuple[str, int] | None = None
+    cut: int | None = None
+    lease: Lease | None = None
+    time: str = ""
+    """The value of `at` as a date and time in UTC, for human readers of the file."""
+    meta: Raw = NONE
+    meta_base64: bytes = b""
+
+
+class LeaseLine(_Line, tag="lease"):
+    """The line for the renewal of a lease. It is a group of its own."""
+
+    branch: str
+    token: int
+    until: int
+
+
+class MetaLine(_Line, tag="meta"):
+    """The line for new metadata of the conversation or of an entry. It is a group of its own."""
+
+    entry: str | None = None
+    meta: Raw = NONE
+    meta_base64: bytes = b""
+
+
+class RedactLine(_Line, tag="redact"):
+    """The line for a redaction. It is a group of its own; the lines before it already contain the entry's new JSON."""
+
+    entry: str
+    at: int
+
+
+Line: TypeAlias = ConversationLine | EntryLine | TurnLine | RecordLine | CommitLine | LeaseLine | MetaLine | RedactLine
+_TYPES = (ConversationLine, EntryLine, TurnLine, RecordLine, CommitLine, LeaseLine, MetaLine, RedactLine)
+_KNOWN = {kind.__struct_config__.tag for kind in _TYPES}
+_decode: Callable[[bytes], Line] = msgspec.json.Decoder(Line).decode
+_encode = msgspec.json.Encoder().encode
+_ENTRY = ("id", "turn", "role", "at", "wire", "parent", "kind", "mark", "bound", "tokens")
+_TURN = ("id", "status", "model", "started", "ended", "finish", "preamble", "error")
+
+
+def line_of(value: Line) -> bytes:
+    """Return a line encoded as JSON, without the newline."""
+    odd = in_base64(value)
+    for each in (value, odd):
+        try:
+            line = _encode(each)
+            line.decode()
+            if not _CONTROL.search(line) and _decode(line) == each:
+                return line
+        except (ValueError, RecursionError):
+            pass
+    # A name or an error text isn't valid Unicode; `json` escapes it.
+    return json.dumps(msgspec.to_builtins(odd), separators=(",", ":")).encode()
+
+
+def in_base64(value: Line) -> Line:
+    """Return a copy of a line with all raw JSON moved to the corresponding base64 fields."""
+    changes: dict[str, Any] = {}
+    for name in value.__struct_fields__:
+        held = getattr(value, name)
+        if isinstance(held, Raw):
+            changes |= {name: NONE, f"{name}_base64": bytes(held)}
+        elif name == "usage":
+            changes |= {name: (), f"{name}_base64": tuple(map(bytes, held))}
+    return msgspec.structs.replace(value, **changes)
+
+
+def read_line(line: bytes) -> Line | None:
+    """Return the decoded line, or None if the line's type is unknown. Raise `ValueError` if it can't be decoded."""
+    try:
+        return _decode(line)
+    except ValueError:
+        members = json.loads(line)
+    if isinstance(members, dict) and isinstance(members.get("type"), str) and members["type"] not in _KNOWN:
+        return None
+    read: Line = msgspec.convert(members, Line)
+    return read
+
+
+def _same(value: object, names: Sequence[str]) -> dict[str, Any]:
+    # msgspec omits a default only if it is the identical object, so strings are interned.
+    return {name: intern(held) if type(held := getattr(value, name)) is str else held for name in names}
+
+
+def entry_line(entry: Entry, meta: Mapping[str, Any] | None) -> EntryLine:
+    """Return the line for an entry and its metadata."""
+    return EntryLine(**_same(entry, _ENTRY), meta=raw(meta), native=Raw(entry.native) if entry.native else NONE)
+
+
+def entry_of(line: EntryLine) -> Entry:
+    """Return the entry that a line contains."""
+    return Entry(**_same(line, _ENTRY), native=line.native_base64 or bytes(line.native))
+
+
+def turn_line(turn: Turn, request: KeyedRequest | None = None, manifest: bytes = b"") -> TurnLine:
+    """Return the line for a turn, the request that it answers, and its manifest."""
+    return TurnLine(
+        **_same(turn, _TURN),
+        agent=turn.model.partition(":")[0],
+        request=request,
+        duration=max(0, turn.ended - turn.started),
+        usage=tuple(map(Raw, turn.usage)),
+        manifest=Raw(manifest) if manifest else NONE,
+    )
+
+
+def turn_of(line: TurnLine) -> Turn:
+    """Return the turn that a line contains."""
+    return Turn(**_same(line, _TURN), usage=line.usage_base64 or tuple(map(bytes, line.usage)))
+
+
+def record_line(placed: PlacedRecord) -> RecordLine:
+    """Return the line for a record."""
+    record = placed.record
+    return RecordLine(
+        kind=record.kind, entry=record.entry, position=placed.position, at=record.at, data=Raw(record.data)
+    )
+
+
+def record_of(line: RecordLine) -> PlacedRecord:
+    """Return the record that a line contains, with its position."""
+    return PlacedRecord(Record(line.kind, line.entry, line.at, line.data_base64 or bytes(line.data)), line.position)
+
+
+def raw(meta: Mapping[str, Any] | None) -> Raw:
+    """Return an app's metadata encoded for a line. None gives an empty value, which is not written to the file."""
+    return NONE if meta is None else Raw(utf8_json(meta))
+
+
+def meta_of(line: EntryLine | CommitLine | MetaLine) -> dict[str, Any] | None:
+    """Return the metadata that a line contains, or None if the line has no metadata."""
+    data = line.meta_base64 or bytes(line.meta)
+    return json.loads(data) if data else None
+
+
+def utc(at: int, timespec: str = "milliseconds") -> str:
+    """Return a time as ISO 8601 in UTC, or an empty string if the time is out of range.
+
+    `at` is the time in milliseconds since 1970.
+    """
+    try:
+        when = dt.datetime.fromtimestamp(at / 1000, dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        return ""
+    return when.isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def lines_of(commit: Commit, ledger: ConversationTree) -> tuple[list[bytes], bytes]:
+    """Encode a commit. Return the lines of its entries, turn and records, and the line that closes the group.
+
+    `ledger` is the tree of the conversation before the commit.
+    """
+    lines: list[Line] = []
+    for i, entry in enumerate(commit.entries):
+        lines.append(entry_line(entry, commit.entry_meta.get(i)))
+    if commit.turn is not None:
+        lines.append(turn_line(commit.turn, commit.request, commit.manifest))
+    lines += map(record_line, commit.records)
+    head, size = ledger.after(commit)
+    close = CommitLine(
+        branch=commit.branch,
+        revision=commit.expect + 1,
+        head=head,
+        size=size,
+        source=commit.source,
+        cut=commit.cut,
+        lease=commit.lease,
+        at=commit.at,
+        time=utc(commit.at),
+        meta=raw(commit.meta),
+    )
+    return list(map(line_of, lines)), line_of(close)
+
+
+def commit_of(lines: Sequence[Line | None], close: CommitLine) -> Commit:
+    """Return the commit that was written as these lines and this closing line."""
+    entries = [line for line in lines if isinstance(line, EntryLine)]
+    turns = [line for line in lines if isinstance(line, TurnLine)]
+    return Commit(
+        branch=close.branch,
+        expect=close.revision - 1,
+        source=close.source,
+        cut=close.cut,
+        entries=tuple(map(entry_of, entries)),
+        turn=turn_of(turns[0]) if turns else None,
+        request=turns[0].request if turns else None,
+        manifest=(turns[0].manifest_base64 or bytes(turns[0].manifest)) if turns else b"",
+        records=tuple(record_of(line) for line in lines if isinstance(line, RecordLine)),
+        lease=close.lease,
+        at=close.at,
+        meta=meta_of(close),
+        entry_meta={i: meta for i, line in enumerate(entries) if (meta := meta_of(line)) is not None},
+    )
+
+
+def apply(ledger: ConversationTree, lines: Sequence[Line | None]) -> None:
+    """Apply a group of lines to the tree of a conversation.
+
+    Raises `ValueError` if the head after a commit differs from the head in the commit's closing line.
+    """
+    close = lines[-1]
+    if isinstance(close, CommitLine):
+        ledger.apply(commit_of(lines, close))
+        head = ledger.head(close.branch, records=False)
+        if head is None or (head.entry, head.size) != (close.head, close.size):
+            raise ValueError("the head is another one")
+    elif isinstance(close, LeaseLine):
+        ledger.renew(close.branch, close.token, close.until)
+    elif isinstance(close, MetaLine):
+        ledger.describe(meta_of(close) or {}, close.entry)
+    elif isinstance(close, RedactLine):
+        ledger.touch(close.entry)

@@ -1,0 +1,298 @@
+"""A pool of connections to a PostgreSQL server, shared by all threads, that survives a restart of the server.
+
+A call takes a connection for its exclusive use and returns it afterwards. If the connection breaks, the call runs again
+on another one, until the server is back or the time is up. That is safe because each call has the same effect when it
+runs twice: a read changes nothing, a commit has a stamp by which the server recognizes it (in the SQL function
+`write`), and describing, redacting, renewing and removing are idempotent.
+
+After a fork, the child leaves the connections to its parent and opens its own.
+
+psycopg_pool 3.3 can't replace this pool. Ctrl-C in a thread that waits for a connection loses a connection for good:
+the next connection that is returned goes to the waiter that no longer exists, and a pool of one connection stays empty.
+Its four threads don't exist in a forked child, which uses its parent's connections and gets no new ones. An unreachable
+server is reported as a timeout after the whole wait, without the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from longtalk._util.processes import on_fork
+from longtalk.errors import InputError, LongtalkError, StoreError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+PATIENCE = 30.0
+"""Seconds to keep trying while the server is unavailable."""
+WAIT = 0.02, 0.5
+"""Seconds between retries: the first wait, which doubles with each retry, and the longest wait."""
+_LISTEN = 0.05
+"""Seconds after which a waiting thread checks for a free connection, even if it wasn't notified of one."""
+CONNECT = 10
+"""Seconds to wait until a new connection is established, unless the address sets another timeout."""
+
+# Temporary errors: the server is shutting down, has crashed or is starting; it has too many connections; a
+# serialization failure; a deadlock.
+_PASSING = ("57P01", "57P02", "57P03", "53300", "40001", "40P01")
+
+_FORM = (
+    "postgresql://user@host:5432/name. In a password every sign but letters and digits has to be percent-encoded, "
+    "such as %40 for @ and %2F for /."
+)
+
+T = TypeVar("T")
+
+
+def library() -> Any:
+    """Return the module `psycopg`, or raise `InputError` if it isn't installed."""
+    try:
+        import psycopg
+        import psycopg.types.numeric
+    except ImportError:
+        raise InputError("A PostgreSQL store needs psycopg: pip install 'longtalk[postgres]'.") from None
+    return psycopg
+
+
+def _is_odd(url: str, where: dict[str, Any]) -> bool:
+    """Return whether part of the password may have been parsed as host, port or database name.
+
+    Error messages show these, so a password must not end up there.
+    """
+    _, _, rest = url.partition("://")
+    _, _, name = rest.partition("?")[0].partition("/")
+    # The name of an abstract socket begins with @.
+    has_more = "@" in name or "@" in str(where.get("host") or "")[1:]
+    return has_more or re.fullmatch(r"[0-9,]*", str(where.get("port") or "")) is None
+
+
+class Lost(Exception):
+    """The error for a failed connection. Whether the server has run the call is unknown."""
+
+
+class _User:
+    """A claim to one of the pool's connections.
+
+    The claim ends when this object is garbage-collected, so a thread that is stopped by Ctrl-C doesn't keep it.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
+class Pool:
+    """A pool of at most `most` connections to one database."""
+
+    def __init__(self, url: str, most: int) -> None:
+        self._psycopg = library()
+        try:
+            self._where = self._psycopg.conninfo.conninfo_to_dict(url)
+        except self._psycopg.Error:
+            # The original error may quote the password.
+            raise InputError(f"That is not the address of a database: {_FORM}") from None
+        if _is_odd(url, self._where):
+            raise InputError(f"That address of a database can't be read: {_FORM}")
+        self._most = most
+        self._known = False
+        self._is_pooled: bool | None = None
+        """Whether there is a pooler such as PgBouncer before the server. None until the first connection is open."""
+        self._closed = False
+        self._begin()
+        _pools.add(self)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._users: weakref.WeakSet[_User] = weakref.WeakSet()
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
+
+    def __repr__(self) -> str:
+        """Return the host, port and database name, without the password."""
+        where = self._where
+        host, port, name = (where.get(key) for key in ("host", "port", "dbname"))
+        return f"{host or 'localhost'}{f':{port}' if port else ''}/{name or where.get('user') or ''}"
+
+    def run(self, work: Callable[[Connection], T], *, patience: float | None = None) -> T:
+        """Call `work` with a connection and return its result. If the connection is lost, call `work` again.
+
+        Raises `StoreError` if the server isn't back after `patience` seconds.
+        """
+        if self._closed:
+            raise InputError("This store is closed.")
+        user = _User()
+        self._wait_for_room(user)
+        try:
+            return self._patiently(work, PATIENCE if patience is None else patience)
+        finally:
+            with self._lock:
+                self._users.discard(user)
+                if self._bell.empty():
+                    self._bell.put(None)
+
+    def _wait_for_room(self, user: _User) -> None:
+        """Wait until fewer than the maximum number of connections are in use, and claim one for `user`.
+
+        A semaphore doesn't work here: if Ctrl-C arrives at the wrong moment, the semaphore is never released.
+        """
+        while True:
+            with self._lock:
+                if len(self._users) < self._most:
+                    self._users.add(user)
+                    return
+            with suppress(queue.Empty):
+                self._bell.get(timeout=_LISTEN)
+
+    def _patiently(self, work: Callable[[Connection], T], patience: float) -> T:
+        end, wait = 0.0, WAIT[0]
+        while True:
+            try:
+                return self._once(work)
+            except Lost as lost:
+                now = time.monotonic()
+                end = end or now + patience
+                if not self._known or now > end:
+                    raise self._gone(lost) from lost.__cause__
+                time.sleep(wait)
+                wait = min(2 * wait, WAIT[1])
+
+    def _once(self, work: Callable[[Connection], T]) -> T:
+        connection = self._take()
+        try:
+            return work(connection)
+        except UnicodeEncodeError as problem:
+            raise InputError(f"{problem.object[:60]!r} can't be stored: it is not Unicode.") from None
+        except self._psycopg.Error as problem:
+            if connection.broken:
+                # A server that shuts down breaks the idle connections, too.
+                self._let_go()
+            if connection.broken or problem.sqlstate in _PASSING:
+                raise Lost(str(problem)) from problem
+            raise self._error(problem) from problem
+        finally:
+            self._give(connection)
+
+    def _take(self) -> Connection:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        try:
+            connection: Connection = self._psycopg.connect(
+                **{"connect_timeout": CONNECT, **self._where, "client_encoding": "utf8"}, autocommit=True
+            )
+            self._prepare(connection)
+        except self._psycopg.Error as problem:
+            raise Lost(str(problem)) from problem
+        numeric = self._psycopg.types.numeric
+        # Send all numbers as one type: otherwise a statement is prepared again for each combination of sizes.
+        for dumper in (numeric.Int8Dumper, numeric.Int8BinaryDumper):
+            connection.adapters.register_dumper(int, dumper)
+        self._known = True
+        with self._lock:
+            self._all.add(connection)
+        return connection
+
+    def _prepare(self, connection: Connection) -> None:
+        """Disable prepared statements if a pooler is between this process and the server.
+
+        A pooler may send each transaction to another server process, which doesn't know the statement or knows another
+        one by the same name. A pooler is detected by comparing the id of the process that answers with the id that the
+        connection was opened with.
+        """
+        if self._is_pooled is None:
+            try:
+                (answers,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+            except BaseException:
+                connection.close()
+                raise
+            self._is_pooled = answers != connection.info.backend_pid
+        if self._is_pooled:
+            connection.prepare_threshold = None
+
+    def _give(self, connection: Connection) -> None:
+        """Return a connection to the pool, or close it if the pool is closed or the connection isn't idle."""
+        idle = self._psycopg.pq.TransactionStatus.IDLE
+        with self._lock:
+            if not self._closed and connection.pgconn.transaction_status == idle:
+                self._idle.append(connection)
+                return
+            self._all.discard(connection)
+        connection.close()
+
+    def close(self) -> None:
+        """Close the pool and its idle connections. Calls in progress can finish."""
+        self._closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the idle connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._all.difference_update(idle)
+        for connection in idle:
+            connection.close()
+
+    def leave(self) -> None:
+        """Drop all connections in a forked child, without sending anything to the server.
+
+        The parent process still uses the connections, so the server must not see them closed.
+        """
+        mine, theirs = os.open(os.devnull, os.O_RDWR), self._all
+        for connection in theirs:
+            if not connection.closed:
+                os.dup2(mine, connection.fileno())
+            connection.close()
+        os.close(mine)
+        self._begin()
+
+    def _gone(self, lost: Lost) -> LongtalkError:
+        said = str(lost).strip().replace("\n", " ")
+        if not self._known:
+            return StoreError(f"There is no way to the database {self!r}: start it, or name another ({said}).")
+        return StoreError(f"The database {self!r} is away, and did not come back in time: try again ({said}).")
+
+    def _error(self, problem: Any) -> LongtalkError:
+        errors, said = self._psycopg.errors, str(problem).strip().replace("\n", " ")
+        if isinstance(problem, errors.InsufficientPrivilege):
+            return InputError(
+                f"The database {self!r} does not allow this: see docs/stores.md for what to grant ({said})."
+            )
+        if isinstance(problem, errors.ProgramLimitExceeded):
+            return InputError(f"The database {self!r} can't hold anything that long ({said}).")
+        if isinstance(problem, (errors.DiskFull, errors.OutOfMemory)):
+            return StoreError(f"The database {self!r} has no room left: nothing of this change was saved ({said}).")
+        return StoreError(f"The database {self!r}: {said}.")
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_forking: list[Pool] = []
+
+
+def _before_fork() -> None:
+    _forking[:] = list(_pools)
+    for pool in _forking:
+        pool._lock.acquire()
+
+
+def _after_fork() -> None:
+    for pool in _forking:
+        pool._lock.release()
+    _forking.clear()
+
+
+def _after_fork_in_child() -> None:
+    for pool in _forking:
+        pool.leave()
+    _forking.clear()
+
+
+on_fork(_after_fork_in_child, before=_before_fork, in_parent=_after_fork)

@@ -1,0 +1,123 @@
+"""Full-text search in a PostgreSQL store.
+
+Entries are indexed when a search needs them, not when they are written: the row of a branch says whether its path may
+have new entries, and the row of a segment says up to which position it is indexed. Words are compared as in the
+in-memory store (`_words.words`), so all stores find the same entries: case and accents are ignored, and each Chinese,
+Japanese and Korean character is a word. The index is a `tsvector` of these words without positions. If a term is
+anything but one whole word, the text in the same row decides whether it matches. The conversation and the owner are
+words in the index as well, marked with a full stop that no other word has, so a search reads only the entries that
+belong to them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from longtalk.memory.recall.labels import searchable_text
+from longtalk.memory.recall.protocol import SearchTerm
+from longtalk.stores._words import words
+from longtalk.stores.base import SearchHit
+from longtalk.stores.postgres.rows import text_in, text_out
+from longtalk.transcript.pack import Entry
+from longtalk.wires import text_if_readable
+
+if TYPE_CHECKING:
+    from longtalk.stores.postgres.pool import Connection
+
+BATCH = 500
+"""The maximum number of entries that are indexed at once."""
+MAX_PATH = 400
+"""The maximum length of an indexed word in characters, because PostgreSQL allows 2,046 bytes. Longer words are cut."""
+MOST = 1_000_000
+"""The maximum size of an entry's indexed words in bytes, because PostgreSQL allows 1 MB. Later words aren't found."""
+
+
+def freshen(connection: Connection, schema: str, owner: str, name: str | None) -> bool:
+    """Index one batch of entries that aren't indexed yet. Return whether more entries may have to be indexed."""
+    unread = f"SELECT * FROM {schema}.unread(%s, %s, %s)"  # noqa: S608
+    rows = connection.execute(unread, (text_in(owner), name and text_in(name), BATCH), binary=True).fetchall()
+    more = len(rows) >= BATCH
+    for conversation, some in groupby(rows, key=lambda row: row[0]):
+        learnt = [_learnt(owner, row) for row in some if row[1] is not None]
+        columns = map(list, zip(*learnt, strict=True)) if learnt else [None] * 7
+        statement = f"SELECT {schema}.learn(%s, %s, %b, %b, %b, %b, %b, %b, %b)"
+        found = connection.execute(statement, (text_in(owner), conversation, *columns)).fetchone()
+        more = more or found == (True,)
+    return more
+
+
+def _learnt(owner: str, row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values with which the SQL function `learn` indexes an entry: its location, words and text."""
+    conversation, segment, position, role, wire, kind, crc, native = row
+    text = words(searchable_text(Entry(role=role, wire=wire, kind=kind, at=0, native=native)))
+    lexemes, room = [f"c{conversation}.", _owned(owner)], MOST
+    for word in dict.fromkeys(word[:MAX_PATH] for word in text.split()):
+        room -= len(word.encode())
+        if room < 0:
+            break
+        lexemes.append(word)
+    return segment, position, crc, role == "tool", text.count(" ") - 1, " ".join(lexemes), text
+
+
+def _owned(owner: str) -> str:
+    """Return the word that marks the entries of an owner in the index."""
+    return "o" + hashlib.blake2b(owner.encode(), digest_size=12).hexdigest() + "."
+
+
+def asking(owner: str, terms: Collection[str]) -> tuple[list[str], str, str] | None:
+    """Return the arguments of the SQL function `candidates`, or None if the terms contain no words.
+
+    The arguments are the normalized terms, whose occurrences are counted, an index query for the terms, and an index
+    query for the owner.
+    """
+    forms = [form for form in dict.fromkeys(map(words, terms)) if form.strip()]
+    return (forms, " | ".join(map(_query, forms)), f"'{_owned(owner)}'") if forms else None
+
+
+def hits(rows: Iterable[tuple[Any, ...]]) -> list[SearchHit]:
+    """Return the search hits that rows of the SQL function `candidates` contain."""
+    return [
+        SearchHit(
+            conversation=text_out(conversation),
+            branch=text_out(branch),
+            position=position,
+            entry=f"{text_out(turn)}-{number}",
+            role=role,
+            at=at,
+            text=text_if_readable(Entry(role=role, wire=wire, kind=kind, at=at, native=native)),
+        )
+        for conversation, branch, position, turn, number, role, wire, kind, at, native in rows
+    ]
+
+
+def queries(sought: Sequence[SearchTerm]) -> tuple[list[int], list[str], list[str | None]]:
+    """Return index queries for those terms that contain words, as three parallel lists.
+
+    The lists contain the index of each term in `sought`, its query for the SQL function `holding`, and the strings to
+    look for in the text, or None if the query alone is exact.
+    """
+    numbers: list[int] = []
+    made: list[str] = []
+    forms: list[str | None] = []
+    for number, each in enumerate(sought):
+        whole = [form for form in map(words, each.words) if form.strip()]
+        begun = [form for form in (words(text).rstrip(" ") for text in each.beginnings) if form.strip()]
+        if not whole and not begun:
+            continue
+        numbers.append(number)
+        made.append(" | ".join([*map(_query, whole), *(_query(form, begins=True) for form in begun)]))
+        simple = all(form.count(" ") == 2 for form in whole) and all(form.count(" ") == 1 for form in begun)
+        is_short = all(len(form) < MAX_PATH for form in (*whole, *begun))
+        forms.append(None if simple and is_short else "\n".join((*whole, *begun)))
+    return numbers, made, forms
+
+
+def _query(form: str, *, begins: bool = False) -> str:
+    """Return an index query for entries that have all words of a form, which every text that contains the form has."""
+    parts = [f"'{word[:MAX_PATH]}'" for word in form.split()]
+    if begins:
+        parts[-1] += ":*"
+    return f"({' & '.join(parts)})"

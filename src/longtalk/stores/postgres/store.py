@@ -1,0 +1,306 @@
+"""The PostgreSQL store: conversations in a database, for many processes on many machines.
+
+All data is in the tables of one schema, which people may query (see `schema.py`). Most methods call one SQL function in
+the schema, in one round trip. A search may have to index new entries first. Row policies keep owners apart for every
+database user except superusers.
+
+    store = Postgres("postgresql://app@db.example.com/app")
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from longtalk.errors import InputError, StoreError
+from longtalk.memory.recall.protocol import Matches, SearchTerm
+from longtalk.stores._rows import meta_in, meta_out
+from longtalk.stores.base import (
+    MAIN,
+    BranchHead,
+    Commit,
+    ConversationInfo,
+    DeletionReceipt,
+    HeadMoved,
+    KeyedRequest,
+    KeyedTurn,
+    PlacedRecord,
+    RequestKeyTaken,
+    SearchHit,
+    meta_matches,
+)
+from longtalk.stores.postgres.migrate import ready
+from longtalk.stores.postgres.pool import Pool
+from longtalk.stores.postgres.rows import (
+    FARTHEST,
+    arguments,
+    head_of,
+    pack_of,
+    placed_of,
+    text_in,
+    text_out,
+    turn_of,
+    within,
+)
+from longtalk.stores.postgres.schema import DAMAGED, NO_SENSE, TAKEN
+from longtalk.stores.postgres.search import asking, freshen, hits, queries
+from longtalk.stores.postgres.verify import problems
+from longtalk.transcript.pack import Entry, Pack, checksum
+from longtalk.transcript.transcript import Turn, now
+
+if TYPE_CHECKING:
+    from longtalk.stores.postgres.pool import Connection
+
+__all__ = ["Postgres", "StoreError"]
+
+_LATEST = 2**62
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_SOON = 2.0
+"""Seconds to keep trying to renew a lease while the server is unavailable."""
+_PAGE = 200
+"""The number of conversations that are read at once when they are filtered by metadata."""
+_ARGUMENTS = ", ".join([*["%s"] * 15, *["%b"] * 10, *["%s"] * 4, *["%b"] * 6])
+"""The placeholders for the arguments of the SQL function `write`. Lists are sent in binary form."""
+T = TypeVar("T")
+
+
+class Postgres:
+    """A store in a schema of a PostgreSQL database, version 15 or newer.
+
+    The schema is created if it doesn't exist, unless `make=False`. At most `connections` connections are open at a
+    time; when all of them are in use, a call waits for one.
+    """
+
+    def __init__(self, url: str, *, schema: str = "longtalk", connections: int = 10, make: bool = True) -> None:
+        if connections < 1:
+            raise InputError("A store needs at least one connection.")
+        self._pool = Pool(url, connections)
+        try:
+            self._schema = ready(self._pool, schema, make=make)
+        except BaseException:
+            self._pool.close()
+            raise
+        self._write = f"SELECT * FROM {self._schema}.write({_ARGUMENTS})"  # noqa: S608
+
+    def __repr__(self) -> str:
+        return f"Postgres({str(self._pool)!r}, schema={self._schema})"
+
+    # Reading
+
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
+        (row,) = self._call("head", owner, conversation, branch)
+        return self._made(head_of, row)
+
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        return pack_of(self._call("read", owner, conversation, branch, start, stop))
+
+    def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        found: list[list[tuple[Any, ...]]] = [[] for _ in ranges]
+        if ranges:
+            limits = map(list, zip(*ranges, strict=True))
+            for number, *row in self._call("pick", owner, conversation, branch, *limits):
+                found[number - 1].append(tuple(row))
+        return [pack_of(rows).entries() for rows in found]
+
+    def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
+        rows = self._call("turns", owner, conversation, branch, start, stop)
+        return [(position, turn_of(turn)) for position, *turn in rows]
+
+    def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
+        return self._call("manifest", owner, conversation, turn)[0][0] or b""
+
+    def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
+        rows = self._call("manifests", owner, conversation, branch, start, stop)
+        return {text_out(name): manifest for name, manifest in rows}
+
+    def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
+        return [placed_of(*row) for row in self._call("records", owner, conversation, branch, kind)]
+
+    def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
+        rows = self._call("metas", owner, conversation, branch, start, stop)
+        return {position: self._made(meta_out, meta) for position, meta in rows}
+
+    def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
+        found = self._requests(owner, conversation, key)
+        return found[0] if found else None
+
+    def keyed_turns(self, owner: str, conversation: str) -> list[KeyedTurn]:
+        return self._requests(owner, conversation, None)
+
+    def _requests(self, owner: str, conversation: str, key: str | None) -> list[KeyedTurn]:
+        return [
+            KeyedTurn(KeyedRequest(text_out(name), text_out(body)), text_out(branch), turn_of(turn), position)
+            for name, body, branch, position, *turn in self._call("requests", owner, conversation, key)
+        ]
+
+    def branches(self, owner: str, conversation: str) -> list[BranchHead]:
+        heads = [self._made(head_of, row) for row in self._call("branches", owner, conversation)]
+        return [head for head in heads if head is not None]
+
+    def info(self, owner: str, conversation: str) -> ConversationInfo | None:
+        rows = self._call("summary", owner, conversation)
+        return self._summary(rows[0]) if rows else None
+
+    def conversations(
+        self,
+        owner: str,
+        *,
+        limit: int = 50,
+        after: tuple[int, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> list[ConversationInfo]:
+        wanted = meta_out(meta_in(meta or {}))
+        at, name = after or (_LATEST, "")
+        found: list[ConversationInfo] = []
+        page = max(0, limit) if not wanted else _PAGE
+        while len(found) < limit:
+            listed = [self._summary(row) for row in self._call("conversations", owner, at, name, page)]
+            found += [each for each in listed if meta_matches(each.meta, wanted)]
+            if len(listed) < page:
+                break
+            at, name = listed[-1].updated, listed[-1].id
+        return found[: max(0, limit)]
+
+    def _summary(self, row: Sequence[Any]) -> ConversationInfo:
+        name, created, updated, entries, meta, branches = row
+        return ConversationInfo(
+            id=text_out(name),
+            created=created,
+            updated=updated,
+            entries=entries,
+            branches=tuple(map(text_out, branches)),
+            meta=self._made(meta_out, meta),
+        )
+
+    def candidates(
+        self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
+    ) -> list[SearchHit]:
+        self._freshen(owner, conversation)
+        asked = asking(owner, terms)
+        return hits(self._call("candidates", owner, conversation, *asked, limit)) if asked and limit > 0 else []
+
+    def matches(
+        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+    ) -> list[Matches]:
+        numbers, asked, forms = queries(sought)
+        few = max(0, min(most, FARTHEST))
+        found = [Matches() for _ in sought]
+        if asked:
+            self._freshen(owner, conversation)
+            for number, positions, count in self._call("holding", owner, conversation, branch, asked, forms, few):
+                found[numbers[number - 1]] = Matches(tuple(reversed(positions)), count)
+        return found
+
+    def _freshen(self, owner: str, conversation: str | None) -> None:
+        """Index all new entries, in batches, so that no writer has to wait for the whole index."""
+        while self._pool.run(lambda connection: freshen(connection, self._schema, owner, conversation)):
+            pass
+
+    # Writing
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        # The server recognizes the commit by its stamp if it is sent twice.
+        stamp = random.getrandbits(62)
+
+        def work(connection: Connection) -> Any:
+            values = arguments(owner, conversation, commit, stamp)
+            return connection.execute(self._write, values, binary=True).fetchone()
+
+        row = self._run(work)
+        head = self._made(head_of, row)
+        if row[0] == "moved" or head is None:
+            raise HeadMoved(head)
+        return head
+
+    def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
+        # The caller has more leases to renew, and tries again later.
+        return self._is_done("renew", owner, conversation, branch, token, until, patience=_SOON)
+
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
+        data, where = meta_in(meta), (None, None) if entry is None else _parts(entry)
+        return where is not None and self._is_done("describe", owner, conversation, *where, data)
+
+    def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
+        first: list[tuple[Any, ...]] = []
+
+        def work(connection: Connection) -> list[tuple[Any, ...]]:
+            # Fetch the counts before the transaction ends, since the reply to its end may be lost.
+            with connection.transaction():
+                statement = f"SELECT * FROM {self._schema}.remove(%s, %s, %s)"  # noqa: S608
+                # On a retry remove only the same conversation: a new one may have its id by now.
+                values = text_in(owner), text_in(conversation), first[0][0] if first else None
+                first[:] = connection.execute(statement, values, binary=True).fetchall() or first
+            return first
+
+        for _, entries, turns, records, branches in self._run(work):
+            return DeletionReceipt(
+                conversation=conversation, entries=entries, turns=turns, records=records, branches=branches, at=now()
+            )
+        return None
+
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        where = _parts(entry)
+        return where is not None and self._is_done("redact", owner, conversation, *where, native, checksum(native))
+
+    def verify(self, owner: str, conversation: str) -> list[str]:
+        return problems(self._call("kept", owner, conversation))
+
+    def close(self) -> None:
+        self._pool.close()
+
+    # Asking the server
+
+    def _run(self, work: Callable[[Connection], T], *, patience: float | None = None) -> T:
+        def checked(connection: Connection) -> T:
+            try:
+                return work(connection)
+            except connection.Error as problem:
+                if problem.sqlstate == NO_SENSE:
+                    raise ValueError(problem.diag.message_primary) from None
+                if problem.sqlstate == TAKEN:
+                    raise RequestKeyTaken(problem.diag.message_primary) from None
+                if problem.sqlstate == DAMAGED:
+                    raise self._damaged(problem.diag.message_primary) from None
+                raise
+
+        return self._pool.run(checked, patience=patience)
+
+    def _call(self, function: str, *values: Any, patience: float | None = None) -> list[tuple[Any, ...]]:
+        """Call a SQL function in one round trip, and return its rows."""
+        statement = f"SELECT * FROM {self._schema}.{function}({', '.join(['%s'] * len(values))})"  # noqa: S608
+        stored = list(map(_sent, values))
+        return self._run(
+            lambda connection: connection.execute(statement, stored, binary=True).fetchall(), patience=patience
+        )
+
+    def _is_done(self, function: str, *values: Any, patience: float | None = None) -> bool:
+        return bool(self._call(function, *values, patience=patience)[0][0])
+
+    def _made(self, make: Callable[[Any], T], data: Any) -> T:
+        """Return the value that `make` decodes from stored data. Raise `StoreError` if the data can't be decoded."""
+        try:
+            return make(data)
+        except ValueError as problem:
+            raise self._damaged(str(problem)) from None
+
+    def _damaged(self, what: str | None) -> StoreError:
+        return StoreError(f"The database {self._pool!r} is damaged: restore it from a backup ({what}).")
+
+
+def _sent(value: Any) -> Any:
+    """Return an argument of a SQL function in the form in which it is sent: texts escaped, numbers clamped."""
+    if isinstance(value, str):
+        return text_in(value)
+    if isinstance(value, int):
+        return within(value)
+    if isinstance(value, list) and value and isinstance(value[0], int):
+        return list(map(within, value))
+    return value
+
+
+def _parts(entry: str) -> tuple[str, int] | None:
+    """Return the turn's id and the number that an entry's id consists of, or None if the id is invalid."""
+    turn, _, number = entry.rpartition("-")
+    return (turn, int(number)) if _NUMBER.fullmatch(number) else None

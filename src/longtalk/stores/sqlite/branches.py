@@ -1,0 +1,240 @@
+"""Queries of the SQLite store for branch heads, turns, records and requests.
+
+Each function runs inside the caller's transaction and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from longtalk.stores._paths import Span, clip, shown
+from longtalk.stores._rows import meta_out
+from longtalk.stores.base import BranchHead, KeyedRequest, KeyedTurn, Lease, PlacedRecord
+from longtalk.stores.sqlite.database import Database
+from longtalk.stores.sqlite.paths import key, pack, position_of, spans
+from longtalk.stores.sqlite.schema import POSITION_BITS
+from longtalk.transcript.transcript import Record, Turn
+
+lease_of = msgspec.msgpack.Decoder(Lease).decode
+turn_of = msgspec.msgpack.Decoder(Turn).decode
+_record_of = msgspec.msgpack.Decoder(Record).decode
+
+_BRANCH = """
+SELECT c.id, c.created, b.id, b.revision, b.segment, b.base, b.size, b.entry, b.turn, b.records, b.token, b.lease,
+    b.sealed, b.loose, b.updated, t.data
+FROM conversations c LEFT JOIN branches b ON b.conversation = c.id AND b.name = ? LEFT JOIN turns t ON t.id = b.turn
+WHERE c.owner = ? AND c.name = ?
+"""
+_RECORDS = """
+SELECT place, data FROM records WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id
+"""
+_REQUESTS = """
+SELECT r.key, r.body, r.branch, t.data, r.place, t.id, c.id
+FROM conversations c JOIN requests r ON r.conversation = c.id JOIN turns t ON t.id = r.turn
+WHERE c.owner = ? AND c.name = ?
+"""
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A row of the table `branches`, joined with the rows of the branch's conversation and last turn."""
+
+    name: str
+    conversation: int
+    """The row id of the conversation."""
+    created: int
+    id: int
+    revision: int
+    segment: int
+    base: int
+    """The position at which the branch's segment starts."""
+    size: int
+    entry: str | None
+    turn: int | None
+    """The row id of the last turn that has an entry on the path, or None if there is no turn."""
+    records: str
+    """The row ids of the records that the head includes, as a JSON array."""
+    token: int
+    lease: bytes | None
+    sealed: int
+    """The position before which all entries of the segment are stored in packs."""
+    loose: int
+    """The bytes of JSON in those entries of the segment that are still stored as rows, from `sealed` on."""
+    updated: int
+    turned: bytes | None
+    """The last turn on the path, encoded, or None if there is no turn."""
+
+
+def number_of(db: Database, owner: str, conversation: str) -> int | None:
+    """Return the row id of a conversation, or None if the conversation doesn't exist."""
+    sql = "SELECT id FROM conversations WHERE owner = ? AND name = ?"
+    number: int | None = db.execute(sql, (owner, conversation)).get
+    return number
+
+
+def branch_at(db: Database, owner: str, conversation: str, name: str) -> tuple[int | None, Branch | None]:
+    """Return the row id of a conversation and one of its branches. Either is None if it doesn't exist."""
+    row = db.execute(_BRANCH, (name, owner, conversation)).fetchone()
+    if row is None:
+        return None, None
+    return row[0], None if row[2] is None else Branch(name, *row)
+
+
+def head_of(db: Database, branch: Branch, *, records: bool = True) -> BranchHead:
+    """Return the head of a branch. With `records=False`, its records are left out."""
+    return BranchHead(
+        branch=branch.name,
+        revision=branch.revision,
+        size=branch.size,
+        entry=branch.entry,
+        token=branch.token,
+        lease=lease_of(branch.lease) if branch.lease else None,
+        turn=turn_of(branch.turned) if branch.turned else None,
+        records=records_of(db, branch.records) if records else (),
+        created=branch.created,
+        updated=branch.updated,
+    )
+
+
+def records_of(db: Database, ids: str) -> tuple[PlacedRecord, ...]:
+    """Return the records with these row ids, oldest first. `ids` is a JSON array."""
+    if ids == "[]":
+        return ()
+    return tuple([PlacedRecord(_record_of(data), position) for position, data in db.execute(_RECORDS, (ids,))])
+
+
+def records_on(db: Database, path: Sequence[Span[int]]) -> str:
+    """Return the row ids of the records that belong to the head of a path, as a JSON array."""
+    rows: list[tuple[int, str]] = []
+    for segment, _, stop in path:
+        rows += db.execute("SELECT id, kind FROM records WHERE segment = ? AND place < ?", (segment, stop))
+    return json.dumps([number for number, _ in shown(sorted(rows), lambda row: row[1])])
+
+
+def all_records(db: Database, path: Sequence[Span[int]], kind: str | None) -> list[PlacedRecord]:
+    """Return all records on a path, or all records of one kind, oldest first."""
+    found: list[tuple[int, int, bytes]] = []
+    for segment, _, stop in path:
+        sql = "SELECT id, place, data FROM records WHERE segment = ?1 AND place < ?2 AND (?3 IS NULL OR kind = ?3)"
+        found += db.execute(sql, (segment, stop, kind)).fetchall()
+    return [PlacedRecord(_record_of(data), position) for _, position, data in sorted(found)]
+
+
+def unreadable(db: Database, conversation: int) -> list[str]:
+    """Return a description of each turn, lease and record of a conversation that can't be decoded."""
+    found: list[str] = []
+    for what, sql, read in (
+        ("turn", "SELECT name, data FROM turns WHERE conversation = ? AND data IS NOT NULL", turn_of),
+        ("branch", "SELECT name, lease FROM branches WHERE conversation = ? AND lease IS NOT NULL", lease_of),
+        (
+            "record",
+            "SELECT r.id, r.data FROM segments s JOIN records r ON r.segment = s.id WHERE s.conversation = ?",
+            _record_of,
+        ),
+    ):
+        for name, data in db.execute(sql, (conversation,)):
+            try:
+                read(data)
+            except ValueError as problem:
+                found.append(f"the {what} {name!r}: {problem}")
+    return found
+
+
+def metas_between(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> dict[int, dict[str, Any]]:
+    """Return the app's metadata of the entries at positions `start` to `stop - 1` of a path, by position."""
+    found: dict[int, dict[str, Any]] = {}
+    for segment, first, end in clip(path, start, stop):
+        bounds = key(segment, first), key(segment, end)
+        for at, data in db.execute("SELECT key, meta FROM entry_meta WHERE key >= ? AND key < ? ORDER BY key", bounds):
+            found[position_of(at)] = meta_out(data)
+    return found
+
+
+def turn_on(db: Database, path: Sequence[Span[int]]) -> tuple[int, bytes] | None:
+    """Return the row id and the encoded value of the last turn on a path, or None if the path has no turn."""
+    for segment, start, stop in reversed(path):
+        row: tuple[int, bytes] | None = db.execute(
+            "SELECT t.id, t.data FROM runs r JOIN turns t ON t.id = r.turn"
+            " WHERE r.key >= ? AND r.key < ? AND t.data IS NOT NULL ORDER BY r.key DESC LIMIT 1",
+            (key(segment, start), key(segment, stop)),
+        ).fetchone()
+        if row is not None:
+            return row
+    return None
+
+
+def begins(db: Database, turn: int, path: Sequence[Span[int]]) -> int | None:
+    """Return the position of a turn's first entry on a path, or None if no entry of the turn is on the path."""
+    ends = {segment: stop for segment, _, stop in path}
+    found = [
+        position
+        for (at,) in db.execute("SELECT key FROM runs WHERE turn = ?", (turn,))
+        if (position := position_of(at)) < ends.get(at >> POSITION_BITS, 0)
+    ]
+    return min(found, default=None)
+
+
+def requests(db: Database, owner: str, conversation: str, *wanted: str) -> list[KeyedTurn]:
+    """Return the turns of a conversation that were requested with an idempotency key, ordered by key.
+
+    With `wanted`, a single key, return only the turn that was requested with it.
+    """
+    sql = f"{_REQUESTS} AND r.key = ?" if wanted else f"{_REQUESTS} ORDER BY r.key"
+    rows = db.execute(sql, (owner, conversation, *wanted)).fetchall()
+    if not rows:
+        return []
+    heads = "SELECT name, segment, size FROM branches WHERE conversation = ? ORDER BY name"
+    ends = {name: (segment, size) for name, segment, size in db.execute(heads, (rows[0][-1],)).fetchall()}
+    paths: dict[str, list[Span[int]]] = {}
+    found: list[KeyedTurn] = []
+    for name, body, branch, data, position, turn, _ in rows:
+        where = branch, position
+        # Prefer the branch on which the turn was made, as long as its path still contains the turn.
+        for each in sorted(ends, key=lambda end: (end != branch, end)):
+            path = paths[each] = paths.get(each) or spans(db, *ends[each])
+            first = begins(db, turn, path)
+            if first is not None:
+                where = each, first
+                break
+        found.append(KeyedTurn(KeyedRequest(name, body), where[0], turn_of(data), where[1]))
+    return found
+
+
+def turns_between(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> list[tuple[int, Turn]]:
+    """Return the turns that begin at positions `start` to `stop - 1` of a path, each with its position."""
+    return [(position, turn_of(data)) for position, _, data in _begun(db, path, start, stop, "data")]
+
+
+def manifests_between(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> dict[str, bytes]:
+    """Return the manifests of the turns that begin at positions `start` to `stop - 1` of a path, by turn id."""
+    return {name: data for _, name, data in _begun(db, path, start, stop, "manifest") if data}
+
+
+def _begun(
+    db: Database, path: Sequence[Span[int]], start: int, stop: int, what: Literal["data", "manifest"]
+) -> list[tuple[int, str, bytes]]:
+    """Return the turns that begin at positions `start` to `stop - 1` of a path, as position, id and column `what`."""
+    found: list[tuple[int, str, bytes]] = []
+    for segment, first, end in clip(path, start, stop):
+        rows = db.execute(
+            f"SELECT r.key, t.id, t.name, t.{what}, (SELECT count(*) FROM runs WHERE turn = t.id)"  # noqa: S608
+            " FROM runs r JOIN turns t ON t.id = r.turn"
+            " WHERE r.key >= ? AND r.key < ? AND t.data IS NOT NULL ORDER BY r.key",
+            (key(segment, first), key(segment, end)),
+        ).fetchall()
+        for at, turn, name, data, runs in rows:
+            position = position_of(at)
+            if runs == 1 or begins(db, turn, path) == position:
+                found.append((position, name, data))
+    return found
+
+
+def entry_at(db: Database, segment: int, size: int) -> str | None:
+    """Return the id of the last entry of a path, or None if the path is empty.
+
+    The path is given by the segment in which it ends and by the number of its entries, `size`.
+    """
+    return pack(db, spans(db, segment, size, size - 1), size - 1, size).entry(0).id if size else None

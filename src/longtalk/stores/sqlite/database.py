@@ -1,0 +1,356 @@
+"""SQLite files: one connection per process, one transaction at a time, and errors in Longtalk's terms.
+
+Stores with the same path and the same `synchronous` setting share a connection, because opening one costs more than a
+turn. A lock keeps the transactions of threads apart. SQLite's locks don't survive a fork, so all connections are closed
+before a fork; the parent and the child open their own when they need it. A transaction waits while another process has
+the file locked.
+
+The operating system releases a process's locks on a file when the process closes any handle to it. Don't open the file
+by other means, such as `sqlite3` or `open`, in a process that has a store on it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar, cast
+
+import apsw
+import msgspec
+
+from longtalk._util.processes import on_fork
+from longtalk.errors import InputError, LongtalkError, StoreError
+from longtalk.stores.sqlite.schema import APPLICATION, MIGRATIONS
+
+MEMORY = ":memory:"
+PATIENCE = 300.0
+"""Seconds to keep trying while another process has the file locked."""
+
+BUSY = 10_000
+"""Milliseconds for which SQLite itself waits for a lock before it raises an error."""
+
+_OWES = "SELECT value FROM settings WHERE name = 'owes'"
+
+Synchronous = Literal["normal", "full"]
+T = TypeVar("T")
+
+
+class Database(Protocol):
+    """The part of an APSW connection that the store uses. A value is read with the type with which it was stored."""
+
+    def execute(self, sql: str, values: Any = ..., /) -> Any: ...
+    def executemany(self, sql: str, values: Iterable[Any], /) -> Any: ...
+    def pragma(self, name: str, value: int = ..., /) -> Any: ...
+    def changes(self) -> int: ...
+    def last_insert_rowid(self) -> int: ...
+    def set_busy_timeout(self, milliseconds: int, /) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def in_transaction(self) -> bool: ...
+
+
+class Damaged(Exception):
+    """The error for stored data that can't be what was written."""
+
+
+class _Job:
+    """A write that may share a transaction with the writes of other threads."""
+
+    def __init__(self, work: Callable[[Database], Any]) -> None:
+        self.work = work
+        self.done = False
+        self.result: Any = None
+        self.problem: Exception | None = None
+
+
+class File:
+    """A database file and its connection, shared by all stores in this process that use the file."""
+
+    def __init__(self, path: str, synchronous: Synchronous) -> None:
+        self.path = path
+        self.synchronous = synchronous
+        self.users = 0
+        self.lock = threading.Lock()
+        self.db: Database | None = None
+        self._opened: tuple[int, int] | None = None
+        self._waiting: deque[_Job] = deque()
+
+    def read(self, work: Callable[[Database], T]) -> T:
+        """Run `work` in a read transaction and return its result. All queries of `work` see the same state."""
+        return self._transaction("BEGIN", work)
+
+    def write(self, work: Callable[[Database], T]) -> T:
+        """Run `work` in a write transaction and return its result. If `work` raises an exception, write nothing."""
+        # Ctrl-C interrupts only the main thread, so the main thread doesn't share transactions with other threads.
+        alone = self.synchronous != "full" or threading.current_thread() is threading.main_thread()
+        change = partial(self._transaction, "BEGIN IMMEDIATE") if alone else self._together
+        result, owes = change(lambda db: (work(db), db.execute(_OWES).get))
+        if owes:
+            self.forget(wait=0)
+        return cast("T", result)
+
+    def _together(self, work: Callable[[Database], Any]) -> Any:
+        """Run `work` in one transaction with the waiting writes of other threads, to share one wait for the disk."""
+        job = _Job(work)
+        self._waiting.append(job)
+        with self.lock:
+            if not job.done:
+                self._do_waiting(job)
+        if job.problem is not None:
+            raise job.problem
+        return job.result
+
+    def _do_waiting(self, own: _Job) -> None:
+        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        try:
+            results = self._do("BEGIN IMMEDIATE", lambda db: [job.work(db) for job in batch])
+            for job, result in zip(batch, results, strict=True):
+                job.result, job.done = result, True
+        except Exception as failure:
+            # Nothing was saved. Run each write in its own transaction, so that one that fails doesn't affect the rest.
+            if len(batch) == 1:
+                own.problem, own.done = failure, True
+            for job in [] if own.done else batch:
+                try:
+                    job.result = self._do("BEGIN IMMEDIATE", job.work)
+                except Exception as problem:
+                    job.problem = problem
+                job.done = True
+        finally:
+            # After Ctrl-C, only the interrupted thread's write is dropped. The rest of the batch goes back to the
+            # queue.
+            self._waiting.extendleft(job for job in reversed(batch) if not job.done and job is not own)
+
+    def _transaction(self, begin: str, work: Callable[[Database], T]) -> T:
+        with self.lock:
+            return self._do(begin, work)
+
+    def _do(self, begin: str, work: Callable[[Database], T]) -> T:
+        try:
+            db = self.db or self._open()
+            if begin != "BEGIN" and self.path != MEMORY and self._identity() != self._opened:
+                # Data written to a deleted file is lost when the file is closed.
+                raise StoreError(f"{self.path} was moved or removed: nothing of this change was saved.")
+            return self._patiently(lambda: _whole(db, begin, work))
+        except UnicodeEncodeError as problem:
+            raise InputError(f"{problem.object[:60]!r} can't be stored: it is not Unicode.") from None
+        except (Damaged, msgspec.DecodeError) as problem:
+            raise StoreError(f"{self.path} is damaged: restore it from a backup ({problem}).") from None
+        except apsw.TooBigError:
+            raise InputError(f"{self.path}: this is more than the 1 GB that SQLite takes at once.") from None
+        except apsw.Error as problem:
+            raise self._error(problem) from problem
+
+    def forget(self, *, wait: int = 1000) -> None:
+        """Remove deleted data from the write-ahead log too, unless another connection is reading from the log.
+
+        The file contains a note that this removal is pending (see `owe`). As long as the note is there, each write by
+        any process tries again. `wait` is how many milliseconds to wait for other connections.
+        """
+        with self.lock:
+            if self.db is None or self.path == MEMORY:
+                return
+            try:
+                self.db.set_busy_timeout(wait)
+                owes = self.db.execute(_OWES).get
+                if not self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                    # Keep the note if more data was removed in the meantime.
+                    self.db.execute("DELETE FROM settings WHERE name = 'owes' AND value = ?", (owes,))
+            except apsw.BusyError:
+                pass
+            except apsw.Error as problem:
+                raise self._error(problem) from problem
+            finally:
+                self.db.set_busy_timeout(BUSY)
+
+    def open(self) -> None:
+        """Open the connection if it isn't open yet."""
+        with self.lock:
+            try:
+                if self.db is None:
+                    self._open()
+            except apsw.Error as problem:
+                raise self._error(problem) from problem
+
+    def close(self) -> None:
+        """Close the connection. The next transaction opens it again."""
+        with self.lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self.db is not None:
+            self.db.close()
+            self.db = None
+
+    def _open(self) -> Database:
+        db: Database = (connection := apsw.Connection(self.path))
+        try:
+            db.set_busy_timeout(BUSY)
+            # Otherwise SQLite plans a query on a table with a partial index again for each bound value.
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+            # Check this first: the database of another application must not be changed, not even its journal mode.
+            version = self._patiently(lambda: _whole(db, "BEGIN", self._version))
+            # While another process does the same, SQLite refuses this at once and ignores the busy timeout.
+            self._patiently(lambda: db.execute("PRAGMA journal_mode = WAL").fetchall())
+            db.execute(f"PRAGMA synchronous = {self.synchronous}")
+            db.execute("PRAGMA secure_delete = ON")
+            db.execute("PRAGMA journal_size_limit = 16777216")
+            db.execute("PRAGMA trusted_schema = OFF")
+            db.execute("PRAGMA temp_store = MEMORY")
+            if version < len(MIGRATIONS):
+                self._patiently(lambda: _whole(db, "BEGIN IMMEDIATE", self._migrate))
+        except BaseException:
+            db.close()
+            raise
+        self.db = db
+        self._opened = self._identity()
+        return db
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Return the device and inode of the file that is at the path now, or None if there is no file."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _version(self, db: Database) -> int:
+        """Return the number of migrations that the file has had.
+
+        Raises `InputError` if a newer Longtalk has written the file or if the file is not a Longtalk store.
+        """
+        version: int = db.pragma("user_version")
+        if version > len(MIGRATIONS):
+            raise InputError(
+                f"{self.path} was written by a newer Longtalk: its layout is {version}, "
+                f"and this one reads up to {len(MIGRATIONS)}. Upgrade Longtalk to open it."
+            )
+        if db.pragma("application_id") != APPLICATION and db.execute("SELECT 1 FROM sqlite_schema").get is not None:
+            raise InputError(f"{self.path} is a database of something else: name another path for the conversations.")
+        return version
+
+    def _migrate(self, db: Database) -> None:
+        for number in range(self._version(db), len(MIGRATIONS)):
+            db.execute(MIGRATIONS[number])
+        db.pragma("application_id", APPLICATION)
+        db.pragma("user_version", len(MIGRATIONS))
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Run `work` and return its result. Retry as long as another process has the file locked, up to `PATIENCE`."""
+        try:
+            return work()
+        except (apsw.BusyError, apsw.LockedError):
+            pass
+        start = time.monotonic()
+        while True:
+            time.sleep(0.005)
+            try:
+                return work()
+            except (apsw.BusyError, apsw.LockedError):
+                if time.monotonic() > start + PATIENCE:
+                    raise
+
+    def _error(self, problem: apsw.Error) -> LongtalkError:
+        path = self.path
+        if isinstance(problem, apsw.NotADBError):
+            return InputError(f"{path} is not a database: name another path for the conversations.")
+        if isinstance(problem, apsw.CantOpenError):
+            return InputError(f"{path} can't be opened: its folder must be there, and writable ({problem}).")
+        if isinstance(problem, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
+            return InputError(f"{path} can't be written: make the file and its folder writable ({problem}).")
+        if isinstance(problem, apsw.CorruptError):
+            return StoreError(f"{path} is damaged: restore it from a backup ({problem}).")
+        if isinstance(problem, apsw.FullError):
+            return StoreError(f"{path} can't grow: the disk is full. Nothing of this change was saved.")
+        if isinstance(problem, (apsw.BusyError, apsw.LockedError)):
+            return StoreError(f"{path} is kept locked by another process: nothing of this change was saved.")
+        return StoreError(f"{path}: {problem}.")
+
+
+def owe(db: Database) -> None:
+    """Note in the file that the write-ahead log still contains deleted data."""
+    db.execute("INSERT INTO settings VALUES ('owes', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
+
+
+def _whole(db: Database, begin: str, work: Callable[[Database], T]) -> T:
+    """Run `work` in a transaction and return its result. Roll back if `work` raises an exception."""
+    try:
+        # Inside the `try`, because Ctrl-C may arrive right after the transaction begins.
+        db.execute(begin)
+        result = work(db)
+        db.execute("COMMIT")
+    except BaseException:
+        # After some errors SQLite has already rolled back.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    return result
+
+
+_files: dict[tuple[str, str], File] = {}
+_private: list[File] = []
+_guard = threading.Lock()
+
+
+def take(path: str, synchronous: Synchronous) -> File:
+    """Open the file at this path, or share it if this process has it open. The caller must release it with `give`."""
+    if path == MEMORY:
+        file = File(path, synchronous)
+        file.users = 1
+        with _guard:
+            _private.append(file)
+        file.open()
+        return file
+    if "\0" in path:
+        raise InputError(f"{path!r} is not a path.")
+    path = os.path.realpath(path)
+    with _guard:
+        file = _files.setdefault((path, synchronous), File(path, synchronous))
+        file.users += 1
+    try:
+        file.open()
+    except BaseException:
+        give(file)
+        raise
+    return file
+
+
+def give(file: File) -> None:
+    """Release a file that `take` returned, and close it if no other store uses it."""
+    with _guard:
+        file.users -= 1
+        if file.users:
+            return
+        if file in _private:
+            _private.remove(file)
+        else:
+            _files.pop((file.path, file.synchronous), None)
+    file.close()
+
+
+def _before_fork() -> None:
+    _guard.acquire()
+    for file in (*_files.values(), *_private):
+        file.lock.acquire()
+        if file.path != MEMORY:
+            file._close()
+
+
+def _after_fork() -> None:
+    for file in (*_files.values(), *_private):
+        file.lock.release()
+    _guard.release()
+
+
+def _after_fork_in_child() -> None:
+    for file in (*_files.values(), *_private):
+        # The threads that wait for these writes exist only in the parent process.
+        file._waiting.clear()
+    _after_fork()
+
+
+on_fork(_after_fork_in_child, before=_before_fork, in_parent=_after_fork)

@@ -1,0 +1,152 @@
+"""Permanent removal of data from the SQLite store: deleting conversations and redacting entries.
+
+SQLite overwrites the space that it frees (`secure_delete`), in the tables and in the word index. The caller then
+empties the write-ahead log with `File.forget`.
+"""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from longtalk.stores._paths import Span
+from longtalk.stores.base import DeletionReceipt
+from longtalk.stores.sqlite.branches import number_of
+from longtalk.stores.sqlite.commit import refresh
+from longtalk.stores.sqlite.database import Database, owe
+from longtalk.stores.sqlite.paths import key, position_of, squeezed, unsealed
+from longtalk.stores.sqlite.schema import POSITION_BITS
+from longtalk.stores.sqlite.search import READING, drop, put, reading, reindex, scope
+from longtalk.transcript.pack import checksum
+from longtalk.transcript.pack_index import PackIndex, pack_column, read_column
+from longtalk.transcript.record_kinds import KINDS
+from longtalk.transcript.transcript import now
+
+_SIZES = PackIndex.__struct_fields__.index("sizes")
+"""The position of the column `sizes` in the encoded index of a pack."""
+
+_BEHIND = """
+WITH RECURSIVE behind (id) AS (
+    SELECT id FROM segments WHERE conversation = :conversation AND up = :segment AND base > :place
+    UNION ALL
+    SELECT s.id FROM behind JOIN segments s ON s.conversation = :conversation AND s.up = behind.id
+)
+"""
+_QUOTES = "kind NOT IN (SELECT value FROM json_each(:bare))"
+
+
+def delete(db: Database, owner: str, name: str) -> DeletionReceipt | None:
+    """Delete a conversation and return a receipt, or None if the conversation doesn't exist. See `Store.delete`."""
+    row = db.execute("SELECT id, entries FROM conversations WHERE owner = ? AND name = ?", (owner, name)).fetchone()
+    if row is None:
+        return None
+    number, entries = row
+    segments = db.execute("SELECT id, base, indexed FROM segments WHERE conversation = ?", (number,)).fetchall()
+    if reading(db) != READING:
+        reindex(db)
+        segments = [(segment, base, base) for segment, base, _ in segments]
+    records = 0
+    for segment, base, indexed in segments:
+        drop(db, scope(owner, number), Span(segment, base, indexed))
+        bounds = key(segment, 0), key(segment + 1, 0)
+        for table in ("entries", "packs", "entry_meta", "runs"):
+            db.execute(f"DELETE FROM {table} WHERE key >= ? AND key < ?", bounds)  # noqa: S608
+        db.execute("DELETE FROM records WHERE segment = ?", (segment,))
+        records += db.changes()
+    turns = db.execute("SELECT count(data) FROM turns WHERE conversation = ?", (number,)).get
+    branches = db.execute("SELECT count(*) FROM branches WHERE conversation = ?", (number,)).get
+    for table in ("turns", "requests", "branches", "segments"):
+        db.execute(f"DELETE FROM {table} WHERE conversation = ?", (number,))  # noqa: S608
+    db.execute("DELETE FROM conversations WHERE id = ?", (number,))
+    owe(db)
+    return DeletionReceipt(
+        conversation=name, entries=entries, turns=turns, records=records, branches=branches, at=now()
+    )
+
+
+def redact(db: Database, owner: str, name: str, entry: str, native: bytes) -> bool:
+    """Replace the JSON of an entry. Return False if the entry doesn't exist. See `Store.redact`.
+
+    If two branches gave the same id to different entries, both entries are replaced.
+    """
+    number = number_of(db, owner, name)
+    found = keys_of(db, number, entry)
+    if number is None or not found:
+        return False
+    if reading(db) != READING:
+        reindex(db)
+    bare = json.dumps([kind.name for kind in KINDS if not kind.quotes_entries])
+    for at in found:
+        _replace(db, scope(owner, number), at, native)
+        segment, position = at >> POSITION_BITS, position_of(at)
+        db.execute("DELETE FROM entry_meta WHERE key = ?", (at,))
+        where = {"conversation": number, "segment": segment, "place": position, "bare": bare}
+        db.execute(f"DELETE FROM records WHERE segment = :segment AND place >= :place AND {_QUOTES}", where)  # noqa: S608
+        db.execute(f"{_BEHIND} DELETE FROM records WHERE segment IN behind AND {_QUOTES}", where)  # noqa: S608
+    db.execute("UPDATE branches SET revision = revision + 1 WHERE conversation = ?", (number,))
+    refresh(db, number)
+    owe(db)
+    return True
+
+
+def keys_of(db: Database, conversation: int | None, entry: str) -> list[int]:
+    """Return the keys of the entries that have this id. There are several if branches gave the same id to entries."""
+    turn, _, count = entry.rpartition("-")
+    if conversation is None or not count.isdecimal() or not count.isascii() or len(count) > 10:
+        return []
+    rows = db.execute(
+        "SELECT r.key, r.number FROM turns t JOIN runs r ON r.turn = t.id WHERE t.conversation = ? AND t.name = ?",
+        (conversation, turn),
+    ).fetchall()
+    positions = [at + int(count) - first for at, first in rows if int(count) >= first]
+    return [at for at in positions if _is(db, at, entry)]
+
+
+def _is(db: Database, at: int, entry: str) -> bool:
+    """Return whether there is an entry with this key and this id."""
+    row = db.execute("SELECT turn, number FROM entries WHERE key = ?", (at,)).fetchone()
+    if row is not None:
+        return entry == f"{row[0]}-{row[1]}"
+    sealed = _sealed(db, at)
+    return sealed is not None and unsealed(*sealed[2:]).entry(at - sealed[0]).id == entry
+
+
+def _sealed(db: Database, at: int) -> tuple[int, int, int, int, bytes, bytes] | None:
+    """Return the row of the pack that contains the entry with this key, or None if no pack contains it."""
+    row: tuple[int, int, int, int, bytes, bytes] | None = db.execute(
+        "SELECT key, count, form, crc, columns, array FROM packs WHERE key <= ? ORDER BY key DESC LIMIT 1", (at,)
+    ).fetchone()
+    return row if row is not None and at < row[0] + row[1] else None
+
+
+def _replace(db: Database, scope: str, at: int, native: bytes) -> None:
+    segment, position = at >> POSITION_BITS, position_of(at)
+    span = Span(segment, position, position + 1)
+    indexed = position < db.execute("SELECT indexed FROM segments WHERE id = ?", (segment,)).get
+    if indexed:
+        drop(db, scope, span)
+    db.execute("UPDATE entries SET native = ?, crc = ? WHERE key = ?", (native, checksum(native), at))
+    if not db.changes():
+        _replace_sealed(db, at, native)
+    if indexed:
+        put(db, scope, span)
+
+
+def _replace_sealed(db: Database, at: int, native: bytes) -> None:
+    row = _sealed(db, at)
+    if row is None:
+        return
+    first, _, form, crc, columns, data = row
+    held = bytes(unsealed(form, crc, columns, data).array)
+    # Decode the index as a list, so that columns that a newer version added are kept.
+    index = msgspec.msgpack.decode(columns)
+    sizes = read_column("I", index[_SIZES])
+    start = 1 + sum(sizes[: at - first])
+    held = held[:start] + native + held[start + sizes[at - first] - 1 :]
+    sizes[at - first] = len(native) + 1
+    index[_SIZES] = pack_column(sizes)
+    db.execute(
+        "UPDATE packs SET crc = ?, columns = ?, array = ? WHERE key = ?",
+        (checksum(held), msgspec.msgpack.encode(index), squeezed(held) if form else held, first),
+    )

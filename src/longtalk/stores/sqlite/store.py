@@ -1,0 +1,300 @@
+"""The SQLite store: conversations in one file, for many threads and processes.
+
+The cost of a turn doesn't depend on the length of the conversation. A branch's row describes its head, the newest
+entries are rows, and older entries are sealed in packs, which are copied into a request as they are. A fork starts a
+new segment and copies nothing. Each method is one transaction, and concurrent writes wait for each other.
+
+    store = SQLite("conversations.db")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from longtalk.errors import InputError, StoreError
+from longtalk.memory.recall.protocol import Matches, SearchTerm
+from longtalk.stores._paths import Span
+from longtalk.stores._rows import meta_in, meta_out
+from longtalk.stores.base import (
+    MAIN,
+    BranchHead,
+    Commit,
+    ConversationInfo,
+    DeletionReceipt,
+    KeyedTurn,
+    PlacedRecord,
+    SearchHit,
+    meta_matches,
+)
+from longtalk.stores.sqlite.branches import (
+    all_records,
+    branch_at,
+    head_of,
+    lease_of,
+    manifests_between,
+    metas_between,
+    number_of,
+    requests,
+    turns_between,
+    unreadable,
+)
+from longtalk.stores.sqlite.commit import write
+from longtalk.stores.sqlite.database import Database, File, Synchronous, give, take
+from longtalk.stores.sqlite.paths import pack, picked, problems, spans
+from longtalk.stores.sqlite.remove import delete, keys_of, redact
+from longtalk.stores.sqlite.search import candidates, freshen, is_stale, matches, scope
+from longtalk.transcript.pack import EMPTY, Entry, Pack
+from longtalk.transcript.transcript import Turn
+
+__all__ = ["SQLite", "StoreError"]
+
+_encode = msgspec.msgpack.Encoder().encode
+_LATEST = 2**62
+_INFO = "SELECT id, name, created, updated, entries, meta FROM conversations"
+
+
+class SQLite:
+    """A store in the SQLite file `path`, or in memory if `path` is ":memory:".
+
+    A commit survives the end of the process. With `synchronous="full"` it also survives a power cut, but takes some
+    milliseconds longer; commits that are made at the same time share this wait. With `compress=True`, entries that are
+    moved into packs from now on take about a third of the space and are slower to read.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, synchronous: Synchronous = "normal", compress: bool = False
+    ) -> None:
+        if synchronous not in ("normal", "full"):
+            raise InputError(f'synchronous is "normal" or "full", not {synchronous!r}.')
+        self._compress = compress
+        self.serial = synchronous == "normal"
+        """Whether async code should call the store from a single thread.
+
+        False with `synchronous="full"`, because several threads can then share one wait for the disk.
+        """
+        self._taken: File | None = take(os.fspath(path), synchronous)
+
+    def __repr__(self) -> str:
+        return f"SQLite({self._taken.path if self._taken else 'closed'!r})"
+
+    @property
+    def _file(self) -> File:
+        if self._taken is None:
+            raise InputError("This store is closed.")
+        return self._taken
+
+    # Reading
+
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
+        def work(db: Database) -> BranchHead | None:
+            _, found = branch_at(db, owner, conversation, branch)
+            return head_of(db, found) if found else None
+
+        return self._file.read(work)
+
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        def work(db: Database) -> Pack:
+            _, found = branch_at(db, owner, conversation, branch)
+            first, end = max(start, 0), min(stop, found.size if found else 0)
+            if found is None or first >= end:
+                return EMPTY
+            if first >= found.base:
+                return pack(db, [Span(found.segment, found.base, found.size)], first, end)
+            return pack(db, spans(db, found.segment, found.size, first), first, end)
+
+        return self._file.read(work)
+
+    def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        def work(db: Database) -> list[list[Entry]]:
+            _, found = branch_at(db, owner, conversation, branch)
+            if found is None or not ranges:
+                return [[] for _ in ranges]
+            return picked(db, spans(db, found.segment, found.size, ranges[0][0]), ranges)
+
+        return self._file.read(work)
+
+    def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
+        def work(db: Database) -> list[tuple[int, Turn]]:
+            _, found = branch_at(db, owner, conversation, branch)
+            return turns_between(db, spans(db, found.segment, found.size), start, stop) if found else []
+
+        return self._file.read(work)
+
+    def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
+        sql = (
+            "SELECT t.manifest FROM conversations c JOIN turns t ON t.conversation = c.id AND t.name = ?"
+            " WHERE c.owner = ? AND c.name = ?"
+        )
+        return self._file.read(lambda db: db.execute(sql, (turn, owner, conversation)).get) or b""
+
+    def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
+        def work(db: Database) -> dict[str, bytes]:
+            _, found = branch_at(db, owner, conversation, branch)
+            return manifests_between(db, spans(db, found.segment, found.size), start, stop) if found else {}
+
+        return self._file.read(work)
+
+    def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
+        def work(db: Database) -> list[PlacedRecord]:
+            _, found = branch_at(db, owner, conversation, branch)
+            return all_records(db, spans(db, found.segment, found.size), kind) if found else []
+
+        return self._file.read(work)
+
+    def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
+        def work(db: Database) -> dict[int, dict[str, Any]]:
+            _, found = branch_at(db, owner, conversation, branch)
+            return metas_between(db, spans(db, found.segment, found.size), start, stop) if found else {}
+
+        return self._file.read(work)
+
+    def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
+        found = self._file.read(lambda db: requests(db, owner, conversation, key))
+        return found[0] if found else None
+
+    def keyed_turns(self, owner: str, conversation: str) -> list[KeyedTurn]:
+        return self._file.read(lambda db: requests(db, owner, conversation))
+
+    def branches(self, owner: str, conversation: str) -> list[BranchHead]:
+        def work(db: Database) -> list[BranchHead]:
+            names = db.execute(
+                "SELECT b.name FROM conversations c JOIN branches b ON b.conversation = c.id"
+                " WHERE c.owner = ? AND c.name = ? ORDER BY b.name",
+                (owner, conversation),
+            )
+            found = [branch_at(db, owner, conversation, name)[1] for (name,) in names.fetchall()]
+            return [head_of(db, each, records=False) for each in found if each]
+
+        return self._file.read(work)
+
+    def info(self, owner: str, conversation: str) -> ConversationInfo | None:
+        def work(db: Database) -> ConversationInfo | None:
+            row = db.execute(f"{_INFO} WHERE owner = ? AND name = ?", (owner, conversation)).fetchone()
+            return row and _info(db, *row)
+
+        return self._file.read(work)
+
+    def conversations(
+        self,
+        owner: str,
+        *,
+        limit: int = 50,
+        after: tuple[int, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> list[ConversationInfo]:
+        wanted = meta_out(meta_in(meta or {}))
+
+        def work(db: Database) -> list[ConversationInfo]:
+            found: list[ConversationInfo] = []
+            rows = db.execute(
+                f"{_INFO} WHERE owner = :owner AND updated <= :at AND (updated < :at OR name > :name)"
+                " ORDER BY updated DESC, name",
+                {"owner": owner, "at": after[0] if after else _LATEST, "name": after[1] if after else ""},
+            )
+            for row in rows:
+                if len(found) >= limit:
+                    break
+                if not wanted or meta_matches(meta_out(row[-1]), wanted):
+                    found.append(_info(db, *row))
+            return found
+
+        return self._file.read(work)
+
+    def candidates(
+        self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
+    ) -> list[SearchHit]:
+        self._freshen(owner, conversation)
+        return self._file.read(lambda db: candidates(db, owner, terms, limit, conversation))
+
+    def matches(
+        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+    ) -> list[Matches]:
+        self._freshen(owner, conversation)
+
+        def work(db: Database) -> list[Matches]:
+            number, found = branch_at(db, owner, conversation, branch)
+            if number is None or found is None:
+                return [Matches() for _ in sought]
+            return matches(db, scope(owner, number), spans(db, found.segment, found.size), sought, most)
+
+        return self._file.read(work)
+
+    def _freshen(self, owner: str, conversation: str | None) -> None:
+        """Index the entries that a search needs, in batches, so that writers don't have to wait for all of them."""
+        more = self._file.read(lambda db: is_stale(db, owner, conversation))
+        while more:
+            more = self._file.write(lambda db: freshen(db, owner, conversation))
+
+    # Writing
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        return self._file.write(lambda db: write(db, owner, conversation, commit, compress=self._compress))
+
+    def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
+        def work(db: Database) -> bool:
+            _, found = branch_at(db, owner, conversation, branch)
+            lease = found and found.lease and lease_of(found.lease)
+            if not found or not lease or lease.token != token:
+                return False
+            held = _encode(msgspec.structs.replace(lease, until=until))
+            db.execute("UPDATE branches SET lease = ? WHERE id = ?", (held, found.id))
+            return True
+
+        return self._file.write(work)
+
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
+        data = meta_in(meta)
+
+        def work(db: Database) -> bool:
+            number = number_of(db, owner, conversation)
+            if entry is None:
+                db.execute("UPDATE conversations SET meta = ? WHERE id = ?", (data, number))
+                return number is not None
+            keys = keys_of(db, number, entry)
+            for key in keys:
+                db.execute("INSERT OR REPLACE INTO entry_meta VALUES (?, ?)", (key, data))
+            return bool(keys)
+
+        return self._file.write(work)
+
+    def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
+        receipt = self._file.write(lambda db: delete(db, owner, conversation))
+        if receipt:
+            self._file.forget()
+        return receipt
+
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        found = self._file.write(lambda db: redact(db, owner, conversation, entry, native))
+        if found:
+            self._file.forget()
+        return found
+
+    def verify(self, owner: str, conversation: str) -> list[str]:
+        def work(db: Database) -> list[str]:
+            number = number_of(db, owner, conversation)
+            return [*problems(db, number), *unreadable(db, number)] if number is not None else []
+
+        return self._file.read(work)
+
+    def close(self) -> None:
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            give(taken)
+
+
+def _info(
+    db: Database, number: int, name: str, created: int, updated: int, entries: int, meta: bytes
+) -> ConversationInfo:
+    names = db.execute("SELECT name FROM branches WHERE conversation = ? ORDER BY name", (number,)).fetchall()
+    return ConversationInfo(
+        id=name,
+        created=created,
+        updated=updated,
+        entries=entries,
+        branches=tuple(each for (each,) in names),
+        meta=meta_out(meta),
+    )

@@ -1,0 +1,6 @@
+"""The provider conformance suite, which you can run against a provider of your own."""
+
+from longtalk.testing.providers.script import over_http
+from longtalk.testing.providers.suite import CASES, check_provider
+
+__all__ = ["CASES", "check_provider", "over_http"]

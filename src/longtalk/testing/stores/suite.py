@@ -1,0 +1,58 @@
+"""A conformance suite for stores: a store that passes can be used with Longtalk.
+
+```python
+def make():
+    return MyStore(tempfile.mkdtemp())
+
+def reopen(store):
+    store.close()
+    return MyStore(store.path)
+
+check_store(make, reopen=reopen).raise_for_failures()
+```
+
+Besides commits, bytes, branches, records and search, the cases cover concurrent writers, a writer that is killed, and
+an owner that calls every method on another owner's conversation.
+
+`make` returns an empty store; each case calls it once. `reopen` closes a store and returns it opened again. It is also
+called in a forked child process, with the store that the parent has open. Without `reopen`, the cases about what
+survives are skipped. Without `os.fork`, the case in which a process is killed is skipped.
+
+With pytest, use `@pytest.mark.parametrize("case", CASES, ids=str)` and call `case.run(make, reopen=reopen)`, which
+raises `SkipTest` for a case that can't run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from longtalk.stores.base import Store
+from longtalk.testing.report import Failure, Report, run_all
+from longtalk.testing.stores.branches import BRANCH_CASES
+from longtalk.testing.stores.concurrency import CONCURRENCY_CASES
+from longtalk.testing.stores.crashes import CRASH_CASES
+from longtalk.testing.stores.harness import Case, Reopen
+from longtalk.testing.stores.metadata import METADATA_CASES
+from longtalk.testing.stores.records import RECORD_CASES
+from longtalk.testing.stores.removal import REMOVAL_CASES
+from longtalk.testing.stores.search import SEARCH_CASES
+from longtalk.testing.stores.turns import TURN_CASES
+
+__all__ = ["CASES", "Case", "Failure", "Report", "check_store"]
+
+CASES: list[Case] = [
+    *BRANCH_CASES,
+    *RECORD_CASES,
+    *TURN_CASES,
+    *METADATA_CASES,
+    *CONCURRENCY_CASES,
+    *SEARCH_CASES,
+    *REMOVAL_CASES,
+    *CRASH_CASES,
+]
+"""All cases, in the order in which they run."""
+
+
+def check_store(make: Callable[[], Store], *, reopen: Reopen | None = None) -> Report:
+    """Run all cases, each with a new store, and return the report."""
+    return run_all(CASES, lambda case: case.run(make, reopen=reopen), subject="store")

@@ -1,0 +1,1 @@
+"""Validators that check requests against the rules of each wire."""

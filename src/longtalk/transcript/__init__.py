@@ -1,0 +1,1 @@
+"""The data types of a conversation: entries (messages and events), packs of encoded entries, turns and records."""

@@ -1,0 +1,83 @@
+"""Ranges of positions in the whole conversation: those that a state has shed, and those that a shed part holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import msgspec
+
+from longtalk.transcript.pack_index import MAX_COUNT, MAX_ENTRIES
+
+Span = tuple[int, int]
+"""A range of consecutive positions, as (start, stop); `stop` is not included."""
+Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Counted = Annotated[tuple[tuple[Number, Number], ...], msgspec.Meta(max_length=MAX_ENTRIES)]
+"""Ranges of consecutive positions, each as (start, number of positions)."""
+
+
+class Ranges(msgspec.Struct, frozen=True, array_like=True):
+    """The ranges of entries and turns that were moved out of a state (shed), by position in the whole conversation.
+
+    Adjacent ranges are merged. Records are never shed.
+    """
+
+    number: Number = 0
+    """In a state, the number of parts that were shed; in a part, its own number, counted from 1."""
+    chain: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
+    """In a state, the last link of the digest chain through its shed parts; in a part, the link before this part."""
+    entries: Counted = ()
+    turns: Counted = ()
+
+    def check(self, entries: int, turns: int, *, part: bool) -> None:
+        """Raise `ValueError` unless these ranges fit a transcript with the given numbers of entries and turns.
+
+        A `part` must have exactly the entries and turns in the ranges. A state must have all entries and turns between
+        the ranges.
+        """
+        missing = 0
+        for spans, size in ((self.entries, entries), (self.turns, turns)):
+            end = count = 0
+            for first, length in spans:
+                # Ranges that touch must have been merged, and only the first range may start at 0.
+                if not length or first < end + (end > 0):
+                    raise ValueError("its ranges are not in order")
+                # In a state, every entry before the range that was not shed must be present.
+                if not part and first - count > size:
+                    raise ValueError("its ranges are out of range")
+                end, count = first + length, count + length
+            if end > MAX_COUNT or (part and count != size):
+                raise ValueError("its ranges are out of range")
+            missing += count
+        if part:
+            fits = self.number > 0 and missing > 0 and bool(self.chain) == (self.number > 1)
+        else:
+            fits = self.number <= missing and bool(self.number) == bool(missing) == bool(self.chain)
+        if not fits:
+            raise ValueError("its number and its chain don't fit what has left")
+
+
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return the spans in ascending order, with adjacent and overlapping spans merged and empty spans dropped."""
+    found: list[Span] = []
+    for start, stop in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(stop, found[-1][1]))
+        elif start < stop:
+            found.append((start, stop))
+    return found
+
+
+def places(spans: Iterable[Span], missing: Sequence[Span]) -> list[Span]:
+    """Convert spans of a transcript to spans of the whole conversation, from which the spans in `missing` were shed."""
+    found: list[Span] = []
+    gap = before = 0
+    for start, stop in spans:
+        while start < stop:
+            while gap < len(missing) and missing[gap][0] - before <= start:
+                before += missing[gap][1] - missing[gap][0]
+                gap += 1
+            end = min(stop, missing[gap][0] - before) if gap < len(missing) else stop
+            found.append((start + before, end + before))
+            start = end
+    return found

@@ -1,0 +1,27 @@
+"""Decode records: data derived from a transcript, each as JSON in the format of its kind."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TypeVar
+
+import msgspec
+
+from longtalk.transcript.transcript import Record, Transcript
+
+T = TypeVar("T")
+
+
+def latest(transcript: Transcript, kind: str, of: type[T]) -> T | None:
+    """Return the newest record of a kind, decoded; None if there is no such record or it can't be decoded."""
+    for record in reversed(transcript.records):
+        if record.kind == kind:
+            return read_record(record, of)
+    return None
+
+
+def read_record(record: Record, of: type[T]) -> T | None:
+    """Return the decoded data of a record, or None if it can't be decoded, as when a later version wrote it."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return msgspec.json.decode(record.data, type=of)
+    return None

@@ -1,0 +1,139 @@
+"""Read messages in OpenAI's chat format: a list of messages, request bodies, or lines of a fine-tuning file.
+
+Messages keep their exact bytes. A message that no provider would accept, such as a tool result without its call, is
+rejected; the error gives the number of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from longtalk._util import json_bytes
+from longtalk.transcript.pack import ANSWERS
+from longtalk.transcript.transcript import Entry, Turn, new_id
+from longtalk.transfer.conversation_export import ConversationExport
+from longtalk.transfer.read_helpers import excerpt, main_branch
+from longtalk.turn.draft import UNKNOWN
+from longtalk.wires.entries import closing_result
+from longtalk.wires.openai_chat.wire import WIRE, build_answer
+from longtalk.wires.views import MessageView
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def read_bodies(bodies: Sequence[bytes], name: str) -> list[ConversationExport]:
+    """Return a conversation for each of these JSON objects, which hold a list of `messages`.
+
+    The id is `name`, followed by a number if there are several conversations.
+    """
+    exports = []
+    for number, body in enumerate(bodies, 1):
+        try:
+            members = json_bytes.fields(body)
+            natives = json_bytes.items(members.get("messages", b"null"))
+            model = json_bytes.text(members.get("model", b"null")) or ""
+            exports.append(read_messages(natives, id=name if len(bodies) == 1 else f"{name}-{number}", model=model))
+        except ValueError as problem:
+            raise problem if len(bodies) == 1 else ValueError(f"in conversation {number}, {problem}") from None
+    return exports
+
+
+def read_messages(natives: Sequence[bytes], *, id: str, model: str = "") -> ConversationExport:  # noqa: A002
+    """Return a conversation with these chat messages.
+
+    A turn begins with the first message after an answer. Messages without an answer between them therefore share a
+    turn, and so do a system message and the user's message after it. A tool call that has no result at the end gets one
+    which says that the outcome is unknown, as in any interrupted turn.
+    """
+    if not natives:
+        raise ValueError("it holds no message")
+    exchanges: list[list[Entry]] = []
+    waiting: list[str] = []
+    for number, native in enumerate(natives, 1):
+        entry, seen = _message(native, number)
+        if entry.role == "tool":
+            if seen.call_id not in waiting:
+                raise ValueError(f"message {number} is a result without its call ({excerpt(seen.call_id)})")
+            waiting.remove(seen.call_id)
+        elif waiting:
+            raise ValueError(f"message {number} ({entry.role}) comes before the result of {excerpt(waiting[0])}")
+        if not exchanges or (entry.role not in ANSWERS and exchanges[-1][-1].role in ANSWERS):
+            exchanges.append([])
+        exchanges[-1].append(entry)
+        waiting += [call.id for call in seen.calls]
+    exchanges[-1] += [closing_result(WIRE, call, UNKNOWN, at=0) for call in waiting]
+    made = [(_turn(members, model or "unknown"), members) for members in exchanges]
+    return ConversationExport(id=id, branches=(main_branch(made),))
+
+
+def parse_object(data: bytes, number: int) -> dict[str, bytes]:
+    """Return the members of a JSON object as raw bytes; raise `ValueError` if `data` is not an object.
+
+    `number` is the number of the message for the error.
+    """
+    if data[:1] != b"{":
+        raise ValueError(f"message {number} is not an object but {excerpt(data)}")
+    try:
+        return json_bytes.fields(data)
+    except ValueError as problem:
+        raise ValueError(f"message {number} is {problem}") from None
+
+
+def _turn(entries: Sequence[Entry], model: str) -> Turn:
+    if entries[-1].role == "assistant":
+        return Turn(id=new_id(), status="complete", model=model, started=0)
+    return Turn(id=new_id(), status="interrupted", model=model, started=0, finish="interrupted")
+
+
+def _message(native: bytes, number: int) -> tuple[Entry, MessageView]:
+    """Parse a message; raise `ValueError` if no provider would accept it.
+
+    An empty message is marked as empty, so that it is kept but not sent.
+    """
+    members = parse_object(native, number)
+    where = f"message {number}"
+    try:
+        native.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{where} is not UTF-8") from None
+    try:
+        seen = WIRE.view(native)
+        empty = build_answer(native, None, None).empty if seen.role == "assistant" else False
+    except (ValueError, TypeError, AttributeError) as problem:
+        raise ValueError(f"{where} is no chat message ({problem})") from None
+    if seen.role not in _ROLES:
+        raise ValueError(f"{where} has the role {excerpt(seen.role)}, and not one of {', '.join(_ROLES)}")
+    if seen.calls and seen.role != "assistant":
+        raise ValueError(f"{where} ({seen.role}) calls tools, which only an assistant can")
+    if not all(call.id and "\ufffd" not in call.id for call in seen.calls):
+        raise ValueError(f"{where} has a call without an id")
+    content = members.get("content", b"null")
+    parts = [json_bytes.value(part) for part in json_bytes.items(content)] if content[:1] == b"[" else []
+    typed = all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts)
+    if content[:1] not in (b'"', b"[", b"n") or not typed:
+        raise ValueError(f"the content of {where} is neither a text nor a list of parts")
+    foreign = next((part["type"] for part in parts if _is_anthropic(part)), None)
+    if foreign is not None:
+        raise ValueError(
+            f"{where} is in Anthropic's format (it has a part {excerpt(foreign)}); only OpenAI's format is supported"
+        )
+    if not parts and content[:1] != b'"':
+        silent = "content" not in members and (empty or seen.role != "assistant")
+        if silent or seen.role == "tool" or (seen.calls and content != b"null"):
+            raise ValueError(f"{where} ({seen.role}) has no content")
+        empty = empty or seen.role != "assistant"
+    return Entry(role=seen.role, wire=WIRE.name, native=native, at=0, mark="empty" if empty else ""), seen
+
+
+def _is_anthropic(part: dict[str, Any]) -> bool:
+    """Return True if a content part is in Anthropic's format.
+
+    Mistral also has parts of type `thinking`, but in those `thinking` is a list.
+    """
+    kind: str = part["type"]
+    if kind in ("image", "document"):
+        return "source" in part
+    if kind == "thinking":
+        return not isinstance(part.get("thinking"), list)
+    return kind == "redacted_thinking" or kind.endswith(("tool_use", "tool_result"))

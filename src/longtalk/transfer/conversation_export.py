@@ -1,0 +1,211 @@
+"""Conversations as values that don't depend on a store, for exports and imports.
+
+A `ConversationExport` has a `BranchPart` for each branch. A part leaves out the entries that its branch shares with an
+earlier branch, so that each entry occurs once. `check_export` verifies that an untrusted value is a conversation that a
+store can hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.errors import InputError
+from longtalk.stores._rows import utf8_json
+from longtalk.stores.base import MAIN, PlacedRecord, check_entry_id, check_parents
+from longtalk.transcript.pack import OWN, Entry
+from longtalk.transcript.pack_index import MAX_COUNT, MAX_SHAPES
+from longtalk.transcript.record_kinds import KINDS
+from longtalk.transcript.transcript import Record, Turn
+
+
+class BranchPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The entries, turns and records that a branch adds to those that it shares with an earlier branch."""
+
+    name: str
+    source: tuple[str, int] | None = None
+    """The branch with which this branch shares its first entries, and their number; None if it shares no entries."""
+    entries: tuple[Entry, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    """The turns that have an entry in this part."""
+    records: tuple[PlacedRecord, ...] = ()
+    """The records attached to these entries; on the first branch also those attached to no entry (position -1)."""
+    metas: dict[int, dict[str, Any]] = {}
+    """The metadata of these entries, by their position in the full branch."""
+
+    @property
+    def start(self) -> int:
+        """The position of the first entry of this part in the full branch."""
+        return self.source[1] if self.source else 0
+
+    @property
+    def stop(self) -> int:
+        """The number of entries in the full branch, from the first entry of the conversation on."""
+        return self.start + len(self.entries)
+
+
+class ConversationExport(msgspec.Struct, frozen=True, kw_only=True):
+    """A complete conversation with all its branches, each placed after the branch that its `source` names."""
+
+    id: str
+    created: int = 0
+    updated: int = 0
+    meta: dict[str, Any] = {}
+    branches: tuple[BranchPart, ...] = ()
+
+
+# Branches
+
+
+def full_branch(export: ConversationExport, branch: str = MAIN) -> BranchPart:
+    """Return a branch with all its entries, including shared ones, as a part without a source.
+
+    Raises `InputError` if the branch does not exist.
+    """
+    found: list[BranchPart] = []
+    needed, size = branch, None
+    for part in reversed(export.branches):
+        if part.name == needed:
+            stop = part.stop if size is None else max(part.start, min(size, part.stop))
+            found.append(msgspec.structs.replace(part, entries=part.entries[: stop - part.start]))
+            if part.source is None:
+                break
+            needed, size = part.source[0], part.start if size is None else min(size, part.start)
+    if not found:
+        names = ", ".join(repr(part.name) for part in export.branches) or "none"
+        raise InputError(f"The conversation {export.id!r} has no branch {branch!r}. Its branches: {names}.")
+    found.reverse()
+    entries = [entry for part in found for entry in part.entries]
+    here = {entry.turn for entry in entries}
+    # If a turn continues on a later branch, the version there is the newest.
+    turns = {turn.id: turn for part in found for turn in part.turns if turn.id in here}
+    # Compute `stop` once per part, since there may be many long branches.
+    parts = [(part, part.stop) for part in found]
+    return BranchPart(
+        name=branch,
+        entries=tuple(entries),
+        turns=tuple(turns.values()),
+        records=tuple(placed for part, stop in parts for placed in part.records if placed.position < stop),
+        metas={place: meta for part, stop in parts for place, meta in part.metas.items() if place < stop},
+    )
+
+
+def split_branches(paths: Iterable[BranchPart]) -> tuple[BranchPart, ...]:
+    """Reduce full branches to parts: what each adds to the earlier branch with which it shares the most entries."""
+    made: list[BranchPart] = []
+    # A trie of entries: each node has a number, and `owners` names the first branch that reached it.
+    steps: dict[tuple[int, Entry, str], int] = {}
+    owners = [""]
+    full: dict[str, BranchPart] = {}
+    for path in paths:
+        here, size, source = 0, 0, ""
+        for place, entry in enumerate(path.entries):
+            meta = path.metas.get(place)
+            step = (here, entry, "" if meta is None else json.dumps(meta, sort_keys=True))
+            if step in steps:
+                size, source = place + 1, owners[steps[step]]
+            else:
+                steps[step] = len(owners)
+                owners.append(path.name)
+            here = steps[step]
+        entries = path.entries[size:]
+        turns = {entry.turn for entry in entries}
+        part = BranchPart(
+            name=path.name,
+            source=(source, size) if size else None,
+            entries=entries,
+            turns=tuple(turn for turn in path.turns if turn.id in turns),
+            records=_records(path, size, full[source] if size else None),
+            metas={place: meta for place, meta in path.metas.items() if place >= size},
+        )
+        made.append(part)
+        full[path.name] = path
+    return tuple(made)
+
+
+def _records(path: BranchPart, size: int, source: BranchPart | None) -> tuple[PlacedRecord, ...]:
+    """Return the records of a branch that it does not inherit from its source branch."""
+    found = [placed for placed in path.records if placed.position >= (size or -1)]
+    for kind in (kind.name for kind in KINDS if source and kind.own_branch_only):
+        mine, others = (
+            [each for each in part.records if each.record.kind == kind and each.position < size]
+            for part in (path, source or path)
+        )
+        if mine[-1:] != others[-1:]:
+            nothing = PlacedRecord(Record(kind, path.entries[size - 1].id, 0, b"{}"), size - 1)
+            found.insert(0, mine[-1] if mine else nothing)
+    return tuple(found)
+
+
+def check_export(export: ConversationExport) -> None:
+    """Raise `ValueError` unless a store can hold this conversation and an export of it can be read again."""
+    utf8_json(export.meta)
+    if not all(0 <= at < 2**47 for at in (export.created, export.updated)):
+        refuse("a time is out of range")
+    said = [entry for part in export.branches for entry in part.entries]
+    # A state with more combinations could be written but not read.
+    if len({(entry.kind, entry.role, entry.wire) for entry in said}) > MAX_SHAPES:
+        refuse("its entries have too many different roles")
+    if sum(entry.tokens for entry in said) > MAX_COUNT:
+        refuse("its tokens can't be true")
+    known: dict[str, BranchPart] = {}
+    for part in export.branches:
+        if part.name in known:
+            refuse(f"it has two branches {part.name!r}")
+        if part.source and (part.source[0] not in known or not 0 <= part.start <= known[part.source[0]].stop):
+            refuse(f"the branch {part.name!r} begins where there is nothing")
+        check_parents(_before(part, known), part.entries)
+        for entry in part.entries:
+            _check_entry(entry)
+        here = {entry.turn for entry in part.entries}
+        for turn in part.turns:
+            _fits(turn.started, turn.ended)
+            if turn.id not in here:
+                refuse(f"the turn {turn.id!r} has no entry on the branch {part.name!r}")
+        if any(not -1 <= placed.position < part.stop for placed in part.records):
+            refuse(f"a record of the branch {part.name!r} holds up to an entry that is not there")
+        for place, meta in part.metas.items():
+            utf8_json(meta)
+            if not part.start <= place < part.stop:
+                refuse(f"there is no entry at the place {place} of the branch {part.name!r} to keep data on")
+        known[part.name] = part
+
+
+def _before(part: BranchPart, known: dict[str, BranchPart]) -> str | None:
+    """Return the id of the last entry before a part, or None if the part begins with the first entry."""
+    size = part.start
+    while size and part.source:
+        part = known[part.source[0]]
+        if size > part.start:
+            return part.entries[size - part.start - 1].id
+    return None
+
+
+def _check_entry(entry: Entry) -> None:
+    check_entry_id(entry)
+    # The same range as in a state, so that every time can be converted to a date.
+    if not 0 <= entry.at < 2**47 or not 0 <= entry.tokens <= MAX_COUNT:
+        refuse(f"the time or the tokens of {entry.id!r} are out of range")
+    try:
+        # Entries are spliced into requests: more than one JSON object could forge another message.
+        json_bytes.prove(entry.native)
+    except ValueError as problem:
+        refuse(f"{entry.id!r} is not one JSON object ({problem})")
+    if entry.wire == OWN:
+        said = json_bytes.value(entry.native)
+        if not isinstance(said.get("text"), str) or (entry.kind == "event" and "source" not in said):
+            refuse(f"{entry.id!r} is an event or a system message without a text")
+
+
+def _fits(*numbers: int) -> None:
+    if not all(-(2**63) <= number < 2**63 for number in numbers):
+        refuse("a time is out of range")
+
+
+def refuse(what: str) -> NoReturn:
+    """Raise `ValueError` with this message."""
+    raise ValueError(what)

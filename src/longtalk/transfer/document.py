@@ -1,0 +1,222 @@
+"""Write and read exports as JSON and JSONL files.
+
+Both formats consist of the same lines, one for each entry, turn and record, as the JSONL store writes them
+(`stores/jsonl/lines.py`). Files can be compared and searched line by line, and the JSON of every entry is restored byte
+for byte. A file may come from an untrusted source, so `check_export` verifies what was read. Unknown keys and line
+types are ignored, since a later version may have written them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.stores._rows import utf8_json
+from longtalk.stores.base import PlacedRecord
+from longtalk.stores.jsonl.lines import (
+    EntryLine,
+    Line,
+    RecordLine,
+    TurnLine,
+    entry_line,
+    entry_of,
+    in_base64,
+    line_of,
+    meta_of,
+    read_line,
+    record_line,
+    record_of,
+    turn_line,
+    turn_of,
+)
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.transcript import Turn
+from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export, refuse
+
+FORMAT = 1
+"""The version of the file format, stored in each file under the key `longtalk`."""
+
+# Many JSON parsers fail at about a thousand levels of nesting, and the file around an entry needs some of them.
+_DEEP = 200
+_LEVELS = re.compile(rb'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]', re.DOTALL)
+_PARTS = ("entries", "turns", "records")
+
+
+# Writing
+
+
+def to_json(exports: Sequence[ConversationExport]) -> bytes:
+    """Return the conversations as one JSON document, `{"longtalk": 1, "conversations": […]}`.
+
+    Each entry, turn and record is on a line of its own.
+    """
+    return b'{"longtalk":%d,"conversations":[\n%s\n]}\n' % (FORMAT, b",\n".join(map(_document, exports)))
+
+
+def _document(export: ConversationExport) -> bytes:
+    check_export(export)
+    branches = [_opened(utf8_json(_branch(part)), zip(_PARTS, _lines(part), strict=True)) for part in export.branches]
+    return _opened(utf8_json(_head(export)), [("branches", branches)])
+
+
+def _opened(head: bytes, lists: Iterable[tuple[str, Sequence[bytes]]]) -> bytes:
+    """Return a JSON object with lists appended to it, each of their elements on a line of its own."""
+    parts = [b'"%s":[\n%s\n]' % (name.encode(), b",\n".join(lines)) for name, lines in lists if lines]
+    return b"%s}" % b",".join((head[:-1], *parts))
+
+
+def to_jsonl(exports: Sequence[ConversationExport]) -> bytes:
+    """Return the conversations as JSONL.
+
+    There is a line for each conversation, followed by its branches, each with its entries, turns and records.
+    """
+    lines: list[bytes] = []
+    for export in exports:
+        check_export(export)
+        lines.append(utf8_json({"type": "conversation", "longtalk": FORMAT, **_head(export)}))
+        for part in export.branches:
+            lines.append(utf8_json({"type": "branch", **_branch(part)}))
+            for group in _lines(part):
+                lines += group
+    return b"".join([line + b"\n" for line in lines])
+
+
+def _head(export: ConversationExport) -> dict[str, Any]:
+    return {"id": export.id, "created": export.created, "updated": export.updated, "meta": export.meta}
+
+
+def _branch(part: BranchPart) -> dict[str, Any]:
+    return {"name": part.name, **({"source": part.source} if part.source else {})}
+
+
+def _lines(part: BranchPart) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """Return three lists of lines: for the entries, turns and records of a part."""
+    return (
+        [_line(entry_line(entry, part.metas.get(place))) for place, entry in enumerate(part.entries, part.start)],
+        [_line(turn_line(turn)) for turn in part.turns],
+        [_line(record_line(placed)) for placed in part.records],
+    )
+
+
+def _line(value: Line) -> bytes:
+    line = line_of(value)
+    return line if _depth(line) <= _DEEP else line_of(in_base64(value))
+
+
+def _depth(line: bytes) -> int:
+    """Return the nesting depth of the JSON in a line, or 0 if it is certainly within the limit."""
+    if line.count(b"[") + line.count(b"{") <= _DEEP:
+        return 0
+    level = deepest = 0
+    for token in _LEVELS.finditer(line):
+        if token[0][:1] != b'"':
+            level += 1 if token[1] else -1
+            deepest = max(deepest, level)
+    return deepest
+
+
+# Reading
+
+
+class _Head(msgspec.Struct):
+    id: str
+    created: int = 0
+    updated: int = 0
+    meta: dict[str, Any] = {}
+
+
+class _Branch(msgspec.Struct):
+    name: str
+    source: tuple[str, int] | None = None
+
+
+_Known = TypeVar("_Known", _Head, _Branch)
+
+
+def of_json(data: bytes) -> list[ConversationExport]:
+    """Return the conversations in a document written by `to_json`; raise `ValueError` if the document is invalid."""
+    members = json_bytes.fields(data)
+    _known(members)
+    exports = []
+    for conversation in json_bytes.items(members["conversations"]):
+        held = json_bytes.fields(conversation)
+        branches = [json_bytes.fields(branch) for branch in json_bytes.items(held.get("branches", b"[]"))]
+        lines = [[line for part in _PARTS for line in json_bytes.items(branch.get(part, b"[]"))] for branch in branches]
+        named = [_read(_Branch, branch) for branch in branches]
+        exports.append(_export(_read(_Head, held), zip(named, lines, strict=True)))
+    return exports
+
+
+def of_jsonl(lines: Iterable[tuple[int, bytes]]) -> list[ConversationExport]:
+    """Return the conversations in numbered lines written by `to_jsonl`; raise `ValueError` if a line is invalid."""
+    found: list[tuple[_Head, list[tuple[_Branch, list[bytes]]]]] = []
+    for number, line in lines:
+        try:
+            members = json_bytes.fields(line)
+            kind = json_bytes.text(members.get("type", b"null"))
+            if kind == "conversation":
+                _known(members)
+                found.append((_read(_Head, members), []))
+            elif kind == "branch":
+                found[-1][1].append((_read(_Branch, members), []))
+            elif kind in ("entry", "turn", "record"):
+                found[-1][1][-1][1].append(line)
+        except ValueError as problem:
+            refuse(f"line {number}: {problem}")
+        except IndexError:
+            refuse(f"line {number} belongs to no branch of a conversation")
+    return [_export(head, branches) for head, branches in found]
+
+
+def _known(members: dict[str, bytes]) -> None:
+    number = json_bytes.value(members.get("longtalk", b"null"))
+    if type(number) is not int or number < 1:
+        refuse("it does not name the version of its format")
+    if number > FORMAT:
+        refuse(f"its format is {number}, and {FORMAT} is the last one known here: upgrade longtalk to read it")
+
+
+def _read(kind: type[_Known], members: dict[str, bytes]) -> _Known:
+    known = {name: members[name] for name in kind.__struct_fields__ if name in members}
+    return msgspec.convert(json.loads(json_bytes.build(known)), kind)
+
+
+def _export(head: _Head, branches: Iterable[tuple[_Branch, Sequence[bytes]]]) -> ConversationExport:
+    parts = tuple(_part(branch, lines) for branch, lines in branches)
+    export = ConversationExport(id=head.id, created=head.created, updated=head.updated, meta=head.meta, branches=parts)
+    check_export(export)
+    return export
+
+
+def _part(branch: _Branch, lines: Sequence[bytes]) -> BranchPart:
+    entries: list[Entry] = []
+    turns: list[Turn] = []
+    records: list[PlacedRecord] = []
+    metas: dict[int, dict[str, Any]] = {}
+    start = branch.source[1] if branch.source else 0
+    for number, data in enumerate(lines, 1):
+        try:
+            line = read_line(data)
+            if isinstance(line, EntryLine):
+                if (meta := meta_of(line)) is not None:
+                    metas[start + len(entries)] = msgspec.convert(meta, dict[str, Any])
+                entries.append(entry_of(line))
+            elif isinstance(line, TurnLine):
+                turns.append(turn_of(line))
+            elif isinstance(line, RecordLine):
+                records.append(record_of(line))
+        except ValueError as problem:
+            refuse(f"line {number} of the branch {branch.name!r}: {problem}")
+    return BranchPart(
+        name=branch.name,
+        source=branch.source,
+        entries=tuple(entries),
+        turns=tuple(turns),
+        records=tuple(records),
+        metas=metas,
+    )

@@ -1,0 +1,88 @@
+"""Import sessions of the OpenAI Agents SDK (`SQLiteSession`), which stores each item of the Responses API in a row.
+
+Items keep their exact bytes. Consecutive items from the model become one answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from longtalk._util import json_bytes
+from longtalk.stores.sqlite.database import Database
+from longtalk.transcript.pack import Entry
+from longtalk.transfer.importers.tree import Piece, Source, as_text, behind, found, moment, unreadable
+from longtalk.transfer.load import ParsedConversation
+from longtalk.wires.neutral import system
+from longtalk.wires.openai_responses.items import CALLS
+from longtalk.wires.openai_responses.wire import WIRE
+
+TOOL = "agents-sdk"
+TABLES = {"agent_sessions", "agent_messages"}
+_Row = tuple[int, str, str]
+
+
+def count(db: Database) -> int:
+    """Return the number of sessions in the database."""
+    number: int = db.execute("SELECT count(*) FROM agent_sessions").get
+    return number
+
+
+def read(db: Database) -> Iterator[ParsedConversation]:
+    """Yield the conversation in each session, oldest session first."""
+    sessions = db.execute("SELECT rowid, CAST(session_id AS BLOB) FROM agent_sessions ORDER BY created_at, rowid")
+    for row, held in sessions.fetchall():
+        try:
+            name = as_text(held)
+            created, updated = next(
+                db.execute("SELECT created_at, updated_at FROM agent_sessions WHERE rowid = ?", (row,))
+            )
+            rows = db.execute(
+                "SELECT id, message_data, created_at FROM agent_messages WHERE session_id = ? ORDER BY id", (name,)
+            ).fetchall()
+            source = Source(
+                tool=TOOL,
+                id=name,
+                created=moment(created),
+                updated=moment(updated),
+                ends=[behind(None, _pieces(rows))],
+            )
+            yield found(source, Counter())
+        except (ValueError, TypeError, AttributeError) as problem:
+            yield unreadable(held, problem)
+
+
+def _pieces(rows: Sequence[_Row]) -> Iterator[Piece]:
+    answer: list[_Row] = []
+    for row in rows:
+        entry = _asked(row)
+        if entry is None:
+            answer.append(row)
+            continue
+        yield from _answered(answer)
+        answer = []
+        yield Piece(key=str(row[0]), entry=entry)
+    yield from _answered(answer)
+
+
+def _asked(row: _Row) -> Entry | None:
+    """Return the entry for an item that the app supplied, or None if the model produced the item."""
+    native, at = row[1].encode(), moment(row[2])
+    item = json_bytes.fields(native)
+    if item.get("type") in CALLS.values():
+        return Entry(role="tool", wire=WIRE.name, native=native, at=at)
+    role = json_bytes.text(item.get("role", b"null"))
+    if role == "user":
+        return Entry(role="user", wire=WIRE.name, native=native, at=at)
+    if role in ("system", "developer"):
+        return system(WIRE.view(native).text, at=at)
+    return None
+
+
+def _answered(rows: Sequence[_Row]) -> Iterator[Piece]:
+    if rows:
+        native = b'{"output":[%s]}' % b",".join(row[1].encode() for row in rows)
+        entry = Entry(role="assistant", wire=WIRE.name, native=native, at=moment(rows[-1][2]))
+        items: Any = [row[0] for row in rows]
+        yield Piece(key=str(rows[0][0]), entry=entry, meta={"items": items} if len(items) > 1 else {})

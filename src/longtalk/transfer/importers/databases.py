@@ -1,0 +1,77 @@
+"""Open the SQLite files of other tools for reading only, and recognize each tool by its tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+
+from longtalk.errors import InputError
+from longtalk.stores.sqlite.database import Database
+from longtalk.stores.sqlite.schema import APPLICATION
+from longtalk.transfer.importers import agents_sdk, langgraph, llm_logs
+from longtalk.transfer.importers.llm_messages import TOOL
+from longtalk.transfer.importers.others import ToolFile
+from longtalk.transfer.load import ParsedConversation
+
+KNOWN = "the log of llm, LangGraph's checkpoints (SqliteSaver), and sessions of the OpenAI Agents SDK (SQLiteSession)"
+
+
+def open_database(source: bytes | Path) -> ToolFile:
+    """Return the conversations in a database file; raise `InputError` if no supported tool wrote it."""
+    with _reading(source) as db:
+        if db.pragma("application_id") == APPLICATION:
+            raise InputError("This is a store of Longtalk's own: `longtalk copy` takes conversations out of it.")
+        rows = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        tables = {name for (name,) in rows}
+        for tool in (agents_sdk, langgraph):
+            if tables >= tool.TABLES:
+                return ToolFile(tool.TOOL, tool.count(db), lambda tool=tool: _each(source, tool.read))  # type: ignore[misc]
+        if llm_logs.is_one(tables):
+            held = llm_logs.count(db, tables)
+            return ToolFile(TOOL, held, lambda: _each(source, lambda db: llm_logs.read(db, tables)))
+    names = ", ".join(sorted(tables)[:5]) or "none"
+    raise InputError(f"This database has tables that are not known here ({names}). Read are {KNOWN}.")
+
+
+def _each(
+    source: bytes | Path, read: Callable[[Database], Iterator[ParsedConversation]]
+) -> Iterator[ParsedConversation]:
+    with _reading(source) as db:
+        yield from read(db)
+
+
+@contextmanager
+def _reading(source: bytes | Path) -> Iterator[Database]:
+    try:
+        db = _connection(source)
+        try:
+            yield db
+        finally:
+            db.close()
+    except UnicodeDecodeError:
+        raise InputError("The database can't be read: a text in it is not UTF-8.") from None
+    except apsw.Error as problem:
+        raise InputError(f"The database can't be read: {problem}.") from None
+
+
+def _connection(source: bytes | Path) -> apsw.Connection:
+    if isinstance(source, bytes):
+        db = apsw.Connection(":memory:")
+        # Bytes 18 and 19 say that the file uses a write-ahead log. There is none beside a database in memory.
+        db.deserialize("main", source[:18] + b"\1\1" + source[20:])
+        return db
+    address = f"file:{quote(os.fsencode(source.absolute()))}"
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        db = apsw.Connection(f"{address}?mode=ro", flags=flags)
+        db.set_busy_timeout(10_000)
+        db.execute("SELECT 1 FROM sqlite_schema").get  # noqa: B018
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        # The folder is read-only, so no other process can write to the file.
+        return apsw.Connection(f"{address}?immutable=1", flags=flags)
+    return db

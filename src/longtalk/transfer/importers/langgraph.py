@@ -1,0 +1,214 @@
+"""Import LangGraph checkpoints from SQLite (`SqliteSaver`): the `messages` in the newest state of each thread.
+
+Checkpoints are msgpack with extensions that name Python classes. The importer creates no objects of these classes and
+unpickles nothing: it reads the plain values in an extension, and recognizes a message by its fields.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.stores.sqlite.database import Database
+from longtalk.transcript.pack import Entry
+from longtalk.transfer.importers.notes import note
+from longtalk.transfer.importers.tree import EMPTY, Piece, Source, as_text, behind, found, moment, short, unreadable
+from longtalk.transfer.load import ParsedConversation
+from longtalk.wires.neutral import system
+from longtalk.wires.openai_chat.wire import WIRE
+
+TOOL = "langgraph"
+TABLES = {"checkpoints", "writes"}
+BLOCKS = note(
+    "blocks that are neither text nor image are kept beside their message, and not sent",
+    "block that is neither text nor image is kept beside its message, and not sent",
+)
+ARTIFACTS = note("artifacts of tools did not come along", "artifact of a tool did not come along")
+_ROLES = {"human": "user", "HumanMessageChunk": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
+_DELTA = 7
+
+
+class _State(msgspec.Struct):
+    channel_values: dict[str, msgspec.Raw] = {}
+    ts: str = ""
+
+
+class _Object(msgspec.Struct):
+    """The plain values in a msgpack extension, from which LangGraph would build an object."""
+
+    code: int
+    value: Any
+
+
+def _extension(code: int, data: memoryview) -> Any:
+    try:
+        return _Object(code, msgspec.msgpack.decode(data, ext_hook=_extension))
+    except ValueError:
+        return _Object(code, None)
+
+
+_state = msgspec.msgpack.Decoder(_State)
+_raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_value = msgspec.msgpack.Decoder(ext_hook=_extension)
+
+
+def count(db: Database) -> int:
+    """Return the number of threads in the database."""
+    number: int = db.execute("SELECT count(DISTINCT thread_id) FROM checkpoints WHERE checkpoint_ns = ''").get
+    return number
+
+
+def read(db: Database) -> Iterator[ParsedConversation]:
+    """Yield the conversation in each thread. Checkpoints of subgraphs are skipped, since they hold internal state."""
+    threads = db.execute(
+        "SELECT DISTINCT CAST(thread_id AS BLOB) FROM checkpoints WHERE checkpoint_ns = '' ORDER BY thread_id"
+    )
+    for (name,) in threads.fetchall():
+        try:
+            yield _thread(db, as_text(name))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+            yield unreadable(name, problem)
+
+
+def _thread(db: Database, name: str) -> ParsedConversation:
+    """Return the conversation in a thread.
+
+    Each checkpoint holds all messages so far, so a message gets the time of the first checkpoint that contains it.
+    """
+    rows = db.execute(
+        "SELECT type, checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = '' ORDER BY checkpoint_id",
+        (name,),
+    )
+    came: dict[bytes, int] = {}
+    raws: list[bytes] = []
+    created = at = 0
+    for kind, data in rows:
+        if kind != "msgpack":
+            raise ValueError(f"it is kept as {kind!r}, and only msgpack is read")
+        state = _state.decode(data)
+        at = moment(state.ts)
+        created = created or at
+        held = state.channel_values.get("messages")
+        raws = [] if held is None else list(map(bytes, _listed(held)))
+        for raw in raws:
+            came.setdefault(_digest(raw), at)
+    notes: Counter[str] = Counter()
+    pieces = [
+        piece
+        for number, raw in enumerate(raws)
+        if (piece := _piece(_value.decode(raw), name, number, came[_digest(raw)], notes))
+    ]
+    return found(Source(tool=TOOL, id=name, created=created, updated=at, ends=[behind(None, pieces)]), notes)
+
+
+def _listed(held: msgspec.Raw) -> list[msgspec.Raw]:
+    try:
+        return _raws.decode(held)
+    except msgspec.DecodeError:
+        found = _value.decode(held)
+        if isinstance(found, _Object) and found.code == _DELTA:
+            raise ValueError("its messages are kept as changes, which are not read here") from None
+        raise ValueError("its messages are no list") from None
+
+
+def _digest(raw: bytes) -> bytes:
+    return hashlib.blake2b(raw, digest_size=16).digest()
+
+
+def _piece(value: Any, thread: str, number: int, at: int, notes: Counter[str]) -> Piece | None:
+    """Return a LangChain message as a `Piece`, or None if the message is empty."""
+    fields = _fields(value)
+    kind = str(fields.get("type") or "")
+    key = str(fields.get("id") or short(thread, str(number)))
+    text, parts, others = _content(fields.get("content"))
+    calls = [call for call in fields.get("tool_calls") or () if isinstance(call, Mapping)]
+    told = fields.get("response_metadata") or {}
+    beside = {
+        name: plain(fields[name]) for name in ("usage_metadata", "invalid_tool_calls", "name") if fields.get(name)
+    }
+    beside |= {"beside": plain(others)} if others else {}
+    notes[BLOCKS] += len(others)
+    notes[ARTIFACTS] += fields.get("artifact") is not None
+    role = _ROLES.get(kind, kind)
+    if role == "tool":
+        call_id, wrong = str(fields.get("tool_call_id") or "-"), fields.get("status") == "error"
+        native = WIRE.result(call_id, text, error=wrong)
+        entry = Entry(role="tool", wire=WIRE.name, native=native, at=at, mark="error" if wrong else "")
+        return Piece(key=key, entry=entry, meta=beside, tool=str(fields.get("name") or ""))
+    if not text.strip() and not calls and len(parts) < 1:
+        notes[EMPTY] += 1
+        return None
+    if role in ("system", "developer"):
+        return Piece(key=key, entry=system(text, at=at), meta=beside)
+    if role == "assistant":
+        made = [_call(call, key, i) for i, call in enumerate(calls)]
+        message = {"role": role, "content": text or None, **({"tool_calls": made} if made else {})}
+        native = json_bytes.encode(message)
+    elif role in ("user", "chat", "function", "generic"):
+        role, native = "user", WIRE.user(parts if any(isinstance(part, dict) for part in parts) else text)
+    else:
+        raise ValueError(f"a message is of the type {kind!r}")
+    model = str(told.get("model_name") or told.get("model") or "")
+    return Piece(key=key, entry=Entry(role=role, wire=WIRE.name, native=native, at=at), model=model, meta=beside)
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    """Return the fields of a message, which is stored as the arguments of an object or as a plain mapping."""
+    if isinstance(value, _Object) and isinstance(value.value, list):
+        value = next((each for each in value.value if isinstance(each, Mapping)), None)
+    if isinstance(value, Mapping) and "content" in value:
+        role = {"user": "human", "assistant": "ai"}.get(str(value.get("role")), value.get("role"))
+        return value if "type" in value else {**value, "type": role}
+    raise ValueError("a message is not one of LangChain's")
+
+
+def _call(call: Mapping[str, Any], key: str, number: int) -> dict[str, Any]:
+    arguments = json_bytes.encode(plain(call.get("args") or {})).decode()
+    function = {"name": str(call.get("name") or "tool"), "arguments": arguments}
+    return {"id": str(call.get("id") or short(key, str(number), size=24)), "type": "function", "function": function}
+
+
+def _content(content: Any) -> tuple[str, list[Any], list[Any]]:
+    """Return the text of a message, its text and image parts, and its other blocks except tool calls."""
+    texts: list[str] = []
+    parts: list[Any] = []
+    others: list[Any] = []
+    for block in [content] if isinstance(content, str) else content or ():
+        if isinstance(block, str) or (isinstance(block, Mapping) and block.get("type") == "text"):
+            texts.append(block if isinstance(block, str) else str(block.get("text") or ""))
+            parts.append(texts[-1])
+        elif isinstance(block, Mapping) and (address := _image(block)):
+            parts.append({"type": "image_url", "image_url": {"url": address}})
+        elif not (isinstance(block, Mapping) and block.get("type") in ("tool_use", "tool_call", "function_call")):
+            others.append(block)
+    return "\n".join(texts), [part for part in parts if part], others
+
+
+def _image(block: Mapping[str, Any]) -> str:
+    """Return the URL of an image block in any of LangChain's formats; empty if the block is not an image."""
+    held = block.get("image_url")
+    held = held.get("url") if isinstance(held, Mapping) else held
+    if isinstance(held, str):
+        return held
+    if block.get("type") != "image":
+        return ""
+    source = block.get("source")
+    told = source if isinstance(source, Mapping) else block
+    data, media = told.get("base64") or told.get("data"), told.get("mime_type") or told.get("media_type")
+    return f"data:{media or 'image/png'};base64,{data}" if isinstance(data, str) else str(told.get("url") or "")
+
+
+def plain(value: Any) -> Any:
+    """Convert a value so that it can be written as JSON."""
+    if isinstance(value, _Object):
+        return plain(value.value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value if isinstance(value, str | int | float | bool) or value is None else repr(value)

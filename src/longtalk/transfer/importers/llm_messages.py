@@ -1,0 +1,80 @@
+"""Build messages from the log of `llm`, for both layouts of its database."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from longtalk._util import json_bytes
+from longtalk.stores.sqlite.database import Database
+from longtalk.transcript.pack import Entry
+from longtalk.transfer.importers.notes import note
+from longtalk.transfer.importers.tree import Piece
+from longtalk.wires.neutral import system
+from longtalk.wires.openai_chat.wire import WIRE
+
+TOOL = "llm"
+FILES = note("attachments are only names in this log", "attachment is only a name in this log")
+THOUGHTS = note(
+    "thoughts of the model are kept beside its answers, and not sent",
+    "thought of the model is kept beside its answer, and not sent",
+)
+
+
+class Attachments:
+    """The images, recordings and files in the log that are attached to messages."""
+
+    def __init__(self, db: Database, notes: Counter[str]) -> None:
+        self._db = db
+        self._notes = notes
+
+    def part(self, name: str) -> Any:
+        """Return an attachment as part of a message: an image, or a short placeholder text for any other file."""
+        row = self._db.execute("SELECT type, path, url, content FROM attachments WHERE id = ?", (name,)).fetchone()
+        kind, path, url, content = row or ("", name, None, None)
+        if str(kind).startswith("image/") and (content or url):
+            address = f"data:{kind};base64,{base64.b64encode(content).decode()}" if content else url
+            return {"type": "image_url", "image_url": {"url": address}}
+        self._notes[FILES] += 1
+        return f"[{url or str(path or kind or 'attachment').rpartition('/')[2]}, not in the log]"
+
+
+def call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:  # noqa: A002
+    """Return a tool call in OpenAI's chat format."""
+    given = arguments if isinstance(arguments, str) else json_bytes.encode(arguments or {}).decode()
+    return {"id": str(id), "type": "function", "function": {"name": str(name or "tool"), "arguments": given}}
+
+
+def result(key: str, id: Any, name: Any, output: Any, at: int, wrong: bool) -> Piece:  # noqa: A002
+    """Return the result of a tool call as a `Piece`, marked as an error if `wrong` is True."""
+    native = WIRE.result(str(id or "-"), str(output or ""), error=wrong)
+    entry = Entry(role="tool", wire=WIRE.name, native=native, at=at, mark="error" if wrong else "")
+    return Piece(key=key, entry=entry, tool=str(name or ""))
+
+
+def said(
+    key: str,
+    role: str,
+    parts: Sequence[Any],
+    calls: Sequence[dict[str, Any]],
+    at: int,
+    *,
+    model: str = "",
+    thoughts: Sequence[str] = (),
+) -> Piece | None:
+    """Return a message as a `Piece`, or None if it has no text, attachments or tool calls."""
+    parts = [part for part in parts if part]
+    text = "\n".join(part for part in parts if isinstance(part, str))
+    if not calls and not text.strip() and all(isinstance(part, str) for part in parts):
+        return None
+    meta = {"thoughts": list(thoughts)} if thoughts else {}
+    if role == "system":
+        return Piece(key=key, entry=system(text, at=at))
+    if role == "assistant":
+        message = {"role": role, "content": text or None, **({"tool_calls": list(calls)} if calls else {})}
+        native = json_bytes.encode(message)
+    else:
+        role, native = "user", WIRE.user(text if all(isinstance(part, str) for part in parts) else parts)
+    return Piece(key=key, entry=Entry(role=role, wire=WIRE.name, native=native, at=at), model=model, meta=meta)

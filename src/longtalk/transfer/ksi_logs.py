@@ -1,0 +1,156 @@
+"""Read session logs of the KSI daemon, which ran a model through a command-line tool, as conversations."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.transcript.transcript import Entry, Turn, new_id
+from longtalk.transfer.conversation_export import ConversationExport
+from longtalk.transfer.read_helpers import UnknownFormat, excerpt, main_branch
+from longtalk.wires.neutral import event
+from longtalk.wires.openai_chat.wire import WIRE
+
+_ASKS, _ANSWERS = ("human", "user"), "claude"
+LINE_TYPES = (*_ASKS, _ANSWERS)
+_TEXTS = ("result", "content", "message", "prompt", "response", "text")
+_OWN = ("timestamp", "process_id", "agent_id")
+"""The keys whose values may differ between two log lines for the same answer."""
+
+
+class _Logged:
+    """A line of a log. The output of the command-line tool is either the line itself or an object nested in it."""
+
+    def __init__(self, line: bytes) -> None:
+        members = json_bytes.fields(line)
+        inner = [members]
+        while len(inner) < 4 and (found := _inside(inner[-1], "response") or _inside(inner[-1], "result")):
+            inner.append(found)
+        ksi = _inside(members, "ksi")
+        self.layers = [*reversed(inner), ksi]
+        self.kind = json_bytes.text(members.get("type", b"null")) or ""
+        self.answers = self.kind == _ANSWERS or bool(ksi and "response" in members)
+        self.data = _without_text(json_bytes.value(line))
+        texts = (_said(json_bytes.value(layer.get(key, b"null"))) for layer in self.layers for key in _TEXTS)
+        self.text = next(filter(None, texts), "")
+        self.at = _moment(self.get("timestamp"))
+
+    def raw(self, key: str) -> bytes:
+        """Return the JSON of a member, from the innermost object that has it; `null` if none has it."""
+        return next((layer[key] for layer in self.layers if layer.get(key, b"null") != b"null"), b"null")
+
+    def get(self, key: str) -> Any:
+        return json_bytes.value(self.raw(key))
+
+    @property
+    def error(self) -> str:
+        """The error message of an answer; empty if there was no error."""
+        wrong, subtype = self.get("error"), str(self.get("subtype") or "")
+        if not wrong and not subtype.startswith("error") and self.get("is_error") is not True:
+            return ""
+        return _said(wrong) or self.text or subtype or "error"
+
+
+def _inside(members: dict[str, bytes], key: str) -> dict[str, bytes]:
+    return json_bytes.fields(members[key]) if members.get(key, b"")[:1] == b"{" else {}
+
+
+def _said(value: Any) -> str:
+    """Return the text of a message, which may be a string, a list of parts or an object with content."""
+    if isinstance(value, dict):
+        return _said(value.get("text") or value.get("content") or value.get("message"))
+    if isinstance(value, list):
+        return "".join(map(_said, value))
+    return value if isinstance(value, str) else ""
+
+
+def _without_text(members: dict[str, Any]) -> dict[str, Any]:
+    nested = {key: _without_text(value) for key, value in members.items() if isinstance(value, dict)}
+    return {key: nested.get(key, value) for key, value in members.items() if key in nested or key not in _TEXTS}
+
+
+def _moment(value: Any) -> int:
+    """Convert a time to milliseconds since 1970; return 0 if the value is not a time."""
+    try:
+        when = dt.datetime.fromisoformat(value) if isinstance(value, str) else None
+        seconds = float(value) if when is None else when.replace(tzinfo=when.tzinfo or dt.UTC).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return 0
+    # 1e11 as seconds is the year 5138, as milliseconds 1973: larger values are milliseconds.
+    at = seconds if seconds > 1e11 else seconds * 1000
+    return round(at) if 0 <= at < 2**47 - 1 else 0
+
+
+def read_ksi_log(lines: Sequence[tuple[int, bytes]], name: str) -> ConversationExport:
+    """Return the conversation in a KSI session log; raise `UnknownFormat` if the lines are not from such a log."""
+    pairs: list[tuple[list[_Logged], _Logged | None]] = []
+    asked: list[_Logged] = []
+    last: Any = None
+    skipped: Counter[str] = Counter()
+    for _, line in lines:
+        try:
+            logged = _Logged(line)
+        except ValueError:
+            skipped["unreadable"] += 1
+            continue
+        if logged.answers:
+            told = [each.text for each in asked], logged.text, {k: logged.data[k] for k in logged.data if k not in _OWN}
+            # A daemon that ran the model in the background logged each answer twice.
+            if told == last and logged.get("duration_ms") is not None:
+                skipped["repeated"] += 1 + len(asked)
+            else:
+                pairs.append((asked, logged))
+            asked, last = [], told
+        elif logged.kind in _ASKS and logged.text:
+            asked.append(logged)
+        else:
+            skipped[logged.kind[:40] or "without a type"] += 1
+    if not pairs and (skipped or not asked):
+        found = ", ".join(f"{count} {excerpt(kind)}" for kind, count in skipped.most_common(5))
+        raise UnknownFormat(f"it begins with {excerpt(lines[0][1])}, and its lines are {found}")
+    if asked:
+        pairs.append((asked, None))
+    exchanges = [_exchange(*pair) for pair in pairs]
+    part = main_branch([(turn, [entry for entry, _ in members]) for turn, members in exchanges])
+    data = [meta for _, members in exchanges for _, meta in members]
+    sessions = [answer.get("session_id") or answer.get("sessionId") for _, answer in pairs if answer]
+    return ConversationExport(
+        id=next((each for each in sessions if isinstance(each, str)), name),
+        created=part.entries[0].at,
+        updated=part.turns[-1].ended,
+        meta={"import": {"from": "ksi", "skipped": skipped.total()}},
+        branches=(msgspec.structs.replace(part, metas={place: meta for place, meta in enumerate(data) if meta}),),
+    )
+
+
+def _exchange(asked: Sequence[_Logged], answer: _Logged | None) -> tuple[Turn, list[tuple[Entry, dict[str, Any]]]]:
+    """Return a turn and its entries, each with its metadata. An error message becomes metadata instead of an answer."""
+    said = [each for each in (*asked, answer) if each is not None]
+    ended = max(each.at for each in said)
+    took = answer.get("duration_ms") if answer else 0
+    took = round(took) if isinstance(took, int | float) and 0 <= took <= ended else 0
+    started = ended - took if took or not asked else asked[0].at or ended
+    entries: list[tuple[Entry, dict[str, Any]]] = []
+    for each in asked:
+        native = WIRE.user(each.text)
+        # KSI often wrote both lines of an exchange at its end, so the logged time of a question may be too late.
+        at = min(each.at or started, ended - took)
+        entries.append((Entry(role="user", wire=WIRE.name, native=native, at=at), {"ksi": each.data}))
+    if not asked:
+        entries.append((event("What was asked here is not in the log.", source="import", at=started), {}))
+    if answer is None:
+        return Turn(new_id(), "interrupted", "claude-cli", started, ended, "interrupted"), entries
+    usage, named = answer.raw("usage"), str(answer.get("model") or "").removeprefix("claude-cli/")
+    model, reports = f"claude-cli:{named}" if named else "claude-cli", (usage,) if usage[:1] == b"{" else ()
+    turn = Turn(id=new_id(), status="complete", model=model, started=started, ended=ended, usage=reports)
+    if answer.error:
+        entries[-1][1]["ksi_error"] = answer.data
+        return msgspec.structs.replace(turn, status="failed", finish="failed", error=answer.error), entries
+    native = json_bytes.encode({"role": "assistant", "content": answer.text})
+    entry = Entry(role="assistant", wire=WIRE.name, native=native, at=ended, mark="" if answer.text else "empty")
+    return turn, [*entries, (entry, {"ksi": answer.data})]

@@ -1,0 +1,1 @@
+"""One turn: the loop of model calls and tools, its draft, its stream."""

@@ -1,0 +1,343 @@
+"""One turn, as a value: input → calls → tools → answer.
+
+A `Draft` is frozen. Each step gives a new one, and whoever drives the turn keeps the newest in one assignment, so
+that a turn which is cut off between any two instructions leaves a draft that is whole. `finish` is pure and may be
+called at any moment: it keeps what had been said, closes the calls that have no result, and gives a transcript
+that every provider accepts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.context.compose import Context
+from longtalk.context.epochs import Anchor, TurnSuffix, anchored, metered
+from longtalk.errors import InputError
+from longtalk.memory.brief.record import CardKind
+from longtalk.memory.recall.config import Recalled
+from longtalk.notices import Notice
+from longtalk.tokens import Counter, Estimator, of_message
+from longtalk.transcript.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
+from longtalk.turn.provider_sessions import ProviderSession, drop, keep
+from longtalk.usage import Usage
+from longtalk.wires import WIRES
+from longtalk.wires.entries import closing_result
+from longtalk.wires.pairing import answering_wire, open_calls
+from longtalk.wires.protocol import Answer, Quirks, Wire
+from longtalk.wires.text import wrap_in_tag
+from longtalk.wires.views import ToolCallView
+
+if TYPE_CHECKING:
+    from longtalk.models.prices import Cost, Prices
+
+UNKNOWN = "Outcome unknown: the call was started and no result was kept. It may or may not have taken effect."
+_MARKED = ("length", "filtered", "interrupted")
+NOT_RUN = "Not run: the turn ended before this call was started."
+
+
+class TurnAdditions(msgspec.Struct, frozen=True):
+    """What memory adds to the requests of a turn."""
+
+    fresh: str = ""
+    """What of the brief is new."""
+    request: str = ""
+    """What asks for a card …"""
+    card: CardKind = ""
+    """… of this kind."""
+    alone: bool = False
+    """Whether that goes with what is given fresh, since the provider keeps all that is said."""
+    heard: bool = False
+    """Whether one came."""
+    recalled: Recalled = Recalled()
+
+    @property
+    def data(self) -> str:
+        """What goes behind the message as what nobody has to obey."""
+        found = wrap_in_tag("recalled", self.recalled.text) if self.recalled.text else ""
+        return "\n".join(part for part in (found, self.fresh) if part)
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A turn under way."""
+
+    wire: Wire
+    transcript: Transcript
+    """All that is settled."""
+    turn: Turn
+    message: tuple[Entry, ...] = ()
+    """The user's message, until it is heard …"""
+    change: Callable[[Transcript], Transcript] | None = None
+    """… and what the app changes in the brief with it."""
+    tail: int = -1
+    """How many entries there are up to the user's message, once it is heard: an instruction goes there."""
+    answer: Answer | None = None
+    """The model's last answer."""
+    pieces: list[bytes] | None = None
+    """The events of an answer that is being streamed. The list only grows."""
+    started: frozenset[str] = frozenset()
+    """Calls that were begun."""
+    notices: tuple[Notice, ...] = ()
+    instruction: str | None = None
+    """For this turn only: no part of the transcript."""
+    added: TurnAdditions | None = None
+    """What memory adds to this turn's requests, once that is decided."""
+    counter: Counter = Estimator()
+    """Measures what is added."""
+    context: Context | None = None
+    """What was sent last."""
+    prices: Prices | None = None
+    """What each model call costs, if that is known."""
+    beside: int = 0
+    """Model calls that are no part of the conversation: summaries."""
+
+    @property
+    def aside(self) -> TurnSuffix | None:
+        """What goes behind the user's message, in this turn only."""
+        added = self.added or TurnAdditions()
+        data, asks = added.data, "" if added.alone else added.request
+        text = "\n\n".join(part for part in (asks, self.instruction) if part)
+        return TurnSuffix(text, self.transcript.place(self.tail - 1) + 1, data=data) if text or data else None
+
+    @property
+    def running(self) -> bool:
+        return self.turn.status == "running"
+
+    @property
+    def worked(self) -> bool:
+        """Whether the model or a tool has done anything."""
+        return self.answer is not None or bool(self.started)
+
+    @property
+    def cost(self) -> Cost | None:
+        """US dollars for the tokens of all model calls of this turn; None when that is not known.
+
+        It is not when the model's prices are not, or when a call was not reported.
+        """
+        if self.prices is None:
+            return None
+        from longtalk.models import prices
+
+        if self.prices.free:
+            return prices.Cost()
+        calls = [self.wire.usage(raw) for raw in self.turn.usage]
+        own = [entry for entry in self.transcript.fresh if entry.turn == self.turn.id]
+        answers = sum(entry.role == "assistant" for entry in own)
+        if not calls or len(calls) < answers + self.beside or not all(call.input for call in calls):
+            return None
+        return prices.total(prices.cost(call, self.prices) for call in calls)
+
+    def notice(self, notice: Notice) -> Draft:
+        return msgspec.structs.replace(self, notices=(*self.notices, notice))
+
+    def hear(self) -> Draft:
+        """Put the user's message into the transcript, once all before it is settled."""
+        transcript = self._add(self.turn, self.message)
+        transcript = self.change(transcript) if self.change else transcript
+        return msgspec.structs.replace(self, transcript=transcript, message=(), change=None, tail=transcript.tail)
+
+    def ask(self, context: Context, pieces: list[bytes] | None) -> Draft:
+        """A model call is made; a stream's events will be put into `pieces`."""
+        return msgspec.structs.replace(self, context=context, pieces=pieces)
+
+    def answered(self, answer: Answer) -> Draft:
+        """The model has spoken."""
+        turn = self.turn
+        if answer.usage:
+            turn = msgspec.structs.replace(turn, usage=(*turn.usage, answer.usage))
+        entries = []
+        if answer.native is not None:
+            mark = "empty" if answer.empty else answer.finish if answer.finish in _MARKED else ""
+            bound = self.context.bound() if answer.opaque and self.context else ""
+            native, wire = answer.native, self.wire.name
+            entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
+        transcript = self._add(turn, entries)
+        usage = self.wire.usage(answer.usage) if answer.usage else Usage()
+        if usage.input and self.wire.reports_request_size:
+            transcript = self.anchor(transcript, usage.input)
+        if answer.handle is not None and self.context is not None and self.context.keeper:
+            held = ProviderSession(answer.handle, transcript.size, self.context.epoch)
+            transcript = keep(transcript, self.context.keeper, held)
+        if self.context is not None and self.context.meter is not None:
+            transcript = metered(transcript, self.context.meter, usage, at=now())
+        binds = answer.opaque and self.wire.binds_prefix
+        if self.tail > 0 and (aside := self.aside) and (binds or answer.finish in ("calls", "paused")):
+            # What follows is bound to it, or cached behind it: from now on it stays where it was.
+            tokens = sum(of_message(piece, self.counter) for piece in aside.pieces(self.wire))
+            data = json_bytes.encode(msgspec.structs.replace(aside, tokens=tokens))
+            kept = Record("aside", self.transcript[self.tail - 1].id, now(), data)
+            if all((record.kind, record.entry) != (kept.kind, kept.entry) for record in transcript.records):
+                transcript = msgspec.structs.replace(transcript, records=(*transcript.records, kept))
+        return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
+
+    def anchor(self, transcript: Transcript, tokens: int, *, refused: bool = False) -> Transcript:
+        """A transcript that knows how long the last request was, by what the provider says."""
+        if self.context is None:
+            return transcript
+        epoch, counted = self.context.epoch, self.context.counted
+        return anchored(transcript, Anchor(epoch, self.turn.model, self.turn.preamble, counted, tokens, refused))
+
+    def forget(self, keeper: str) -> Draft:
+        """The provider has nothing of the conversation that it could go on with."""
+        return msgspec.structs.replace(self, transcript=drop(self.transcript, keeper))
+
+    def billed(self, usage: bytes | None) -> Draft:
+        """A model call was made beside the conversation."""
+        more = () if usage is None else (usage,)
+        turn = msgspec.structs.replace(self.turn, usage=(*self.turn.usage, *more))
+        transcript = self.transcript.add(turn=turn)
+        return msgspec.structs.replace(self, turn=turn, transcript=transcript, beside=self.beside + 1)
+
+    def begin_call(self, call: ToolCallView) -> Draft:
+        return msgspec.structs.replace(self, started=self.started | {call.id})
+
+    def settle(self, call: ToolCallView, text: str, *, failed: bool = False) -> Draft:
+        """A tool's result."""
+        wire = answering_wire(self.transcript, self.wire)
+        native = wire.result(call.id, text, error=failed, name=call.name)
+        entry = Entry(role="tool", wire=wire.name, native=native, at=now(), mark="error" if failed else "")
+        return self._answer_calls([entry])
+
+    def open_calls(self) -> tuple[ToolCallView, ...]:
+        return open_calls(self.transcript, self.answer)
+
+    def checkpoint(self) -> Draft:
+        return msgspec.structs.replace(self, transcript=self.transcript.revise())
+
+    def abandon(self, calls: Sequence[ToolCallView]) -> Draft:
+        """Close calls of an earlier run that nobody will answer."""
+        wire = answering_wire(self.transcript, self.wire)
+        return self._answer_calls([closing_result(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls])
+
+    def finish(self, status: Literal["complete", "interrupted", "failed"], *, error: str = "") -> Draft:
+        """The turn as it ends now. Ending it twice changes nothing."""
+        if not self.running:
+            return self
+        draft = self
+        if self.pieces is not None:
+            draft = draft.cut_off(Replay(self).answer())
+        if self.tail < 0:
+            draft = draft.abandon(draft.open_calls()).hear()
+        wire = answering_wire(draft.transcript, self.wire)
+        draft = draft._answer_calls(
+            [
+                closing_result(wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now(), name=call.name)
+                for call in draft.open_calls()
+            ]
+        )
+        said: Finish = draft.answer.finish if draft.answer else "stop"
+        finish = said if status == "complete" else status
+        turn = msgspec.structs.replace(draft.turn, status=status, ended=now(), error=error, finish=finish)
+        return msgspec.structs.replace(draft, turn=turn, transcript=draft.transcript.add(turn=turn).revise())
+
+    def cut_off(self, answer: Answer) -> Draft:
+        """The answer that was being streamed ends here."""
+        draft = self if answer.native is None and not answer.usage else self.answered(answer)
+        return msgspec.structs.replace(draft, pieces=None)
+
+    def _add(self, turn: Turn, entries: Sequence[Entry]) -> Transcript:
+        return self.transcript.append(turn.id, measured(entries, self.counter)).add(turn=turn)
+
+    def _answer_calls(self, results: Sequence[Entry]) -> Draft:
+        """Results belong to the turn of their call, also when that is an earlier one."""
+        if not results:
+            return self
+        transcript = self.transcript
+        results = measured(results, self.counter)
+        return msgspec.structs.replace(self, transcript=transcript.append(transcript[-1].turn, results))
+
+
+class Replay:
+    """What the pieces of a streamed answer say so far. Asked again and again, it reads only what is new."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.pieces = draft.pieces or []
+        self._accumulator = draft.wire.accumulator()
+        self._read = 0
+
+    def answer(self) -> Answer:
+        """The answer so far, as one that was interrupted."""
+        new = self.pieces[self._read :]
+        self._read += len(new)
+        for data in new:
+            # What can't be understood ended the turn, or will.
+            with contextlib.suppress(ValueError):
+                self._accumulator.feed(data)
+        return self._accumulator.answer(interrupted=True)
+
+
+def begin(
+    transcript: Transcript,
+    message: Sequence[Entry],
+    *,
+    wire: Wire,
+    model: str,
+    preamble: str,
+    instruction: str | None = None,
+    counter: Counter = Estimator(),  # noqa: B008
+    prices: Prices | None = None,
+) -> Draft:
+    """A turn on this transcript. Without a message a turn that was cut off goes on; else it counts as interrupted."""
+    last = transcript.turns[-1] if transcript.turns else None
+    if not message and not _waits(transcript):
+        raise InputError("There is nothing to answer: None goes on with a turn that was cut off, or after a note.")
+    if last is not None and last.status == "running":
+        if not message:
+            turn = msgspec.structs.replace(last, model=model, preamble=preamble)
+            transcript = transcript.add(turn=turn)
+            # What another model has reported is not to be paid for at this one's prices.
+            prices = None if last.usage and last.model != model else prices
+            return Draft(
+                wire=wire, transcript=transcript, turn=turn, instruction=instruction, counter=counter, prices=prices
+            )
+        transcript = interrupted(transcript)
+    turn = Turn(id=new_id(), status="running", model=model, started=now(), preamble=preamble)
+    return Draft(
+        wire=wire,
+        transcript=transcript,
+        turn=turn,
+        message=tuple(message),
+        instruction=instruction,
+        counter=counter,
+        prices=prices,
+    )
+
+
+def _waits(transcript: Transcript) -> bool:
+    """Whether it is the model's turn to speak."""
+    running = bool(transcript.turns) and transcript.turns[-1].status == "running"
+    calls = open_calls(transcript)
+    return len(transcript) > 0 and (transcript[-1].role != "assistant" or bool(calls) or running)
+
+
+def interrupted(transcript: Transcript) -> Transcript:
+    """A transcript whose last turn was left running, with that turn marked as interrupted."""
+    last = transcript.turns[-1]
+    ended = transcript[-1].at if len(transcript) else last.started
+    return transcript.add(turn=msgspec.structs.replace(last, status="interrupted", finish="interrupted", ended=ended))
+
+
+def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) -> Transcript:
+    """A transcript with an event at its end. What was cut off before it, also by a rewind, is closed first."""
+    if calls := open_calls(transcript):
+        wire = answering_wire(transcript, wire)
+        closings = [closing_result(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls]
+        transcript = transcript.append(transcript[-1].turn, measured(closings, counter))
+    if transcript.turns and transcript.turns[-1].status == "running":
+        transcript = interrupted(transcript)
+    return transcript.append(new_id(), measured([event], counter)).revise()
+
+
+def measured(entries: Sequence[Entry], counter: Counter) -> list[Entry]:
+    """Entries that know how long they are."""
+    return [msgspec.structs.replace(entry, tokens=of_message(_sent(entry), counter)) for entry in entries]
+
+
+def _sent(entry: Entry) -> bytes:
+    """What is sent of an entry: of what an agent printed, its answer."""
+    wire = WIRES.get(entry.wire)
+    return entry.native if wire is None or wire.reports_request_size else wire.render(entry, Quirks()) or b"{}"

@@ -1,0 +1,67 @@
+"""What a conversation learns from a provider's refusals: what a server does not take, and how much a model does.
+
+Both are records of the conversation, by the name of the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.context.compose import Context
+from longtalk.context.epochs import MOST_WINDOW, windows
+from longtalk.errors import ContextOverflow, ProviderError
+from longtalk.notices import Notice
+from longtalk.transcript.transcript import Transcript
+from longtalk.turn.draft import Draft
+from longtalk.wires.protocol import Quirks
+
+_LEAST_WINDOW = 256
+"""A smaller number is no window, whatever a provider says."""
+
+
+def quirks(transcript: Transcript, label: str) -> Quirks:
+    """What this conversation has learnt about the server that it speaks to."""
+    known = Quirks()
+    for record in transcript.records:
+        if record.kind == "quirks":
+            # A lesson that can't be read is learnt again.
+            with contextlib.suppress(ValueError, RecursionError):
+                held = msgspec.json.decode(record.data, type=dict[str, Quirks])
+                known = held.get(label, known)
+    return known
+
+
+def learnt(draft: Draft, problem: ProviderError, known: Quirks, label: str) -> Draft | None:
+    """A draft that knows what a refusal says about this server; None if that makes no other try worthwhile."""
+    if problem.status not in (400, 404, 422, 500):
+        return None
+    transcript = draft.transcript
+    here = msgspec.structs.replace(known, opaque_void=transcript.here(known.opaque_void))
+    found = draft.wire.learn_from_error(problem.body, [e.native for e in transcript], here)
+    if found is None:
+        return None
+    # Positions change when older entries are handed out, places do not.
+    void = transcript.place(found.opaque_void) if found.opaque_void > here.opaque_void else known.opaque_void
+    data = json_bytes.encode({label: msgspec.structs.replace(found, opaque_void=void)})
+    text = (
+        f"{label} does not take this conversation as it is; sent in a form that it takes. "
+        f"It said: {problem.body[:300].decode('utf-8', 'replace')}"
+    )
+    draft = draft.notice(Notice("server_refused", text, data))
+    return msgspec.structs.replace(draft, transcript=draft.transcript.record("quirks", data))
+
+
+def outgrown(draft: Draft, problem: ContextOverflow, context: Context, label: str, usual: int | None) -> Draft:
+    """The provider says that this is too long: a draft that knows how much it takes, for a shorter try."""
+    known = windows(draft.transcript)
+    before = known.get(label) or usual
+    window = problem.window if problem.window and _LEAST_WINDOW <= problem.window <= MOST_WINDOW else before
+    tokens = max(min(problem.tokens or 0, MOST_WINDOW), context.tokens)
+    if window is None or window < _LEAST_WINDOW:
+        window = max(_LEAST_WINDOW, tokens * 3 // 4)
+    transcript = draft.transcript.record("window", json_bytes.encode({**known, label: window}), instead=True)
+    transcript = draft.anchor(transcript, max(tokens, window + 1), refused=True)
+    return msgspec.structs.replace(draft, transcript=transcript)

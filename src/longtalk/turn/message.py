@@ -1,0 +1,94 @@
+"""A caller's message as entries: text, parts in the provider's form, or a list of these with `System` texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.errors import InputError
+from longtalk.transcript.transcript import Entry, now
+from longtalk.wires.card_tags import neutralize_tags
+from longtalk.wires.neutral import system
+from longtalk.wires.protocol import Wire
+
+_MAX_DEPTH = 200
+
+
+class System(msgspec.Struct, frozen=True):
+    """A system message inside the conversation: stored in order, unlike `system=`, which is given fresh each turn."""
+
+    text: str
+
+
+Message: TypeAlias = str | System | Mapping[str, Any] | Sequence[str | System | Mapping[str, Any]]
+"""What a caller may say: text, a part in the provider's form, or a list of these that may hold `System`."""
+
+
+def neutralize_message(message: Any, depth: int = 0) -> Any:
+    """Return the message with its text changed so that no part of it passes for a memory card."""
+    if depth > _MAX_DEPTH:
+        raise InputError("A part of the message can't be written as JSON: it is nested too deeply.")
+    if isinstance(message, str):
+        return neutralize_tags(message)
+    if isinstance(message, System):
+        return System(neutralize_message(message.text))
+    if isinstance(message, Mapping):
+        return {key: neutralize_message(value, depth + 1) for key, value in message.items()}
+    return [neutralize_message(each, depth + 1) for each in message] if isinstance(message, list | tuple) else message
+
+
+def parse_message(message: Any, wire: Wire) -> list[Entry]:
+    """Return the entries of a message: text, parts, or a list that may hold `System`."""
+    if isinstance(message, str | System | Mapping):
+        message = [message]
+    if not isinstance(message, list | tuple):
+        raise InputError(
+            f"A message is text, a part, or a list of texts, parts and System(…), not {type(message).__name__}."
+        )
+    at = now()
+    entries: list[Entry] = []
+    said: list[Any] = []
+
+    def flush() -> None:
+        if said:
+            content = said[0] if len(said) == 1 and isinstance(said[0], str) else list(said)
+            entries.append(Entry(role="user", wire=wire.name, native=_encode(wire, content), at=at))
+            said.clear()
+
+    for item in message:
+        if isinstance(item, System):
+            flush()
+            entries.append(system(_text(item.text, "A System message"), at=at))
+        elif isinstance(item, str):
+            said.append(_text(item, "The message"))
+        elif isinstance(item, Mapping) and wire.is_part(item):
+            said.append(dict(item))
+        elif isinstance(item, Mapping):
+            example = wire.user(["Hello!"]).decode()
+            raise InputError(f"A part is an object in the provider's form, as in {example}; this has {sorted(item)}.")
+        else:
+            raise InputError(f"A message can't hold {type(item).__name__}: give text, parts (objects) or System(…).")
+    flush()
+    if not any(entry.role == "user" for entry in entries):
+        raise InputError("The message is empty: a turn needs something that the user said.")
+    return entries
+
+
+def _text(text: Any, what: str) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"{what} is text, not {type(text).__name__}.")
+    if not text.strip():
+        raise InputError(f"{what} is empty.")
+    return text
+
+
+def _encode(wire: Wire, content: Any) -> bytes:
+    try:
+        native = wire.user(content)
+        json_bytes.fields(native)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InputError(f"A part of the message can't be written as JSON: {problem}.") from None
+    return native

@@ -1,0 +1,121 @@
+"""A turn as whoever asked for it follows it: its events, and the reply that there is at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Literal
+
+from longtalk._util.concurrency import shielded
+from longtalk.errors import InputError
+from longtalk.events import Done, Event
+from longtalk.notices import Notice
+from longtalk.reply import Reply
+from longtalk.turn.draft import Draft
+from longtalk.turn.runner import AsyncTurnRunner
+
+
+class AsyncStream:
+    """A turn as it happens. Also a context manager; closed early, `reply` is the reply so far, marked interrupted."""
+
+    def __init__(self, loop: AsyncTurnRunner, *, handed_in: bytes | None, stream: bool) -> None:
+        self._prepare(loop.events(stream=stream), loop=loop, handed_in=handed_in)
+
+    def _prepare(
+        self,
+        events: AsyncGenerator[Event, None],
+        *,
+        loop: AsyncTurnRunner | None = None,
+        handed_in: bytes | None = None,
+    ) -> None:
+        self._events = events
+        self._loop = loop
+        """None as long as the turn has not begun."""
+        self._handed_in = handed_in
+        self._reply: Reply | None = None
+        self._ended: Draft | None = None
+        """The end of the turn, until it was tried to keep it."""
+
+    @property
+    def reply(self) -> Reply:
+        """The reply; while the stream runs, and after it was cut off, what there is of it."""
+        if self._reply is None and self._loop is None:
+            raise InputError("The turn has not begun: there is no reply yet.")
+        return self._reply or self._loop.so_far()  # type: ignore[union-attr]
+
+    def __aiter__(self) -> AsyncStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        try:
+            happened = await anext(self._events)
+        except StopAsyncIteration:
+            self._end("interrupted")
+            raise
+        except BaseException as problem:
+            self._fail(problem)
+            await self._keep()
+            raise
+        if self._reply is not None:
+            # Somebody else has closed it meanwhile.
+            await shielded(self._events.aclose)
+            raise StopAsyncIteration
+        if type(happened) is Done:
+            self._reply = happened.reply
+        return happened
+
+    async def aclose(self) -> None:
+        """Stop here. What was said is kept."""
+        self._end("interrupted")
+        await self._keep()
+        # While another task or thread waits for the next event, that one ends it.
+        with contextlib.suppress(RuntimeError, ValueError):
+            await shielded(self._events.aclose)
+
+    async def __aenter__(self) -> AsyncStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _keep(self) -> None:
+        """Put the end of the turn into the store, where there is one."""
+        ended, loop = self._ended, self._loop
+        if ended is None or loop is None or not loop.is_stored:
+            return
+        told: list[Notice] = []
+
+        async def save(draft: Draft = ended) -> None:
+            told.extend(await loop.save(draft))
+
+        try:
+            await shielded(save)
+        except Exception:
+            # A store that is away was waited for: who closes the stream now need not do so once more.
+            self._ended = None
+            raise
+        for notice in told:
+            ended = ended.notice(notice)
+        self._ended, self._reply = None, Reply(ended, loop.encode)
+
+    def _end(self, status: Literal["interrupted", "failed"], error: str = "") -> None:
+        if self._reply is None and self._loop is not None:
+            self._ended = self._loop.draft.finish(status, error=error)
+            self._reply = Reply(self._ended, self._loop.encode)
+
+    def _fail(self, problem: BaseException) -> None:
+        """End the turn; the error carries what there is of it."""
+        failed = isinstance(problem, Exception)
+        self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
+        if self._reply is None or self._loop is None:
+            return
+        # Whoever catches an error keeps its state: nothing may leave that.
+        kept = Reply(self._reply._draft, self._loop.encode)
+        worked = kept.worked
+        # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
+        with contextlib.suppress(AttributeError):
+            problem.partial = kept if worked else None  # type: ignore[attr-defined]
+            problem.state = kept.state if worked else self._handed_in  # type: ignore[attr-defined]

@@ -1,0 +1,174 @@
+"""Has a model write a summary. What comes of it is an `Outcome`, never an error: nobody's turn depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from longtalk._util.concurrency import within
+from longtalk.context.compose import compose
+from longtalk.context.epochs import Epoch, covered
+from longtalk.errors import ProviderError
+from longtalk.memory.summary import TAG, Summary, SummaryRequest, find_problem, render_summary_prompt, strip_tags
+from longtalk.providers.base import AsyncProvider
+from longtalk.tokens import Counter, of_message
+from longtalk.transcript.transcript import Transcript, now
+from longtalk.usage import Usage
+from longtalk.wires.options import ANSWER_LIMITS
+from longtalk.wires.protocol import Preamble, Quirks
+
+if TYPE_CHECKING:
+    from longtalk.models.prices import Prices
+
+_ENDED = {"length": "it was cut off", "calls": "it calls tools instead", "filtered": "its provider has filtered it"}
+_NOT_FOR_THIS = ("response_format", "stop", "stop_sequences")
+"""Options that are about the form of answers …"""
+_NOR_INSIDE = {
+    "text": ("format",),
+    "generationConfig": ("responseMimeType", "responseSchema", "responseJsonSchema", "stopSequences"),
+}
+"""… and those that are inside of others."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of asking for a summary."""
+
+    summary: Summary | None = None
+    last: str = ""
+    """The id of the last entry that it covers."""
+    problem: str = ""
+    usage: bytes | None = None
+    """What the provider reported …"""
+    cost: float | None = None
+    """… and what that is in US dollars, if that is known."""
+
+
+class AsyncSummarizer:
+    """Asks for one summary of a transcript."""
+
+    def __init__(
+        self,
+        wants: SummaryRequest,
+        transcript: Transcript,
+        epoch: Epoch,
+        *,
+        provider: AsyncProvider,
+        preamble: Preamble,
+        options: Mapping[str, Any],
+        quirks: Quirks,
+        counter: Counter,
+        prices: Prices | None,
+    ) -> None:
+        self.wants = wants
+        self._transcript = transcript
+        self._epoch = epoch
+        self._provider = provider
+        self._preamble = preamble
+        self._options = for_a_summary(options, longest=2 * wants.length)
+        self._quirks = quirks
+        self._counter = counter
+        self._prices = prices
+
+    async def ask(self) -> Outcome:
+        """Ask, once, and look at what comes."""
+        try:
+            return await self._ask()
+        except TimeoutError:
+            return Outcome(problem=f"{self._provider.label} did not answer within {self.wants.timeout:g} seconds")
+        except ProviderError as problem:
+            return Outcome(problem=str(problem).rstrip("."))
+        except Exception as problem:
+            # Whatever a provider raises: the conversation goes on without a summary.
+            return Outcome(problem=f"{type(problem).__name__}: {problem}")
+
+    async def _ask(self) -> Outcome:
+        wire = self._provider.wire
+        options = wire.sessionless_options(self._options)
+        quirks = wire.quirks_for(options, self._quirks)
+        context = compose(
+            self._transcript,
+            epoch=self._epoch,
+            wire=wire,
+            quirks=quirks,
+            preamble=self._preamble,
+            reader=f"{self._provider.account} {self._provider.model}",
+            instruction=None,
+            tail=self._transcript.here(self.wants.stop),
+            until=self.wants.stop,
+        )
+        body = wire.request(
+            model=self._provider.model,
+            preamble=self._preamble,
+            pieces=(*context.pieces, wire.user(render_summary_prompt(self.wants.length))),
+            mark=len(context.pieces),
+            options=options,
+            quirks=quirks,
+            stream=False,
+        )
+        answer = wire.parse(await within(self.wants.timeout, lambda: self._provider.send(body)))
+        instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
+        text = strip_tags(answer.view.text)
+        tokens = of_message(wire.quote(TAG, text), self._counter)
+        wrong = "" if answer.finish == "stop" else _ENDED.get(answer.finish, "it is not whole")
+        wrong = wrong or answer.view.refusal or find_problem(text, tokens, instead)
+        usage = wire.usage(answer.usage) if answer.usage else Usage()
+        spent = self._cost(usage)
+        if wrong:
+            excerpt = " ".join(text.split())[:100]
+            return Outcome(problem=f"{wrong}: {excerpt!r}" if excerpt else wrong, usage=answer.usage, cost=spent)
+        summary = Summary(
+            text=text,
+            covers=covered(self._epoch, self.wants.stop),
+            model=self._provider.label,
+            at=now(),
+            tokens=tokens,
+            usage=usage,
+            predicted=self.wants.predicted,
+        )
+        last = self._transcript[self._transcript.here(self.wants.stop) - 1].id
+        return Outcome(summary=summary, last=last, usage=answer.usage, cost=spent)
+
+    def _cost(self, usage: Usage) -> float | None:
+        if self._prices is None:
+            return None
+        from longtalk.models.prices import cost
+
+        spent = cost(usage, self._prices)
+        return spent.total if spent is not None else None
+
+
+def for_a_summary(options: Mapping[str, Any], *, longest: int) -> dict[str, Any]:
+    """Options of any wire without those about the form of answers, which may be at least so long."""
+    # Answers may be short: a summary that is cut off is none. What is in the cache does not depend on it.
+    left: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in _NOT_FOR_THIS or (name in ("tool_choice", "toolConfig") and _forces_calls(value)):
+            continue
+        if name in _NOR_INSIDE and isinstance(value, Mapping):
+            inner = {key: each for key, each in value.items() if key not in _NOR_INSIDE[name]}
+            if inner or not value:
+                left[name] = {key: _raised(key, each, longest) for key, each in inner.items()}
+            continue
+        left[name] = _raised(name, value, longest)
+    return left
+
+
+def _raised(name: str, value: Any, longest: int) -> Any:
+    return max(value, longest) if name in (*ANSWER_LIMITS, "maxOutputTokens") and isinstance(value, int) else value
+
+
+def _forces_calls(choice: Any) -> bool:
+    """Whether an answer would have to call a tool."""
+    if not isinstance(choice, Mapping):
+        return choice in ("required", "any")
+    if "functionCallingConfig" in choice:
+        config = choice["functionCallingConfig"]
+        return isinstance(config, Mapping) and config.get("mode") == "ANY"
+    kind = choice.get("type")
+    if kind == "allowed_tools":
+        allowed = choice.get("allowed_tools", choice)
+        return isinstance(allowed, Mapping) and allowed.get("mode") == "required"
+    # Any other names a tool, or a kind of tools.
+    return kind not in (None, "auto", "none")

@@ -1,0 +1,107 @@
+"""Who makes a summary, and what came of it: so that nobody makes two at once, or asks again and again in vain."""
+
+from __future__ import annotations
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.memory.summary import SummaryRequest
+from longtalk.notices import Notice
+from longtalk.stores.base import Holder
+from longtalk.stores.leases import lives, me
+from longtalk.transcript.records import latest
+from longtalk.transcript.transcript import Transcript, now
+
+_GRACE = 10_000
+"""Milliseconds that a summary may take to be written down."""
+_MOST_TRIES = 6
+
+
+class SummaryClaim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """That a summary is being made, or what came of it."""
+
+    size: int
+    """How many entries there were."""
+    until: int = 0
+    """While it is being made: when that has to be done …"""
+    holder: Holder | None = None
+    """… and by whom."""
+    problem: str = ""
+    """Why nothing came of it."""
+    told: bool = True
+    """Whether the caller knows that."""
+    tries: int = 0
+    """How many in a row came to nothing."""
+    usage: tuple[str, ...] = ()
+    """What the provider reported, where no turn has it …"""
+    cost: float | None = None
+    """… and what that is in US dollars, if that is known."""
+
+
+def may_ask(transcript: Transcript) -> bool:
+    """Whether a summary can be asked for: nobody else makes one, and it is not too early for another try.
+
+    After one that came to nothing the next one waits, each time for twice as many entries.
+    """
+    last = latest(transcript, "attempt", SummaryClaim)
+    if last is None:
+        return True
+    if last.until > now() and last.holder is not None and lives(last.holder):
+        return False
+    return not last.problem or transcript.size >= last.size + 2 ** (1 + min(last.tries, _MOST_TRIES))
+
+
+def claim(transcript: Transcript, wants: SummaryRequest) -> SummaryClaim:
+    """That this process makes a summary."""
+    until = now() + round(1_000 * wants.timeout) + _GRACE
+    last = latest(transcript, "attempt", SummaryClaim)
+    return SummaryClaim(size=transcript.size, until=until, holder=me(), tries=last.tries if last is not None else 0)
+
+
+def claimed(transcript: Transcript, attempt: SummaryClaim) -> Transcript:
+    """A transcript that says so."""
+    return _noted(transcript, attempt)
+
+
+def is_claimed(transcript: Transcript, attempt: SummaryClaim) -> bool:
+    """Whether it still says so.
+
+    Then all that it said before is there as it was: a claim goes with the entries behind which it was made, and when
+    one of them is redacted.
+    """
+    return latest(transcript, "attempt", SummaryClaim) == attempt
+
+
+def tried(
+    transcript: Transcript, problem: str, *, told: bool, usage: bytes | None = None, cost: float | None = None
+) -> Transcript:
+    """A transcript that knows what came of asking for a summary: a problem, or none."""
+    last = latest(transcript, "attempt", SummaryClaim)
+    if last is None and not problem:
+        return transcript
+    said = () if usage is None else (usage.decode("utf-8", "replace"),)
+    tries = 1 + (last.tries if last is not None else 0) if problem else 0
+    made = SummaryClaim(
+        size=transcript.size, problem=problem, told=told or not problem, tries=tries, usage=said, cost=cost
+    )
+    return _noted(transcript, made)
+
+
+def news(transcript: Transcript) -> tuple[Transcript, Notice | None]:
+    """What the caller has yet to be told of a summary that came to nothing, and a transcript that knows it was."""
+    last = latest(transcript, "attempt", SummaryClaim)
+    if last is None or last.told:
+        return transcript, None
+    # What it has cost is in the record that is replaced.
+    known = msgspec.structs.replace(last, told=True, usage=(), cost=None)
+    return _noted(transcript, known), no_summary(last.problem)
+
+
+def no_summary(problem: str) -> Notice:
+    return Notice(
+        "summary_failed", f"No summary was made, and the conversation goes on without it: {problem.rstrip('.')}."
+    )
+
+
+def _noted(transcript: Transcript, attempt: SummaryClaim) -> Transcript:
+    return transcript.record("attempt", json_bytes.encode(attempt), instead=True)

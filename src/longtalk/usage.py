@@ -1,0 +1,25 @@
+"""Token usage of a model call, in one form for all providers."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Token counts that a provider reported. `input` includes tokens read from its cache and written to its cache."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    written: int = 0
+    written_1h: int = 0
+    """The part of `written` that the provider keeps in its cache for an hour."""
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cached + other.cached,
+            self.written + other.written,
+            self.written_1h + other.written_1h,
+        )

@@ -1,0 +1,334 @@
+"""The wire of command-line agents: programs that call a model themselves and have their own tools.
+
+A message is `{"role":…,"content":"…"}`. An answer is `{"events":[…]}`: the lines that the program printed, unchanged,
+without the pieces of text that a later line repeats in full and without the program's echo of the prompt.
+
+A request is an `AgentCommand`: how to run the program, and the text for its standard input. If the program resumes a
+session of its own, that text contains only the new messages. Otherwise it contains the whole conversation, quoted. A
+separate module for each program defines its arguments and output format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.errors import InputError
+from longtalk.transcript.pack import ANSWERS
+from longtalk.transcript.transcript import Entry
+from longtalk.usage import Usage
+from longtalk.wires.agents.cli import (
+    SILENCE,
+    STALE_SESSION,
+    STAMP_TYPE,
+    TIMEOUT,
+    AgentCli,
+    AgentCommand,
+    ParsedLine,
+    SessionStamp,
+)
+from longtalk.wires.neutral import LONGTALK, neutral_text
+from longtalk.wires.protocol import Answer, Handle, Preamble, Quirks, ReportedError
+from longtalk.wires.text import wrap_in_tag
+from longtalk.wires.views import MessageView, hide_cards
+
+OPTIONS = ("arguments", "cwd", "env", "silence", "timeout")
+_LONGEST = 10**9
+_ROLES = ("user", "assistant", "tool", "system", "event")
+_SO_FAR = "conversation_so_far"
+_TAGS = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_ROLES)}|{_SO_FAR})\b)", re.IGNORECASE)
+_TAGS_BUT_EVENT = re.compile(rf"<(?=\s*/?\s*(?:user|assistant|tool|system|{_SO_FAR})\b)", re.IGNORECASE)
+_COMMANDS = ("/", "?", "!", "#", "@")
+"""Characters that make a program treat a message as a command if the message begins with one of them."""
+
+
+class AgentWire:
+    """The wire of an agent program. See `Wire` for what each method does."""
+
+    reserved: tuple[str, ...] = ("model", "session", "stream", "system")
+    defaults: Mapping[str, Any] = {}
+    binds_prefix = False
+    drops_opaque = True
+    accepts_foreign_answers = False
+    reports_request_size = False
+
+    def __init__(self, cli: AgentCli) -> None:
+        self.cli = cli
+        self.name = cli.name
+
+    def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002
+        return ""
+
+    def headers(self, key: str | None) -> dict[str, str]:  # noqa: ARG002
+        return {}
+
+    def user(self, content: str | Sequence[Any]) -> bytes:
+        parts = [content] if isinstance(content, str) else content
+        if not all(isinstance(part, str) for part in parts):
+            raise InputError(f"{self.name} accepts only text.")
+        return _message("user", "\n\n".join(parts))
+
+    def is_part(self, part: Mapping[str, Any]) -> bool:
+        raise InputError(f"{self.name} accepts only text, not a part with {sorted(part)}.")
+
+    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+        return json_bytes.encode({"role": "tool", "call_id": call_id, "name": name, "content": text})
+
+    def instruction(self, text: str) -> bytes:
+        return _message("system", text)
+
+    def quote(self, tag: str, text: str) -> bytes:
+        return _message("user", wrap_in_tag(tag, text))
+
+    def is_plain(self, role: str) -> bool:
+        return role != "assistant"
+
+    def without_opaque(self, native: bytes) -> bytes | None:
+        return native
+
+    def redact(self, native: bytes, text: str) -> bytes:
+        seen = self.view(native)
+        if seen.call_id:
+            return self.result(seen.call_id, text, error=False, name=seen.name)
+        return _message(seen.role, text)
+
+    def render(self, entry: Entry, quirks: Quirks) -> bytes | None:  # noqa: ARG002
+        if entry.wire == LONGTALK:
+            return _message("event" if entry.kind == "event" else "system", neutral_text(entry))
+        if entry.role != "assistant":
+            return entry.native
+        text = self.view(entry.native).text
+        return _message("assistant", text) if text.strip() else None
+
+    def request(
+        self,
+        *,
+        model: str,
+        preamble: Preamble,
+        pieces: Sequence[bytes | memoryview],
+        mark: int,  # noqa: ARG002
+        options: Mapping[str, Any],
+        quirks: Quirks,  # noqa: ARG002
+        stream: bool,
+    ) -> bytes:
+        if preamble.tools:
+            raise InputError(f"{self.name} has its own tools and can't call yours; leave `tools` out.")
+        handle: Handle = options.get("session") or Handle("")
+        system = preamble.system if preamble.system and preamble.system.strip() else None
+        more = options.get("arguments") or ()
+        arguments, variables = self.cli.start(model, handle.id, more, system=system is not None, stream=stream)
+        stamp, _, before = handle.stamp.partition(" ")
+        start = AgentCommand(
+            arguments=tuple(arguments),
+            input=_prompt([self.view(each) for piece in pieces for each in json_bytes.items(b"[%s]" % piece)]),
+            system=system,
+            variables=variables,
+            env=tuple(options.get("env") or ()),
+            cwd=options.get("cwd"),
+            timeout=float(options.get("timeout") or TIMEOUT),
+            silence=float(options.get("silence") or SILENCE),
+            session=handle.id,
+            stamp=stamp,
+            before=_earlier_usage(before),
+        )
+        return json_bytes.encode(start)
+
+    def parse(self, body: bytes) -> Answer:
+        lines = self.accumulator()
+        for line in body.splitlines():
+            lines.feed(line)
+        if not lines.done:
+            raise ValueError("it has no end")
+        return lines.answer()
+
+    def accumulator(self) -> AgentAccumulator:
+        return AgentAccumulator(self)
+
+    def view(self, native: bytes) -> MessageView:
+        fields = json_bytes.fields(native)
+        if fields.get("events", b"")[:1] != b"[":
+            role, text = (json_bytes.text(fields.get(name, b"")) or "" for name in ("role", "content"))
+            call_id, name = (json_bytes.text(fields.get(name, b"")) or "" for name in ("call_id", "name"))
+            return hide_cards(MessageView(role=role, text=text, call_id=call_id, name=name))
+        said = MessageView(role="assistant")
+        for line in json_bytes.items(fields["events"]):
+            if text := self.parse_line(json_bytes.fields(line)).text:
+                new = hide_cards(MessageView(role="assistant", text=text))
+                # A text that contains only a card does not replace the answer.
+                text = said.text if new.cards and not new.text.strip() else new.text
+                said = MessageView(role="assistant", text=text, cards=new.cards or said.cards)
+        return said
+
+    def parse_line(self, line: Mapping[str, bytes]) -> ParsedLine:
+        return ParsedLine(kept=False) if line.get("type") == STAMP_TYPE else self.cli.parse_line(line)
+
+    def usage(self, raw: bytes) -> Usage:
+        try:
+            return self.cli.usage(raw)
+        except (ValueError, RecursionError):
+            return Usage()
+
+    def learn_from_error(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:  # noqa: ARG002
+        return None
+
+    def session_mode(self, options: Mapping[str, Any]) -> str:
+        """Return "session", because an agent always stores the conversation.
+
+        Raises `InputError` if an option is invalid.
+        """
+        for name, value in options.items():
+            if name not in OPTIONS:
+                raise InputError(
+                    f"{self.name} has no option {name!r}, only {', '.join(OPTIONS)}; pass the program's own options in "
+                    "arguments=[…]."
+                )
+            if value is None:
+                continue
+            texts = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+            if name in ("arguments", "env") and not texts:
+                raise InputError(f"The option {name!r} of {self.name} must be a list of strings, not {value!r}.")
+            seconds = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _LONGEST
+            if name in ("timeout", "silence") and not seconds:
+                raise InputError(
+                    f"The option {name!r} of {self.name} must be a positive number of seconds, not {value!r}."
+                )
+            if name == "cwd" and not isinstance(value, str):
+                raise InputError(f"The option 'cwd' of {self.name} must be the path of a folder, not {value!r}.")
+        return "session"
+
+    def quirks_for(self, options: Mapping[str, Any], known: Quirks) -> Quirks:  # noqa: ARG002
+        return known
+
+    def session_options(self, options: Mapping[str, Any], handle: Handle | None) -> Mapping[str, Any]:
+        return options if handle is None else {**options, "session": handle}
+
+    def sessionless_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        given = options.get("arguments") or ()
+        more = [each for each in self.cli.unrecorded() if each not in given]
+        return {**options, "arguments": [*given, *more]}
+
+    def is_session_lost(self, error: bytes) -> bool:
+        return any(words in error for words in (STALE_SESSION, *self.cli.gone))
+
+    def follow_answer(self, answer: bytes, pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:  # noqa: ARG002
+        return pieces
+
+
+class AgentAccumulator:
+    """The accumulator that assembles an answer from the lines that an agent prints."""
+
+    def __init__(self, agent: AgentWire) -> None:
+        self.done = False
+        self.started = False
+        self._agent = agent
+        self._events: list[bytes] = []
+        self._pieces: list[str] = []
+        """Pieces of a text that no line has repeated in full so far."""
+        self._spoken = False
+        self._last = ParsedLine()
+        self._session = ""
+        self._ours = SessionStamp()
+
+    def feed(self, data: bytes) -> str:
+        if data[:1] != b"{":
+            return ""
+        fields = json_bytes.fields(data)
+        if fields.get("type") == STAMP_TYPE:
+            self._ours = msgspec.json.decode(data, type=SessionStamp)
+            return ""
+        parsed = self._agent.parse_line(fields)
+        self._session = parsed.session or self._session
+        if parsed.error is not None:
+            raise ReportedError(parsed.error)
+        if parsed.partial:
+            said = self._say(parsed.text)
+            self._pieces += [parsed.text] if parsed.text else []
+            return said
+        if not parsed.kept:
+            return ""
+        said_before = self._spoken if parsed.final else bool(self._pieces)
+        if parsed.text or parsed.final or not self._agent.cli.repeats:
+            self._events += [] if parsed.text else self._unrepeated()
+            self._pieces.clear()
+        self._events.append(data)
+        if parsed.final:
+            self.done = self.started = True
+            self._last = parsed
+        return "" if said_before else self._say(parsed.text)
+
+    def _say(self, text: str) -> str:
+        """Return a piece of text, with a blank line before it if it begins a new text."""
+        gap = "\n\n" if text and self._spoken and not self._pieces else ""
+        self._spoken = self._spoken or bool(text)
+        self.started = self.started or self._spoken
+        return gap + text
+
+    def _unrepeated(self) -> list[bytes]:
+        """Return a list with one line that joins the unrepeated pieces of text, or an empty list if there are none."""
+        return [self._agent.cli.line("".join(self._pieces))] if self._pieces else []
+
+    def answer(self, *, interrupted: bool = False) -> Answer:
+        native = b'{"events":[%s]}' % b",".join([*self._events, *self._unrepeated()])
+        view = self._agent.view(native)
+        if interrupted:
+            return Answer(native=native if view.text or view.cards else None, view=view, finish="interrupted")
+        usage, before = self._last.usage, bytes(self._ours.before)
+        handle = None
+        if self._session and self._ours.stamp:
+            so_far = (usage or b"").decode("utf-8", "replace") if self._agent.cli.sums else ""
+            handle = Handle(self._session, f"{self._ours.stamp} {so_far}".strip())
+        if usage is not None and before != b"null":
+            usage = b'{"now":%s,"before":%s}' % (usage, before)
+        empty = not (view.text.strip() or view.cards)
+        return Answer(native=native, view=view, finish=self._last.finish, empty=empty, usage=usage, handle=handle)
+
+
+def _message(role: str, text: str) -> bytes:
+    return json_bytes.encode({"role": role, "content": text})
+
+
+def _earlier_usage(before: str) -> msgspec.Raw:
+    """Return the usage that was reported after the previous answer, or null if the text is not a JSON object.
+
+    The text comes from a stored state and is copied into the request, so nothing but a JSON object may pass.
+    """
+    data = before.encode("utf-8", "replace")
+    try:
+        json_bytes.prove(data)
+    except ValueError:
+        data = b"null"
+    return msgspec.Raw(data)
+
+
+def _quote_earlier(seen: MessageView) -> str:
+    """Return an earlier message between tags, with similar tags in its text escaped."""
+    role = seen.role if seen.role in _ROLES else "user"
+    if role == "event":
+        # An event already has its own tags.
+        return _TAGS_BUT_EVENT.sub("&lt;", seen.text)
+    return wrap_in_tag(role, _TAGS.sub("&lt;", seen.text))
+
+
+def _render_new(seen: MessageView) -> str:
+    """Return the text of a new message, quoted if the program might take it for a command."""
+    if seen.role == "system" or (seen.role == "user" and seen.text.lstrip()[:1] in _COMMANDS):
+        return wrap_in_tag(seen.role if seen.role == "system" else "message", seen.text)
+    return seen.text
+
+
+def _prompt(messages: Sequence[MessageView]) -> str:
+    """Return the text for the program's standard input: earlier messages quoted, then the new ones.
+
+    Messages after the last answer are the new ones.
+    """
+    answered = [i for i, message in enumerate(messages) if message.role in ANSWERS]
+    new = answered[-1] + 1 if answered else 0
+    parts = [_render_new(message) for message in messages[new:]]
+    if new:
+        earlier = "\n".join(map(_quote_earlier, messages[:new]))
+        parts = [f"<{_SO_FAR}>\n{earlier}\n</{_SO_FAR}>", *(parts or ["Go on from here."])]
+    return "\n\n".join(parts)

@@ -1,0 +1,1 @@
+"""The grammar of Anthropic's Messages API: `wire.py` implements `Wire`, `stream.py` reads streamed answers."""

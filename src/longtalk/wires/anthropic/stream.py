@@ -1,0 +1,207 @@
+"""Streamed Anthropic messages: assemble the events into the blocks that an unstreamed response would have had.
+
+A block begins as an object and grows by deltas. Texts are joined as raw JSON string bodies, the fragments of a tool
+call's input are joined and parsed as JSON, and citations are appended. For any other key of a delta, the last value
+replaces earlier ones, unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.wires.native import BACKSLASH, decode_piece, drop_half_character
+from longtalk.wires.protocol import Answer, ReportedError
+
+_JOINED = ("text", "thinking", "data")
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    index: int = 0
+    message: msgspec.Raw = msgspec.Raw(b"{}")
+    content_block: msgspec.Raw = msgspec.Raw(b"{}")
+    delta: dict[str, msgspec.Raw] = {}
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _TextDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    type: Literal["text_delta"]
+    text: str
+
+
+class _Plain(msgspec.Struct, gc=False):
+    """A typical event, which contains one piece of text and nothing else."""
+
+    type: Literal["content_block_delta"]
+    index: int
+    delta: _TextDelta
+
+
+_event = msgspec.json.Decoder(_Event)
+_plain = msgspec.json.Decoder(_Plain)
+
+
+class AnthropicAccumulator:
+    """The accumulator that assembles an answer from streamed Anthropic events."""
+
+    started = True
+
+    def __init__(self, build_answer: Callable[..., Answer]) -> None:
+        self.done = False
+        self._build_answer = build_answer
+        self._blocks: dict[int, _Block] = {}
+        self._reason: str | None = None
+        self._usage: dict[str, bytes] = {}
+        self._held = b""
+        self._plain = False
+        """Whether the last event contained only a piece of text. If so, the fast decoder reads the next event."""
+
+    def feed(self, data: bytes) -> str:
+        if not self._plain or BACKSLASH in data:
+            return self._feed_any(data)
+        try:
+            event = _plain.decode(data)
+            block = self._blocks[event.index]
+        except (ValueError, RecursionError, KeyError):
+            return self._feed_any(data)
+        text = event.delta.text
+        block.join("text", text.encode())
+        return text
+
+    def _feed_any(self, data: bytes) -> str:
+        """Process an event of any kind and return the text that it adds."""
+        self._plain = False
+        # Some servers send blank events to keep the connection open, or end with OpenAI's marker.
+        if not data.strip() or data == b"[DONE]":
+            return ""
+        try:
+            event = _event.decode(data)
+            kind, index, delta = event.type, event.index, {key: bytes(value) for key, value in event.delta.items()}
+            message, block, usage = bytes(event.message), bytes(event.content_block), bytes(event.usage)
+            error = bytes(event.error)
+        except (ValueError, RecursionError):
+            kind, index, delta, message, block, usage, error = _decode_leniently(data)
+        if kind == "error" or (not kind and error != b"null"):
+            raise ReportedError(data)
+        if kind == "message_start":
+            self._count(json_bytes.fields(message).get("usage", b"null"))
+        elif kind == "content_block_start":
+            return self._begin(index, json_bytes.fields(block))
+        elif kind == "content_block_delta":
+            return self._grow(index, delta)
+        elif kind == "content_block_stop":
+            return self._end(index)
+        elif kind == "message_delta":
+            self._count(usage)
+            self._reason = json_bytes.text(delta.get("stop_reason", b"null")) or self._reason
+        elif kind == "message_stop":
+            self.done = True
+        return ""
+
+    def _count(self, usage: bytes) -> None:
+        """Merge a usage report into the counts so far. Counts are cumulative, so later values replace earlier ones."""
+        if usage[:1] == b"{":
+            said = json_bytes.fields(usage).items()
+            self._usage |= {key: value for key, value in said if value != b"null" or key not in self._usage}
+
+    def _begin(self, index: int, members: dict[str, bytes]) -> str:
+        block = self._blocks[index] = _Block(members)
+        return self._read(members.get("text", b'""')) if block.is_text() else ""
+
+    def _grow(self, index: int, delta: dict[str, bytes]) -> str:
+        kind = delta.pop("type", b"")
+        self._blocks.setdefault(index, _Block({})).grow(delta)
+        if kind != b'"text_delta"':
+            return ""
+        said = self._read(delta.get("text", b'""'))
+        self._plain = not self._held
+        return said
+
+    def _end(self, index: int) -> str:
+        if index in self._blocks:
+            self._blocks[index].complete = True
+        held, self._held = self._held, b""
+        return json_bytes.text(b'"%s"' % held) or ""
+
+    def _read(self, text: bytes) -> str:
+        if text[:1] != b'"':
+            return ""
+        said, self._held = decode_piece(self._held, text)
+        return said
+
+    def answer(self, *, interrupted: bool = False) -> Answer:
+        blocks = [block for _, block in sorted(self._blocks.items())]
+        if interrupted:
+            blocks = [block for block in blocks if block.complete or block.is_text()]
+        cut = interrupted or self._reason in ("max_tokens", "model_context_window_exceeded")
+        written = [json for block in blocks if (json := block.json(cut=cut)) is not None]
+        usage = json_bytes.build(self._usage) if self._usage else None
+        answer = self._build_answer(written, self._reason, usage, cut=interrupted)
+        if not interrupted:
+            return answer
+        return msgspec.structs.replace(answer, finish="interrupted", native=None if answer.empty else answer.native)
+
+
+def _decode_leniently(data: bytes) -> tuple[str, int, dict[str, bytes], bytes, bytes, bytes, bytes]:
+    """Return the fields of an event that the fast decoder rejects, such as one with half an emoji."""
+    fields = json_bytes.fields(data)
+    kind, index = json_bytes.text(fields.get("type", b"null")) or "", json_bytes.value(fields.get("index", b"0"))
+    delta = fields.get("delta", b"{}") if kind in ("content_block_delta", "message_delta") else b"{}"
+    others = [fields.get(key, b"{}") for key in ("message", "content_block")]
+    usage, error = [fields.get(key, b"null") for key in ("usage", "error")]
+    return kind, index if isinstance(index, int) else 0, json_bytes.fields(delta), others[0], others[1], usage, error
+
+
+class _Block:
+    """A content block that is still being assembled."""
+
+    def __init__(self, members: dict[str, bytes]) -> None:
+        self.members: dict[str, Any] = dict(members)
+        self.complete = False
+        self._input: list[bytes] = []
+
+    def is_text(self) -> bool:
+        return self.members.get("type") == b'"text"'
+
+    def grow(self, delta: dict[str, bytes]) -> None:
+        for key, value in delta.items():
+            if key == "partial_json" and value[:1] == b'"':
+                self._input.append(value[1:-1])
+            elif key == "citation":
+                held = self.members.get("citations", b"[]")
+                listed = json_bytes.items(held) if held[:1] == b"[" else []
+                self.members["citations"] = b"[" + b",".join([*listed, value]) + b"]"
+            elif key in _JOINED and value[:1] == b'"':
+                self.join(key, value[1:-1])
+            else:
+                self.members[key] = value
+
+    def join(self, key: str, body: bytes) -> None:
+        """Append the body of a JSON string to the text under `key`."""
+        there = self.members.get(key)
+        if not isinstance(there, list):
+            there = self.members[key] = [there[1:-1] if there and there[:1] == b'"' else b""]
+        there.append(body)
+
+    def json(self, *, cut: bool) -> bytes | None:
+        """Return the block as JSON, or None if it is a tool call whose input was cut off."""
+        members = {k: b'"' + b"".join(v) + b'"' if isinstance(v, list) else v for k, v in self.members.items()}
+        if cut and not self.complete and "text" in members:
+            # The provider would refuse the conversation for good because of half a character.
+            members["text"] = drop_half_character(members["text"])
+        input_json = (json_bytes.text(b'"' + b"".join(self._input) + b'"') or "").encode()
+        # A call without arguments streams no input: it keeps the one that it began with.
+        if input_json:
+            try:
+                json_bytes.fields(input_json)
+            except ValueError:
+                if cut:
+                    return None
+                input_json = json_bytes.encode({"INVALID_JSON": input_json.decode()})
+            members["input"] = input_json
+        return json_bytes.build(members)

@@ -1,0 +1,109 @@
+"""Operations on entries of any wire: read, redact, shorten, and describe them in words.
+
+Each entry names its wire, which these functions look up. An unknown wire raises `LookupError`; JSON that can't be read
+raises `ValueError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.transcript.pack import Entry
+from longtalk.usage import Usage
+from longtalk.wires.neutral import LONGTALK, redact_neutral
+from longtalk.wires.protocol import Wire
+from longtalk.wires.registry import NAMES, WIRES
+from longtalk.wires.text import cut_middle
+from longtalk.wires.views import MessageView
+
+
+def view_of(entry: Entry) -> MessageView:
+    """Return the readable content of an entry's message.
+
+    Entries in Longtalk's neutral grammar (events, system messages) have no view; use `text_of` for those.
+    """
+    return WIRES[entry.wire].view(entry.native)
+
+
+def text_of(entry: Entry) -> str:
+    """Return the text of an entry, without memory cards."""
+    return str(json_bytes.value(entry.native)["text"]) if entry.wire == LONGTALK else view_of(entry).text
+
+
+def text_if_readable(entry: Entry) -> str:
+    """Return the text of an entry, or "" if its wire is unknown or its JSON can't be read."""
+    if entry.wire not in NAMES:
+        return ""
+    try:
+        return text_of(entry)
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
+def read_usage(raw: bytes, wire: str) -> Usage:
+    """Return the token counts in a usage report, read in the format of `wire`.
+
+    If that finds no tokens, every other wire is tried in turn.
+    """
+    readings = (WIRES[name].usage(raw) for name in (wire, *WIRES) if name in WIRES)
+    return next((usage for usage in readings if usage != Usage()), Usage())
+
+
+def redact(entry: Entry, text: str) -> bytes:
+    """Return an entry's JSON with `text` as its only content. Its tool calls keep their ids, so results still match."""
+    return redact_neutral(entry, text) if entry.wire == LONGTALK else WIRES[entry.wire].redact(entry.native, text)
+
+
+def shorten_entry(entry: Entry, keep: int) -> Entry:
+    """Return a tool result or an event with the middle of its text removed, so that about `keep` characters remain."""
+    text = cut_middle(text_of(entry), keep)
+    if entry.wire == LONGTALK:
+        native = json_bytes.encode({**json_bytes.value(entry.native), "text": text})
+    else:
+        seen = view_of(entry)
+        native = WIRES[entry.wire].result(seen.call_id, text, error=entry.mark in ("error", "closed"), name=seen.name)
+    return msgspec.structs.replace(entry, native=native)
+
+
+def closing_result(wire: Wire, call_id: str, text: str, *, at: int, name: str = "") -> Entry:
+    """Return an error result for a tool call that has none, because providers reject a call without a result."""
+    native = wire.result(call_id, text, error=True, name=name)
+    return Entry(role="tool", wire=wire.name, native=native, at=at, mark="closed")
+
+
+def describe_tool_rounds(wire: Wire, entries: Sequence[Entry]) -> bytes:
+    """Return a native message that describes finished tool rounds in full, to send in place of their entries."""
+    lines: list[str] = []
+    names: dict[str, str] = {}
+    for entry in entries:
+        seen = view_of(entry)
+        if seen.call_id:
+            lines.append(f"{names.get(seen.call_id, 'a tool')} answered: {seen.text}")
+        elif seen.text.strip():
+            lines.append(f"You said: {seen.text}")
+        for call in seen.calls:
+            names[call.id] = f"{call.name}({call.arguments.decode('utf-8', 'replace')})"
+    return wire.quote("done_so_far", "\n".join(lines))
+
+
+def digest_tool_calls(entries: Sequence[Entry]) -> list[str]:
+    """Return a short line for each tool call, with its arguments and result, and for each text between the calls."""
+    called: dict[str, str] = {}
+    lines: list[str] = []
+    for entry in entries:
+        seen = view_of(entry)
+        if seen.text.strip() and not seen.call_id:
+            lines.append(f"You said: {_one_line(seen.text)}")
+        for call in seen.calls:
+            called[call.id] = f"{call.name}({_one_line(call.arguments.decode('utf-8', 'replace'))})"
+        if seen.call_id:
+            lines.append(f"{called.pop(seen.call_id, 'a tool')} → {_one_line(seen.text) or 'nothing'}")
+    return [*lines, *(f"{call} → no result" for call in called.values())]
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text[:400].split())
+    return line if len(line) <= 100 and len(text) <= 400 else f"{line[:100]}…"

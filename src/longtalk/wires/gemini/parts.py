@@ -1,0 +1,133 @@
+"""The parts of a Gemini content: find out the kind of each part, and read a content as a message.
+
+Gemini calls a message a content. A part is text, a thought, a tool call, a tool result or a file. Most contents consist
+only of texts and thoughts, so a fast decoder for those is tried first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.wires.native import array_items
+from longtalk.wires.views import MessageView, ToolCallView
+
+GENERATED_ID = re.compile(r"call_[0-9a-f]{12}_(\d+)")
+"""A pattern for the id that `view_content` gives to a call without one. The group captures the call's position."""
+_METADATA = ("thought", "thoughtSignature", "partMetadata", "videoMetadata", "mediaResolution")
+"""Fields that describe a part and are not its content."""
+
+
+class _TextPart(msgspec.Struct, gc=False, rename="camel", forbid_unknown_fields=True):
+    text: str = ""
+    thought: bool = False
+    thought_signature: str = ""
+
+
+class _TextContent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    role: str
+    parts: list[_TextPart]
+
+
+_text_content = msgspec.json.Decoder(_TextContent)
+_text_parts = msgspec.json.Decoder(list[_TextPart])
+
+
+def view_content(native: bytes) -> MessageView:
+    """Return the readable content of a Gemini message. Memory cards are still in its text."""
+    try:
+        content = _text_content.decode(native)
+    except (ValueError, RecursionError):
+        return _view_any(native)
+    text = "".join([part.text for part in content.parts if not part.thought])
+    return MessageView(role="assistant" if content.role == "model" else content.role, text=text)
+
+
+def _view_any(native: bytes) -> MessageView:
+    fields = json_bytes.fields(native)
+    parts = [json_bytes.fields(part) for part in array_items(fields.get("parts", b"[]"))]
+    results = [json_bytes.fields(part["functionResponse"]) for part in parts if "functionResponse" in part]
+    role = json_bytes.text(fields.get("role", b"")) or ""
+    if results:
+        return MessageView(
+            role="tool",
+            text="".join(_response_text(result.get("response", b"{}")) for result in results),
+            call_id=text_member(results[0], "id"),
+            name=text_member(results[0], "name"),
+        )
+    calls = [json_bytes.fields(part["functionCall"]) for part in parts if "functionCall" in part]
+    return MessageView(
+        role="assistant" if role == "model" else role,
+        text="".join(text_member(part, "text") for part in parts if not is_thought(part)),
+        calls=tuple(
+            ToolCallView(
+                text_member(call, "id") or _generate_id(native, i), text_member(call, "name"), _arguments(call)
+            )
+            for i, call in enumerate(calls)
+        ),
+    )
+
+
+def _generate_id(native: bytes, position: int) -> str:
+    """Return an id for a tool call without one, derived from the message and the position of the call.
+
+    The id is the same each time the message is read, and practically unique.
+    """
+    return f"call_{hashlib.sha256(native).hexdigest()[:12]}_{position}"
+
+
+def _arguments(call: dict[str, bytes]) -> bytes:
+    given = call.get("args", b"null")
+    return b"{}" if given == b"null" else given
+
+
+def _response_text(response: bytes) -> str:
+    members = json_bytes.fields(response) if response[:1] == b"{" else {}
+    texts = [json_bytes.text(members[key]) for key in ("result", "error", "output") if key in members]
+    return texts[0] if texts and texts[0] is not None else response.decode("utf-8", "replace")
+
+
+def list_parts(native: bytes) -> list[bytes]:
+    """Return the parts of a content, each as its exact bytes."""
+    return array_items(json_bytes.fields(native).get("parts", b"[]"))
+
+
+def model_content(parts: Sequence[bytes]) -> bytes:
+    """Return a content with these parts and the role `model`."""
+    return b'{"role":"model","parts":[' + b",".join(parts) + b"]}"
+
+
+def text_member(members: dict[str, bytes], key: str) -> str:
+    """Return the string under this key, or "" if it is missing or not a string."""
+    return json_bytes.text(members.get(key, b"null")) or ""
+
+
+def classify(parts: Sequence[bytes]) -> tuple[list[bool], list[bool], list[bool]]:
+    """Return three lists of booleans: whether each part is signed, is a thought, and is blank."""
+    try:
+        texts = _text_parts.decode(b"[" + b",".join(parts) + b"]")
+    except (ValueError, RecursionError):
+        members = [json_bytes.fields(part) for part in parts]
+        return list(map(is_signed, members)), list(map(is_thought, members)), list(map(is_blank, members))
+    signed = [part.thought_signature != "" for part in texts]
+    return signed, [part.thought for part in texts], [not (part.text or part.thought_signature) for part in texts]
+
+
+def is_thought(part: dict[str, bytes]) -> bool:
+    """Return True if a part is the model's thinking, not its answer."""
+    return part.get("thought") == b"true"
+
+
+def is_signed(part: dict[str, bytes]) -> bool:
+    """Return True if a part carries a thought signature."""
+    return bool(text_member(part, "thoughtSignature"))
+
+
+def is_blank(part: dict[str, bytes]) -> bool:
+    """Return True if a part has neither content nor a signature. The API rejects such a part when it is sent back."""
+    has_no_content = all(key in _METADATA for key in part)
+    return not is_signed(part) and (has_no_content or part.get("text") in (b'""', b"null"))

@@ -1,0 +1,154 @@
+"""Streamed Gemini answers: collect the parts of all chunks, in order and unchanged.
+
+Parts are never merged, because a signature belongs to the part that contains it. A text that was streamed in many
+pieces stays many parts. No event marks the end of a stream: the answer is complete when a chunk has a finish reason,
+and more chunks may follow that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.wires.gemini.parts import is_thought
+from longtalk.wires.native import decode_piece
+from longtalk.wires.protocol import Answer, ReportedError
+
+
+class _Content(msgspec.Struct, gc=False):
+    parts: tuple[msgspec.Raw]
+
+
+class _Candidate(msgspec.Struct, gc=False, rename="camel"):
+    content: _Content
+    finish_reason: None = None
+    index: Literal[0] = 0
+
+
+class _Plain(msgspec.Struct, gc=False, rename="camel"):
+    """A typical chunk, which contains one part, the usage and nothing else of interest."""
+
+    candidates: tuple[_Candidate]
+    usage_metadata: dict[str, msgspec.Raw] = {}
+    error: None = None
+
+
+class _Part(msgspec.Struct, gc=False):
+    text: str
+    thought: bool = False
+
+
+_NULL = msgspec.Raw(b"null")
+_plain = msgspec.json.Decoder(_Plain)
+_part = msgspec.json.Decoder(_Part)
+
+
+class GeminiAccumulator:
+    """The accumulator that assembles an answer from streamed Gemini chunks."""
+
+    started = True
+
+    def __init__(self, build_answer: Callable[..., Answer]) -> None:
+        self.done = False
+        self._build_answer = build_answer
+        self._parts: list[bytes | msgspec.Raw] = []
+        """The parts so far, as bytes or as references into the received chunks, which stay in memory until the end."""
+        self._reason: str | None = None
+        self._why: str = ""
+        self._usage: dict[str, bytes | msgspec.Raw] = {}
+        self._held = b""
+
+    def feed(self, data: bytes) -> str:
+        if self._held:
+            return self._feed_any(data)
+        try:
+            chunk = _plain.decode(data)
+            part = chunk.candidates[0].content.parts[0]
+            text_part = _part.decode(part)
+        except (ValueError, RecursionError):
+            return self._feed_any(data)
+        # Some servers send null as a count.
+        if _NULL in chunk.usage_metadata.values():
+            return self._feed_any(data)
+        self._usage |= chunk.usage_metadata
+        self._parts.append(part)
+        return "" if text_part.thought else text_part.text
+
+    def _feed_any(self, data: bytes) -> str:
+        """Process a chunk of any kind and return the text that it adds."""
+        # Some servers send blank events to keep the connection open, or end with OpenAI's marker.
+        if not data.strip() or data == b"[DONE]":
+            return ""
+        candidate, usage = read_response(data)
+        # Counts are cumulative: the last one is right, and null is not a count.
+        if usage[:1] == b"{":
+            self._usage |= {key: value for key, value in json_bytes.fields(usage).items() if value != b"null"}
+        if candidate is None:
+            return ""
+        parts = candidate_parts(candidate)
+        text = "".join([self._read_text(json_bytes.fields(part)) for part in parts])
+        self._parts += parts
+        reason, why = finish_reason(candidate)
+        if reason:
+            self._reason, self._why, self.done = reason, why, True
+            text += self._release_held()
+        return text
+
+    def _read_text(self, part: dict[str, bytes]) -> str:
+        text = part.get("text", b"")
+        if text[:1] != b'"' or is_thought(part):
+            return self._release_held()
+        piece, self._held = decode_piece(self._held, text)
+        return piece
+
+    def _release_held(self) -> str:
+        held, self._held = self._held, b""
+        return json_bytes.text(b'"%s"' % held) or ""
+
+    def answer(self, *, interrupted: bool = False) -> Answer:
+        counts = {key: bytes(value) for key, value in self._usage.items()}
+        usage = json_bytes.build(counts) if counts else None
+        parts = [bytes(part) for part in self._parts]
+        answer = self._build_answer(parts, self._reason, usage, why=self._why, cut=interrupted)
+        if not interrupted:
+            return answer
+        return msgspec.structs.replace(answer, finish="interrupted", native=None if answer.empty else answer.native)
+
+
+def read_response(data: bytes) -> tuple[dict[str, bytes] | None, bytes]:
+    """Return the first candidate of a response or chunk, or None if there is none, and the usage report.
+
+    Raises `ReportedError` if the response is an error, or if the prompt was blocked.
+    """
+    fields = json_bytes.fields(data)
+    if fields.get("error", b"null") != b"null":
+        raise ReportedError(data)
+    listed = fields.get("candidates", b"[]")
+    candidates = [json_bytes.fields(each) for each in json_bytes.items(listed if listed != b"null" else b"[]")]
+    # Further candidates are alternative answers.
+    first = next((each for each in candidates if each.get("index", b"0") == b"0"), None)
+    feedback = fields.get("promptFeedback", b"null")
+    if first is None and feedback != b"null" and "blockReason" in json_bytes.fields(feedback):
+        raise ReportedError(data)
+    return first, fields.get("usageMetadata", b"null")
+
+
+def candidate_parts(candidate: dict[str, bytes]) -> list[bytes]:
+    """Return the parts of a candidate; an empty list if it was blocked or has no content."""
+    raw = raw_parts(candidate)
+    return [] if raw == b"null" else json_bytes.items(raw)
+
+
+def raw_parts(candidate: dict[str, bytes]) -> bytes:
+    """Return the JSON array of a candidate's parts as received, or `null` if there is none."""
+    content = candidate.get("content", b"null")
+    return b"null" if content == b"null" else json_bytes.fields(content).get("parts", b"null")
+
+
+def finish_reason(candidate: dict[str, bytes]) -> tuple[str | None, str]:
+    """Return the reason why the answer ended (None if it has not ended), and the provider's explanation."""
+    reason, why = (json_bytes.text(candidate.get(key, b"null")) for key in ("finishReason", "finishMessage"))
+    return reason or None, why or ""

@@ -1,0 +1,50 @@
+"""Events and system messages in Longtalk's own, neutral grammar.
+
+Each wire, and sometimes each model, requires its own form for an event or for a system message inside the conversation.
+So both are stored in a neutral form, `{"text": …}` with a `source` for events, and each wire renders them when it sends
+them. Such an entry names `LONGTALK` as its wire.
+"""
+
+from __future__ import annotations
+
+import re
+
+from longtalk._util import json_bytes
+from longtalk.transcript.pack import OWN, Entry
+from longtalk.wires.card_tags import neutralize_tags
+
+LONGTALK = OWN
+
+
+def event(text: str, *, source: str, at: int) -> Entry:
+    """Return an entry for an event: something that the application reports and that no participant said."""
+    native = json_bytes.encode({"source": source, "text": text})
+    return Entry(kind="event", role="event", wire=LONGTALK, native=native, at=at)
+
+
+def system(text: str, *, at: int) -> Entry:
+    """Return an entry for a system message inside the conversation."""
+    return Entry(role="system", wire=LONGTALK, native=json_bytes.encode({"text": text}), at=at)
+
+
+def neutral_text(entry: Entry) -> str:
+    """Return the text of an event or system message as it is sent to a model.
+
+    An event is wrapped in a tag that names its source and time. The event's text can't close that tag, open another one
+    or contain a memory card.
+    """
+    members = json_bytes.value(entry.native)
+    if entry.kind != "event":
+        return str(members["text"])
+    import datetime as dt
+
+    when = dt.datetime.fromtimestamp(entry.at / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    source = re.sub(r'[<>&"\x00-\x1f]', " ", str(members["source"]))
+    text = re.sub(r"<(?=\s*/?\s*event\b)", "&lt;", neutralize_tags(str(members["text"])), flags=re.IGNORECASE)
+    return f'<event source="{source}" time="{when}">\n{text}\n</event>'
+
+
+def redact_neutral(entry: Entry, text: str) -> bytes:
+    """Return the JSON of an event or system message with its text replaced by `text`. An event keeps its source."""
+    source = {"source": json_bytes.value(entry.native)["source"]} if entry.kind == "event" else {}
+    return json_bytes.encode({**source, "text": text})

@@ -1,0 +1,316 @@
+"""Streamed chat completions: assemble the chunks into the message that an unstreamed response would have had.
+
+Texts are joined as raw JSON string bodies, so that escapes stay unchanged and an emoji that was split between chunks is
+complete again. `_GRAMMAR` lists the keys whose texts are joined, the names that an empty string does not replace, and
+the lists whose elements are matched. For any other key, the last value replaces earlier ones. Numbers are never added
+up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.wires.native import BACKSLASH, decode_piece, drop_half_character
+from longtalk.wires.protocol import Answer, ReportedError
+
+_TEXT = "text"
+_NAME = "name"
+_GRAMMAR: dict[str, Any] = {
+    "role": _NAME,
+    "content": _TEXT,
+    "refusal": _TEXT,
+    "reasoning": _TEXT,
+    "reasoning_content": _TEXT,
+    "audio": {"data": _TEXT, "transcript": _TEXT},
+    "tool_calls": [{"id": _NAME, "type": _NAME, "function": {"name": _NAME, "arguments": _TEXT}}],
+    "reasoning_details": [{"text": _TEXT, "summary": _TEXT, "data": _TEXT}],
+}
+
+
+class _Choice(msgspec.Struct):
+    delta: dict[str, msgspec.Raw] = {}
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _TextDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    content: str
+
+
+class _PlainChoice(msgspec.Struct, gc=False):
+    delta: _TextDelta
+    finish_reason: None = None
+    index: Literal[0] = 0
+
+
+class _Plain(msgspec.Struct, gc=False):
+    """A typical chunk, which contains one piece of text and nothing else of interest."""
+
+    choices: tuple[_PlainChoice]
+    usage: None = None
+    error: None = None
+
+
+_chunk = msgspec.json.Decoder(_Chunk)
+_plain = msgspec.json.Decoder(_Plain)
+_Choices: TypeAlias = list[tuple[int, str | None, Mapping[str, Any]]]
+
+
+class ChatAccumulator:
+    """The accumulator that assembles an answer from streamed chat completion chunks."""
+
+    started = True
+
+    def __init__(self, build_answer: Callable[[bytes, str | None, bytes | None], Answer]) -> None:
+        self.done = False
+        self._build_answer = build_answer
+        self._message = _Object(_GRAMMAR)
+        self._reason: str | None = None
+        self._usage: bytes | None = None
+        self._held = b""
+        self._plain = False
+        """Whether the last event contained only a piece of text. If so, the fast decoder reads the next event."""
+
+    def feed(self, data: bytes) -> str:
+        if not self._plain or BACKSLASH in data:
+            return self._feed_any(data)
+        try:
+            text = _plain.decode(data).choices[0].delta.content
+        except (ValueError, RecursionError):
+            return self._feed_any(data)
+        self._message.text("content").bodies.append(text.encode())
+        return text
+
+    def _feed_any(self, data: bytes) -> str:
+        """Process an event of any kind and return the text that it adds."""
+        self._plain = False
+        if data == b"[DONE]":
+            self.done = True
+            held, self._held = self._held, b""
+            return json_bytes.text(b'"%s"' % held) or ""
+        # Some servers send blank events to keep the connection open.
+        if not data.strip():
+            return ""
+        try:
+            chunk = _chunk.decode(data)
+            choices: _Choices = [(c.index, c.finish_reason, c.delta) for c in chunk.choices]
+            usage, error = bytes(chunk.usage), bytes(chunk.error)
+        except (ValueError, RecursionError):
+            choices, usage, error = _decode_leniently(data)
+        if error != b"null":
+            raise ReportedError(error)
+        if usage != b"null":
+            self._usage = usage
+        text = ""
+        for index, reason, delta in choices:
+            if index:
+                continue
+            if reason:
+                self._reason, self.done = reason, True
+            content = delta.get("content")
+            if content is not None:
+                text += self._readable(bytes(content))
+                self._plain = len(delta) == 1 and not self._held
+            self._message.merge({key: bytes(value) for key, value in delta.items()})
+        return text
+
+    def _readable(self, content: bytes) -> str:
+        if content[:1] != b'"':
+            return text_of_parts(content)
+        text, self._held = decode_piece(self._held, content)
+        return text
+
+    def answer(self, *, interrupted: bool = False) -> Answer:
+        members = self._message.members()
+        if not interrupted:
+            return self._build_answer(json_bytes.build(members), self._reason, self._usage)
+        # Strict servers would refuse the conversation for good because of half a character.
+        members = {key: drop_half_character(value) for key, value in members.items()}
+        listed = members.get("tool_calls", b"")
+        calls = [call for call in json_bytes.items(listed) if _is_complete(call)] if listed[:1] == b"[" else []
+        if calls:
+            members["tool_calls"] = b"[" + b",".join(calls) + b"]"
+        else:
+            members.pop("tool_calls", None)
+        answer = self._build_answer(json_bytes.build(members), self._reason, self._usage)
+        unsaid = all(value in (b"null", b'""', b"[]") for key, value in members.items() if key != "role")
+        return msgspec.structs.replace(answer, finish="interrupted", native=None if unsaid else answer.native)
+
+
+def text_of_parts(content: bytes) -> str:
+    """Return the joined text of a message's content that is an array of parts."""
+    parts = (
+        [json_bytes.fields(part) for part in json_bytes.items(content) if part[:1] == b"{"]
+        if content[:1] == b"["
+        else []
+    )
+    return "".join(
+        json_bytes.text(part["text"]) or "" for part in parts if part.get("type") == b'"text"' and "text" in part
+    )
+
+
+def _decode_leniently(data: bytes) -> tuple[_Choices, bytes, bytes]:
+    """Return the choices, usage and error of a chunk that the fast decoder rejects, such as one with half an emoji."""
+    fields = json_bytes.fields(data)
+    choices: _Choices = []
+    listed = fields.get("choices", b"[]")
+    for item in json_bytes.items(listed) if listed != b"null" else []:
+        choice = json_bytes.fields(item)
+        delta = choice.get("delta", b"{}")
+        index = json_bytes.value(choice.get("index", b"0"))
+        choices.append(
+            (
+                index if isinstance(index, int) else 0,
+                json_bytes.text(choice.get("finish_reason", b"null")),
+                json_bytes.fields(delta) if delta != b"null" else {},
+            )
+        )
+    return choices, fields.get("usage", b"null"), fields.get("error", b"null")
+
+
+def _is_complete(call: bytes) -> bool:
+    try:
+        fields = json_bytes.fields(call)
+        function = json_bytes.fields(fields["function"])
+        said = json_bytes.text(function["arguments"])
+        arguments = json_bytes.value(function["arguments"] if said is None else said.encode())
+        return isinstance(arguments, dict) and bool(json_bytes.text(fields["id"]) and json_bytes.text(function["name"]))
+    except (KeyError, ValueError):
+        return False
+
+
+class _Object:
+    """A JSON object that is still being assembled, with its members in the order in which they first arrived."""
+
+    def __init__(self, grammar: Mapping[str, Any]) -> None:
+        self._grammar = grammar
+        self._members: dict[str, Any] = {}
+
+    def merge(self, delta: Mapping[str, bytes]) -> None:
+        for key, value in delta.items():
+            there = self._members.get(key)
+            rule = self._grammar.get(key)
+            if value == b"null" or (rule is _NAME and value == b'""'):
+                self._members.setdefault(key, value)
+                continue
+            first = value[:1]
+            if rule is _TEXT and first == b'"':
+                self.text(key).bodies.append(value[1:-1])
+            elif rule is _TEXT and first == b"[":
+                text = self.text(key)
+                text.close()
+                text.parts += json_bytes.items(value)
+            elif isinstance(rule, dict) and first == b"{":
+                if not isinstance(there, _Object):
+                    there = self._members[key] = _Object(rule)
+                there.merge(json_bytes.fields(value))
+            elif isinstance(rule, list) and first == b"[":
+                if not isinstance(there, _List):
+                    there = self._members[key] = _List(rule[0], keep_index=key != "tool_calls")
+                for item in json_bytes.items(value):
+                    there.merge(json_bytes.fields(item))
+            else:
+                self._members[key] = value
+
+    def text(self, key: str) -> _Text:
+        """Return the partial text under this key. Start an empty one if there is none."""
+        there = self._members.get(key)
+        if not isinstance(there, _Text):
+            there = self._members[key] = _Text()
+        return there
+
+    def members(self) -> dict[str, bytes]:
+        return {
+            key: member if isinstance(member, bytes) else member.json()
+            for key, member in self._members.items()
+            # A list that stayed null is left out: some servers send that null, and others refuse it.
+            if not (member == b"null" and isinstance(self._grammar.get(key), list))
+        }
+
+    def given(self, key: str) -> bytes | None:
+        """Return a member that arrived in one piece and is neither null nor empty; None if there is no such member."""
+        return _given(self._members, key)
+
+    def json(self, *hidden: str) -> bytes:
+        return json_bytes.build({key: value for key, value in self.members().items() if key not in hidden})
+
+
+class _Text:
+    """A text that is still being assembled, from JSON strings or, if the server streams those, from content parts."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.parts: list[bytes] = []
+
+    def close(self) -> None:
+        self.parts, self.bodies = self._all_parts(), []
+
+    def _all_parts(self) -> list[bytes]:
+        if not any(self.bodies):
+            return self.parts
+        return [*self.parts, json_bytes.build({"type": b'"text"', "text": self._string()})]
+
+    def _string(self) -> bytes:
+        return b'"' + b"".join(self.bodies) + b'"'
+
+    def json(self) -> bytes:
+        return b"[" + b",".join(self._all_parts()) + b"]" if self.parts else self._string()
+
+
+class _List:
+    """A list of objects that are still being assembled.
+
+    Pieces are matched to objects by `index`, or by `id` if the server sends no index.
+    """
+
+    def __init__(self, grammar: Mapping[str, Any], *, keep_index: bool) -> None:
+        self._grammar = grammar
+        self._keep_index = keep_index
+        self._items: list[_Object] = []
+
+    def merge(self, delta: dict[str, bytes]) -> None:
+        item = self._find(delta)
+        if item is None:
+            item = _Object(self._grammar)
+            self._items.append(item)
+        item.merge(delta)
+
+    def _find(self, delta: Mapping[str, bytes]) -> _Object | None:
+        """Return the object that a piece continues, or None if the piece begins a new object."""
+        index, id, type = (_given(delta, key) for key in ("index", "id", "type"))  # noqa: A001
+        there = [item for item in self._items if index is None or item.given("index") == index]
+        if id is not None:
+            there = [item for item in there if item.given("id") == id] or there
+        if not there:
+            return None
+        last_id, last_type = there[-1].given("id"), there[-1].given("type")
+        if index is None:
+            begins = id != last_id if id else _is_named(delta)
+        else:
+            # Some servers give every call the index 0: another id together with a name is another call.
+            begins = bool(id and last_id and id != last_id) and ("function" not in self._grammar or _is_named(delta))
+        return None if begins or (type and last_type and type != last_type) else there[-1]
+
+    def json(self) -> bytes:
+        hidden = () if self._keep_index else ("index",)
+        return b"[" + b",".join(item.json(*hidden) for item in self._items) + b"]"
+
+
+def _given(members: Mapping[str, Any], key: str) -> bytes | None:
+    value = members.get(key)
+    return value if isinstance(value, bytes) and value not in (b"null", b'""') else None
+
+
+def _is_named(call: Mapping[str, bytes]) -> bool:
+    function = call.get("function", b"")
+    return function[:1] == b"{" and _given(json_bytes.fields(function), "name") is not None

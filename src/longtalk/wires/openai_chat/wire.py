@@ -1,0 +1,274 @@
+"""The wire of OpenAI Chat Completions: one array of messages, in a format that hundreds of servers accept.
+
+A request is assembled from native bytes with the messages last, so that the request of a longer conversation begins
+with the bytes of the shorter one. Events and system messages inside the conversation are `system` messages. What a
+particular server rejects (another vendor's fields, foreign call ids, roles out of order) is learned from its error, and
+then left out or changed for that server alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.transcript.transcript import Entry, Finish, new_id
+from longtalk.usage import Usage
+from longtalk.wires.native import array_items, splice
+from longtalk.wires.neutral import LONGTALK, neutral_text
+from longtalk.wires.openai_chat.quirks import NO_CONTENT, adapt_message, alternate_roles, learn_from_error
+from longtalk.wires.openai_chat.stream import ChatAccumulator, text_of_parts
+from longtalk.wires.options import encode_option
+from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
+from longtalk.wires.text import wrap_in_tag
+from longtalk.wires.views import MessageView, ToolCallView, hide_cards
+
+_FINISH: dict[str | None, Finish] = {"length": "length", "content_filter": "filtered"}
+
+
+class OpenAIChat(StatelessWire):
+    """The wire of OpenAI's Chat Completions API. See `Wire` for what each method does."""
+
+    name = "openai-chat"
+    reserved: tuple[str, ...] = ("messages", "model", "n", "stream")
+    binds_prefix = True
+    drops_opaque = False
+    defaults: Mapping[str, Any] = {}
+
+    def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002
+        return "/chat/completions"
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def user(self, content: str | Sequence[Any]) -> bytes:
+        if not isinstance(content, str):
+            content = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
+        return json_bytes.encode({"role": "user", "content": content})
+
+    def is_part(self, part: Mapping[str, Any]) -> bool:
+        return isinstance(part.get("type"), str)
+
+    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+        return json_bytes.encode({"role": "tool", "tool_call_id": call_id, "content": text})
+
+    def instruction(self, text: str) -> bytes:
+        return _system(text)
+
+    def quote(self, tag: str, text: str) -> bytes:
+        # Text that a tool read somewhere must not have the authority of a system message.
+        return json_bytes.encode({"role": "user", "content": wrap_in_tag(tag, text)})
+
+    def is_plain(self, role: str) -> bool:  # noqa: ARG002
+        return True
+
+    def redact(self, native: bytes, text: str) -> bytes:
+        seen = self.view(native)
+        if seen.call_id:
+            return self.result(seen.call_id, text, error=False)
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": "{}"}}
+            for call in seen.calls
+        ]
+        return json_bytes.encode({"role": seen.role, "content": text, **({"tool_calls": calls} if calls else {})})
+
+    def without_opaque(self, native: bytes) -> bytes | None:
+        return native
+
+    def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
+        if entry.wire == LONGTALK:
+            return _system(neutral_text(entry))
+        # Every server refuses an answer without content.
+        if entry.mark == "empty":
+            return None
+        native = adapt_message(entry.native, quirks)
+        # A server that refuses the field `refusal` gets its text as content.
+        if native != entry.native and _is_empty(native) and not _is_empty(entry.native):
+            refusal = self.view(entry.native).refusal
+            return json_bytes.encode({"role": "assistant", "content": refusal}) if refusal else None
+        return native
+
+    def request(
+        self,
+        *,
+        model: str,
+        preamble: Preamble,
+        pieces: Sequence[bytes | memoryview],
+        mark: int,  # noqa: ARG002
+        options: Mapping[str, Any],
+        quirks: Quirks,
+        stream: bool,
+    ) -> bytes:
+        head: dict[str, Any] = {"model": model}
+        if stream:
+            head |= {"stream": True, "stream_options": {"include_usage": True}}
+        head |= options
+        fields = {key: encode_option(key, value) for key, value in head.items() if value is not None}
+        tools = [*map(_tool, preamble.tools), *array_items(fields.pop("tools", b"[]"))]
+        if tools:
+            fields["tools"] = b"[" + b",".join(tools) + b"]"
+        if preamble.system:
+            pieces = [_system(preamble.system), *pieces]
+        if quirks.must_alternate:
+            pieces = alternate_roles(pieces)
+        return splice(fields, pieces)
+
+    def parse(self, body: bytes) -> Answer:
+        fields = json_bytes.fields(body)
+        choices = array_items(fields.get("choices", b"[]"))
+        if not choices and fields.get("error", b"null") != b"null":
+            raise ReportedError(fields["error"])
+        if not choices:
+            raise ValueError("it has no choices")
+        choice = json_bytes.fields(choices[0])
+        if choice.get("error", b"null") != b"null":
+            raise ReportedError(choice["error"])
+        reason = json_bytes.text(choice.get("finish_reason", b"null"))
+        return build_answer(choice.get("message", b"{}"), reason, fields.get("usage"))
+
+    def accumulator(self) -> ChatAccumulator:
+        return ChatAccumulator(build_answer)
+
+    def view(self, native: bytes) -> MessageView:
+        fields = json_bytes.fields(native)
+        view = MessageView(
+            role=json_bytes.text(fields.get("role", b"")) or "",
+            text=_text(fields.get("content", b"null")),
+            calls=tuple(map(_call, array_items(fields.get("tool_calls", b"null")))),
+            call_id=json_bytes.text(fields.get("tool_call_id", b"")) or "",
+            refusal=json_bytes.text(fields.get("refusal", b"")) or "",
+        )
+        return hide_cards(view)
+
+    def usage(self, raw: bytes) -> Usage:
+        try:
+            counts = msgspec.json.decode(raw, type=_Usage, strict=False)
+        except (ValueError, RecursionError):
+            return Usage()
+        details = counts.prompt_tokens_details or _Details()
+        output, thought = (
+            counts.completion_tokens or 0,
+            (counts.completion_tokens_details or _Thought()).reasoning_tokens,
+        )
+        if thought and counts.total_tokens == (counts.prompt_tokens or 0) + output + thought:
+            # Most servers include reasoning in the completion tokens; some (xAI, Gemini) count it separately.
+            output += thought
+        numbers = (counts.prompt_tokens, output, details.cached_tokens, details.cache_write_tokens)
+        return Usage(*(int(number) if number and math.isfinite(number) else 0 for number in numbers))
+
+    def learn_from_error(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
+        return learn_from_error(error, natives, known)
+
+
+WIRE = OpenAIChat()
+
+
+def build_answer(message: bytes, reason: str | None, usage: bytes | None) -> Answer:
+    """Return the answer in a message that is complete or was assembled from a stream.
+
+    Anything that could not be sent back is corrected: the role, duplicate call ids, content of an invalid form.
+    """
+    fields = json_bytes.fields(message)
+    came = dict(fields)
+    if json_bytes.text(fields.get("role", b"")) != "assistant":
+        fields = {"role": b"", **fields} | {"role": b'"assistant"'}
+    if fields.get("tool_calls", b"null")[:1] not in (b"[", b"n"):
+        del fields["tool_calls"]
+    calls = array_items(fields.get("tool_calls", b"null"))
+    identified = _with_unique_ids(calls)
+    if identified != calls:
+        fields["tool_calls"] = b"[" + b",".join(identified) + b"]"
+    odd = not _is_content(fields.get("content", b"null"))
+    if odd and identified:
+        fields["content"] = b"null"
+    changed = fields != came
+    native = json_bytes.build(fields) if changed else message
+    view = WIRE.view(native)
+    finish: Finish = "calls" if view.calls else _FINISH.get(reason, "stop")
+    refused = bool(json_bytes.text(fields.get("refusal", b"")))
+    return Answer(
+        native=native,
+        view=view,
+        # Content of an invalid form can't be sent back either.
+        empty=not (view.calls or refused or fields.get("audio", b"null") not in (b"null", b"{}"))
+        and (odd or fields.get("content", b"null") in NO_CONTENT),
+        finish=finish,
+        usage=None if usage in (None, b"null") else usage,
+    )
+
+
+def _is_empty(native: bytes) -> bool:
+    return build_answer(native, None, None).empty
+
+
+def _with_unique_ids(calls: Sequence[bytes]) -> list[bytes]:
+    """Return the tool calls with unique ids, so that each result can be matched to its call."""
+    named: list[bytes] = []
+    seen: set[str] = set()
+    for call in calls:
+        id = _call(call).id  # noqa: A001
+        if not id or id in seen or "\ufffd" in id:
+            call = json_bytes.build({"id": b"", **json_bytes.fields(call)} | {"id": _new_call_id()})
+        seen.add(id)
+        named.append(call)
+    return named
+
+
+def _is_content(content: bytes) -> bool:
+    parts = [json_bytes.value(part) for part in array_items(content)]
+    typed = all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts)
+    return content[:1] in (b'"', b"n") or (content[:1] == b"[" and typed)
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: float | None = 0
+    cache_write_tokens: float | None = 0
+
+
+class _Thought(msgspec.Struct):
+    reasoning_tokens: float | None = 0
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: float | None = 0
+    completion_tokens: float | None = 0
+    total_tokens: float | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Thought | None = None
+
+
+def _system(text: str) -> bytes:
+    return json_bytes.encode({"role": "system", "content": text})
+
+
+def _tool(tool: Any) -> bytes:
+    function = {"name": json_bytes.encode(tool.name)}
+    if tool.description:
+        function["description"] = json_bytes.encode(tool.description)
+    function["parameters"] = tool.schema
+    return b'{"type":"function","function":' + json_bytes.build(function) + b"}"
+
+
+def _call(data: bytes) -> ToolCallView:
+    fields = json_bytes.fields(data)
+    function = json_bytes.fields(fields.get("function", b"{}"))
+    arguments = function.get("arguments", b"")
+    said = json_bytes.text(arguments)
+    return ToolCallView(
+        id=json_bytes.text(fields.get("id", b"")) or "",
+        name=json_bytes.text(function.get("name", b"")) or "",
+        # Some servers send the arguments as an object instead of a string.
+        arguments=arguments if said is None else said.encode(),
+    )
+
+
+def _text(content: bytes) -> str:
+    said = json_bytes.text(content)
+    return text_of_parts(content) if said is None else said
+
+
+def _new_call_id() -> bytes:
+    return b'"call_%s"' % new_id().encode()

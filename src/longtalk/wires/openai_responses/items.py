@@ -1,0 +1,161 @@
+"""Choose the items of an answer that are sent back to a Responses server, and their form.
+
+Three kinds of items are never sent back: calls that only the application can answer (a computer, a shell, a patch, an
+approval), unless the provider has answered them itself; calls that were cut off; and empty messages. Reasoning is sent
+only together with the item that it led to.
+
+Items keep their server-side ids only if the server stored the response and this request may refer to stored items.
+Otherwise the ids are left out and only encrypted reasoning is sent. Items of the provider's own tools (`_WITH_ID`)
+require their id, so they are sent with it until a server reports an id as unknown, and are left out from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from longtalk._util import json_bytes
+from longtalk.wires.openai_responses.stream import text_of
+from longtalk.wires.protocol import Quirks
+from longtalk.wires.text import cut_middle
+
+MAX_OUTPUT_CHARS = 256_000
+"""The maximum length of a tool result, in characters."""
+_NOTE_CHARS = 100
+CALLS = {b'"function_call"': b'"function_call_output"', b'"custom_tool_call"': b'"custom_tool_call_output"'}
+_ANSWERED_BY_APP = {
+    b'"%s"' % kind: b'"%s_output"' % kind
+    for kind in (b"computer_call", b"local_shell_call", b"shell_call", b"apply_patch_call")
+}
+_NEVER_SENT = (b'"mcp_approval_request"', b'"item_reference"')
+_WITH_ID = (
+    *(b'"web_search_call"', b'"file_search_call"', b'"code_interpreter_call"', b'"image_generation_call"'),
+    *(b'"mcp_list_tools"', b'"mcp_call"', b'"program"', b'"program_output"'),
+)
+# Fields that are never left out, even if a server says that it doesn't know them.
+REQUIRED = ("type", "role", "content", "call_id", "name", "arguments", "input", "output", "text", "refusal", "summary")
+
+
+def items_of(native: bytes) -> list[bytes]:
+    """Return the items of an answer. If the JSON is a single item, return a list of that item."""
+    return _listed(native, json_bytes.fields(native))
+
+
+def _listed(native: bytes, fields: Mapping[str, bytes]) -> list[bytes]:
+    output = fields.get("output", b"")
+    return json_bytes.items(output) if "type" not in fields and output[:1] == b"[" else [native]
+
+
+def is_call(item: Mapping[str, bytes]) -> bool:
+    """Return True if an item is a complete call to one of the caller's tools."""
+    return item.get("type") in CALLS and item.get("status") != b'"incomplete"'
+
+
+def is_opaque(item: Mapping[str, bytes]) -> bool:
+    """Return True if only the provider can read the item."""
+    kind, sealed = item.get("type"), item.get("encrypted_content", b"null")
+    return kind in (b'"reasoning"', b'"compaction"') or sealed not in (b"null", b'""')
+
+
+def sendable_items(native: bytes, quirks: Quirks) -> list[bytes]:
+    """Return the items of an answer that can be sent back, in the form that this server accepts."""
+    fields = json_bytes.fields(native)
+    stored = not (quirks.strict_ids or quirks.no_server_ids) and fields.get("store") == b"true"
+    refused = {name for name in quirks.fields if name not in REQUIRED}
+    items = [(raw, json_bytes.fields(raw)) for raw in _listed(native, fields)]
+    results = {(item.get("type"), item.get("call_id")) for _, item in items}
+    sent: list[bytes] = []
+    followed = False
+    for raw, item in reversed(items):
+        kind = item.get("type")
+        thought = kind == b'"reasoning"'
+        # Reasoning is sent only together with the item that it led to.
+        if (thought and not followed) or not _is_sendable(item, stored=stored, ids=not quirks.strict_ids):
+            continue
+        if kind in _ANSWERED_BY_APP and (_ANSWERED_BY_APP[kind], item.get("call_id")) not in results:
+            continue
+        followed = followed or not thought
+        changed = dict(item)
+        if not stored and kind not in _WITH_ID:
+            changed.pop("id", None)
+        if thought:
+            changed.pop("status", None)
+        if refused:
+            changed = _without_fields(changed, refused)
+        sent.append(raw if len(changed) == len(item) and not refused else json_bytes.build(changed))
+    return sent[::-1]
+
+
+def _is_sendable(item: Mapping[str, bytes], *, stored: bool, ids: bool) -> bool:
+    kind = item.get("type", b'"message"')
+    if kind == b'"message"':
+        content = item.get("content", b"null")
+        blank = not (text_of(content) or text_of(content, kind="refusal"))
+        return not blank or (content[:1] == b"[" and any(map(_is_other, json_bytes.items(content))))
+    if kind == b'"reasoning"':
+        return stored or item.get("encrypted_content", b"null") not in (b"null", b'""')
+    if kind in CALLS:
+        return is_call(item)
+    return kind not in _NEVER_SENT and (ids or kind not in _WITH_ID)
+
+
+def _is_other(part: bytes) -> bool:
+    """Return True if a content part is neither text nor a refusal."""
+    kind = json_bytes.fields(part).get("type") if part[:1] == b"{" else None
+    return kind not in (None, b'"output_text"', b'"refusal"')
+
+
+def _without_fields(item: Mapping[str, bytes], refused: set[str]) -> dict[str, bytes]:
+    """Return an item without the fields in `refused`, which are also removed from its content parts."""
+    left = {key: value for key, value in item.items() if key not in refused}
+    content = left.get("content", b"")
+    if content[:1] == b"[":
+        parts = json_bytes.items(content)
+        bare = [
+            json_bytes.build(_without_fields(json_bytes.fields(part), refused)) if part[:1] == b"{" else part
+            for part in parts
+        ]
+        left["content"] = b"[" + b",".join(bare) + b"]"
+    return left
+
+
+def shorten_result(native: bytes) -> bytes:
+    """Return a tool result with each of its texts cut to the maximum length."""
+    fields = json_bytes.fields(native)
+    output = fields.get("output", b"null")
+    if output[:1] == b"[":
+        parts = [json_bytes.fields(part) for part in json_bytes.items(output)]
+        cut = [{**part, "text": _shorten_text(part["text"])} if "text" in part else part for part in parts]
+        return (
+            native
+            if cut == parts
+            else json_bytes.build({**fields, "output": b"[%s]" % b",".join(map(json_bytes.build, cut))})
+        )
+    cut_output = _shorten_text(output)
+    return native if cut_output == output else json_bytes.build({**fields, "output": cut_output})
+
+
+def _shorten_text(text: bytes) -> bytes:
+    said = json_bytes.text(text)
+    if said is None or len(said) <= MAX_OUTPUT_CHARS:
+        return text
+    return json_bytes.encode(cut_middle(said, MAX_OUTPUT_CHARS - _NOTE_CHARS))
+
+
+def match_result_types(pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+    """Return the pieces of a request with the results of custom tool calls in the type that the API requires."""
+    # Calls and results are always rendered, so a memoryview holds neither.
+    rendered = {i: piece for i, piece in enumerate(pieces) if isinstance(piece, bytes)}
+    if not any(b'"custom_tool_call"' in piece for piece in rendered.values()):
+        return pieces
+    ids: set[bytes] = set()
+    sent = list(pieces)
+    for i, piece in rendered.items():
+        items = json_bytes.items(b"[" + piece + b"]")
+        for j, item in enumerate(items):
+            fields = json_bytes.fields(item)
+            if fields.get("type") == b'"custom_tool_call"':
+                ids.add(fields.get("call_id", b""))
+            elif fields.get("type") == b'"function_call_output"' and fields.get("call_id") in ids:
+                items[j] = json_bytes.build({**fields, "type": CALLS[b'"custom_tool_call"']})
+        sent[i] = b",".join(items)
+    return sent

@@ -1,0 +1,186 @@
+"""Streamed responses: assemble the events into the items that an unstreamed response would have had.
+
+A finished item is stored byte for byte as the server sent it. An item that was cut off is kept only if it is a message.
+It is then built from the pieces of its texts, which are joined as raw JSON string bodies. Events of other types are
+ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.wires.native import BACKSLASH, decode_piece, drop_half_character
+from longtalk.wires.protocol import Answer, ReportedError
+
+_PRELUDE = ("response.created", "response.in_progress", "response.queued")
+_TEXTS = {"response.output_text.delta": "text", "response.refusal.delta": "refusal"}
+_PARTS = {"text": b'"output_text"', "refusal": b'"refusal"'}
+_ENDS = ("response.completed", "response.incomplete")
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    output_index: int = -1
+    content_index: int = 0
+    delta: msgspec.Raw = msgspec.Raw(b"null")
+    item: msgspec.Raw = msgspec.Raw(b"null")
+    response: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Plain(msgspec.Struct, gc=False):
+    """A typical event, which contains a piece of text."""
+
+    type: Literal["response.output_text.delta"]
+    delta: str
+    output_index: int
+    content_index: int
+
+
+_event = msgspec.json.Decoder(_Event)
+_plain = msgspec.json.Decoder(_Plain)
+
+
+class ResponsesAccumulator:
+    """The accumulator that assembles an answer from the events of a streamed response."""
+
+    def __init__(
+        self, build_answer: Callable[..., Answer], response_error: Callable[[Mapping[str, bytes]], bytes]
+    ) -> None:
+        self.done = False
+        self.started = False
+        self._build_answer = build_answer
+        self._response_error = response_error
+        self._items: dict[int, bytes] = {}
+        self._open: dict[int, _PartialMessage] = {}
+        self._response: dict[str, bytes] = {}
+        self._held = b""
+        self._plain = False
+        """Whether the last event contained only a piece of text. If so, the fast decoder reads the next event."""
+
+    def feed(self, data: bytes) -> str:
+        if not self._plain or BACKSLASH in data:
+            return self._feed_any(data)
+        try:
+            event = _plain.decode(data)
+            message = self._open[event.output_index]
+        except (ValueError, RecursionError, KeyError):
+            return self._feed_any(data)
+        message.grow(event.content_index, "text", event.delta.encode())
+        return event.delta
+
+    def _feed_any(self, data: bytes) -> str:
+        """Process an event of any kind and return the text that it adds."""
+        self._plain = False
+        if not data.strip() or data == b"[DONE]":
+            return ""
+        had_started, self.started = self.started, True
+        try:
+            event = _event.decode(data)
+            kind, at, part, delta = event.type, event.output_index, event.content_index, bytes(event.delta)
+            item, response, error = bytes(event.item), bytes(event.response), bytes(event.error)
+        except (ValueError, RecursionError):
+            kind, at, part, delta, item, response, error = _decode_leniently(data)
+        if kind in _TEXTS:
+            return self._grow(at, part, _TEXTS[kind], delta)
+        if kind in _PRELUDE:
+            self.started = had_started
+        elif kind == "response.output_item.added":
+            self._open[at if at >= 0 else self._last() + 1] = _PartialMessage(json_bytes.fields(item))
+        elif kind == "response.output_item.done":
+            return self._keep(at if at >= 0 else max(self._open, default=self._last() + 1), item)
+        elif kind in _ENDS:
+            self._response = json_bytes.fields(response)
+            self.done = True
+            return self._release_held()
+        elif kind == "response.failed":
+            raise ReportedError(self._response_error(json_bytes.fields(response) if response[:1] == b"{" else {}))
+        elif kind == "error" or (not kind and error != b"null"):
+            raise ReportedError(data)
+        return ""
+
+    def _last(self) -> int:
+        """Return the index of the newest item, or -1 if there is none. Used for servers that send no index."""
+        return max((*self._items, *self._open), default=-1)
+
+    def _grow(self, index: int, part: int, key: str, delta: bytes) -> str:
+        if delta[:1] != b'"':
+            return ""
+        index = index if index >= 0 else max(self._open, default=self._last() + 1)
+        message = self._open.setdefault(index, _PartialMessage({"type": b'"message"', "role": b'"assistant"'}))
+        message.grow(part, key, delta[1:-1])
+        if key != "text":
+            return ""
+        said, self._held = decode_piece(self._held, delta)
+        self._plain = not self._held
+        return said
+
+    def _keep(self, index: int, item: bytes) -> str:
+        fields = json_bytes.fields(item)
+        streamed = self._open.pop(index, None)
+        self._items[index] = item
+        # Some servers send a text only when it is complete.
+        was_streamed = streamed is not None and streamed.texts
+        is_new = fields.get("type") == b'"message"' and not was_streamed
+        return self._release_held() + (text_of(fields.get("content", b"null")) if is_new else "")
+
+    def _release_held(self) -> str:
+        held, self._held = self._held, b""
+        return json_bytes.text(b'"%s"' % held) or ""
+
+    def answer(self, *, interrupted: bool = False) -> Answer:
+        cut = {i: message.json() for i, message in self._open.items() if message.texts}
+        items = [item for _, item in sorted((cut | self._items).items())]
+        if not interrupted:
+            listed = self._response.get("output", b"")
+            # Some servers send the items only at the end.
+            if not self._items and listed[:1] == b"[" and listed != b"[]":
+                return self._build_answer(json_bytes.items(listed), self._response, output=listed)
+            return self._build_answer(items, self._response)
+        while items and json_bytes.fields(items[-1]).get("type") == b'"reasoning"':
+            items.pop()
+        answer = self._build_answer(items, {**self._response, "store": b"false"})
+        return msgspec.structs.replace(answer, finish="interrupted", native=None if answer.empty else answer.native)
+
+
+def text_of(content: bytes, *, kind: str = "text") -> str:
+    """Return the text in a message's content. If `kind` is "refusal", return the text of the refusal instead."""
+    if content[:1] != b"[":
+        return (json_bytes.text(content) or "") if kind == "text" else ""
+    parts = [json_bytes.fields(part) for part in json_bytes.items(content) if part[:1] == b"{"]
+    shown = (b'"refusal"',) if kind == "refusal" else (b'"output_text"', b'"input_text"', b'"text"')
+    return "".join(json_bytes.text(part.get(kind, b"")) or "" for part in parts if part.get("type") in shown)
+
+
+def _decode_leniently(data: bytes) -> tuple[str, int, int, bytes, bytes, bytes, bytes]:
+    """Return the fields of an event that the fast decoder rejects, such as one with half an emoji."""
+    fields = json_bytes.fields(data)
+    places = [json_bytes.value(fields.get(key, b"null")) for key in ("output_index", "content_index")]
+    at, part = (place if isinstance(place, int) else other for place, other in zip(places, (-1, 0), strict=True))
+    values = [fields.get(key, b"null") for key in ("delta", "item", "response", "error")]
+    return json_bytes.text(fields.get("type", b"null")) or "", at, part, values[0], values[1], values[2], values[3]
+
+
+class _PartialMessage:
+    """An item that is still being streamed. Only messages have content before they are finished."""
+
+    def __init__(self, members: dict[str, bytes]) -> None:
+        self.members = members
+        self.texts: dict[tuple[int, str], list[bytes]] = {}
+
+    def grow(self, part: int, key: str, body: bytes) -> None:
+        self.texts.setdefault((part, key), []).append(body)
+
+    def json(self) -> bytes:
+        parts = []
+        for (_, key), bodies in sorted(self.texts.items()):
+            # The provider would refuse the conversation for good because of half a character.
+            text = drop_half_character(b'"' + b"".join(bodies) + b'"')
+            more = {"annotations": b"[]"} if key == "text" else {}
+            parts.append(json_bytes.build({"type": _PARTS[key], key: text, **more}))
+        content = b"[" + b",".join(parts) + b"]"
+        return json_bytes.build({**self.members, "status": b'"incomplete"', "content": content})

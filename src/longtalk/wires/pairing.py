@@ -1,0 +1,83 @@
+"""Pairing of tool calls and results.
+
+In a valid transcript, the results of an answer's calls directly follow the answer, and every result has its call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.transcript import Transcript
+from longtalk.wires.entries import view_of
+from longtalk.wires.protocol import Answer, Wire
+from longtalk.wires.registry import NAMES, WIRES
+from longtalk.wires.views import MessageView, ToolCallView
+
+
+def check_pairs(entries: Iterable[Entry]) -> None:
+    """Raise `ValueError` unless all entries can be read and every tool result is paired with its call."""
+    waiting: tuple[str, ...] = ()
+    for entry in entries:
+        try:
+            waiting = open_calls_after(entry, waiting)
+        except ValueError as problem:
+            raise ValueError(f"{entry.id!r} {problem}") from None
+
+
+def open_calls_after(entry: Entry, waiting: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ids of the tool calls that still lack a result after this entry.
+
+    `waiting` holds the ids of those that lacked a result before it. Raises `ValueError` if the entry is a result
+    without its call, or if it is not a result although calls are waiting.
+    """
+    if entry.wire not in NAMES:
+        # An unknown wire is never sent, so its pairs don't matter.
+        return waiting
+    seen = WIRES[entry.wire].view(entry.native) if entry.wire in WIRES else MessageView(entry.role)
+    if seen.call_id and seen.call_id not in waiting:
+        raise ValueError("is a result without its call")
+    if waiting and not seen.call_id:
+        raise ValueError(f"comes before the result of {waiting[0]!r}")
+    left = list(waiting)
+    if seen.call_id:
+        left.remove(seen.call_id)
+    return (*left, *[call.id for call in seen.calls])
+
+
+def answering_wire(transcript: Transcript, wire: Wire) -> Wire:
+    """Return the wire in which to write the next tool result.
+
+    That is the wire of the last answer, or `wire` if the transcript does not end in an answer and its tool results.
+    """
+    for i in range(len(transcript) - 1, -1, -1):
+        if transcript[i].role == "assistant":
+            return WIRES.get(transcript[i].wire, wire)
+        if transcript[i].role != "tool":
+            break
+    return wire
+
+
+def open_calls(transcript: Transcript, known: Answer | None = None) -> tuple[ToolCallView, ...]:
+    """Return the tool calls at the end of a transcript that have no result yet.
+
+    If `known` is the last answer, its view is used, so that its JSON is not parsed again.
+    """
+    answered = []
+    for i in range(len(transcript) - 1, -1, -1):
+        entry = transcript[i]
+        if entry.role == "tool":
+            answered.append(view_of(entry).call_id)
+        elif entry.role == "assistant":
+            view = known.view if known is not None and known.native is entry.native else view_of(entry)
+            calls = []
+            for call in view.calls:
+                # Some servers give two calls one id: each still wants a result.
+                if call.id in answered:
+                    answered.remove(call.id)
+                else:
+                    calls.append(call)
+            return tuple(calls)
+        else:
+            break
+    return ()

@@ -1,0 +1,285 @@
+"""What was said comes back when a message refers to it, within the budget, in order, and always the same."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtalk.errors import InputError
+from longtalk.memory.recall import embeddings, ranking
+from longtalk.memory.recall.excerpt import date_line, render, select_hits
+from longtalk.memory.recall.index import Hit, RecallIndex, Unit, split_parts
+from longtalk.memory.recall.query import find_days, parse_query
+from longtalk.memory.recall.ranking import rank
+from tests.support.properties import examples
+
+DAY = 86_400
+START = 1_700_000_000  # 14 November 2023
+
+TALK = (
+    ("user", "I have moved to Lisbon and found a flat near the river.", 0),
+    ("assistant", "Lovely! How do you like it there?", 0),
+    ("user", "The hills are hard on my knees, but the light is wonderful.", 0),
+    ("user", "My sister Clara plays the violin in an orchestra.", 5),
+    ("assistant", "Where does she rehearse?", 5),
+    ("user", "In an old factory, every Tuesday.", 5),
+    ("user", "Always answer me in metric units.", 9),
+    ("assistant", "I will.\n" + "Metric units are used nearly everywhere. " * 30 + "\nA furlong is 201 metres.", 9),
+    ("user", "We had soup with coriander for dinner.", 20),
+    ("assistant", "Sounds good.", 20),
+)
+
+
+def talk() -> RecallIndex:
+    return RecallIndex(Unit(place, role, text, START + day * DAY) for place, (role, text, day) in enumerate(TALK))
+
+
+def best(index: RecallIndex, query: str, **more: int) -> int:
+    return rank(index, query, **more).hits[0].position
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("Which city did I move to?", 0),
+        ("What does my sister play?", 3),
+        ("Where does my sister rehearse?", 5),
+        ("what instrument does Clara plya? the violins?", 3),
+        ("What did we eat for diner, with corriander?", 8),
+        ("How long is a furlong, did you say?", 7),
+    ],
+)
+def test_a_question_finds_what_answers_it(query: str, place: int) -> None:
+    assert place in [hit.position for hit in rank(talk(), query).hits[:2]]
+
+
+def test_a_term_that_is_not_sought_is_as_rare_as_it_is_here() -> None:
+    index = talk()
+    violin, soup = (index.vocabulary.numbers[term] for term in ("violin", "soup"))
+    rare = index.rarity(soup)
+    index.size, index.shares = 100 * len(index), {"violin": 1.0}
+    assert index.rarity(soup) == rare < index.rarity(violin)
+
+
+def test_an_answer_borrows_the_words_of_its_question() -> None:
+    hits = rank(talk(), "Where does she rehearse?").hits
+    assert 5 in [hit.position for hit in hits]
+
+
+def test_a_long_answer_comes_in_parts() -> None:
+    hit = next(hit for hit in rank(talk(), "how many metres is a furlong").hits if hit.position == 7)
+    assert "furlong" in TALK[7][1][hit.start : hit.stop]
+    assert hit.stop - hit.start < len(TALK[7][1]) / 2
+
+
+def test_a_day_that_is_named_is_favoured() -> None:
+    index = talk()
+    assert best(index, "What did I tell you on 4 December?") == 8
+    assert best(index, "What did I say on 2023-11-19?") in (3, 4, 5)
+    assert best(index, "what was it 2 days ago?", now=START + 22 * DAY) in (8, 9)
+
+
+def test_a_participant_who_is_named_is_favoured() -> None:
+    said = [("Ada", "I love hiking."), ("Bo", "I love hiking too."), ("Ada", "Good."), ("Bo", "And you?")]
+    index = RecallIndex(Unit(place, "user", text, START, name) for place, (name, text) in enumerate(said))
+    assert best(index, "Does Bo love hiking?") == 1
+    assert best(index, "Does Ada love hiking?") == 0
+    assert [hit.position for hit in rank(index, "Ada").hits] == []
+
+
+def test_a_standing_wish_comes_before_what_is_like_it() -> None:
+    said = ("Tell me about units of length.", "Always tell me about units of length.")
+    index = RecallIndex(
+        [*(Unit(place, "user", text) for place, text in enumerate(said)), Unit(2, "assistant", "Fine.")]
+    )
+    assert best(index, "units of length") == 1
+
+
+def test_what_the_context_holds_is_not_recalled() -> None:
+    index = talk()
+    assert 3 not in [hit.position for hit in rank(index, "my sister's violin", exclude={3}).hits]
+    assert rank(index, "my sister's violin orchestra", exclude=range(len(TALK))).need == 0
+
+
+@pytest.mark.parametrize("query", ["", "Thanks!", "ok", "How do vaccines train immunity?", "Who?", "!?", "👍"])
+def test_a_message_that_does_not_refer_back_needs_nothing(query: str) -> None:
+    assert rank(talk(), query).need == 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["Which instrument does my sister play in the orchestra?", "soup with coriander", "And on 4 December 2023?"],
+)
+def test_a_message_that_refers_back_needs_its_budget(query: str) -> None:
+    assert rank(talk(), query).need > 0.9
+
+
+def test_an_empty_index_finds_nothing() -> None:
+    assert rank(RecallIndex(), "violin").hits == ()
+    assert rank(RecallIndex([Unit(0, "user", "")]), "violin").hits == ()
+
+
+def test_days_are_read_from_a_message() -> None:
+    def first(text: str) -> list[tuple[int, int]]:
+        return find_days(text, years=range(2023, 2024))
+
+    day = 737_999  # 28 July 2021
+    assert (
+        find_days("on 2021-07-28")
+        == find_days("on July 28th, 2021")
+        == find_days("the 28th of July 2021")
+        == [(day, day)]
+    )
+    assert first("in May 2023") == first("it was May 2023") == [(738_641, 738_671)]
+    assert first("may I ask") == []
+    assert first("on 31 February 2023") == first("on 2023-99-99") == []
+    assert len(first("in March or April")) == 2
+    assert find_days("yesterday", now=DAY) == [(719_163, 719_163)]
+    assert not parse_query("ſept", years=range(2023, 2024)).days
+
+
+# What is rendered
+
+
+def test_excerpts_have_dates_speakers_and_marks() -> None:
+    index = talk()
+    hits = [Hit(8, 1, 0, len(TALK[8][1])), Hit(0, 1, 0, 25), Hit(3, 1, 3, 9), Hit(3, 1, 9, 16), Hit(4, 1, 0, 24)]
+    assert render(index, hits) == (
+        "[Tue 14 Nov 2023]\nUser: I have moved to Lisbon an …\n"
+        "[Sun 19 Nov]\nUser: … sister Clara …\nAssistant: Where does she rehearse?\n"
+        "[Mon 4 Dec]\nUser: We had soup with coriander for dinner.\n"
+    )
+
+
+def test_who_goes_on_is_not_named_again() -> None:
+    index = talk()
+    hits = [Hit(place, 1, start, len(TALK[place][1])) for place, start in ((3, 0), (5, 0), (6, 7), (8, 0))]
+    assert render(index, hits) == (
+        "[Sun 19 Nov 2023]\nUser: My sister Clara plays the violin in an orchestra.\n"
+        "… In an old factory, every Tuesday.\n"
+        "[Thu 23 Nov]\nUser: … answer me in metric units.\n"
+        "[Mon 4 Dec]\nUser: We had soup with coriander for dinner.\n"
+    )
+
+
+def test_another_year_is_told() -> None:
+    index = RecallIndex(Unit(place, "user", "Tea.", START + days * DAY) for place, days in enumerate((0, 60, 61)))
+    text = render(index, [Hit(place, 1, 0, 4) for place in range(3)])
+    assert text == "[Tue 14 Nov 2023]\nUser: Tea.\n[Sat 13 Jan 2024]\nUser: Tea.\n[Sun 14 Jan]\nUser: Tea.\n"
+
+
+def test_a_day_that_is_unknown_has_no_line() -> None:
+    assert date_line(0) == date_line(-1) == date_line(10**15) == date_line(START, START) == ""
+    assert date_line(START, 10**15) == date_line(START, -1) == date_line(START)
+    index = RecallIndex([Unit(0, "user", "Tea, please."), Unit(1, "user", "And milk.", START)])
+    assert render(index, [Hit(0, 1, 0, 12)]) == "User: Tea, please.\n"
+
+
+def test_what_is_left_over_is_filled_with_smaller_ones_and_a_cut() -> None:
+    index = talk()
+    hits = rank(index, "my sister plays the violin in Lisbon, and rehearses metric units").hits
+    for budget in range(60, 400, 20):
+        text = render(index, select_hits(index, hits, budget, len))
+        assert budget * 0.5 < len(text) <= budget
+    assert select_hits(index, hits, 0, len) == ()
+
+
+# Whatever is said
+
+ANY = st.text(st.characters(exclude_categories=()), max_size=60)
+WORDS = st.lists(
+    st.sampled_from(
+        ["violin", "Lisbon", "我喜欢琴", "river", "12 May", "always", "👩‍👩‍👧", "\ud800", "yesterday", "Ada", "\n\n"]
+    ),
+    max_size=60,
+).map(" ".join)
+TEXTS = ANY | WORDS
+UNITS = st.lists(
+    st.tuples(
+        st.sampled_from(["user", "assistant", "tool", ""]),
+        TEXTS,
+        st.integers(-(10**13), 10**13) | st.integers(START, START + 30 * DAY),
+        st.sampled_from(["", "Ada", "Bo Li", "\ud800"]),
+    ),
+    max_size=12,
+).map(lambda said: [Unit(3 * place, *each) for place, each in enumerate(said)])
+COUNTS: tuple[Callable[[str], int], ...] = (len, lambda text: len(text.encode("utf-8", "surrogatepass")))
+
+
+@examples(35, 225)
+@given(UNITS, TEXTS, st.integers(-5, 300), st.sampled_from(COUNTS))
+def test_the_budget_is_never_exceeded_and_the_order_is_kept(
+    units: list[Unit], query: str, budget: int, count: Callable[[str], int]
+) -> None:
+    index = RecallIndex(units)
+    ranked = rank(index, query, now=START)
+    chosen = select_hits(index, ranked.hits, budget, count)
+    assert count(render(index, chosen)) <= max(0, budget)
+    assert [(hit.position, hit.start) for hit in chosen] == sorted({(hit.position, hit.start) for hit in chosen})
+    assert all(0 <= hit.start <= hit.stop <= len(index.at(hit.position).text) for hit in chosen)
+    assert 0 <= ranked.need <= 1
+
+
+@examples(25, 150)
+@given(UNITS, TEXTS, st.data())
+def test_growing_gives_the_ranking_of_the_whole_and_excluded_places_never_come(
+    units: list[Unit], query: str, data: st.DataObject
+) -> None:
+    exclude = data.draw(st.sets(st.sampled_from([unit.position for unit in units] or [0])))
+    grown = RecallIndex()
+    for unit in units:
+        rank(grown, query)
+        grown.add(unit)
+    ranked = rank(grown, query, exclude=exclude)
+    assert ranked == rank(RecallIndex(units), query, exclude=exclude)
+    assert not exclude & {hit.position for hit in ranked.hits}
+    if len(exclude) == len(units):
+        assert ranked.need == 0
+
+
+@given(TEXTS, st.integers(1, 50))
+def test_parts_are_the_whole_text_in_order(text: str, size: int) -> None:
+    found = split_parts(text, size)
+    assert "".join(text[start:stop] for start, stop in found) == text
+    assert all(stop - start <= 2 * size for start, stop in found)
+
+
+def test_a_word_that_is_everywhere_costs_little_and_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "_MANY", 20)
+    units = [Unit(i, "user", f"violin {i}", START + i) for i in range(200)]
+    units[50] = Unit(50, "user", "red violin", START + 50)
+    units[90] = Unit(90, "user", "red curtains", START + 90)
+    index = RecallIndex(units)
+    assert {hit.position for hit in rank(index, "violin red").hits[:2]} == {50, 90}
+    assert 0 < len(rank(index, "violin").hits) <= 24
+    assert min(hit.position for hit in rank(index, "violin").hits) >= 178
+
+
+def test_huge_messages_are_taken() -> None:
+    index = RecallIndex([Unit(0, "user", "violin " * 50_000, START), Unit(1, "assistant", "x" * 200_000, START)])
+    hits = rank(index, "violin").hits
+    assert hits[0].position == 0
+    assert 90 < len(render(index, select_hits(index, hits, 100, len))) <= 100
+
+
+# By meaning
+
+
+def test_meaning_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    embeddings.load_model.cache_clear()
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    with pytest.raises(InputError, match=r"longtalk\[recall\]"):
+        RecallIndex(meaning=True)
+
+
+def test_meaning_finds_what_shares_no_word() -> None:
+    said = ("Our puppy chewed the carpet.", "The invoice is due on Friday.", "", "\ud800")
+    index = RecallIndex((Unit(place, "user", text) for place, text in enumerate(said)), meaning=True)
+    assert best(index, "dog") == 0
+    index.add(Unit(9, "user", "We adopted a kitten."))
+    assert best(index, "cat") == 9
+    assert rank(index, "").hits == ()

@@ -1,0 +1,72 @@
+"""A conversation is told apart by pauses and by what it is about."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtalk.memory.recall.topics import PAUSE, Topics
+from longtalk.memory.recall.topics import segments as told
+from longtalk.memory.terms import terms
+
+BREAD = (
+    "My sourdough bread never rises in the oven",
+    "Let the sourdough dough rest for longer before the oven",
+    "How warm must the dough be while the bread rises?",
+)
+BIKE = (
+    "The chain of my bicycle slips when I change gears",
+    "Worn gears let a bicycle chain slip; look at the cassette",
+)
+
+
+def segments(said: list[str], at: int = 0) -> list[int]:
+    topics = Topics()
+    return [topics.add(at, terms(text)) for text in said]
+
+
+def test_one_topic_is_one_segment() -> None:
+    assert segments(list(BREAD)) == [0, 0, 0]
+
+
+def test_other_words_open_a_segment() -> None:
+    assert segments([*BREAD, *BIKE]) == [0, 0, 0, 1, 1]
+
+
+def test_short_messages_stay_in_their_topic() -> None:
+    assert segments([*BREAD, "Great, thanks!", "Yes, do it", *BREAD]) == [0] * 8
+
+
+def test_a_message_that_may_not_open_a_topic_stays() -> None:
+    topics = Topics()
+    topics.add(0, terms(BREAD[0]))
+    assert topics.add(0, terms(BIKE[0]), opens=False) == 0
+
+
+def test_a_pause_begins_a_session_and_a_segment() -> None:
+    topics = Topics()
+    topics.add(1_000, terms(BREAD[0]))
+    topics.add(1_000 + PAUSE, terms(BREAD[1]))
+    assert (topics.session, topics.segment) == (0, 0)
+    topics.add(1_001 + 2 * PAUSE, terms(BREAD[2]))
+    assert (topics.session, topics.segment) == (1, 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.lists(st.sampled_from("abcdefghijkl"), max_size=6)), max_size=30))
+def test_numbers_only_grow_and_by_one(said: list[tuple[int, list[str]]]) -> None:
+    topics = Topics()
+    found = [topics.add(at, list(words)) for at, words in said]
+    assert all(0 <= after - before <= 1 for before, after in pairwise(found))
+    assert topics.session <= topics.segment
+
+
+def test_segments_are_told_by_when_how_many_and_words() -> None:
+    said = [(1_000, "user", text) for text in BREAD] + [(2_000, "tool", "oven " * 99), (9 * 3_600_000, "user", BIKE[0])]
+    bread, bike = told([*said, (9 * 3_600_000 + 1, "assistant", f"{BIKE[1]} in 2024")], words=3)
+    assert (bread.first, bread.count, bread.at, bread.until) == (0, 4, 1_000, 2_000)
+    assert (bike.first, bike.count) == (4, 2)
+    assert bread.words == ("bread", "dough", "oven")
+    assert bike.words == ("bicycle", "chain", "gears")
+    assert told([]) == []

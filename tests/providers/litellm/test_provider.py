@@ -1,0 +1,237 @@
+"""Models by LiteLLM: what it is asked, what is made of its answers. The sync twin of this file is generated."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import httpx2
+import pytest
+
+from longtalk import AsyncChat, Done, Text
+from longtalk.errors import (
+    AuthFailed,
+    BadAnswer,
+    ContextOverflow,
+    InputError,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    RequestRefused,
+    StreamCut,
+    Unreachable,
+)
+from tests.support.stand_in_litellm import OK, StandIn, piece
+
+pytestmark = pytest.mark.anyio
+
+MODEL = "litellm:acme/talker"
+REQUEST = httpx2.Request("POST", "http://127.0.0.1:9/")
+
+
+@pytest.fixture
+def litellm(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    return StandIn.install(monkeypatch)
+
+
+async def test_it_is_asked_for_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    with pytest.raises(InputError, match=r"longtalk\[litellm\].*not work with openai 3"):
+        AsyncChat(MODEL)
+
+
+async def test_it_is_asked_in_the_words_of_chat_completions_and_tries_nothing_again(litellm: StandIn) -> None:
+    litellm.say(OK)
+    chat = AsyncChat(MODEL, base_url="http://127.0.0.1:9/v1/", api_key="key", options={"num_retries": 5, "top_k": 3})
+    reply = await chat.send("Hi.", system="S")
+    assert reply.text == "Hello!"
+    assert (reply.usage.input, reply.usage.output) == (10, 5)
+    (asked,) = litellm.asked
+    assert asked == {
+        "model": "acme/talker",
+        "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi."}],
+        "top_k": 3,
+        "api_key": "key",
+        "api_base": "http://127.0.0.1:9/v1",
+        "max_retries": 0,
+        "num_retries": 0,
+    }
+
+
+async def test_it_finds_its_keys_by_itself(litellm: StandIn) -> None:
+    litellm.say(OK)
+    await AsyncChat(MODEL).send("Hi.")
+    assert litellm.asked[0]["api_key"] is None
+    assert litellm.asked[0]["api_base"] is None
+
+
+async def test_it_is_loaded_quietly(litellm: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LITELLM_LOCAL_MODEL_COST_MAP", raising=False)
+    litellm.say(OK)
+    await AsyncChat(MODEL).send("Hi.")
+    assert os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] == "True"
+    assert not litellm.telemetry
+    assert litellm.suppress_debug_info
+
+
+async def test_a_stream_is_put_together_with_its_thoughts(litellm: StandIn) -> None:
+    first = {"type": "thinking", "thinking": "Let me "}
+    litellm.say(
+        [
+            piece(
+                role="assistant", content="", thinking_blocks=[first], provider_specific_fields={"thinking_blocks": [1]}
+            ),
+            piece(thinking_blocks=[{"type": "thinking", "thinking": "see."}]),
+            piece(thinking_blocks=[{"type": "thinking", "thinking": "", "signature": "s"}]),
+            piece(thinking_blocks=[{"type": "redacted_thinking", "data": "d"}]),
+            piece(content="Hel", provider_specific_fields={"thinking_blocks": [1], "odd": 1}),
+            piece(content="lo!"),
+            piece("stop"),
+            {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}},
+        ],
+        OK,
+    )
+    chat = AsyncChat(MODEL)
+    events = [event async for event in chat.stream("Hi.")]
+    assert "".join(event.text for event in events if isinstance(event, Text)) == "Hello!"
+    assert isinstance(events[-1], Done)
+    await chat.send("And?", state=events[-1].reply.state)
+    assert litellm.asked[0]["stream"] is True
+    assert litellm.asked[1]["messages"][1] == {
+        "role": "assistant",
+        "content": "Hello!",
+        "provider_specific_fields": {"odd": 1},
+        "thinking_blocks": [
+            {"type": "thinking", "thinking": "Let me see.", "signature": "s"},
+            {"type": "redacted_thinking", "data": "d"},
+        ],
+    }
+
+
+async def test_a_stream_that_is_left_is_closed(litellm: StandIn) -> None:
+    litellm.say([piece(role="assistant", content="Hello!"), piece(content=" And more."), piece("stop")])
+    async with AsyncChat(MODEL) as chat, chat.stream("Hi.") as stream:
+        async for event in stream:
+            if isinstance(event, Text):
+                break
+    assert stream.reply.finish == "interrupted"
+    assert stream.reply.text == "Hello!"
+    assert litellm.closed == 1
+
+
+async def test_a_stream_with_nothing_in_it_is_none(litellm: StandIn) -> None:
+    litellm.say([piece("stop")])
+    with pytest.raises(BadAnswer, match="sent an empty one"):
+        [event async for event in AsyncChat(MODEL).stream("Hi.")]
+
+
+async def test_an_answer_that_a_filter_stopped_at_once_is_one(litellm: StandIn) -> None:
+    litellm.say([piece("content_filter")])
+    events = [event async for event in AsyncChat(MODEL).stream("Hi.")]
+    assert isinstance(events[-1], Done)
+    assert events[-1].reply.finish == "filtered"
+
+
+class Trouble(Exception):
+    """As LiteLLM's own: around what it comes from."""
+
+    def __init__(self, message: str, status: int | None = None, **more: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        if status is not None:
+            self.status_code = status
+        self.litellm_response_headers = more.get("headers")
+        self.__cause__ = more.get("cause")
+
+
+def answered(status: int, body: bytes, **headers: str) -> httpx2.HTTPStatusError:
+    answer = httpx2.Response(status, content=body, headers=headers, request=REQUEST)
+    return httpx2.HTTPStatusError("No.", request=REQUEST, response=answer)
+
+
+def unread() -> httpx2.HTTPStatusError:
+    answer = httpx2.Response(503, stream=httpx2.ByteStream(b"Oh."), request=REQUEST)
+    return httpx2.HTTPStatusError("No.", request=REQUEST, response=answer)
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind", "why"),
+    [
+        (
+            Trouble("litellm: No", 400, cause=answered(401, b'{"error":{"message":"Wrong key"}}')),
+            AuthFailed,
+            "Wrong key",
+        ),
+        (Trouble("No", 429, cause=answered(429, b"{}", **{"retry-after": "7200"})), RateLimited, "429"),
+        (
+            Trouble("No", 400, cause=answered(400, b'{"error":{"message":"prompt is too long"}}')),
+            ContextOverflow,
+            "long",
+        ),
+        (Trouble("Busy now", 500, cause=unread()), Overloaded, "Busy now"),
+        (Trouble("No key", 401), AuthFailed, "No key"),
+        (Trouble("Which provider?", 400), RequestRefused, "Which provider"),
+        (Trouble("Wait", 429, headers={"retry-after": "7200"}), RateLimited, "Wait"),
+        (Trouble("No", 500, cause=httpx2.ConnectError("refused")), Unreachable, "Can't reach"),
+        (Trouble("Late", 408, cause=httpx2.ReadTimeout("late")), Unreachable, "time limit"),
+        (Trouble("A page", 500, cause=ValueError("Expecting value")), BadAnswer, "A page"),
+        (KeyError("choices"), BadAnswer, "choices"),
+    ],
+)
+async def test_errors_are_ours(litellm: StandIn, problem: Exception, kind: type[ProviderError], why: str) -> None:
+    litellm.say(problem)
+    with pytest.raises(kind, match=why) as caught:
+        await AsyncChat(MODEL).provider.send(b'{"messages":[]}')
+    assert type(caught.value) is kind
+    if kind is RateLimited:
+        assert caught.value.retry_after == 7200.0
+
+
+async def test_what_the_server_said_is_on_the_error_as_it_came(litellm: StandIn) -> None:
+    body = b'{ "error": {"message":"No.", "odd":1.0}}'
+    litellm.say(Trouble("litellm: No", 400, cause=answered(400, body)))
+    with pytest.raises(RequestRefused) as caught:
+        await AsyncChat(MODEL).send("Hi.")
+    assert caught.value.body == body
+    assert caught.value.status == 400
+
+
+async def test_a_stream_that_breaks_keeps_what_came(litellm: StandIn) -> None:
+    litellm.say([piece(role="assistant", content="Hel"), Trouble("gone", 500, cause=httpx2.ReadError("gone"))])
+    with pytest.raises(StreamCut, match="gone") as caught:
+        [event async for event in AsyncChat(MODEL).stream("Hi.")]
+    assert caught.value.partial is not None
+    assert caught.value.partial.text == "Hel"
+
+
+async def test_a_stream_that_just_ends_is_cut(litellm: StandIn) -> None:
+    litellm.say([piece(role="assistant", content="Hel"), piece(content="lo")])
+    with pytest.raises(StreamCut) as caught:
+        [event async for event in AsyncChat(MODEL).stream("Hi.")]
+    assert caught.value.partial is not None
+    assert caught.value.partial.text == "Hello"
+
+
+@pytest.mark.parametrize("received", [None, "stop"])
+async def test_a_reason_that_litellm_has_made_up_is_none(litellm: StandIn, received: str | None) -> None:
+    litellm.received_finish_reason = received
+    litellm.say([piece(role="assistant", content="Hello"), piece("stop")])
+    stream = AsyncChat(MODEL).stream("Hi.")
+    if received:
+        assert isinstance([event async for event in stream][-1], Done)
+    else:
+        with pytest.raises(StreamCut):
+            [event async for event in stream]
+
+
+async def test_a_stream_that_does_not_begin_is_an_error_of_the_request(litellm: StandIn) -> None:
+    litellm.say([Trouble("No", 400, cause=answered(400, b"{}"))])
+    with pytest.raises(RequestRefused):
+        [event async for event in AsyncChat(MODEL).stream("Hi.")]
+
+
+async def test_it_has_clients_of_its_own(litellm: StandIn) -> None:
+    async with httpx2.AsyncClient() as client:
+        with pytest.raises(InputError, match="LiteLLM has its own clients"):
+            AsyncChat(MODEL, client=client)

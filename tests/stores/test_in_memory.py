@@ -1,0 +1,121 @@
+"""The store in memory: the conformance suite, and tests of its own."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from longtalk.errors import InputError
+from longtalk.stores._tree import ConversationTree
+from longtalk.stores._words import words
+from longtalk.stores.base import MAIN, Commit, KeyedRequest, PlacedRecord
+from longtalk.stores.in_memory import InMemory
+from longtalk.testing.stores.harness import Harness, message
+from longtalk.testing.stores.suite import CASES, Case
+from longtalk.transcript.transcript import Record, Turn, chain
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.reopens], ids=str)
+def test_the_store_in_memory_keeps_the_contract(case: Case):
+    case.run(InMemory)
+
+
+def test_a_redaction_gives_another_revision_to_the_branches_that_have_the_entry():
+    talk = Harness(InMemory()).conversation()
+    talk.say("secret", "answer")
+    talk.say("else", branch="other", source=(MAIN, 0))
+    main, other = talk.head(), talk.head("other")
+    talk.store.redact(talk.owner, talk.id, talk.entries()[0].id, b"{}")
+    assert talk.head() == msgspec.structs.replace(main, revision=main.revision + 1)
+    assert talk.head("other") == other
+
+
+def test_an_entry_that_can_not_be_read_is_not_found():
+    talk = Harness(InMemory()).conversation()
+    for number, (wire, native) in enumerate(
+        [("later", b'{"content":"lisbon"}'), ("openai-chat", b"lisbon"), ("longtalk", b'{"says":"lisbon"}')]
+    ):
+        odd = msgspec.structs.replace(message("x"), wire=wire, native=native)
+        talk.write(entries=chain(talk.tip(), f"t{number}", 0, [odd]))
+    assert talk.store.candidates(talk.owner, ["lisbon"], 9) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Hello, World!", " hello world "),
+        ("東京タワー, okay", " 東 京 タ ワ ー okay "),
+        ("abc東京def", " abc 東 京 def "),
+        ("한국어", " 한 국 어 "),
+        ("…。!", "  "),
+    ],
+)
+def test_words_stand_between_spaces(text: str, found: str):
+    assert words(text) == found
+
+
+@pytest.mark.parametrize("name", ["", "t", "t-", "t-01", "t-x", "u-0", "t0", "t-+1"])
+def test_the_id_of_an_entry_is_its_turn_and_a_number(name: str):
+    entry = msgspec.structs.replace(message("x"), id=name, turn="t")
+    with pytest.raises(ValueError, match="is not the id of an entry"):
+        ConversationTree().apply(Commit(expect=0, at=0, entries=(entry,)))
+
+
+def test_a_turn_that_has_no_entry_can_not_begin():
+    with pytest.raises(ValueError, match="can't begin without an entry"):
+        ConversationTree().apply(Commit(expect=0, at=0, turn=Turn("t", "running", "m", 0)))
+
+
+def test_a_turn_that_goes_on_beside_its_branch_begins_where_it_did():
+    talk = Harness(InMemory()).conversation()
+    begun = talk.turn(None, "hello", status="running")
+    talk.write(**begun)
+    turn = begun["turn"]
+    answer = chain(talk.tip(), turn.id, 1, [message("late", role="assistant")])
+    talk.write("aside", entries=answer, turn=turn, source=(MAIN, 1))
+    assert talk.store.turns(talk.owner, talk.id, "aside", 0, 9) == [(0, turn)]
+
+
+def test_many_cuts_make_no_long_path():
+    talk = Harness(InMemory()).conversation()
+    for i in range(2_000):
+        talk.say(str(i), cut=min(i, 1) if i else None)
+    assert talk.texts() == ["0", "1999"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"request": KeyedRequest("k", "b")}, "need their turn"),
+        ({"manifest": b"{}"}, "need their turn"),
+        ({"entry_meta": {0: {"a": 1}}}, "no entry to keep data on"),
+        ({"records": (PlacedRecord(Record("brief", "t-0", 0, b"{}"), 0),)}, "up to an entry that is not there"),
+        ({"records": (PlacedRecord(Record("brief", "", 0, b"{}"), -2),)}, "up to an entry that is not there"),
+    ],
+)
+def test_what_hangs_on_nothing_is_refused(fields: dict[str, Any], what: str):
+    ledger = ConversationTree()
+    with pytest.raises(ValueError, match=what):
+        ledger.apply(Commit(expect=0, at=0, **fields))
+    assert not ledger
+
+
+def test_data_that_is_not_json_is_refused_and_nothing_is_kept():
+    store, entries = InMemory(), chain(None, "t", 0, [message("x")])
+    for fields in ({"meta": {"a": object()}}, {"entries": entries, "entry_meta": {0: {"a": object()}}}):
+        with pytest.raises(InputError):
+            store.write("ann", "talk", Commit(expect=0, at=0, **fields))  # type: ignore[arg-type]
+        assert store.head("ann", "talk") is None
+    store.write("ann", "talk", Commit(expect=0, at=0, entries=entries, entry_meta={0: {"a": 1}}))
+    with pytest.raises(InputError):
+        store.describe("ann", "talk", {"a": object()}, entry="t-0")
+    assert store.metas("ann", "talk", MAIN, 0, 9) == {0: {"a": 1}}
+
+
+def test_an_entry_that_does_not_follow_the_one_before_it_is_named():
+    store = InMemory()
+    store.write("ann", "talk", Commit(expect=0, at=0, entries=chain(None, "t", 0, [message("x"), message("y")])))
+    assert store.verify("ann", "talk") == []
+    entries = store._owners["ann"]["talk"]._segments[0].entries
+    entries[1] = msgspec.structs.replace(entries[1], parent="elsewhere-0")
+    assert [problem for problem in store.verify("ann", "talk") if "t-1" in problem]

@@ -1,0 +1,137 @@
+"""A server on loopback that the real agents on the command line can talk with: the three APIs that they speak.
+
+It answers in order, `answer 1`, `answer 2` …, and keeps what it was sent. With a `model`, a server of Messages,
+requests are passed on to that one: one sentence is enough, since small models do not know when to stop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+
+from tests.support.http_server import HttpHandler, HttpServer
+
+Event = dict[str, Any]
+
+
+class AgentServer(HttpServer):
+    """`requests` are the bodies of what agents asked their model."""
+
+    def __init__(self, model: str = "", key: str = "") -> None:
+        self.model = model
+        self.key = key
+        self.requests: list[dict[str, Any]] = []
+        self.paths: list[str] = []
+        self.failure: tuple[int, bytes] | None = None
+        server = self
+
+        class Handler(HttpHandler):
+            def do_HEAD(self) -> None:
+                self.send_whole(200, b"")
+
+            def do_GET(self) -> None:
+                self.send_whole(404, b"{}")
+
+            def do_POST(self) -> None:
+                answer = server._answer(self.path, self.read_body())
+                if isinstance(answer, tuple):
+                    self.send_whole(*answer)
+                    return
+                self.begin_stream()
+                for event in answer:
+                    self.send_chunk(event if isinstance(event, bytes) else _chunk(event))
+                self.end_stream()
+
+        super().__init__(Handler)
+
+    def heard(self, request: int = -1) -> list[str]:
+        """What the model was told in a request, by users and itself, in order; not what the agent adds."""
+        body = self.requests[request]
+        if "contents" in body:
+            told = [content["parts"][-1].get("text", "") for content in body["contents"]]
+        elif "input" in body:
+            said = [item for item in body["input"] if item.get("role") in ("user", "assistant")]
+            told = [item["content"][-1]["text"] for item in said]
+        else:
+            said = [message for message in body["messages"] if message["role"] != "system"]
+            contents = [message["content"] for message in said]
+            told = [content if isinstance(content, str) else content[-1].get("text", "") for content in contents]
+        return [text for text in told if not text.startswith("<environment_context>")]
+
+    def _answer(self, path: str, raw: bytes) -> tuple[int, bytes] | Iterator[Event | bytes]:
+        self.paths.append(path)
+        apis = {"/v1/messages": _anthropic, ":streamGenerateContent": _gemini, "/v1/responses": _responses}
+        found = next((answer for name, answer in apis.items() if name in path and "count" not in path), None)
+        if found is None:
+            return 404, b'{"error":{"message":"no such path"}}'
+        body = json.loads(raw)
+        self.requests.append(body)
+        if self.model:
+            return _passed_on(
+                f"{self.model}{path}", self.key, {**body, "temperature": 0, "stop_sequences": [".", "!", "?"]}
+            )
+        return self.failure or found(f"answer {len(self.requests)}", str(body.get("model")))
+
+
+def _chunk(event: Event) -> bytes:
+    name = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{name}data: {json.dumps(event)}\n\n".encode()
+
+
+def _passed_on(url: str, key: str, body: Event) -> Iterator[Event | bytes]:
+    with httpx2.stream(
+        "POST", url, json=body, headers={"authorization": f"Bearer {key}"}, timeout=120, trust_env=False
+    ) as answer:
+        answer.raise_for_status()
+        yield from answer.iter_bytes()
+
+
+def _anthropic(said: str, model: str) -> Iterator[Event | bytes]:
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": []}
+    usage = {"input_tokens": 20, "output_tokens": 1}
+    yield {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}}
+    yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    for word in said.partition(" "):
+        delta = {"type": "text_delta", "text": word}
+        yield {"type": "content_block_delta", "index": 0, "delta": delta}
+    yield {"type": "content_block_stop", "index": 0}
+    end = {"stop_reason": "end_turn", "stop_sequence": None}
+    yield {"type": "message_delta", "delta": end, "usage": {"output_tokens": 5}}
+    yield {"type": "message_stop"}
+
+
+def _gemini(said: str, model: str) -> Iterator[Event | bytes]:
+    for number, word in enumerate(said.partition(" "), 1):
+        candidate: Event = {"content": {"role": "model", "parts": [{"text": word}]}, "index": 0}
+        if number == 3:
+            candidate["finishReason"] = "STOP"
+        counts = {"promptTokenCount": 20, "candidatesTokenCount": number, "totalTokenCount": 20 + number}
+        yield {"candidates": [candidate], "usageMetadata": counts, "modelVersion": model, "responseId": said}
+
+
+def _responses(said: str, model: str) -> Iterator[Event | bytes]:
+    response = {"id": "resp_1", "object": "response", "created_at": 1, "model": model, "output": []}
+    yield {"type": "response.created", "response": {**response, "status": "in_progress"}}
+    message = {"type": "message", "id": "msg_1", "role": "assistant"}
+    opened = {**message, "status": "in_progress", "content": []}
+    yield {"type": "response.output_item.added", "output_index": 0, "item": opened}
+    for word in said.partition(" "):
+        place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+        yield {"type": "response.output_text.delta", **place, "delta": word}
+    part = {"type": "output_text", "text": said, "annotations": []}
+    item = {**message, "status": "completed", "content": [part]}
+    yield {"type": "response.output_item.done", "output_index": 0, "item": item}
+    usage = {
+        "input_tokens": 20,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 5,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 25,
+    }
+    yield {
+        "type": "response.completed",
+        "response": {**response, "status": "completed", "output": [item], "usage": usage},
+    }

@@ -1,0 +1,80 @@
+"""A real HTTP server on loopback that answers with the bytes it is told to, and keeps what it was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.http_server import HttpHandler, HttpServer
+
+
+class Answer:
+    """What to send back: whole, or for `stream` as chunks. `then` is called when all is sent, before closing."""
+
+    def __init__(
+        self,
+        body: bytes = b"",
+        *,
+        status: int = 200,
+        headers: dict[str, str] | None = None,
+        chunks: list[bytes] | None = None,
+        reset: bool = False,
+        then: Callable[[], Any] | None = None,
+    ) -> None:
+        self.body = body
+        self.status = status
+        self.headers = headers or {}
+        self.chunks = chunks
+        self.reset = reset
+        self.then = then
+
+
+class Loopback(HttpServer):
+    """Answers in order; the last one is repeated when `repeat` is set."""
+
+    root = "/v1"
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.requests: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        loopback = self
+
+        class Handler(HttpHandler):
+            def do_POST(self) -> None:
+                loopback.requests.append(self.read_body())
+                loopback.headers.append(self.lower_headers())
+                loopback.paths.append(self.path)
+                answer = loopback.answers.pop(0) if loopback.answers else Answer(b"no answer left", status=599)
+                try:
+                    self._answer(answer)
+                except (BrokenPipeError, ConnectionResetError):
+                    self.close_connection = True
+
+            def _answer(self, answer: Answer) -> None:
+                if answer.chunks is None:
+                    if answer.reset:
+                        self.hang_up()
+                    else:
+                        self.send_whole(answer.status, answer.body, answer.headers)
+                    return
+                self.begin_stream(answer.status, answer.headers)
+                for chunk in answer.chunks:
+                    self.send_chunk(chunk)
+                if answer.then:
+                    answer.then()
+                if answer.reset:
+                    self.hang_up()
+                else:
+                    self.end_stream()
+
+        super().__init__(Handler)
+
+    def say(self, *answers: Answer) -> None:
+        self.answers += answers
+
+
+def sse(*data: bytes) -> list[bytes]:
+    """The data of events as chunks of a stream."""
+    return [b"data: " + item + b"\n\n" for item in data]

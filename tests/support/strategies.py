@@ -1,0 +1,142 @@
+"""Arbitrary JSON as bytes, and arbitrary transcripts, for property tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, chain
+from longtalk.wires.neutral import event, system
+
+WIRE = "openai-chat"
+OTHER = "another"
+WIRES = frozenset((WIRE, OTHER, "longtalk"))
+LATEST = 2**47 - 1
+"""The last moment that a state can hold: in the year 6429."""
+
+moments = st.integers(0, LATEST)
+_space = st.sampled_from([b"", b"", b"", b" ", b"\n", b"\t\r\n "])
+_numbers = st.one_of(
+    st.sampled_from([b"0", b"-0", b"1e2", b"1E+2", b"1.0", b"1.50", b"12345678901234567", b"-1e-7", b"1" * 40]),
+    st.integers().map(lambda n: b"%d" % n),
+    st.floats(allow_nan=False, allow_infinity=False).map(lambda x: repr(x).encode()),
+)
+# What a string may hold between its quotes: plain text, escapes, half pairs, and bytes that are not UTF-8.
+_inner = st.one_of(
+    st.text(max_size=8).map(lambda text: json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")),
+    st.text(max_size=8).map(lambda text: json.dumps(text)[1:-1].encode()),
+    st.sampled_from(
+        [
+            b"\\u00e9",
+            b"\\ud83d\\ude00",
+            b"\\ud83d",
+            b"\\uDE00",
+            b"\\\\ud83d",
+            b"\\\\\\ud800",
+            b"\\ud83d\\ud83d\\ude00",
+            b"\\/",
+            b"\\u0000",
+            b"\xff\xfe",
+            b"\xed\xa0\x80",
+            b"},{",
+            b'}],\\"model\\":\\"x',
+        ]
+    ),
+)
+strings = st.lists(_inner, max_size=4).map(lambda parts: b'"' + b"".join(parts) + b'"')
+
+
+def _array(items: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    padded = st.tuples(_space, items, _space).map(b"".join)
+    return st.lists(padded, max_size=4).map(lambda found: b"[" + b",".join(found) + b"]")
+
+
+def _object(values: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    # Keys come in any order and may come twice.
+    member = st.tuples(_space, strings, _space, st.just(b":"), _space, values, _space).map(b"".join)
+    return st.lists(member, max_size=4).map(lambda found: b"{" + b",".join(found) + b"}")
+
+
+values = st.recursive(
+    st.one_of(st.sampled_from([b"null", b"true", b"false"]), _numbers, strings),
+    lambda inner: st.one_of(_array(inner), _object(inner)),
+    max_leaves=8,
+)
+objects = _object(values)
+natives = st.one_of(
+    _object(st.one_of(_numbers, strings)),
+    st.sampled_from(
+        [
+            b'{"role":"user","content":"hello"}',
+            b'{ "content" : "caf\\u00e9",\n"role":"user", "x":1e2, "y":12345678901234567 }',
+            b'{"role":"assistant","role":"user","content":[{"type":"text","text":"},{"}]}',
+            b'{"role":"assistant","content":null,"tool_calls":[{"id":"c1","extra":{"\\ud83d":"\\uDE00"}}]}',
+            b'{"role":"tool","tool_call_id":"c1","content":"\xff\xfe"}',
+        ]
+    ),
+)
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> Entry:
+    """A message of one of two wires, a system message or an event, not yet linked to others."""
+    at = draw(moments)
+    kind = draw(st.sampled_from(["message", "message", "message", "system", "event"]))
+    if kind == "event":
+        return event(draw(st.text(max_size=20)), source=draw(st.text(max_size=5)), at=at)
+    if kind == "system":
+        return system(draw(st.text(max_size=20)), at=at)
+    return Entry(
+        role=draw(st.sampled_from(["user", "assistant", "tool", "system"])),
+        wire=draw(st.sampled_from([WIRE, WIRE, OTHER])),
+        native=draw(natives),
+        at=at,
+        mark=draw(st.sampled_from(["", "", "", "length", "empty", "closed"])),
+        tokens=draw(st.integers(0, 100)),
+    )
+
+
+_readable = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+turns = st.builds(
+    Turn,
+    id=_readable,
+    status=st.sampled_from(["running", "complete", "interrupted", "failed"]),
+    model=_readable,
+    started=moments,
+    ended=moments,
+    finish=st.sampled_from(["stop", "length"]),
+    usage=st.lists(st.binary(max_size=8), max_size=3).map(tuple),
+    preamble=st.sampled_from(["", "0123456789abcdef"]),
+    error=_readable,
+)
+records = st.builds(Record, kind=_readable, entry=_readable, at=moments, data=st.binary(max_size=20))
+
+
+@st.composite
+def additions(draw: st.DrawFn) -> tuple[Sequence[Entry], Turn | None]:
+    """What one call adds: entries, and the turn that made them; of an event there is none."""
+    return draw(st.lists(entries(), max_size=4)), draw(st.one_of(st.none(), turns))
+
+
+def grown(transcript: Transcript, added: Sequence[Entry], turn: Turn | None, first: int = 0) -> Transcript:
+    """A transcript with entries that are linked to it."""
+    name = turn.id if turn else "note"
+    return transcript.add(chain(transcript.head, name, first, added), turn=turn)
+
+
+@st.composite
+def transcripts(draw: st.DrawFn) -> Transcript:
+    """A transcript of several turns, none of it packed."""
+    transcript = Transcript()
+    for added, turn in draw(st.lists(additions(), max_size=5)):
+        transcript = grown(transcript, added, turn, first=draw(st.integers(0, 3)))
+    return Transcript(
+        fresh=transcript.fresh,
+        turns=transcript.turns,
+        records=tuple(draw(st.lists(records, max_size=2))),
+        revision=draw(st.integers(0, 2**63 - 1)),
+        created=draw(st.integers(-(2**63), 2**63 - 1)),
+        updated=draw(st.integers(-(2**63), 2**63 - 1)),
+    )

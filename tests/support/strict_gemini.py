@@ -1,0 +1,158 @@
+"""A server on loopback that speaks Gemini's generateContent, and refuses what breaks a rule.
+
+It knows every part that it has issued, byte for byte: a signature that comes back in another part, for another model or
+from another account is refused, as is a call of the running turn without one. What it says is told by flags in the last
+words of the user, so the same request gets the same answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from typing import Any
+
+from longtalk.testing.wires.gemini import check
+from longtalk.testing.wires.violation import WireViolation
+from tests.support.http_server import HttpHandler, HttpServer
+
+KEY, OTHER_KEY = "key-1", "key-2"
+MODEL = "gemini-strict"
+_PATH = re.compile(r"/v1beta/models/([\w.-]+):(generateContent|streamGenerateContent)(\?alt=sse)?")
+ODD = '"odd": [1e2, 12345678901234567890, {"a": "\\u00e9\\/"}]'
+"""An unknown field, in a form that no encoder would write."""
+
+
+class StrictGemini(HttpServer):
+    """`requests` are the bodies that came, `issued` the parts that went out, `violations` what was refused."""
+
+    def __init__(self) -> None:
+        self.requests: list[bytes] = []
+        self.paths: list[str] = []
+        self.issued: list[bytes] = []
+        self.violations: list[str] = []
+        self.faults: list[tuple[int, bytes]] = []
+        self.ids = True
+        self.chunk_bytes = 0
+        self._signed: dict[str, tuple[str, str, str]] = {}
+        super().__init__(_handler(self))
+
+    def body(self, i: int = -1) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.requests[i])
+        return found
+
+    def answer(self, path: str, key: str, raw: bytes) -> tuple[int, bytes | list[bytes]]:
+        self.paths.append(path)
+        self.requests.append(raw)
+        found = _PATH.fullmatch(path)
+        if found is None or (found[2] == "streamGenerateContent") != bool(found[3]):
+            return 404, _error(404, f"no such path: {path}")
+        if key not in (KEY, OTHER_KEY):
+            return 400, _error(400, "API key not valid. Please pass a valid API key.")
+        if self.faults:
+            return self.faults.pop(0)
+        try:
+            body = json.loads(raw)
+            check(body, signatures=True)
+            self._check_signatures(body, f"{key} {found[1]}")
+        except WireViolation as problem:
+            self.violations.append(str(problem))
+            return 400, _error(400, str(problem).partition(": ")[2])
+        parts, reason = self._obey(body, f"{key} {found[1]}")
+        self.issued += [part.encode() for part in parts]
+        counts = {"promptTokenCount": len(raw) // 4, "candidatesTokenCount": 7, "thoughtsTokenCount": 3}
+        usage = json.dumps({**counts, "cachedContentTokenCount": 2}).encode()
+        if found[3]:
+            chunks = [_chunk(part) for part in parts]
+            last = b'{"candidates": [{"finishReason": "%s", "index": 0}], "usageMetadata": %s}'
+            return 200, [*chunks, last % (reason.encode(), usage), b'{"usageMetadata": %s}' % usage]
+        listed = ", ".join(parts).encode()
+        whole = b'{"candidates": [{"content": {"parts": [%s], "role": "model"}, "finishReason": "%s"}]'
+        return 200, whole % (listed, reason.encode()) + b', "usageMetadata": %s}' % usage
+
+    def _check_signatures(self, body: dict[str, Any], reader: str) -> None:
+        for content in body["contents"]:
+            for part in content["parts"]:
+                signature = part.get("thoughtSignature")
+                if signature in (None, "skip_thought_signature_validator"):
+                    continue
+                if self._signed.get(signature) != (reader, json.dumps(part, sort_keys=True), content["role"]):
+                    raise WireViolation("G4", "Corrupted thought signature.")
+
+    def _obey(self, body: dict[str, Any], reader: str) -> tuple[list[str], str]:
+        """`#tool` calls the first tool, `#tools` two at once; then an answer. `#think`, `#odd`, `#long` shape it."""
+        said = [
+            (i, part["text"])
+            for i, content in enumerate(body["contents"])
+            for part in content["parts"]
+            if content["role"] == "user" and "text" in part and not part["text"].startswith("<")
+        ]
+        place, text = said[-1]
+        flags = re.findall(r"#(\w+)", text)
+        words = " ".join(re.sub(r"#\w+", "", text).split())
+        steps = [flag for flag in flags if flag in ("tool", "tools")] if body.get("tools") else []
+        since = sum(content["role"] == "model" for content in body["contents"][place:])
+        # What was done so far, in words, is enough.
+        steps = [] if "<done_so_far>" in json.dumps(body["contents"][place:]) else steps
+        odd = ODD if "odd" in flags else ""
+        seed = hashlib.sha256(json.dumps(body).encode()).hexdigest()
+        parts = []
+        if "think" in flags or "long" in flags:
+            parts.append(self._part({"text": f"They said: {words}.", "thought": True}, odd))
+        if since < len(steps):
+            declared = body["tools"][0]["functionDeclarations"]
+            for n in range(2 if steps[since] == "tools" else 1):
+                call: dict[str, Any] = {"name": declared[n % len(declared)]["name"], "args": {"q": f"{words} {n}"}}
+                call |= {"id": f"{seed[:8]}{n}"} if self.ids else {}
+                parts.append(self._part({"functionCall": call}, odd, None if n else f"{seed}{n}", reader))
+            return parts, "STOP"
+        if "long" not in flags:
+            answers = [
+                part["functionResponse"]["response"]
+                for content in body["contents"][place:]
+                for part in content["parts"]
+                if "functionResponse" in part
+            ]
+            told = f"You said: {words}." + (f" The tools said: {json.dumps(answers)}." if answers else "")
+            parts += [self._part({"text": told[at : at + 9]}, odd) for at in range(0, len(told), 9)]
+            parts.append(self._part({"text": ""}, odd, seed, reader))
+        return parts, "MAX_TOKENS" if "long" in flags else "STOP"
+
+    def _part(self, part: dict[str, Any], odd: str, seed: str | None = None, reader: str = "") -> str:
+        if seed is not None:
+            part = {**part, "thoughtSignature": base64.b64encode(seed.encode()).decode()}
+        written = json.dumps(part)
+        written = f"{written[:-1]}, {odd}}}" if odd else written
+        if seed is not None:
+            again = json.dumps(json.loads(written), sort_keys=True)
+            self._signed[part["thoughtSignature"]] = (reader, again, "model")
+        return written
+
+
+def _chunk(part: str) -> bytes:
+    return b'{"candidates": [{"content": {"parts": [%s], "role": "model"}, "index": 0}]}' % part.encode()
+
+
+def _error(code: int, message: str) -> bytes:
+    return json.dumps({"error": {"code": code, "message": message, "status": "INVALID_ARGUMENT"}}).encode()
+
+
+def _handler(strict: StrictGemini) -> type[HttpHandler]:
+    class Gemini(HttpHandler):
+        def do_POST(self) -> None:
+            status, body = strict.answer(self.path, self.headers.get("x-goog-api-key", ""), self.read_body())
+            if isinstance(body, bytes):
+                self.send_whole(status, body, {"content-type": "application/json; charset=UTF-8"})
+                return
+            self.begin_stream(status)
+            whole = b"".join(b"data: " + data + b"\r\n\r\n" for data in body)
+            size = strict.chunk_bytes or len(whole)
+            try:
+                for at in range(0, len(whole), size):
+                    self.send_chunk(whole[at : at + size])
+                self.end_stream()
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True
+
+    return Gemini

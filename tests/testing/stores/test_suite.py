@@ -1,0 +1,890 @@
+"""The suite for stores: stores that break the contract fail the right case."""
+
+import os
+import pickle
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import SkipTest
+
+import msgspec
+import pytest
+
+from longtalk._util import json_bytes
+from longtalk.errors import StoreError
+from longtalk.memory.recall.protocol import Matches, SearchTerm
+from longtalk.stores._paths import holder
+from longtalk.stores._segments import path_to
+from longtalk.stores.base import (
+    MAIN,
+    BranchHead,
+    Commit,
+    ConversationInfo,
+    DeletionReceipt,
+    HeadMoved,
+    KeyedTurn,
+    PlacedRecord,
+    RequestKeyTaken,
+    SearchHit,
+    Store,
+)
+from longtalk.stores.in_memory import InMemory
+from longtalk.stores.sqlite.store import SQLite
+from longtalk.testing.stores import concurrency as store_many
+from longtalk.testing.stores.suite import CASES, Case, check_store
+from longtalk.transcript.pack import EMPTY, Entry, Pack
+from longtalk.transcript.record_kinds import kind_of
+
+REOPENED = "everything_survives_reopening"
+KILLED = "a_killed_writer_leaves_whole_commits_and_all_it_acknowledged"
+STOPPED = "an_interrupted_call_happens_entirely_or_not_at_all"
+
+
+def case_of(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+class LosesCommits(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        head = self.head(owner, conversation, commit.branch)
+        if head is not None and head.revision % 7 == 6 and not commit.turn:
+            return head
+        if head is not None and head.revision == 9:
+            commit = msgspec.structs.replace(commit, entries=())
+        return super().write(owner, conversation, commit)
+
+
+class IgnoresExpect(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        head = self.head(owner, conversation, commit.branch)
+        return super().write(owner, conversation, msgspec.structs.replace(commit, expect=head.revision if head else 0))
+
+
+class ComparesOutsideOfTheLock(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        head = self.head(owner, conversation, commit.branch)
+        if (head.revision if head else 0) != commit.expect:
+            raise HeadMoved(head)
+        time.sleep(0.0005)
+        entries, now = commit.entries, self.head(owner, conversation, commit.branch)
+        if entries and now:
+            entries = (msgspec.structs.replace(entries[0], parent=now.entry), *entries[1:])
+        changed = msgspec.structs.replace(commit, expect=now.revision if now else 0, entries=entries)
+        return super().write(owner, conversation, changed)
+
+
+class WritesEntriesOneByOne(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        if len(commit.entries) < 2:
+            return super().write(owner, conversation, commit)
+        first = msgspec.structs.replace(commit, entries=commit.entries[:1], records=())
+        super().write(owner, conversation, first)
+        time.sleep(0.001)
+        with self._reading(owner, conversation) as ledger:
+            assert ledger is not None
+            ledger._branches[commit.branch].revision -= 1
+            rest = msgspec.structs.replace(commit, entries=commit.entries[1:], cut=None, source=None)
+            if commit.expect:
+                return super().write(owner, conversation, rest)
+            ledger._branches[commit.branch].revision += 1
+            super().write(owner, conversation, msgspec.structs.replace(rest, expect=1))
+            ledger._branches[commit.branch].revision -= 1
+            head = ledger.head(commit.branch)
+            assert head is not None
+            return head
+
+
+class KeepsPartOfWhatItRefuses(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        if commit.meta is not None:
+            self.describe(owner, conversation, commit.meta)
+        return super().write(owner, conversation, commit)
+
+
+class ChecksNoParents(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        with self._reading(owner, conversation) as ledger:
+            if ledger and commit.entries and commit.cut is None and commit.source is None:
+                last = ledger.after(msgspec.structs.replace(commit, entries=()))[0]
+                first = msgspec.structs.replace(commit.entries[0], parent=last)
+                commit = msgspec.structs.replace(commit, entries=(first, *commit.entries[1:]))
+        return super().write(owner, conversation, commit)
+
+
+class KnowsOneOwner(InMemory):
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
+        found = [super(KnowsOneOwner, self).head(each, conversation, branch) for each in (owner, *self._owners)]
+        return next((head for head in found if head), None)
+
+
+class DeletesForAnybody(InMemory):
+    def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
+        receipts = [super(DeletesForAnybody, self).delete(each, conversation) for each in list(self._owners)]
+        return next((receipt for receipt in receipts if receipt), None)
+
+
+class SaysThatItIsNotYours(InMemory):
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        if any(conversation in owned for other, owned in self._owners.items() if other != owner):
+            raise PermissionError("not yours")
+        return super().read(owner, conversation, branch, start, stop)
+
+
+class FindsWhatOthersSaid(InMemory):
+    def candidates(
+        self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
+    ) -> list[SearchHit]:
+        found = super().candidates
+        return [hit for each in self._owners for hit in found(each, terms, limit, conversation=conversation)][:limit]
+
+
+class ShowsRecordsOfSiblings(InMemory):
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
+        head = super().head(owner, conversation, branch)
+        with self._reading(owner, conversation) as ledger:
+            if head is None or ledger is None:
+                return head
+            every = [super(ShowsRecordsOfSiblings, self).head(owner, conversation, b.branch) for b in ledger.branches()]
+        found = [placed for each in every if each for placed in each.records]
+        return msgspec.structs.replace(head, records=tuple(dict.fromkeys((*head.records, *found))))
+
+
+class KeepsTheOldestRecord(InMemory):
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
+        head = super().head(owner, conversation, branch)
+        return head and msgspec.structs.replace(head, records=head.records[:1])
+
+
+class WritesJsonAnew(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        entries = []
+        for entry in commit.entries:
+            try:
+                entries.append(msgspec.structs.replace(entry, native=json_bytes.encode(json_bytes.value(entry.native))))
+            except ValueError:
+                entries.append(entry)
+        return super().write(owner, conversation, msgspec.structs.replace(commit, entries=tuple(entries)))
+
+
+class DropsMarks(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        entries = tuple(msgspec.structs.replace(entry, mark="") for entry in commit.entries)
+        return super().write(owner, conversation, msgspec.structs.replace(commit, entries=entries))
+
+
+class ReadsOneTooMany(InMemory):
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        return super().read(owner, conversation, branch, start, stop + 1)
+
+
+class RaisesForWhatIsNotThere(InMemory):
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        if self.head(owner, conversation, branch) is None:
+            raise KeyError(conversation)
+        return super().read(owner, conversation, branch, start, stop)
+
+
+class ReadsMainAlone(InMemory):
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        return super().read(owner, conversation, MAIN, start, stop)
+
+
+class PicksMainAlone(InMemory):
+    def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        return super().pick(owner, conversation, MAIN, ranges)
+
+
+class PicksWhatIsAskedForFirst(InMemory):
+    def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+        return super().pick(owner, conversation, branch, ranges[:1])
+
+
+class CountsThePlacesAlone(InMemory):
+    def matches(
+        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+    ) -> list[Matches]:
+        found = super().matches(owner, conversation, branch, sought, most)
+        return [Matches(each.positions, len(each.positions)) for each in found]
+
+
+class CutsForAll(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        if commit.cut is not None and commit.branch == MAIN:
+            for head in self.branches(owner, conversation):
+                if head.branch != MAIN and head.size > commit.cut:
+                    also = Commit(branch=head.branch, expect=head.revision, cut=commit.cut, at=commit.at)
+                    super().write(owner, conversation, also)
+        return super().write(owner, conversation, commit)
+
+
+class KeepsOldTurns(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        with self._reading(owner, conversation) as ledger:
+            known = ledger and commit.turn and ledger._turns.get(commit.turn.id)
+        return super().write(owner, conversation, msgspec.structs.replace(commit, turn=known or commit.turn))
+
+
+class RenewsForAnybody(InMemory):
+    def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
+        head = self.head(owner, conversation, branch)
+        return head is not None and super().renew(owner, conversation, branch, head.token, until)
+
+
+class TakesAKeyTwice(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        try:
+            return super().write(owner, conversation, commit)
+        except RequestKeyTaken:
+            return super().write(owner, conversation, msgspec.structs.replace(commit, request=None))
+
+
+class MixesUpTwins(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        return super().write(owner, conversation.casefold(), commit)
+
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
+        return super().head(owner, conversation.casefold(), branch)
+
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        return super().read(owner, conversation.casefold(), branch, start, stop)
+
+
+class Lists(InMemory):
+    def conversations(
+        self,
+        owner: str,
+        *,
+        limit: int = 50,
+        after: tuple[int, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> list[ConversationInfo]:
+        every = super().conversations(owner, limit=1_000, meta=meta)
+        return [each for each in every if self.is_behind(each, after)][:limit]
+
+    def is_behind(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
+        return after is None or (-each.updated, each.id) > (-after[0], after[1])
+
+
+class ListsTheOldestFirst(Lists):
+    def conversations(self, owner: str, **fields: Any) -> list[ConversationInfo]:
+        return super().conversations(owner, **fields)[::-1]
+
+
+class GivesOneTwice(Lists):
+    def is_behind(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
+        return after is None or (-each.updated, each.id) >= (-after[0], after[1])
+
+
+class SkipsThoseOfOneTime(Lists):
+    def is_behind(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
+        return after is None or each.updated < after[0]
+
+
+class RepeatsThoseOfOneTime(Lists):
+    def is_behind(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
+        return after is None or (each.updated <= after[0] and each.id != after[1])
+
+
+class ListsThoseOfOneTimeBackwards(Lists):
+    def conversations(self, owner: str, **fields: Any) -> list[ConversationInfo]:
+        found = super().conversations(owner, **fields)
+        return sorted(sorted(found, key=lambda each: each.id, reverse=True), key=lambda each: -each.updated)
+
+
+class FiltersLoosely(Lists):
+    def conversations(
+        self, owner: str, *, meta: Mapping[str, Any] | None = None, **fields: Any
+    ) -> list[ConversationInfo]:
+        found = super().conversations(owner, **fields)
+        return [each for each in found if all(each.meta.get(key) == value for key, value in (meta or {}).items())]
+
+
+class ListsWhatOthersHave(Lists):
+    def conversations(self, owner: str, **fields: Any) -> list[ConversationInfo]:
+        return [each for owner in self._owners for each in super(Lists, self).conversations(owner, **fields)]
+
+
+class CountsThePathOfOneBranch(InMemory):
+    def info(self, owner: str, conversation: str) -> ConversationInfo | None:
+        found, head = super().info(owner, conversation), self.head(owner, conversation)
+        return found and msgspec.structs.replace(found, entries=head.size if head else 0)
+
+
+class FindsWholeWordsAlone(InMemory):
+    def candidates(
+        self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
+    ) -> list[SearchHit]:
+        hits = super().candidates(owner, terms, limit, conversation=conversation)
+        return [hit for hit in hits if set(hit.text.casefold().strip(".!").split()) & set(terms)]
+
+
+class HoldsWholeWordsAlone(InMemory):
+    def matches(
+        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+    ) -> list[Matches]:
+        whole = [SearchTerm((*each.words, *each.beginnings)) for each in sought]
+        return super().matches(owner, conversation, branch, whole, most)
+
+
+class HoldsWhatOtherBranchesSay(InMemory):
+    def matches(
+        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+    ) -> list[Matches]:
+        names = [head.branch for head in self.branches(owner, conversation)]
+        every = [super(HoldsWhatOtherBranchesSay, self).matches(owner, conversation, n, sought, most) for n in names]
+        found = [sorted({place for held in some for place in held.positions}) for some in zip(*every, strict=True)]
+        return [Matches(tuple(places), len(places)) for places in found]
+
+
+class HoldsWhatShows(InMemory):
+    def matches(
+        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+    ) -> list[Matches]:
+        hits = [self.candidates(owner, each.words, most, conversation=conversation) for each in sought]
+        return [Matches(tuple(sorted(hit.position for hit in some)), len(some)) for some in hits]
+
+
+class ForgetsHalfOfADeletion(InMemory):
+    def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
+        with self._reading(owner, conversation) as ledger:
+            receipt = super().delete(owner, conversation)
+            if ledger and receipt:
+                keys, meta = ledger._keys, ledger.meta
+                self._left = (owner, conversation, keys, meta)
+        return receipt
+
+    def keyed_turn(self, owner: str, conversation: str, key: str) -> Any:
+        found = super().keyed_turn(owner, conversation, key)
+        left = getattr(self, "_left", None)
+        return found or (left[2].get(key) if left and left[:2] == (owner, conversation) else None)
+
+
+class KeepsRecordsOfWhatIsRedacted(InMemory):
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        with self._reading(owner, conversation) as ledger:
+            records = list(ledger._records) if ledger else []
+            done = super().redact(owner, conversation, entry, native)
+            if ledger:
+                ledger._records = records
+            return done
+
+
+class FindsWhatIsRedacted(InMemory):
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        with self._reading(owner, conversation) as ledger:
+            if ledger is None:
+                return False
+            list(ledger.found(conversation))
+            kept = [dict(segment.words) for segment in ledger._segments]
+            done = super().redact(owner, conversation, entry, native)
+            for segment, texts in zip(ledger._segments, kept, strict=True):
+                segment.words = texts
+            return done
+
+
+class RedactsOnOneBranch(InMemory):
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        kept: dict[str, Pack] = self.__dict__.setdefault("_kept", {})
+        return kept[branch] if branch in kept else super().read(owner, conversation, branch, start, stop)
+
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        head = self.head(owner, conversation, "fork")
+        if head is not None:
+            self.__dict__.setdefault("_kept", {})["fork"] = self.read(owner, conversation, "fork", 0, head.size)
+        return super().redact(owner, conversation, entry, native)
+
+
+class ForksBehindWhatever(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        return super().write(owner, conversation, msgspec.structs.replace(commit, source_entry=None))
+
+
+class SaysNotWhereTheSourceIs(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        try:
+            return super().write(owner, conversation, commit)
+        except HeadMoved as moved:
+            raise HeadMoved(None if commit.source_entry else moved.head) from None
+
+
+class MeansTheEntryBeforeTheCut(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        if commit.source and commit.source_entry and commit.cut is not None:
+            raise HeadMoved(self.head(owner, conversation, commit.source[0]))
+        return super().write(owner, conversation, commit)
+
+
+class WritesManifestsAnew(InMemory):
+    def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
+        found = super().manifest(owner, conversation, turn)
+        return found and msgspec.json.encode(msgspec.json.decode(found))
+
+
+class LosesManifests(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        with self._reading(owner, conversation) as ledger:
+            if ledger and commit.turn:
+                ledger._manifests.pop(commit.turn.id, None)
+            return super().write(owner, conversation, commit)
+
+
+class KeepsTheFirstManifest(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        if commit.turn and self.manifest(owner, conversation, commit.turn.id):
+            commit = msgspec.structs.replace(commit, manifest=b"")
+        return super().write(owner, conversation, commit)
+
+
+class GivesAllManifests(InMemory):
+    def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
+        with self._reading(owner, conversation) as ledger:
+            return dict(ledger._manifests) if ledger else {}
+
+
+class GivesManifestsOfAllThatHaveAnEntryThere(InMemory):
+    def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
+        turns = {entry.turn for entry in self.read(owner, conversation, branch, start, stop).entries()}
+        return {turn: data for turn in turns if (data := self.manifest(owner, conversation, turn))}
+
+
+class ForgetsKindsThatAreDone(InMemory):
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
+        head = super().head(owner, conversation, branch)
+        done: dict[str, set[str]] = self.__dict__.setdefault("_done", {})
+        if head is None:
+            return None
+        shown = tuple(each for each in head.records if each.record.kind not in done.get(branch, ()))
+        return msgspec.structs.replace(head, records=shown)
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        done = {record.kind for record in commit.obsolete}
+        self.__dict__.setdefault("_done", {}).setdefault(commit.branch, set()).update(done)
+        super().write(owner, conversation, commit)
+        head = self.head(owner, conversation, commit.branch)
+        assert head is not None
+        return head
+
+
+class RemovesWhatIsDone(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        with self._reading(owner, conversation) as ledger:
+            if ledger:
+                ledger._records = [each for each in ledger._records if each.record not in commit.obsolete]
+            return super().write(owner, conversation, commit)
+
+
+class GivesTheNewestOfAKind(InMemory):
+    def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
+        head = self.head(owner, conversation, branch)
+        return [each for each in head.records if each.record.kind == kind] if head else []
+
+
+class GivesRecordsByPlace(InMemory):
+    def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
+        return sorted(super().records(owner, conversation, branch, kind), key=lambda each: each.position)
+
+
+class PutsTheNewWhereTheOldWas(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        with self._lock:
+            super().write(owner, conversation, commit)
+            ledger = self._owners[owner][conversation]
+            first: dict[str, int] = {}
+            for i in reversed(range(len(ledger._records))):
+                kind = ledger._records[i].record.kind
+                if kind_of(kind).may_discard_replaced and kind in first:
+                    ledger._records[i] = ledger._records.pop(first[kind])
+                    first = {each: place - (place > first[kind]) for each, place in first.items()}
+                first[kind] = i
+            head = ledger.head(commit.branch)
+            assert head is not None
+            return head
+
+
+class CountsDataFromTheFirstThatIsRead(InMemory):
+    def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
+        found = super().metas(owner, conversation, branch, start, stop)
+        return {place - start: meta for place, meta in found.items()}
+
+
+class GivesDataOnOtherEntriesToo(InMemory):
+    def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
+        return super().metas(owner, conversation, branch, 0, stop)
+
+
+class ShowsDataOnWhatWasCutOff(InMemory):
+    def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
+        seen: dict[int, dict[str, Any]] = self.__dict__.setdefault("_seen", {})
+        seen |= super().metas(owner, conversation, branch, start, stop)
+        return {place: seen[place] for place in sorted(seen) if start <= place < stop}
+
+
+class AddsToData(InMemory):
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
+        old: dict[str, Any] = {}
+        for place, each in self.metas(owner, conversation, MAIN, 0, 99).items():
+            pack = self.read(owner, conversation, MAIN, place, place + 1)
+            old |= each if pack.entry(0).id == entry else {}
+        return super().describe(owner, conversation, old | dict(meta), entry=entry)
+
+
+class MovesWhatItDescribes(InMemory):
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
+        head = self.head(owner, conversation)
+        if entry and head:
+            self.write(owner, conversation, Commit(expect=head.revision, at=head.updated))
+        return super().describe(owner, conversation, meta, entry=entry)
+
+
+class SaysThatAllIsDescribed(InMemory):
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
+        return super().describe(owner, conversation, meta, entry=entry) or entry is not None
+
+
+class TellsWhereATurnWasMade(InMemory):
+    def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
+        found = super().keyed_turn(owner, conversation, key)
+        with self._reading(owner, conversation) as ledger:
+            made = ledger and ledger._keys.get(key)
+        return KeyedTurn(found.request, made.branch, found.turn, made.position) if found and made else found
+
+
+class TellsTheFirstBranchByName(InMemory):
+    def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
+        found = super().keyed_turn(owner, conversation, key)
+        for head in self.branches(owner, conversation) if found else []:
+            for place, turn in self.turns(owner, conversation, head.branch, 0, head.size):
+                if found and turn == found.turn:
+                    return KeyedTurn(found.request, head.branch, turn, place)
+        return found
+
+
+class ListsNoKeys(InMemory):
+    def keyed_turns(self, owner: str, conversation: str) -> list[KeyedTurn]:
+        return []
+
+
+class ListsTheKeysOfOthers(InMemory):
+    def keyed_turns(self, owner: str, conversation: str) -> list[KeyedTurn]:
+        return [asked for each in list(self._owners) for asked in InMemory.keyed_turns(self, each, conversation)]
+
+
+class KeepsDataOnWhatIsRedacted(InMemory):
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        with self._reading(owner, conversation) as ledger:
+            if ledger is None:
+                return False
+            kept = [dict(segment.metas) for segment in ledger._segments]
+            done = super().redact(owner, conversation, entry, native)
+            for segment, metas in zip(ledger._segments, kept, strict=True):
+                segment.metas = metas
+            return done
+
+
+class RedactsAllRecords(InMemory):
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        with self._reading(owner, conversation) as ledger:
+            done = super().redact(owner, conversation, entry, native)
+            if ledger and done:
+                ledger._records = [each for each in ledger._records if each.position < 1]
+            return done
+
+
+class RedactsQuietly(InMemory):
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        with self._reading(owner, conversation) as ledger:
+            done = super().redact(owner, conversation, entry, native)
+            if ledger and done:
+                ledger._branches["fork"].revision -= 1
+            return done
+
+
+class FindsFault(InMemory):
+    def verify(self, owner: str, conversation: str) -> list[str]:
+        return ["it is long"] if len(self.read(owner, conversation, MAIN, 0, 99)) > 9 else []
+
+
+class SharesWhatIsOwn(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        super().write(owner, conversation, commit)
+        with self._reading(owner, conversation) as ledger:
+            assert ledger is not None
+            ledger._records = [
+                each._replace(segment=holder(path_to(each.segment, each.segment.stop), each.position))
+                for each in ledger._records
+            ]
+            head = ledger.head(commit.branch)
+            assert head is not None
+            return head
+
+
+BROKEN: list[tuple[type[InMemory], str]] = [
+    (LosesCommits, "concurrent_writers_lose_duplicate_or_mix_no_turns"),
+    (IgnoresExpect, "a_commit_with_a_stale_revision_is_refused"),
+    (ComparesOutsideOfTheLock, "concurrent_writers_lose_duplicate_or_mix_no_turns"),
+    (WritesEntriesOneByOne, "readers_never_see_half_a_commit"),
+    (KeepsPartOfWhatItRefuses, "a_commit_with_a_stale_revision_is_refused"),
+    (ChecksNoParents, "an_invalid_commit_is_refused_and_changes_nothing"),
+    (KnowsOneOwner, "another_owners_conversation_seems_not_to_exist"),
+    (DeletesForAnybody, "another_owners_conversation_seems_not_to_exist"),
+    (SaysThatItIsNotYours, "another_owners_conversation_seems_not_to_exist"),
+    (FindsWhatOthersSaid, "another_owners_conversation_seems_not_to_exist"),
+    (FindsWhatOthersSaid, "search_finds_words"),
+    (ListsWhatOthersHave, "another_owners_conversation_seems_not_to_exist"),
+    (ShowsRecordsOfSiblings, "a_record_is_visible_on_paths_with_its_entry"),
+    (SharesWhatIsOwn, "records_of_some_kinds_stay_on_their_branch"),
+    (KeepsTheOldestRecord, "the_newest_record_replaces_older_ones_of_some_kinds"),
+    (WritesJsonAnew, "bytes_are_returned_unchanged"),
+    (DropsMarks, "a_commit_is_stored_completely"),
+    (ReadsOneTooMany, "any_range_of_a_path_can_be_read"),
+    (RaisesForWhatIsNotThere, "reading_what_does_not_exist_returns_nothing"),
+    (ReadsMainAlone, "branches_share_common_entries"),
+    (PicksMainAlone, "several_ranges_can_be_read_in_one_call"),
+    (PicksWhatIsAskedForFirst, "several_ranges_can_be_read_in_one_call"),
+    (CutsForAll, "a_cut_removes_entries_from_one_branch_only"),
+    (CutsForAll, "many_random_commits_give_the_expected_tree"),
+    (KeepsOldTurns, "a_turn_is_returned_in_its_newest_version"),
+    (RenewsForAnybody, "a_lease_is_renewed_only_with_its_token"),
+    (TakesAKeyTwice, "a_request_key_is_used_for_one_turn_only"),
+    (TakesAKeyTwice, "of_concurrent_turns_with_one_key_one_succeeds"),
+    (ComparesOutsideOfTheLock, "of_concurrent_first_commits_one_succeeds"),
+    (MixesUpTwins, "names_may_be_any_text"),
+    (ListsTheOldestFirst, "conversations_are_listed_newest_first"),
+    (GivesOneTwice, "conversations_are_listed_newest_first"),
+    (SkipsThoseOfOneTime, "pages_skip_and_repeat_no_conversation"),
+    (RepeatsThoseOfOneTime, "pages_skip_and_repeat_no_conversation"),
+    (ListsThoseOfOneTimeBackwards, "pages_skip_and_repeat_no_conversation"),
+    (CountsThePathOfOneBranch, "a_summary_matches_the_list"),
+    (FiltersLoosely, "metadata_of_conversations_is_stored_and_filtered"),
+    (FindsWholeWordsAlone, "search_finds_words"),
+    (CountsThePlacesAlone, "matches_are_returned_by_position"),
+    (HoldsWholeWordsAlone, "matches_are_returned_by_position"),
+    (HoldsWhatOtherBranchesSay, "matches_are_limited_to_one_path"),
+    (HoldsWhatShows, "matches_include_memory_cards_but_not_tool_results"),
+    (ForgetsHalfOfADeletion, "a_deleted_conversation_is_gone"),
+    (KeepsRecordsOfWhatIsRedacted, "a_redacted_entry_is_gone"),
+    (FindsWhatIsRedacted, "a_redacted_entry_is_gone"),
+    (RedactsOnOneBranch, "a_redacted_entry_is_gone"),
+    (ForksBehindWhatever, "a_fork_is_refused_if_its_source_entry_has_changed"),
+    (SaysNotWhereTheSourceIs, "a_fork_is_refused_if_its_source_entry_has_changed"),
+    (MeansTheEntryBeforeTheCut, "a_fork_with_a_cut_checks_the_entry_of_its_source"),
+    (WritesManifestsAnew, "a_manifest_is_stored_with_its_turn"),
+    (LosesManifests, "a_manifest_is_replaced_only_by_another_manifest"),
+    (KeepsTheFirstManifest, "a_manifest_is_replaced_only_by_another_manifest"),
+    (GivesAllManifests, "manifests_are_read_by_the_position_of_their_turn"),
+    (GivesManifestsOfAllThatHaveAnEntryThere, "manifests_are_read_by_the_position_of_their_turn"),
+    (ForgetsKindsThatAreDone, "finishing_a_record_hides_no_other_record"),
+    (RemovesWhatIsDone, "a_finished_record_can_still_be_read"),
+    (RemovesWhatIsDone, "finishing_a_record_hides_no_other_record"),
+    (GivesTheNewestOfAKind, "all_records_of_a_kind_can_be_read"),
+    (GivesRecordsByPlace, "all_records_of_a_kind_can_be_read"),
+    (GivesRecordsByPlace, "records_are_returned_in_creation_order"),
+    (PutsTheNewWhereTheOldWas, "records_are_returned_in_creation_order"),
+    (PutsTheNewWhereTheOldWas, "a_record_replaced_on_one_branch_stays_on_others"),
+    (CountsDataFromTheFirstThatIsRead, "metadata_of_entries_is_read_by_position"),
+    (GivesDataOnOtherEntriesToo, "metadata_of_entries_is_read_by_position"),
+    (ShowsDataOnWhatWasCutOff, "metadata_of_entries_is_visible_on_paths_with_them"),
+    (AddsToData, "metadata_of_an_entry_can_be_replaced"),
+    (MovesWhatItDescribes, "metadata_of_an_entry_can_be_replaced"),
+    (SaysThatAllIsDescribed, "metadata_of_an_entry_can_be_replaced"),
+    (SaysThatAllIsDescribed, "reading_what_does_not_exist_returns_nothing"),
+    (TellsWhereATurnWasMade, "a_request_key_reports_a_branch_that_has_its_turn"),
+    (TellsTheFirstBranchByName, "a_request_key_reports_a_branch_that_has_its_turn"),
+    (ListsNoKeys, "a_request_key_is_used_for_one_turn_only"),
+    (ListsTheKeysOfOthers, "another_owners_conversation_seems_not_to_exist"),
+    (KeepsDataOnWhatIsRedacted, "a_redaction_removes_the_metadata_of_its_entry"),
+    (RedactsAllRecords, "a_redaction_keeps_records_that_quote_no_entries"),
+    (KeepsRecordsOfWhatIsRedacted, "a_redaction_keeps_records_that_quote_no_entries"),
+    (RedactsQuietly, "a_redaction_changes_the_revision"),
+    (FindsFault, "verify_finds_no_problems_after_normal_use"),
+]
+
+
+@pytest.mark.parametrize(("broken", "case"), BROKEN, ids=lambda value: getattr(value, "__name__", value))
+def test_a_store_that_breaks_a_promise_fails_its_case(broken: Callable[[], Store], case: str):
+    with pytest.raises((AssertionError, LookupError, ValueError, PermissionError, HeadMoved)):
+        case_of(case).run(broken)
+
+
+def test_every_case_has_a_store_that_fails_it():
+    assert {case.name for case in CASES if not case.reopens} == {case for _, case in BROKEN}
+    assert [case.name for case in CASES if case.reopens] == [REOPENED, KILLED, STOPPED]
+
+
+def test_no_two_cases_have_one_name():
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize(
+    "name", sorted({name for name in vars(Store) if name[0] != "_"} - {"candidates", "close", "conversations"})
+)
+def test_no_method_may_tell_that_others_have_a_conversation(name: str):
+    def tells(self: InMemory, owner: str, conversation: str, *rest: Any, **fields: Any) -> Any:
+        if any(conversation in owned for other, owned in self._owners.items() if other != owner):
+            raise PermissionError("not yours")
+        return getattr(InMemory, name)(self, owner, conversation, *rest, **fields)
+
+    with pytest.raises(AssertionError, match=f"`{name}` reveals another owner's conversation"):
+        case_of("another_owners_conversation_seems_not_to_exist").run(type("Tells", (InMemory,), {name: tells}))
+
+
+def test_a_method_that_the_suite_does_not_try_on_what_others_own_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    class More(Store):
+        def more(self) -> None: ...
+
+    monkeypatch.setattr(store_many, "Store", type("Store", (), dict(vars(Store)) | {"more": More.more}))
+    with pytest.raises(AssertionError, match="does not try"):
+        case_of("another_owners_conversation_seems_not_to_exist").run(InMemory)
+
+
+# Opening again, and being killed
+
+
+class Snapshots(InMemory):
+    """In a file, whole after each write: good enough for the suite."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        if path.exists():
+            self._owners = pickle.loads(path.read_bytes())
+
+    def save(self) -> None:
+        made = self.path.with_suffix(".new")
+        made.write_bytes(pickle.dumps(self._owners))
+        made.replace(self.path)
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        with self._lock:
+            head = super().write(owner, conversation, commit)
+            self.save()
+            return head
+
+
+class SavesLater(Snapshots):
+    def save(self) -> None:
+        self.__dict__["_waiting"] = self.__dict__.get("_waiting", 0) + 1
+        if self.__dict__["_waiting"] % 3 == 0:
+            super().save()
+
+
+class SavesInTwoParts(Snapshots):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        if not commit.expect:
+            return super().write(owner, conversation, commit)
+        super().write(owner, conversation, msgspec.structs.replace(commit, records=()))
+        time.sleep(0.005)
+        self._owners[owner][conversation]._branches[commit.branch].revision -= 1
+        return super().write(owner, conversation, msgspec.structs.replace(commit, entries=(), entry_meta={}))
+
+
+class StaysLocked(Snapshots):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        lock = self.path.with_suffix(".lock")
+        lock.touch(exist_ok=False)
+        try:
+            time.sleep(0.005)
+            return super().write(owner, conversation, commit)
+        finally:
+            lock.unlink()
+
+
+class WaitsForTheLease(Snapshots):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        head = self.head(owner, conversation, commit.branch)
+        if head and head.lease and commit.lease is None:
+            raise HeadMoved(head)
+        return super().write(owner, conversation, commit)
+
+
+def again(store: Store) -> Store:
+    assert isinstance(store, Snapshots)
+    store.close()
+    return type(store)(store.path)
+
+
+def test_a_store_that_is_killed_and_loses_nothing_passes(tmp_path: Path):
+    for number in range(3):
+        path = tmp_path / str(number)
+        case_of(KILLED).run(lambda path=path: Snapshots(path), reopen=again)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("broken", "what"),
+    [
+        (SavesLater, r"commits were acknowledged, and|not found|after \d+ commits"),
+        (SavesInTwoParts, "instead of"),
+        (StaysLocked, "File exists"),
+        (WaitsForTheLease, "moved on"),
+    ],
+)
+def test_a_store_that_is_not_made_to_be_killed_fails(broken: type[Snapshots], what: str, tmp_path: Path):
+    with pytest.raises((AssertionError, FileExistsError, HeadMoved), match=what):
+        case_of(KILLED).run(lambda: broken(tmp_path / "talks"), reopen=again)
+
+
+def test_what_goes_wrong_in_the_process_that_is_to_be_killed_is_told(tmp_path: Path):
+    parent = os.getpid()
+
+    def reopen(store: Store) -> Store:
+        if os.getpid() != parent:
+            raise RuntimeError("not here")
+        return again(store)
+
+    with pytest.raises(AssertionError, match=r"(?s)a forked process can't write: .*RuntimeError: not here"):
+        case_of(KILLED).run(lambda: Snapshots(tmp_path / "talks"), reopen=reopen)
+
+
+def test_a_store_that_forgets_fails_when_it_is_opened_again():
+    report = check_store(InMemory, reopen=lambda _: InMemory())
+    assert [failure.name for failure in report.failed] == [REOPENED, KILLED, STOPPED]
+    assert not report.skipped
+
+
+def test_without_fork_no_process_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delattr(os, "fork")
+    report = check_store(InMemory, reopen=lambda _: InMemory())
+    assert report.skipped == (KILLED,)
+    with pytest.raises(SkipTest, match="no fork"):
+        case_of(KILLED).run(lambda: Snapshots(tmp_path / "talks"), reopen=again)
+
+
+class StaysOpen(SQLite):
+    """Begins what it does not always end."""
+
+    def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
+        assert self._file.db is not None
+        self._file.db.execute("BEGIN")
+        self._file.db.execute("COMMIT")
+        return super().describe(owner, conversation, meta, entry=entry)
+
+
+def test_a_store_that_does_half_of_what_is_interrupted_fails():
+    with pytest.raises(AssertionError, match=r"interrupted at .*_tree\.py"):
+        case_of(STOPPED).run(InMemory, reopen=lambda _: InMemory())
+
+
+def test_a_store_that_does_not_go_on_after_an_interruption_fails(tmp_path: Path):
+    with pytest.raises(StoreError, match="within a transaction"):
+        case_of(STOPPED).run(lambda: StaysOpen(tmp_path / "talks.db"), reopen=lambda _: SQLite(tmp_path / "talks.db"))
+
+
+# Reports
+
+
+def test_the_report_says_what_was_passed_left_out_and_failed_and_where():
+    report = check_store(WritesJsonAnew)
+    assert "bytes_are_returned_unchanged" in [failure.name for failure in report.failed]
+    assert "a_lease_is_renewed_only_with_its_token" in report.passed
+    assert report.skipped == (REOPENED, KILLED, STOPPED)
+    with pytest.raises(AssertionError, match=r"bytes_are_returned_unchanged: .*branches\.py:\d+\)"):
+        report.raise_for_failures()
+
+
+def test_a_good_store_passes():
+    check_store(InMemory).raise_for_failures()
+
+
+def test_the_empty_pack_is_what_nothing_reads_as():
+    assert bytes(InMemory().read("o", "c", MAIN, 0, 9).array) == bytes(EMPTY.array)

@@ -1,0 +1,409 @@
+"""Conversations of other tools are imported, imported again and continued."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from longtalk import Archive, Conversation, InputError
+from longtalk.policies import Memory as MemoryPolicy
+from longtalk.stores.base import Commit, Store
+from longtalk.stores.in_memory import InMemory
+from longtalk.testing import Scripted, says
+from longtalk.testing.wires.validate import validate
+from longtalk.transfer.load import How
+from longtalk.wires import HTTP_WIRES, WIRES
+from tests.support.properties import holds
+from tests.support.remembering import Minding
+from tests.transfer.importers.exports import ChatGPT, Claude, as_json, as_zip
+from tests.transfer.importers.test_databases import made
+
+
+def chatgpt(turns: int = 2, name: str = "bows") -> ChatGPT:
+    talk = ChatGPT(name)
+    for number in range(turns):
+        talk.say("user", f"Question {number}?")
+        talk.say("assistant", f"Answer {number}.")
+    return talk
+
+
+def claude(name: str = "strings") -> Claude:
+    talk = Claude(name)
+    talk.say("human", "Gut or steel?")
+    call = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"for": "gut"}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "of sheep"}
+    talk.say("assistant", "", call, result, {"type": "text", "text": "Gut, of sheep."})
+    return talk
+
+
+def how(archive: Archive, data: Any) -> list[How]:
+    return [each.how for each in archive.import_conversations(data).conversations]
+
+
+def test_again_adds_nothing(store: Store) -> None:
+    archive = Archive(store)
+    data = as_json(chatgpt(), chatgpt(name="violins"))
+    assert how(archive, data) == ["new", "new"]
+    before = [archive.talk(name) for name in ("bows", "violins")]
+    assert how(archive, data) == ["here", "here"]
+    assert archive.load(data) == ["bows", "violins"]
+    assert [archive.talk(name) for name in ("bows", "violins")] == before
+
+
+def test_another_store_gets_the_same_bytes() -> None:
+    talk = chatgpt()
+    talk.say("assistant", "Other.", behind="node-1")
+    one, other = Archive(InMemory()), Archive(InMemory())
+    one.import_conversations(as_json(talk))
+    other.import_conversations(as_json(talk))
+    assert one.export("bows", "jsonl") == other.export("bows", "jsonl")
+
+
+def test_what_has_grown_since_is_added(store: Store) -> None:
+    archive = Archive(store)
+    talk = chatgpt()
+    archive.import_conversations(as_json(talk))
+    before = [each.id for each in archive.history("bows")]
+    talk.say("user", "And then?")
+    assert how(archive, as_json(talk)) == ["grown"]
+    talk.say("assistant", "Then this.")
+    end = talk.current
+    talk.say("assistant", "Then that.", behind="node-3")
+    talk.current = end
+    assert how(archive, as_json(talk)) == ["grown"]
+    fresh = Archive(InMemory())
+    fresh.import_conversations(as_json(talk))
+    assert [each.id for each in archive.history("bows")][:4] == before
+    assert archive.talk("bows").branches == fresh.talk("bows").branches
+    assert how(archive, as_json(talk)) == ["here"]
+
+
+def test_a_call_that_waited_has_its_result_when_it_comes(store: Store) -> None:
+    archive = Archive(store)
+    talk = chatgpt(1)
+    talk.say("user", "What is 2 + 2?")
+    talk.say("assistant", content={"content_type": "code", "text": "2 + 2"}, recipient="python")
+    archive.import_conversations(as_json(talk))
+    assert archive.history("bows")[-1].mark == "closed"
+    talk.say("tool", "4", name="python")
+    talk.say("assistant", "It is 4.")
+    assert how(archive, as_json(talk)) == ["grown"]
+    assert [each.text for each in archive.history("bows")][-2:] == ["4", "It is 4."]
+    archive.verify("bows")
+    fresh = Archive(InMemory())
+    fresh.import_conversations(as_json(talk))
+    assert archive.talk("bows").branches == fresh.talk("bows").branches
+    assert how(archive, as_json(talk)) == ["here"]
+
+
+def test_what_has_gone_on_here_is_left_when_it_has_grown_there(store: Store) -> None:
+    archive = Archive(store)
+    talk = chatgpt()
+    archive.import_conversations(as_json(talk))
+    Conversation("bows", model=Scripted(says("Here.")), store=store).send("And here?")
+    before = archive.talk("bows")
+    assert how(archive, as_json(talk)) == ["here"]
+    talk.say("user", "And there?")
+    done = archive.import_conversations(as_json(talk))
+    assert done.ids == []
+    assert (done.left[0].id, "both versions have continued" in done.left[0].why) == ("bows", True)
+    assert archive.talk("bows") == before
+
+
+def test_what_took_another_course_there_is_left(store: Store) -> None:
+    archive = Archive(store)
+    talk = chatgpt()
+    archive.import_conversations(as_json(talk))
+    before = archive.talk("bows")
+    talk.say("assistant", "Something else.", behind="node-3")
+    done = archive.import_conversations(as_json(talk))
+    assert done.left[0].why.startswith("what is here says something else")
+    assert "another owner (--owner)" in done.left[0].why
+    assert archive.talk("bows") == before
+
+
+def test_one_that_was_cut_off_begins_anew(store: Store) -> None:
+    class Dies:
+        left = 4
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def write(self, *arguments: Any) -> Any:
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+            return store.write(*arguments)
+
+    data = as_json(chatgpt(1, "whole"), chatgpt(3, "half"), chatgpt(1, "none"))
+    with pytest.raises(KeyboardInterrupt):
+        Archive(Dies()).import_conversations(data)  # type: ignore[arg-type]
+    archive = Archive(store)
+    assert len(archive.history("half")) == 2
+    assert how(archive, data) == ["here", "new", "new"]
+    assert len(archive.history("half")) == 6
+    assert archive.meta("half")["title"] == "Bows"
+
+
+def test_an_archive_holds_parts_with_numbers() -> None:
+    parts = {
+        "export/conversations-001.json": as_json(chatgpt(name="b")),
+        "export/conversations-000.json": as_json(chatgpt(name="a")),
+        "__MACOSX/export/conversations-000.json": b"junk",
+        "user.json": b"{}",
+    }
+    assert Archive(InMemory()).load(as_zip(parts)) == ["a", "b"]
+
+
+def test_an_archive_of_claude(tmp_path: Path) -> None:
+    path = tmp_path / "data.zip"
+    path.write_bytes(as_zip({"conversations.json": as_json(claude()), "users.json": b"[]"}))
+    assert Archive(InMemory()).load(path) == ["strings"]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (as_zip({"user.json": b"{}"}), "holds no conversations.json"),
+        (as_zip({"conversations.json": b"[7]"}), "holds no conversations.json"),
+        (as_zip({"conversations.json": b"[{"}), "The conversations.json in the archive can't be read"),
+        (as_zip({"conversations.json": b"junk"}), "neither a list nor an object"),
+        (b"PK\x03\x04 and no more", "archive can't be read"),
+        (b'[{"mapping"', "can't be read as a conversation"),
+        (b'[{"mapping": 7}]', "can't be read as a conversation"),
+        (b'[7, "mapping"]', "a data export of ChatGPT or Claude"),
+        (b"words", "a data export of ChatGPT or Claude, the log of llm, LangGraph"),
+    ],
+)
+def test_what_is_not_known_is_named_with_what_can_be_read(data: bytes, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        Archive(InMemory()).import_conversations(data)
+
+
+def test_a_path_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"Can't read 'nowhere.json': No such file"):
+        Archive(InMemory()).import_conversations(tmp_path / "nowhere.json")
+
+
+def test_a_path_that_can_be_none_is_told() -> None:
+    with pytest.raises(InputError, match="it has a NUL in it"):
+        Archive(InMemory()).import_conversations(Path("a\0b"))
+
+
+def test_a_name_that_is_not_utf_8_can_be_no_id(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"bow\xff")
+    path.write_text('[{"role": "user", "content": "Hi"}]')
+    with pytest.raises(InputError, match=r"not UTF-8, so it can.t be the id: choose an id"):
+        Archive(InMemory()).import_conversations(path)
+    assert Archive(InMemory()).load(path, id="bow") == ["bow"]
+    made("agents-sdk", tmp_path).replace(path)
+    assert Archive(InMemory()).load(path) == ["ada", "bob"]
+
+
+def test_a_folder_is_told_with_the_file_in_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="This is a folder: name a file in it"):
+        Archive(InMemory()).import_conversations(tmp_path)
+    (tmp_path / "conversations-000.json").write_text("[]")
+    with pytest.raises(InputError, match=r"This is a folder: name its conversations-000\.json"):
+        Archive(InMemory()).import_conversations(tmp_path)
+
+
+def test_conversations_without_a_message_are_told_and_nothing_is_left() -> None:
+    seen: list[int] = []
+    archive = Archive(InMemory())
+    done = archive.import_conversations(as_json(ChatGPT("a"), chatgpt(), ChatGPT("b")), progress=seen.append)
+    assert [(each.id, each.how) for each in done.conversations] == [("bows", "new")]
+    assert done.notes == {"conversations hold no message": 2}
+    assert [each.id for each in archive.conversations()] == ["bows"]
+    assert seen == [2]
+
+
+def test_one_may_be_called_otherwise() -> None:
+    archive = Archive(InMemory())
+    assert archive.load(as_json(chatgpt()), id="other") == ["other"]
+    with pytest.raises(InputError, match="holds 2 conversations, and an id names one"):
+        archive.load(as_json(chatgpt(), chatgpt(name="b")), id="other")
+    assert [each.id for each in archive.conversations()] == ["other"]
+
+
+def test_who_waits_is_told_how_many_are_done() -> None:
+    seen: list[int] = []
+    Archive(InMemory()).import_conversations(as_json(chatgpt(name="a"), chatgpt(name="b")), progress=seen.append)
+    assert seen == [1, 2]
+
+
+def test_somebody_elses_conversation_is_not_touched(store: Store) -> None:
+    data = as_json(chatgpt())
+    Archive(store, owner="ada").import_conversations(data)
+    assert how(Archive(store, owner="bob"), data) == ["new"]
+
+
+def test_one_that_somebody_else_makes_is_left() -> None:
+    class Hasty(InMemory):
+        def write(self, owner: str, conversation: str, commit: Any) -> Any:
+            if conversation == "bows" and not self.branches(owner, conversation):
+                super().write(owner, conversation, Commit(expect=0, at=1))
+            return super().write(owner, conversation, commit)
+
+    done = Archive(Hasty()).import_conversations(as_json(chatgpt(), chatgpt(name="violins")))
+    assert [(each.id, each.how, each.why) for each in done.conversations] == [
+        ("bows", "left", "another process is writing to it"),
+        ("violins", "new", ""),
+    ]
+
+
+def test_times_that_are_none_are_those_of_the_messages_before() -> None:
+    talk = chatgpt(1)
+    talk.mapping["node-2"]["message"]["create_time"] = None
+    held = talk.value() | {"update_time": "long ago", "create_time": 1e300}
+    archive = Archive(InMemory())
+    archive.import_conversations(json.dumps([held]))
+    asked, answer = archive.history("bows")
+    assert asked.at == answer.at == archive.conversations()[0].updated
+
+
+# Continuing
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Archive:
+    """Return an archive with imports from all tools."""
+    archive = Archive(InMemory())
+    talk = chatgpt()
+    talk.say("assistant", content={"content_type": "code", "text": "print('colophony')"}, recipient="python")
+    talk.say("tool", "out", name="python")
+    talk.say("tool", "more", name="python")
+    other = claude("more strings")
+    other.say("assistant", "And more.")
+    other.say("assistant", "", {"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}})
+    for data in (as_json(talk), as_json(claude()), as_json(other)):
+        assert not archive.import_conversations(data).left
+    for name in ("llm", "llm-old", "langgraph"):
+        archive.import_conversations(made(name, tmp_path))
+    Archive(archive.store, owner="agents").import_conversations(made("agents-sdk", tmp_path))
+    return archive
+
+
+@pytest.mark.parametrize("wire", HTTP_WIRES)
+def test_any_import_goes_on_with_any_model(wire: str, full: Archive) -> None:
+    owners = [("", each.id) for each in full.conversations()] + [("agents", "ada"), ("agents", "bob")]
+    assert len(owners) == 11
+    for owner, name in owners:
+        model = Scripted(says("Gladly.", wire=wire), wire=WIRES[wire])
+        talk = Conversation(name, model=model, store=full.store, owner=owner)
+        assert talk.send("Shall we go on?").text == "Gladly."
+        validate(model.requests[0], wire=wire)
+        assert talk.history()[-1].text == "Gladly."
+
+
+def test_its_contents_are_found(full: Archive) -> None:
+    assert {hit.conversation for hit in full.search("sheep")} == {"strings", "more strings"}
+    assert [hit.role for hit in full.search("chaconne")].count("user") == 2
+    assert {hit.conversation for hit in full.search("amber")} >= {"ada"}
+
+
+def test_its_contents_are_recalled() -> None:
+    talk = ChatGPT("long")
+    talk.say("user", "My teacher's name is Leontine Abegg.")
+    talk.say("assistant", "A fine name.")
+    for number in range(200):
+        talk.say("user", f"Tell me about scale {number}. " + "Slowly and with care. " * 20)
+        talk.say("assistant", f"Scale {number} goes up and down. " + "Listen closely. " * 20)
+    archive = Archive(InMemory())
+    archive.import_conversations(as_json(talk))
+    provider = Minding()
+    going = Conversation("long", model=provider, store=archive.store, policy=MemoryPolicy())
+    for number in range(3):
+        going.send(f"More about bow {number}, please.")
+    going.send("What is the name of my teacher, Leontine?")
+    assert len(provider.requests[-1]) < 40_000
+    assert b"Leontine Abegg" in provider.requests[-1]
+
+
+# Arbitrary trees
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> ChatGPT:
+    """Draw a conversation with edits, tools, hidden and empty messages, as a service may have made it."""
+    talk = ChatGPT("drawn")
+    for _ in range(draw(st.integers(1, 14))):
+        behind = draw(st.sampled_from([talk.current, talk.current, *talk.mapping]))
+        role = draw(st.sampled_from(["user", "assistant", "assistant", "tool", "system"]))
+        content = draw(
+            st.sampled_from(
+                [
+                    {"content_type": "text", "parts": ["words"]},
+                    {"content_type": "text", "parts": [""]},
+                    {"content_type": "code", "text": '{"a": 1}'},
+                    {"content_type": "future_thing", "held": [1]},
+                    {"content_type": "thoughts", "thoughts": [{"summary": "s", "content": "c"}]},
+                    {"content_type": "multimodal_text", "parts": [{"content_type": "image_asset_pointer"}, "see"]},
+                ]
+            )
+        )
+        recipient = draw(st.sampled_from(["all", "all", "python"]))
+        hidden = {"is_visually_hidden_from_conversation": draw(st.sampled_from([False, False, False, True]))}
+        talk.say(role, content=content, behind=behind, recipient=recipient, metadata=hidden, name="python")
+    talk.current = draw(st.sampled_from(list(talk.mapping)))
+    return talk
+
+
+@holds(trees(), few=40, many=800)
+def test_any_tree_is_a_conversation_that_can_come_again(talk: ChatGPT) -> None:
+    archive = Archive(InMemory())
+    taken = archive.import_conversations(as_json(talk))
+    if not taken.conversations:
+        assert taken.notes["conversations hold no message"] == 1
+        return
+    (done,) = taken.conversations
+    archive.verify("drawn")
+    assert how(archive, as_json(talk)) == ["here"]
+    assert done.branches == len(archive.branches("drawn"))
+
+
+@holds(st.data(), few=25, many=400)
+def test_what_grows_at_its_end_is_added_to(data: st.DataObject) -> None:
+    talk = ChatGPT("drawn")
+    archive = Archive(InMemory())
+    for step in range(data.draw(st.integers(2, 5))):
+        for _ in range(data.draw(st.integers(1, 3))):
+            talk.say(data.draw(st.sampled_from(["user", "assistant"])), "words")
+        assert how(archive, as_json(talk)) == ["grown" if step else "new"]
+    fresh = Archive(InMemory())
+    fresh.import_conversations(as_json(talk))
+    assert archive.talk("drawn").branches == fresh.talk("drawn").branches
+
+
+def test_many_conversations_take_time_in_proportion() -> None:
+    """Count the work instead of timing it: each conversation is read and written once."""
+    calls: list[str] = []
+
+    class Counts(InMemory):
+        def write(self, *arguments: Any) -> Any:
+            calls.append("write")
+            return super().write(*arguments)
+
+        def info(self, *arguments: Any) -> Any:
+            calls.append("info")
+            return super().info(*arguments)
+
+    data = json.dumps([chatgpt(1, f"talk-{i}").value() for i in range(200)]).encode()
+    Archive(Counts()).import_conversations(data)
+    assert (calls.count("write"), calls.count("info")) == (400, 200)
+
+
+def test_a_database_that_grows_is_added_to(tmp_path: Path) -> None:
+    path = made("agents-sdk", tmp_path)
+    archive = Archive(InMemory())
+    archive.import_conversations(path)
+    with sqlite3.connect(path) as db:
+        item = '{"role": "user", "content": "Still here?"}'
+        db.execute("INSERT INTO agent_messages (session_id, message_data) VALUES ('bob', ?)", (item,))
+    assert how(archive, path) == ["here", "grown"]

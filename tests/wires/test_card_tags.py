@@ -1,0 +1,315 @@
+"""The tags of a memory card: what stands between them is hidden, however the answer is split."""
+
+from __future__ import annotations
+
+import codecs
+import random
+import re
+import tracemalloc
+from itertools import pairwise
+
+import pytest
+from hypothesis import example
+from hypothesis import strategies as st
+
+from longtalk.wires.card_tags import MAX_CARD_CHARS, CardFilter, list_cards, neutralize_tags, remove_cards
+from tests.support.effort import is_linear
+from tests.support.properties import holds
+
+OPEN, CLOSE = "<MEMORY_CARD>", "</MEMORY_CARD>"
+CARD = f'{OPEN}{{"g":"x"}}{CLOSE}'
+B = r"[ \t\r\n]?"
+TAG = re.compile(rf"<{B}/?{B}memory\\?_card{B}/?{B}>", re.I)
+
+
+def streamed(pieces: list[str]) -> tuple[str, CardFilter]:
+    cards = CardFilter()
+    shown = "".join(map(cards.feed, pieces))
+    return shown + cards.end(), cards
+
+
+def split(text: str, *places: int) -> list[str]:
+    ends = [0, *sorted(places), len(text)]
+    return [text[start:stop] for start, stop in pairwise(ends)]
+
+
+SHOWN = [
+    ("Text.", "Text.", []),
+    (f"Text.\n\n{CARD}", "Text.\n\n", ['{"g":"x"}']),
+    (f"Text.\n\n{CARD}\n", "Text.\n\n\n", ['{"g":"x"}']),
+    ("Text.\n< memory_card >{}</Memory_Card >", "Text.\n", ["{}"]),
+    ("Text.<MEMORY\\_CARD>{}</MEMORY\\_CARD>", "Text.", ["{}"]),
+    (f"One {CARD} two", "One  two", ['{"g":"x"}']),
+    (f"One{CARD}two", "Onetwo", ['{"g":"x"}']),
+    (f"{CARD}\n\nText.", "\n\nText.", ['{"g":"x"}']),
+    (f"One.\n{OPEN}a{CLOSE}\n\n{OPEN}b{CLOSE} Two.", "One.\n\n\n Two.", ["a", "b"]),
+    (f"Text.\n{OPEN}{{}}", "Text.\n", ["{}"]),
+    (f"Text.\n{OPEN}{{}}</MEMORY_CA", "Text.\n", ["{}"]),
+    ("Text.\n\n<MEMORY_CA", "Text.\n\n", []),
+    ("Is a <mem", "Is a <mem", []),
+    ("#include <memory>", "#include <memory>", []),
+    ("atomic<memory_order> x", "atomic<memory_order> x", []),
+    ("<MEMORY_CARDS>", "<MEMORY_CARDS>", []),
+    (f"A {OPEN}1{OPEN}2{CLOSE} b {CLOSE}c", "A  b c", [f"1{OPEN}2"]),
+    (f"Stray {CLOSE} tag", "Stray  tag", []),
+    ("None <MEMORY_CARD/>", "None ", [""]),
+    (f"{OPEN}a<MEMORY_CARD/> b", " b", ["a"]),
+    (f"```json\n{CARD}\n```", "```json\n\n```", ['{"g":"x"}']),
+    (f"`{CARD}`", "``", ['{"g":"x"}']),
+    (f"<mem{CARD}ory_card>", "<mem\u200bory_card>", ['{"g":"x"}']),
+    (f"<mem{CARD}or{CARD}y_card>", "<memor\u200by_card>", ['{"g":"x"}'] * 2),
+    (f"<mem{CARD}{CARD}ory_card>!", "<mem\u200bory_card>!", ['{"g":"x"}'] * 2),
+    (f"a <{CARD} b", "a < b", ['{"g":"x"}']),
+    (f"<mem{CARD}ento>", "<memento>", ['{"g":"x"}']),
+    (f"<mem{CARD}or", "<mem\u200bor", ['{"g":"x"}']),
+    ("Text.<MEMO", "Text.", []),
+    (f"<mem{CARD}<b>", "<mem<b>", ['{"g":"x"}']),
+    (f"<MEMORY_{CARD}", "<MEMORY_\u200b", ['{"g":"x"}']),
+    (f"<MEMO{CARD}RY_CA", "<MEMO\u200bRY_CA", ['{"g":"x"}']),
+    (f"<MEMORY_{OPEN}x", "<MEMORY_\u200b", ["x"]),
+    ("<MEMORY_<MEMORY_CA", "<MEMORY_\u200b", []),
+    (f"a {' ' * 20}{CARD}b", f"a {' ' * 20}b", ['{"g":"x"}']),
+    (f"{CARD}{' ' * 20}", " " * 20, ['{"g":"x"}']),
+    ("a  \n ", "a  \n ", []),
+    ("", "", []),
+    (CARD, "", ['{"g":"x"}']),
+]
+
+
+@pytest.mark.parametrize(("text", "shown", "contents"), SHOWN)
+def test_a_card_is_hidden_and_kept(text: str, shown: str, contents: list[str]) -> None:
+    assert remove_cards(text) == shown
+    assert list_cards(text) == contents
+
+
+@pytest.mark.parametrize(("text", "shown", "contents"), SHOWN)
+def test_where_a_stream_is_split_does_not_matter(text: str, shown: str, contents: list[str]) -> None:
+    for one in range(len(text) + 1):
+        for two in range(one, len(text) + 1):
+            found, cards = streamed(split(text, one, two))
+            assert (found, cards.cards) == (shown, contents)
+    found, cards = streamed(list(text))
+    assert (found, cards.cards) == (shown, contents)
+
+
+PIECES = st.sampled_from(
+    [
+        *(OPEN, CLOSE, "< memory_card >", "</Memory_Card\t>", "<MEMORY\\_CARD>", "<MEMORY_CARD/>", "< / MEMORY_CARD>"),
+        *("<", "<<", "</", ">", "<MEM", "ORY_CARD>", "<MEMORY_", "CARD>", "<MEMORY_CARD", "MEMORY_CARD >", "/", "\\_"),
+        *(" ", "\n", "\n\n", " " * 9, " " * 30, "\t", "\u00a0", "\u200b", "x", "Text.", "🎻", "弓", "é"),
+        *('{"g":"x"}', '"', "```", "```json\n", "\n```\n", "\ud83d"),
+    ]
+)
+TEXTS = st.lists(PIECES | st.text(max_size=4), max_size=14).map("".join)
+
+
+def bare(text: str) -> list[str]:
+    """The text between cards, by another way than the filter's: one tag after the other."""
+    parts, inside = [""], False
+    while found := TAG.search(text):
+        tag = found[0]
+        closes, alone = "/" in tag[: tag.lower().index("m")], "/" in tag[tag.lower().index("d") :]
+        parts[-1] += "" if inside else text[: found.start()]
+        text = text[found.end() :]
+        if not inside:
+            parts.append("")
+        inside = not (closes or alone)
+    parts[-1] += "" if inside else text
+    return parts
+
+
+@holds(TEXTS)
+def test_what_is_shown_is_the_text_between_cards(text: str) -> None:
+    parts = bare(text)
+    shown, joined = remove_cards(text), "".join(parts)
+    if "\u200b" not in text and not TAG.search(joined):
+        assert joined.startswith(shown.replace("\u200b", ""))
+    if not TAG.search(joined) and "memory" not in joined[-20:].lower():
+        assert shown == joined
+
+
+@holds(TEXTS, st.data())
+@example("<" + CARD + " " * 9 + "MEMORY_CARD>", None)
+@example("<\n" + CLOSE + "MEMORY_CARD>x", None)
+def test_any_text_is_shown_alike_however_it_is_split(text: str, data: st.DataObject | None) -> None:
+    whole, cards = streamed([text])
+    assert streamed(list(text))[0] == whole == remove_cards(text)
+    places = data.draw(st.lists(st.integers(0, len(text)), max_size=5)) if data else []
+    found, others = streamed(split(text, *places))
+    assert found == whole
+    assert others.cards == cards.cards == list_cards(text)
+    assert others.unclosed == cards.unclosed
+
+
+@holds(TEXTS)
+def test_what_is_shown_has_no_tag_and_shows_alike_again(text: str) -> None:
+    shown = remove_cards(text)
+    assert not TAG.search(shown)
+    assert remove_cards(shown) == shown
+    assert not list_cards(shown)
+    if not TAG.search(text) and "memory" not in text.lower():
+        assert shown == text
+
+
+@holds(st.text(max_size=30), st.text(max_size=30))
+def test_text_around_a_card_stays(before: str, after: str) -> None:
+    assert remove_cards(before + CARD + after) == before + after
+
+
+@holds(TEXTS)
+def test_only_what_may_become_a_tag_is_held_back(text: str) -> None:
+    cards, shown, fed = CardFilter(), "", ""
+    for character in text:
+        fed += character
+        shown += cards.feed(character)
+        if TAG.search(fed):
+            break
+        held = fed[len(shown) :]
+        assert fed == shown + held
+        assert len(held) <= len(r"< / MEMORY\_CARD / >") - 1
+        blanks = sum(sign in " \t\r\n/\\" for sign in held[1:])
+        assert len(held) - blanks <= len(OPEN) - 1
+        assert OPEN.startswith(re.sub(r"[ \t\r\n/\\]", "", held).upper())
+
+
+@holds(TEXTS)
+def test_cards_do_not_hold_more_back(text: str) -> None:
+    cards, shown = CardFilter(), ""
+    for end, character in enumerate(text, 1):
+        shown += cards.feed(character)
+        there, seen = ("".join(each).replace("\u200b", "") for each in (bare(text[:end]), shown))
+        assert there.startswith(seen)
+        assert len(there) - len(seen) < len(r"< / MEMORY\_CARD / >")
+
+
+def test_plain_words_are_shown_at_once() -> None:
+    cards = CardFilter()
+    assert cards.feed("a < b") == "a < b"
+    assert cards.feed(" <memo") == " "
+    assert cards.feed("ir>") == "<memoir>"
+    assert cards.feed("\n\n") == "\n\n"
+    assert cards.feed("<MEMORY_CARD") == ""
+    assert cards.feed("S") == "<MEMORY_CARDS"
+
+
+@holds(TEXTS, st.randoms(use_true_random=False))
+def test_bytes_split_anywhere_come_out_alike(text: str, chance: random.Random) -> None:
+    text = text.encode("utf-8", "replace").decode()
+    data, decoder, cards = text.encode(), codecs.getincrementaldecoder("utf-8")(), CardFilter()
+    shown, at = "", 0
+    while at < len(data):
+        size = chance.randint(1, 5)
+        shown += cards.feed(decoder.decode(data[at : at + size]))
+        at += size
+    shown += cards.feed(decoder.decode(b"", final=True)) + cards.end()
+    assert shown == remove_cards(text)
+    assert cards.cards == list_cards(text)
+
+
+def test_every_byte_of_an_answer_may_be_a_chunk_end() -> None:
+    data = f'Übe die 弓 🎻.\n\n{OPEN}{{"g":"🎻"}}{CLOSE}\n'.encode()
+    for place in range(len(data) + 1):
+        decoder, cards = codecs.getincrementaldecoder("utf-8")(), CardFilter()
+        pieces = [decoder.decode(data[:place]), decoder.decode(data[place:], final=True)]
+        assert "".join(map(cards.feed, pieces)) + cards.end() == "Übe die 弓 🎻.\n\n\n"
+        assert cards.cards == ['{"g":"🎻"}']
+
+
+def test_the_end_says_that_a_card_was_not_closed() -> None:
+    cards = CardFilter()
+    assert cards.feed(f"Text.\n{OPEN}{{}}") == "Text.\n"
+    assert (cards.cards, cards.unclosed) == ([], False)
+    assert cards.end() == ""
+    assert (cards.cards, cards.unclosed) == (["{}"], True)
+    assert cards.end() == ""
+    assert len(cards.cards) == 1
+
+
+def test_a_huge_card_is_hidden_in_little_memory() -> None:
+    cards = CardFilter()
+    chunk = "x" * 40
+    tracemalloc.start()
+    shown = cards.feed(f"Text. {OPEN}")
+    for _ in range(25_000):
+        shown += cards.feed(chunk)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    shown += cards.feed(f"{CLOSE} More.") + cards.end()
+    assert shown == "Text.  More."
+    assert [len(content) for content in cards.cards] == [MAX_CARD_CHARS + 1]
+    assert peak < 150_000
+
+
+def test_endless_cards_are_hidden_and_only_some_are_kept() -> None:
+    text = CARD * 5000
+    assert remove_cards(text) == ""
+    assert 0 < len(list_cards(text)) <= 64
+
+
+@holds(TEXTS)
+def test_calm_text_need_not_be_fed(text: str) -> None:
+    cards, shown = CardFilter(), ""
+    for character in text:
+        shown += character if cards.calm and character != "<" else cards.feed(character)
+    assert shown + cards.end() == remove_cards(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_a_megabyte_is_shown_alike_in_any_pieces(seed: int) -> None:
+    chance = random.Random(seed)
+    words = [
+        "word ",
+        "\n\n",
+        "<",
+        "<mem",
+        "🎻",
+        "```\n",
+        "</memory_card >",
+        f"{OPEN}{'y' * 200_000}{CLOSE}",
+        CARD,
+        CARD,
+    ]
+    text = "".join(chance.choices(words, [9, 3, 1, 1, 2, 1, 0.1, 0.004, 1, 1], k=60_000))
+    pieces, at = [], 0
+    while at < len(text):
+        size = chance.choice((1, 3, 17, 400, 60_000))
+        pieces.append(text[at : at + size])
+        at += size
+    found, cards = streamed(pieces)
+    assert found == remove_cards(text)
+    assert cards.cards == list_cards(text)
+    assert not TAG.search(found)
+
+
+@pytest.mark.parametrize(
+    "unit", ["<", "<m", "< ", "<MEMORY_CARD", OPEN, CLOSE, CARD, " ", "\n<", "<" + OPEN, "</", "_"]
+)
+def test_work_is_linear(unit: str) -> None:
+    def filter_(size: int) -> None:
+        text = unit * (size // len(unit))
+        remove_cards(text)
+        neutralize_tags(text)
+        streamed([text[at : at + 50] for at in range(0, len(text), 50)])
+
+    assert is_linear(filter_, 100_000)
+
+
+@holds(TEXTS)
+def test_neutralised_text_has_no_cards(text: str) -> None:
+    safe = neutralize_tags(text)
+    assert remove_cards(safe) == safe
+    assert not list_cards(safe)
+    assert neutralize_tags(safe) == safe
+    assert len(safe) == len(text)
+    assert all(old == new or (old, new) == ("<", "‹") for old, new in zip(text, safe, strict=True))
+    if "memory" not in text.lower():
+        assert safe == text
+
+
+def test_other_text_is_left_as_it_is() -> None:
+    text = "<div> a<b, std::atomic<memory_order>, #include <memory>, MEMORY_CARD"
+    assert neutralize_tags(text) == text
+    assert neutralize_tags(f"Say {OPEN}!") == "Say ‹MEMORY_CARD>!"
+    assert neutralize_tags("Cut <MEMORY_CA") == "Cut ‹MEMORY_CA"
+    assert neutralize_tags('<memory_card v="1">') == '‹memory_card v="1">'
