@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,17 @@ from longtalk import AsyncConversation, Conversation
 from longtalk.stores import leases
 from longtalk.stores.base import BranchHead, Commit, Holder, Lease
 from longtalk.stores.in_memory import InMemory
-from longtalk.stores.leases import Held, Keeper, is_free, lease, me
+from longtalk.stores.leases import HeldLease, LeaseRegistry, identify_this_process, is_free, make_lease
 from longtalk.testing import AsyncScripted, Scripted, says, validate
 from longtalk.transcript.transcript import now
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
-NOBODY = 999_999_999
+UNUSED_PID = 999_999_999
 
 
-def held_in(store: InMemory, token: int = 0) -> Held:
-    return Held(store, "", "c", "main", token)
+def held_in(store: InMemory, token: int = 0) -> HeldLease:
+    return HeldLease(store, "", "c", "main", token)
 
 
 def head_with(holder: Holder, *, until: int | None = None, token: int = 1) -> BranchHead:
@@ -49,16 +48,16 @@ def until(store: InMemory) -> int:
 
 def leased(holder: Holder | None = None, token: int = 1) -> InMemory:
     store = InMemory()
-    held = lease(token) if holder is None else Lease(holder, now() + 10_000, token)
+    held = make_lease(token) if holder is None else Lease(holder, now() + 10_000, token)
     store.write("", "c", Commit(expect=0, lease=held, at=1))
     return store
 
 
 @pytest.fixture
-def keeper(monkeypatch: pytest.MonkeyPatch) -> Keeper:
-    keeper = Keeper()
-    monkeypatch.setattr(leases, "_KEEPER", keeper)
-    return keeper
+def registry(monkeypatch: pytest.MonkeyPatch) -> LeaseRegistry:
+    registry = LeaseRegistry()
+    monkeypatch.setattr(leases, "_REGISTRY", registry)
+    return registry
 
 
 @pytest.fixture
@@ -75,92 +74,92 @@ def eventually(true: Callable[[], bool]) -> bool:
     return true()
 
 
-def test_a_process_is_known_by_more_than_its_number() -> None:
-    mine = me()
-    assert (mine, mine.pid) == (me(), os.getpid())
+def test_a_process_is_identified_by_more_than_its_id() -> None:
+    mine = identify_this_process()
+    assert (mine, mine.pid) == (identify_this_process(), os.getpid())
     assert mine.host
-    assert mine.started == leases._started(os.getpid()) > 0
-    assert leases._started(NOBODY) == -1
+    assert mine.started == leases._read_start_time(os.getpid()) > 0
+    assert leases._read_start_time(UNUSED_PID) == -1
 
 
-def test_a_branch_that_nobody_holds_is_free() -> None:
+def test_a_branch_without_a_lease_is_free() -> None:
     head = InMemory().write("", "c", Commit(expect=0, at=1))
-    assert is_free(head, held_in(InMemory()))
+    assert is_free(head, "", "c")
 
 
 @pytest.mark.parametrize(
     ("fields", "free"),
     [
-        ({"pid": NOBODY}, True),
+        ({"pid": UNUSED_PID}, True),
         ({"boot": "another"}, True),
-        ({"host": "elsewhere", "pid": NOBODY}, False),
+        ({"host": "elsewhere", "pid": UNUSED_PID}, False),
         # Another process has this process id now.
         ({"started": 1}, True),
     ],
 )
-def test_only_the_living_hold_a_branch(fields: dict[str, Any], free: bool) -> None:
-    head = head_with(msgspec.structs.replace(me(), **fields))
-    assert is_free(head, held_in(InMemory())) == free
+def test_only_a_process_that_is_alive_holds_a_branch(fields: dict[str, Any], free: bool) -> None:
+    head = head_with(msgspec.structs.replace(identify_this_process(), **fields))
+    assert is_free(head, "", "c") == free
 
 
-def test_a_lease_that_has_ended_holds_nothing() -> None:
-    assert is_free(head_with(Holder("elsewhere", "", 1, 1), until=now() - 1), held_in(InMemory()))
+def test_an_expired_lease_holds_nothing() -> None:
+    assert is_free(head_with(Holder("elsewhere", "", 1, 1), until=now() - 1), "", "c")
 
 
-def test_another_process_holds_it_until_its_end(sleeper: subprocess.Popen[bytes]) -> None:
-    head = head_with(msgspec.structs.replace(me(), pid=sleeper.pid, started=leases._started(sleeper.pid)))
-    assert not is_free(head, held_in(InMemory()))
+def test_another_process_holds_a_branch_until_the_process_ends(sleeper: subprocess.Popen[bytes]) -> None:
+    head = head_with(
+        msgspec.structs.replace(identify_this_process(), pid=sleeper.pid, started=leases._read_start_time(sleeper.pid))
+    )
+    assert not is_free(head, "", "c")
     os.kill(sleeper.pid, signal.SIGKILL)
     # Even before its parent has waited for it.
-    assert eventually(lambda: is_free(head, held_in(InMemory())))
+    assert eventually(lambda: is_free(head, "", "c"))
 
 
-def test_this_process_holds_what_it_works_on(keeper: Keeper) -> None:
+def test_this_process_holds_the_leases_in_its_registry(registry: LeaseRegistry) -> None:
     store = leased(token=3)
     head = store.head("", "c")
     assert head is not None
-    assert is_free(head, held_in(store))
+    assert is_free(head, "", "c")
     held = held_in(store, 3)
-    keeper.hold(held)
-    assert not is_free(head, held_in(store))
-    # Another store object may be open on the same file.
-    assert not is_free(head, held_in(InMemory()))
-    assert is_free(head, replace(held, branch="other"))
-    keeper.drop(held)
-    assert is_free(head, held_in(store))
+    registry.hold(held)
+    assert not is_free(head, "", "c")
+    assert is_free(msgspec.structs.replace(head, branch="other"), "", "c")
+    registry.drop(held)
+    assert is_free(head, "", "c")
 
 
-def test_what_nobody_works_on_any_more_is_not_held(keeper: Keeper) -> None:
+def test_a_lease_object_that_was_garbage_collected_is_not_held(registry: LeaseRegistry) -> None:
     store = leased(token=3)
     head = store.head("", "c")
     assert head is not None
     held = held_in(store, 3)
-    keeper.hold(held)
-    assert not is_free(head, held_in(store))
+    registry.hold(held)
+    assert not is_free(head, "", "c")
     del held
-    assert is_free(head, held_in(store))
+    assert is_free(head, "", "c")
 
 
-def test_leases_are_renewed(keeper: Keeper) -> None:
+def test_leases_are_renewed(registry: LeaseRegistry) -> None:
     store = leased()
     held = held_in(store, 1)
-    keeper.hold(held)
+    registry.hold(held)
     store.renew("", "c", "main", 1, 5)
-    keeper.renew()
-    assert until(store) > now() + leases.LEASE - 5_000
+    registry.renew()
+    assert until(store) > now() + leases.LEASE_MS - 5_000
 
 
-def test_a_lease_that_somebody_took_is_lost(keeper: Keeper) -> None:
+def test_a_lease_that_another_process_took_is_dropped(registry: LeaseRegistry) -> None:
     store = leased(token=2)
     held = held_in(store, 1)
-    keeper.hold(held)
+    registry.hold(held)
     before = until(store)
-    keeper.renew()
+    registry.renew()
     assert until(store) == before
-    assert not keeper.held
+    assert not registry.held
 
 
-def test_a_store_in_trouble_costs_no_lease(keeper: Keeper) -> None:
+def test_a_store_that_fails_to_renew_keeps_the_lease(registry: LeaseRegistry) -> None:
     class Trouble(InMemory):
         def renew(self, *_: Any) -> bool:
             raise OSError("disk on fire")
@@ -168,62 +167,64 @@ def test_a_store_in_trouble_costs_no_lease(keeper: Keeper) -> None:
     store, fine = Trouble(), leased()
     held = [held_in(store, 1), held_in(fine, 1)]
     for each in held:
-        keeper.hold(each)
+        registry.hold(each)
     fine.renew("", "c", "main", 1, 5)
-    keeper.renew()
-    assert set(keeper.held) == set(held)
+    registry.renew()
+    assert set(registry.held) == set(held)
     assert until(fine) > now()
 
 
-def test_a_thread_renews_them_as_long_as_there_are_any(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LEASE", 60)
+def test_a_thread_renews_leases_while_any_is_held(registry: LeaseRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LEASE_MS", 60)
     store = leased()
     first = until(store)
     held = held_in(store, 1)
-    keeper.hold(held)
-    thread = keeper._thread
+    registry.hold(held)
+    thread = registry._thread
     assert thread is not None
     assert thread[1].daemon
-    keeper.hold(held)
-    assert keeper._thread is thread
+    registry.hold(held)
+    assert registry._thread is thread
     assert eventually(lambda: until(store) > first)
-    keeper.drop(held)
+    registry.drop(held)
     assert eventually(lambda: not thread[1].is_alive())
-    keeper.hold(held)
-    assert keeper._thread is not thread
-    keeper.drop(held)
+    registry.hold(held)
+    assert registry._thread is not thread
+    registry.drop(held)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_copy_holds_nothing() -> None:
+def test_a_forked_process_holds_no_leases() -> None:
     store = leased()
     held = held_in(store, 1)
-    leases.hold(held)
+    leases.hold_lease(held)
     try:
         pid = os.fork()
         if not pid:
             head = store.head("", "c")
             assert head is not None
             # The forked process sees that its parent is alive, and that it is a process of its own.
-            fine = not leases._KEEPER.held and me().pid == os.getpid() and not is_free(head, held_in(store))
+            fine = (
+                not leases._REGISTRY.held and identify_this_process().pid == os.getpid() and not is_free(head, "", "c")
+            )
             os._exit(0 if fine else 1)
         assert os.waitpid(pid, 0)[1] == 0
-        assert held in leases._KEEPER.held
+        assert held in leases._REGISTRY.held
     finally:
-        leases.drop(held)
+        leases.drop_lease(held)
 
 
 @pytest.mark.parametrize(("state", "started"), [(b"S", 20), (b"R", 20), (b"Z", -1), (b"X", -1)])
-def test_one_that_has_ended_and_was_not_asked_after_is_gone(
+def test_a_process_that_was_not_collected_by_its_parent_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: bytes, started: int
 ) -> None:
     numbers = b" ".join(b"%d" % i for i in range(2, 40))
     (tmp_path / "stat").write_bytes(b"7 (a) S \xff) " + state + b" " + numbers + b"\n")
     monkeypatch.setattr(leases, "Path", lambda _: tmp_path / "stat")
-    assert leases._started(7) == started
+    assert leases._read_start_time(7) == started
 
 
-def test_systems_that_tell_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     class Nothing:
         def __init__(self, path: str) -> None:
             pass
@@ -237,21 +238,23 @@ def test_systems_that_tell_less(monkeypatch: pytest.MonkeyPatch) -> None:
         read_bytes = read_text
 
     monkeypatch.setattr(leases, "Path", Nothing)
-    assert leases._boot() == ""
-    assert leases._started(os.getpid()) == 0
-    assert leases._started(NOBODY) == -1
+    assert leases._read_boot_id() == ""
+    assert leases._read_start_time(os.getpid()) == 0
+    assert leases._read_start_time(UNUSED_PID) == -1
 
     def refuse(pid: int, signal: int) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", refuse)
-    assert leases._started(1) == 0
+    assert leases._read_start_time(1) == 0
 
 
-def test_a_turn_that_runs_longer_than_its_lease_keeps_it(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LEASE", 300)
-    monkeypatch.setattr("longtalk._sync.branches.turn_writer.hold", keeper.hold)
-    monkeypatch.setattr("longtalk._sync.branches.turn_writer.drop", keeper.drop)
+def test_a_turn_that_runs_longer_than_its_lease_keeps_it(
+    registry: LeaseRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LEASE_MS", 300)
+    monkeypatch.setattr("longtalk._sync.branches.turn_writer.hold_lease", registry.hold)
+    monkeypatch.setattr("longtalk._sync.branches.turn_writer.drop_lease", registry.drop)
     store = InMemory()
 
     def slow() -> str:
@@ -263,7 +266,7 @@ def test_a_turn_that_runs_longer_than_its_lease_keeps_it(keeper: Keeper, monkeyp
     reply = Conversation("c", model=provider, store=store, tools=[slow]).send("x")
     assert (reply.text, reply.notices) == ("done", ())
     assert b'"True"' in provider.requests[-1]
-    assert not keeper.held
+    assert not registry.held
 
 
 # Cancellation, which only async programs can do
@@ -316,7 +319,7 @@ async def test_a_turn_that_is_cancelled_while_it_is_written_ends_on_its_branch(w
 
 
 @pytest.mark.anyio
-async def test_many_at_once_are_one_after_the_other(tmp_path: Path) -> None:
+async def test_concurrent_turns_run_one_after_the_other(tmp_path: Path) -> None:
     from longtalk.stores.sqlite.store import SQLite
 
     store = SQLite(tmp_path / "talks.db")

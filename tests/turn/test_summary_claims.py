@@ -10,7 +10,7 @@ import pytest
 from longtalk._util import json_bytes
 from longtalk.memory.summary import SummaryRequest
 from longtalk.stores.base import Holder
-from longtalk.stores.leases import me
+from longtalk.stores.leases import identify_this_process
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.records import latest
 from longtalk.transcript.transcript import Transcript, now
@@ -18,7 +18,7 @@ from longtalk.turn.summary_claims import SummaryClaim, claim, claimed, is_claime
 from tests.policies.views import conversation, talked
 
 WANTS = SummaryRequest(stop=2, length=100, timeout=60)
-GONE = msgspec.structs.replace(me(), pid=999_999_999)
+GONE = msgspec.structs.replace(identify_this_process(), pid=999_999_999)
 ELSEWHERE = Holder("elsewhere", "b", 1, 1)
 
 
@@ -43,11 +43,11 @@ def test_whoever_was_never_refused_may_ask() -> None:
 @pytest.mark.parametrize(
     ("holder", "left", "may"),
     [
-        (me(), 5_000, False),
+        (identify_this_process(), 5_000, False),
         (ELSEWHERE, 5_000, False),
         (GONE, 5_000, True),
         (None, 5_000, True),
-        (me(), -1, True),
+        (identify_this_process(), -1, True),
         (ELSEWHERE, -1, True),
     ],
 )
@@ -82,7 +82,7 @@ def test_nothing_is_kept_of_what_worked_at_once() -> None:
 def test_a_claim_says_who_makes_it_and_until_when() -> None:
     before = now()
     mine = claim(talk(), WANTS)
-    assert mine.holder == me()
+    assert mine.holder == identify_this_process()
     assert before + 60_000 < mine.until <= now() + 60_000 + 10_000
     transcript = claimed(talk(), mine)
     assert is_claimed(transcript, mine)
@@ -127,7 +127,16 @@ def test_a_problem_ends_with_one_full_stop() -> None:
         {"size": 10**30, "problem": "x", "tries": 10**30},
         {"size": 0, "problem": "x", "tries": -(2**63)},
         {"size": 1, "until": 2**64 - 1, "holder": {"host": "", "boot": "", "pid": -1, "started": -1}},
-        {"size": 1, "until": 2**64 - 1, "holder": {"host": me().host, "boot": me().boot, "pid": 0, "started": 0}},
+        {
+            "size": 1,
+            "until": 2**64 - 1,
+            "holder": {
+                "host": identify_this_process().host,
+                "boot": identify_this_process().boot,
+                "pid": 0,
+                "started": 0,
+            },
+        },
         {"size": "many"},
         {"size": 1, "tries": 1.5},
         {"size": 1, "problem": "x", "told": False, "usage": ["{"]},

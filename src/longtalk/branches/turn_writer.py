@@ -19,7 +19,14 @@ from longtalk.context.manifest import kept
 from longtalk.errors import Deleted
 from longtalk.notices import Notice
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedRequest, RequestKeyTaken
-from longtalk.stores.leases import drop, hold, inside, lease, me, trying
+from longtalk.stores.leases import (
+    count_as_held,
+    drop_lease,
+    hold_lease,
+    identify_this_process,
+    make_lease,
+    mark_tool_running,
+)
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.transcript import Entry, Transcript, Turn, new_id, now
 from longtalk.turn.draft import Draft
@@ -141,7 +148,7 @@ class AsyncTurnWriter:
             manifest=kept(draft.context, draft.transcript, draft.cost) if own and not lasts and draft.context else b"",
             obsolete=tuple(record for record in self._known if record.kind == "aside" and record not in there),
             records=tuple(placed(record, places.get(record.entry, self._base - 1)) for record in records),
-            lease=lease(self._held.token) if lasts else None,
+            lease=make_lease(self._held.token) if lasts else None,
             at=now(),
             entry_meta={0: self._meta} if own and entries and self._meta else {},
         )
@@ -202,7 +209,10 @@ class AsyncTurnWriter:
 
     def _is_held_on(self, head: BranchHead) -> bool:
         """Whether this turn is still the one that runs on a branch."""
-        return head.lease is not None and (head.lease.token, head.lease.holder) == (self._held.token, me())
+        return head.lease is not None and (head.lease.token, head.lease.holder) == (
+            self._held.token,
+            identify_this_process(),
+        )
 
     def _is_summarised(self, head: BranchHead) -> bool:
         """Whether all that has happened on a branch is that a summary was put beside it, or came to nothing."""
@@ -211,11 +221,11 @@ class AsyncTurnWriter:
 
     def around(self) -> AbstractContextManager[None]:
         """What holds while a tool of this turn runs."""
-        return inside(self._held)
+        return mark_tool_running(self._held)
 
     def _put(self, commit: Commit) -> BranchHead:
         """Write it, and hold its lease: nobody in this process takes it for one that was dropped in between."""
-        with trying(self._held):
+        with count_as_held(self._held):
             self._tried = commit
             head = self._stored.write(commit)
             if commit.lease is not None:
@@ -229,7 +239,7 @@ class AsyncTurnWriter:
             raise Deleted(f"The conversation {self._stored.conversation!r} was deleted while its turn ran.")
         name = f"{self._stored.branch}~{draft.turn.id}"
         source = (self._source(commit), self._base + self._saved)
-        held = commit.lease and lease(1)
+        held = commit.lease and make_lease(1)
         while True:
             self._stored = self._stored.on(name)
             self._held = self._stored.held(1)
@@ -254,11 +264,11 @@ class AsyncTurnWriter:
 
     def _hold(self) -> None:
         if not self._holds:
-            hold(self._held)
+            hold_lease(self._held)
         self._holds = True
 
     def _let_go(self) -> None:
         # Another writer may have tried for the same token, and got it.
         if self._holds:
-            drop(self._held)
+            drop_lease(self._held)
         self._holds = False

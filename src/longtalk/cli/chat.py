@@ -29,7 +29,7 @@ from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import Provider
 from longtalk.reply import Reply
 from longtalk.stores.base import Commit, HeadMoved
-from longtalk.stores.leases import Held, is_free
+from longtalk.stores.leases import is_free
 from longtalk.transcript.transcript import now
 
 HELP = """\
@@ -167,11 +167,11 @@ class ChatSession:
 
     def is_unanswered(self) -> bool:
         """Return True if the last turn failed or was interrupted, and no process is still running it."""
-        store, owner, branch = self._archive.store, self._archive.owner, self.talk.branch
-        head = store.head(owner, self.id, branch)
+        owner = self._archive.owner
+        head = self._archive.store.head(owner, self.id, self.talk.branch)
         if head is None or head.turn is None or head.turn.status == "complete":
             return False
-        return is_free(head, Held(store, owner, self.id, branch, 0))
+        return is_free(head, owner, self.id)
 
 
 def _ask_again(session: ChatSession, system: str | None) -> None:

@@ -22,12 +22,15 @@ from longtalk._util.processes import on_fork
 from longtalk.stores.base import BranchHead, Holder, Lease, Store
 from longtalk.transcript.transcript import now
 
-LEASE = 30_000
+LEASE_MS = 30_000
 """How long a lease lasts, in milliseconds."""
+
+BranchId = tuple[str, str, str]
+"""The owner, the conversation and the name of a branch."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Held:
+class HeldLease:
     """A lease that this process holds until the lease is dropped or this object is garbage-collected."""
 
     store: Store
@@ -37,46 +40,45 @@ class Held:
     token: int
 
     @property
-    def path(self) -> tuple[str, str, str]:
+    def branch_id(self) -> BranchId:
         return self.owner, self.conversation, self.branch
 
 
-def is_free(head: BranchHead, held: Held) -> bool:
-    """Return whether no turn is running on this branch. `held` is the lease that this process would take."""
-    return head.lease is None or head.lease.until <= now() or not _lives(head.lease, held)
-
-
-def lease(token: int) -> Lease:
+def make_lease(token: int) -> Lease:
     """Return a lease for this process that starts now and has this token."""
-    return Lease(me(), now() + LEASE, token)
+    return Lease(identify_this_process(), now() + LEASE_MS, token)
 
 
-def _lives(lease: Lease, held: Held) -> bool:
-    if lease.holder == me():
-        # The holder is this process. If the lease isn't held any more, its turn was abandoned.
-        return _KEEPER.holds(held.path, lease.token)
-    return lives(lease.holder)
-
-
-def lives(holder: Holder) -> bool:
-    """Return whether the process that holds a lease is alive. A process on another host always counts as alive."""
-    mine = me()
-    if holder.host != mine.host:
+def is_free(head: BranchHead, owner: str, conversation: str) -> bool:
+    """Return whether no turn is running on a branch of this conversation. `head` is the branch's head."""
+    lease = head.lease
+    if lease is None or lease.until <= now():
         return True
-    return holder.boot == mine.boot and _started(holder.pid) == holder.started
+    if lease.holder == identify_this_process():
+        # If this process doesn't hold the lease any more, the turn was abandoned.
+        return not _REGISTRY.holds((owner, conversation, head.branch), lease.token)
+    return not is_alive(lease.holder)
 
 
-def me() -> Holder:
-    """Return a description of this process as the holder of a lease."""
-    return _me(os.getpid())
+def is_alive(holder: Holder) -> bool:
+    """Return whether the process that holds a lease is alive. A process on another host always counts as alive."""
+    this = identify_this_process()
+    if holder.host != this.host:
+        return True
+    return holder.boot == this.boot and _read_start_time(holder.pid) == holder.started
+
+
+def identify_this_process() -> Holder:
+    """Return the values that identify this process as the holder of a lease."""
+    return _identify_process(os.getpid())
 
 
 @lru_cache(maxsize=1)
-def _me(pid: int) -> Holder:
-    return Holder(host=platform.node(), boot=_boot(), pid=pid, started=_started(pid))
+def _identify_process(pid: int) -> Holder:
+    return Holder(host=platform.node(), boot=_read_boot_id(), pid=pid, started=_read_start_time(pid))
 
 
-def _boot() -> str:
+def _read_boot_id() -> str:
     """Return an id that changes when the host restarts, or an empty string if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -84,7 +86,7 @@ def _boot() -> str:
         return ""
 
 
-def _started(pid: int) -> int:
+def _read_start_time(pid: int) -> int:
     """Return when a process started, in the system's own units: 0 if unknown, -1 if the process doesn't exist."""
     try:
         # The process name is in parentheses and may contain anything. A letter and numbers follow it.
@@ -105,80 +107,92 @@ def _started(pid: int) -> int:
     return 0
 
 
-_INSIDE: ContextVar[tuple[tuple[str, str, str], ...]] = ContextVar("inside", default=())
-"""The owner, conversation and branch of each turn that is running a tool in this context."""
+_RUNNING_TOOL: ContextVar[tuple[BranchId, ...]] = ContextVar("running_tool", default=())
+"""The branch of each turn that is running a tool in this context."""
 
 
-def is_inside(held: Held) -> bool:
-    """Return whether the caller runs inside a tool of the turn that holds this lease."""
-    return held.path in _INSIDE.get()
+@contextmanager
+def mark_tool_running(held: HeldLease) -> Iterator[None]:
+    """Mark this context as running a tool of the turn that holds a lease.
+
+    A caller in this context must not wait for the turn, because the turn waits for the tool.
+    """
+    reset_token = _RUNNING_TOOL.set((*_RUNNING_TOOL.get(), held.branch_id))
+    try:
+        yield
+    finally:
+        _RUNNING_TOOL.reset(reset_token)
 
 
-class Keeper:
-    """A registry of the leases that this process holds. A daemon thread renews them."""
+def is_called_from_tool(owner: str, conversation: str, branch: str) -> bool:
+    """Return whether the caller runs inside a tool of a turn on this branch."""
+    return (owner, conversation, branch) in _RUNNING_TOOL.get()
+
+
+class LeaseRegistry:
+    """The leases that this process holds. A daemon thread renews them."""
 
     def __init__(self) -> None:
-        self.held: WeakSet[Held] = WeakSet()
-        self._tried: list[Held] = []
+        self.held: WeakSet[HeldLease] = WeakSet()
+        self._being_written: list[HeldLease] = []
         self._lock = threading.Lock()
         self._thread: tuple[int, threading.Thread] | None = None
+        """The process id and the thread that renews the leases. A forked child doesn't have its parent's threads."""
 
-    def hold(self, held: Held) -> None:
+    def hold(self, lease: HeldLease) -> None:
+        """Add a lease, and start the thread that renews leases if it isn't running."""
         with self._lock:
-            self.held.add(held)
+            self.held.add(lease)
             if self._thread is None or self._thread[0] != os.getpid() or not self._thread[1].is_alive():
-                thread = threading.Thread(target=self._keep, name="longtalk-leases", daemon=True)
+                thread = threading.Thread(target=self._renew_while_held, name="longtalk-leases", daemon=True)
                 self._thread = (os.getpid(), thread)
                 thread.start()
 
-    def drop(self, held: Held) -> None:
+    def drop(self, lease: HeldLease) -> None:
+        """Remove a lease, so that it isn't renewed any more."""
         with self._lock:
-            self.held.discard(held)
+            self.held.discard(lease)
 
-    def holds(self, path: tuple[str, str, str], token: int) -> bool:
+    def holds(self, branch_id: BranchId, token: int) -> bool:
         """Return whether this process holds the lease with this token, through any store object."""
         with self._lock:
-            return any(each.path == path and each.token == token for each in (*self.held, *self._tried))
+            return any(
+                lease.branch_id == branch_id and lease.token == token for lease in (*self.held, *self._being_written)
+            )
 
     @contextmanager
-    def trying(self, held: Held) -> Iterator[None]:
+    def count_as_held(self, lease: HeldLease) -> Iterator[None]:
         """Count a lease as held while it is being written, since another thread may read it before `hold` is called."""
         try:
             with self._lock:
-                self._tried.append(held)
+                self._being_written.append(lease)
             yield
         finally:
             with self._lock:
                 # Ctrl-C may have come before it was appended.
-                if held in self._tried:
-                    self._tried.remove(held)
-
-    @contextmanager
-    def inside(self, held: Held) -> Iterator[None]:
-        """Mark this context as running a tool of the turn. Waiting for the turn in this context would never end."""
-        token = _INSIDE.set((*_INSIDE.get(), held.path))
-        try:
-            yield
-        finally:
-            _INSIDE.reset(token)
+                if lease in self._being_written:
+                    self._being_written.remove(lease)
 
     def renew(self) -> None:
         """Renew all held leases once."""
         with self._lock:
-            held = list(self.held)
-        for each in held:
+            leases = list(self.held)
+        for lease in leases:
             try:
-                kept = each.store.renew(each.owner, each.conversation, each.branch, each.token, now() + LEASE)
+                renewed = lease.store.renew(
+                    lease.owner, lease.conversation, lease.branch, lease.token, now() + LEASE_MS
+                )
             except Exception:  # noqa: S112
                 # The store failed. The lease lasts long enough for another attempt.
                 continue
-            if not kept:
+            if not renewed:
                 # Another process has taken the lease.
-                self.drop(each)
+                self.drop(lease)
 
-    def _keep(self) -> None:
+    def _renew_while_held(self) -> None:
+        """Renew the held leases three times per lease period, until no lease is held."""
         while True:
-            time.sleep(LEASE / 3_000)
+            time.sleep(LEASE_MS / 3_000)
             with self._lock:
                 if not self.held:
                     self._thread = None
@@ -186,7 +200,7 @@ class Keeper:
             self.renew()
 
 
-_KEEPER = Keeper()
-hold, drop, trying, inside = _KEEPER.hold, _KEEPER.drop, _KEEPER.trying, _KEEPER.inside
+_REGISTRY = LeaseRegistry()
+hold_lease, drop_lease, count_as_held = _REGISTRY.hold, _REGISTRY.drop, _REGISTRY.count_as_held
 # A forked child doesn't run its parent's turns.
-on_fork(_KEEPER.__init__)  # type: ignore[misc]
+on_fork(_REGISTRY.__init__)  # type: ignore[misc]

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from longtalk.stores.base import Commit, Lease, PlacedRecord, Store
-from longtalk.stores.leases import me
+from longtalk.stores.leases import identify_this_process
 from longtalk.transcript.transcript import new_id, now
 from longtalk.transfer.conversation_export import BranchPart, split_branches
 from longtalk.transfer.record_order import merged
@@ -63,7 +63,7 @@ def remove(store: Store, owner: str, there: Snapshot) -> None:
     mark = new_mark()
     for head in there.heads:
         # With token 0 it looks as if no turn had run, so that a later attempt can start again.
-        held = Lease(me(), now() + _HELD, 0)
+        held = Lease(identify_this_process(), now() + _HELD, 0)
         commit = Commit(branch=head.branch, expect=head.revision, lease=held, at=head.updated, meta=mark)
         store.write(owner, there.id, commit)
     store.delete(owner, there.id)

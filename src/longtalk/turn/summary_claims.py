@@ -8,7 +8,7 @@ from longtalk._util import json_bytes
 from longtalk.memory.summary import SummaryRequest
 from longtalk.notices import Notice
 from longtalk.stores.base import Holder
-from longtalk.stores.leases import lives, me
+from longtalk.stores.leases import identify_this_process, is_alive
 from longtalk.transcript.records import latest
 from longtalk.transcript.transcript import Transcript, now
 
@@ -46,7 +46,7 @@ def may_ask(transcript: Transcript) -> bool:
     last = latest(transcript, "attempt", SummaryClaim)
     if last is None:
         return True
-    if last.until > now() and last.holder is not None and lives(last.holder):
+    if last.until > now() and last.holder is not None and is_alive(last.holder):
         return False
     return not last.problem or transcript.size >= last.size + 2 ** (1 + min(last.tries, _MOST_TRIES))
 
@@ -55,7 +55,9 @@ def claim(transcript: Transcript, wants: SummaryRequest) -> SummaryClaim:
     """That this process makes a summary."""
     until = now() + round(1_000 * wants.timeout) + _GRACE
     last = latest(transcript, "attempt", SummaryClaim)
-    return SummaryClaim(size=transcript.size, until=until, holder=me(), tries=last.tries if last is not None else 0)
+    return SummaryClaim(
+        size=transcript.size, until=until, holder=identify_this_process(), tries=last.tries if last is not None else 0
+    )
 
 
 def claimed(transcript: Transcript, attempt: SummaryClaim) -> Transcript:

@@ -16,7 +16,7 @@ from longtalk.context.costs import CostReceipt
 from longtalk.context.epochs import Anchor, Epoch
 from longtalk.stores.base import Commit, Holder, PlacedRecord, Store
 from longtalk.stores.in_memory import InMemory
-from longtalk.stores.leases import me
+from longtalk.stores.leases import identify_this_process
 from longtalk.testing import says
 from longtalk.transcript.transcript import Record, now
 from longtalk.turn.summary_claims import SummaryClaim
@@ -302,8 +302,8 @@ def test_whoever_makes_one_is_left_alone_while_they_live(store: Store, holder: s
     say(talk)
     who = {
         "elsewhere": Holder("elsewhere", "b", 1, 1),
-        "gone": msgspec.structs.replace(me(), pid=999_999_999),
-        "me": me(),
+        "gone": msgspec.structs.replace(identify_this_process(), pid=999_999_999),
+        "me": identify_this_process(),
     }[holder]
     head = store.head("", "c")
     assert head is not None

@@ -27,7 +27,7 @@ from longtalk.errors import (
 from longtalk.policies import KeepAll, KeepLast, TokenBudget
 from longtalk.stores.base import BranchHead, Commit, Holder, PlacedRecord, Store
 from longtalk.stores.in_memory import InMemory
-from longtalk.stores.leases import me
+from longtalk.stores.leases import identify_this_process
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.transcript.transcript import Record, Turn, now
@@ -36,7 +36,7 @@ from longtalk.wires import HTTP_WIRES, WIRES
 
 BOTH = says("Let me see.", calls=[("c1", "lookup", {"q": "bows"}), ("c2", "lookup", {"q": "strings"})])
 STORY = says("Once upon a time", pieces=8)
-GHOST = msgspec.structs.replace(me(), pid=999_999_999)
+GHOST = msgspec.structs.replace(identify_this_process(), pid=999_999_999)
 ELSEWHERE = Holder("elsewhere", "b", 1, 1)
 
 
@@ -180,7 +180,7 @@ def test_the_message_is_there_before_the_model_is_asked(store: Store) -> None:
     said, status, lease = seen
     assert [(each.role, each.text) for each in said] == [("user", "x")]
     assert status == ["running"]
-    assert lease.holder == me()
+    assert lease.holder == identify_this_process()
     assert lease.until > now()
     assert (statuses(store), head(store).lease) == (["complete"], None)
 
@@ -676,7 +676,7 @@ def test_a_process_on_another_host_is_waited_for(store: Store, monkeypatch: pyte
 
 def test_a_turn_that_was_dropped_without_an_end_holds_nothing(store: Store) -> None:
     with pytest.raises(Died):
-        talk(Dying(store, 1, me()), says("never")).send("x")
+        talk(Dying(store, 1, identify_this_process()), says("never")).send("x")
     assert head(store).lease is not None
     talk(store, says("b")).send("y")
     assert statuses(store) == ["interrupted", "complete"]

@@ -20,7 +20,7 @@ from longtalk.context.measure import all_there, pinned
 from longtalk.memory.summary import Summary
 from longtalk.policies import Policy
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, PlacedRecord, Store
-from longtalk.stores.leases import Held, is_free, is_inside
+from longtalk.stores.leases import HeldLease, is_called_from_tool, is_free
 from longtalk.transcript.pack import EMPTY, Pack, join_slices
 from longtalk.transcript.ranges import Ranges
 from longtalk.transcript.records import latest, read_record
@@ -76,14 +76,14 @@ class Branch:
         self._seen = None
 
     def is_free(self, head: BranchHead | None) -> bool:
-        return head is None or is_free(head, self.held(0))
+        return head is None or is_free(head, self.owner, self.conversation)
 
     def is_inside(self) -> bool:
         """Whether this is called from a tool of a turn on this branch."""
-        return is_inside(self.held(0))
+        return is_called_from_tool(self.owner, self.conversation, self.branch)
 
-    def held(self, token: int) -> Held:
-        return Held(self.store, self.owner, self.conversation, self.branch, token)
+    def held(self, token: int) -> HeldLease:
+        return HeldLease(self.store, self.owner, self.conversation, self.branch, token)
 
     def write(self, commit: Commit) -> BranchHead:
         """Change the branch, in this thread. Raises `HeadMoved` when it is not where it was."""
