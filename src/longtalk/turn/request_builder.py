@@ -1,0 +1,231 @@
+"""Builds the requests of a turn: plans the epoch, has a summary written, finds the provider's session, composes.
+
+The draft in `AsyncTurnProgress` is replaced whole after every step, so that an interrupt between two steps loses
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk.context.compose import Context, compose
+from longtalk.context.epochs import Epoch, list_kept_suffixes, summed_up, windows
+from longtalk.context.measure import Terms
+from longtalk.context.planning import Plan, begun, plan
+from longtalk.memory.summary import SummaryRequest
+from longtalk.notices import Notice
+from longtalk.policies import Policy
+from longtalk.providers.base import AsyncProvider, AsyncStatefulProvider
+from longtalk.tokens import of_message, of_preamble
+from longtalk.transcript.transcript import now
+from longtalk.turn import learned, provider_sessions, summary_claims
+from longtalk.turn.memory import AsyncTurnMemory
+from longtalk.turn.progress import AsyncTurnProgress
+from longtalk.turn.provider_sessions import ProviderSession
+from longtalk.turn.summarizer import AsyncSummarizer
+from longtalk.turn.summary_claims import SummaryClaim
+from longtalk.wires.options import answer_token_limit
+from longtalk.wires.protocol import Handle, Preamble, Quirks
+
+
+class AsyncRequestBuilder:
+    """Builds the requests of one turn."""
+
+    def __init__(
+        self,
+        progress: AsyncTurnProgress,
+        memory: AsyncTurnMemory,
+        *,
+        provider: AsyncProvider,
+        preamble: Preamble,
+        policy: Policy,
+        options: Mapping[str, Any],
+        window: int | None,
+    ) -> None:
+        self._progress = progress
+        self._memory = memory
+        self._provider = provider
+        self._preamble = preamble
+        self._policy = policy
+        self._options = options
+        self._window = window
+        self._preamble_tokens = of_preamble(preamble.system, preamble.tools, progress.draft.counter)
+        self._opened: Handle | None = None
+        """A conversation that was opened at the provider, and that no answer belongs to yet."""
+
+    async def build(self, quirks: Quirks) -> tuple[Context, Preamble]:
+        """Return the context and the preamble of the next request.
+
+        If a limit is exceeded, a new epoch begins first, if needed with a summary.
+        """
+        progress = self._progress
+        may_ask = summary_claims.may_ask(progress.draft.transcript)
+        made = self._plan(progress.draft.instruction, may_ask=may_ask)
+        if made.wants is not None:
+            await self._write_summary(self._make_summarizer(made.wants, made, quirks))
+            made = self._plan(progress.draft.instruction)
+        keeper = self._keeper()
+        held = await self._find_session(keeper, made.epoch) if keeper else None
+        room = self._make_terms(None).room
+        progress.draft = await self._memory.prepared(progress.draft, made, room=room, alone=bool(keeper))
+        draft = progress.draft
+        preamble = self._memory.preamble(self._preamble, draft, made.epoch)
+        aside = draft.aside
+        context = compose(
+            draft.transcript,
+            epoch=made.epoch,
+            wire=draft.wire,
+            quirks=draft.wire.quirks_for(self._options, quirks),
+            preamble=preamble,
+            reader=f"{self._provider.account} {self._provider.model}",
+            instruction=aside.text if aside is not None else None,
+            tail=draft.tail,
+            held=held.place if held else 0,
+            data=aside.data if aside is not None else "",
+            recalled=draft.added.recalled if draft.added else None,
+        )
+        more = self._memory.tokens(draft)
+        context = msgspec.structs.replace(
+            context,
+            brief=context.brief + (draft.counter.count(draft.added.fresh) if draft.added else 0),
+            tokens=made.tokens + more,
+            counted=made.counted + more,
+            meter=made.meter,
+            keeper=keeper,
+            handle=held.handle if held else None,
+        )
+        return context, preamble
+
+    def plan_next_turn(self, *, background: bool) -> tuple[AsyncSummarizer, SummaryClaim] | None:
+        """Begin a new epoch after the answer, when its length is known, if the next turn would have to begin one.
+
+        If that needs a summary and `background` allows to write it later, claim it and return what writes it.
+        """
+        progress = self._progress
+        try:
+            may_ask = background and summary_claims.may_ask(progress.draft.transcript)
+            made = self._plan(None, settled=True, may_ask=may_ask)
+            if made.wants is None:
+                return None
+            quirks = learned.quirks(progress.draft.transcript, self._provider.label)
+            summarizer = self._make_summarizer(made.wants, made, quirks)
+            claim = summary_claims.claim(progress.draft.transcript, made.wants)
+            transcript = summary_claims.claimed(progress.draft.transcript, claim)
+            progress.draft = msgspec.structs.replace(progress.draft, transcript=transcript)
+            return summarizer, claim
+        except Exception as problem:
+            text = f"The answer is here, but what to keep for the next turn could not be decided: {problem!r}."
+            progress.draft = progress.draft.notice(Notice("compaction_failed", text))
+            return None
+
+    def _plan(self, instruction: str | None, *, settled: bool = False, may_ask: bool = False) -> Plan:
+        """Return the plan of the next request. If it begins an epoch, record that, and add the plan's notices."""
+        draft = self._progress.draft
+        terms = self._make_terms(instruction)
+        made = plan(draft.transcript, self._policy, terms, settled=settled, may_ask=may_ask)
+        for notice in made.notices:
+            draft = draft if notice in draft.notices else draft.notice(notice)
+        self._progress.draft = msgspec.structs.replace(draft, transcript=begun(draft.transcript, made))
+        return made
+
+    def _make_terms(self, instruction: str | None) -> Terms:
+        draft = self._progress.draft
+        transcript = draft.transcript
+        if instruction and draft.tail > 0:
+            # An instruction that stays is counted with the other kept suffixes.
+            place = transcript.place(draft.tail - 1) + 1
+            kept = list_kept_suffixes(transcript, place - 1)
+            instruction = None if any(suffix.place == place for suffix in kept) else instruction
+        instruction_tokens = of_message(draft.wire.instruction(instruction), draft.counter) if instruction else 0
+        window = windows(transcript).get(self._provider.label) or self._window
+        return Terms(
+            wire=draft.wire,
+            counter=draft.counter,
+            model=self._provider.label,
+            preamble=draft.turn.preamble,
+            fixed=self._count_preamble() + instruction_tokens,
+            window=window,
+            answer=answer_token_limit(self._options) or min((window or 0) // 8, 4096),
+            prices=draft.prices,
+            caches=self._provider.capabilities.cache,
+            cache_seconds=self._provider.capabilities.cache_seconds,
+            now=now(),
+        )
+
+    def _count_preamble(self) -> int:
+        """Return the tokens of the preamble, with the tool that memory adds."""
+        draft = self._progress.draft
+        more = self._memory.preamble(Preamble(), draft, self._memory.epoch)
+        return self._preamble_tokens + of_preamble(None, more.tools, draft.counter)
+
+    # Sessions of the provider
+
+    def _keeper(self) -> str:
+        """A name for who keeps this conversation; nothing if nobody does but us."""
+        wire = self._progress.draft.wire
+        way = wire.session_mode(self._options)
+        return f"{wire.name} {way} {self._provider.account}" if way else ""
+
+    async def _find_session(self, keeper: str, epoch: Epoch) -> ProviderSession | None:
+        """Return the session that the provider can resume, or a new one. A rebuilt session adds a notice."""
+        draft = self._progress.draft
+        found = provider_sessions.find(draft.transcript, keeper, draft.wire, epoch)
+        provider = self._provider if isinstance(self._provider, AsyncStatefulProvider) else None
+        if isinstance(found, ProviderSession):
+            if provider is None or await provider.is_current(found.handle):
+                return found
+            self.drop_session(keeper, "what it has is gone, or went on without us")
+        elif found:
+            self._report_rebuilt(found)
+        if provider is not None and (self._opened is None or not await provider.is_current(self._opened)):
+            self._opened = await provider.open_conversation(self._options)
+        return None if self._opened is None else ProviderSession(self._opened, 0)
+
+    def drop_session(self, keeper: str, why: str) -> None:
+        """Remove a session that the provider can't resume, and report it."""
+        self._progress.draft = self._progress.draft.forget(keeper)
+        self._report_rebuilt(why)
+
+    def _report_rebuilt(self, why: str) -> None:
+        draft = self._progress.draft
+        if all(notice.kind != "rebuilt" for notice in draft.notices):
+            text = f"{self._provider.label} is told the whole conversation anew: {why.rstrip('.')}."
+            self._progress.draft = draft.notice(Notice("rebuilt", text))
+
+    # Summaries
+
+    def report_failed_summary(self) -> None:
+        """Add a notice if a summary in the background has failed and the caller does not know it yet."""
+        draft = self._progress.draft
+        transcript, notice = summary_claims.news(draft.transcript)
+        if notice is not None:
+            self._progress.draft = msgspec.structs.replace(draft.notice(notice), transcript=transcript)
+
+    def _make_summarizer(self, wants: SummaryRequest, made: Plan, quirks: Quirks) -> AsyncSummarizer:
+        draft = self._progress.draft
+        return AsyncSummarizer(
+            wants,
+            draft.transcript,
+            made.epoch,
+            provider=self._provider,
+            preamble=self._memory.preamble(self._preamble, draft, made.epoch),
+            options=self._options,
+            quirks=quirks,
+            counter=draft.counter,
+            prices=draft.prices,
+        )
+
+    async def _write_summary(self, summarizer: AsyncSummarizer) -> None:
+        """Have a summary written before the next call. If that fails, the turn continues without it."""
+        made = await summarizer.ask()
+        draft = self._progress.draft.billed(made.usage)
+        transcript = summary_claims.tried(draft.transcript, made.problem, told=True)
+        if made.summary is not None:
+            transcript = summed_up(transcript, made.summary, made.last)
+        else:
+            draft = draft.notice(summary_claims.no_summary(made.problem))
+        self._progress.draft = msgspec.structs.replace(draft, transcript=transcript)
+        await self._progress.save()

@@ -1,0 +1,90 @@
+"""Runs the tools that a turn calls. Each result goes into the turn's draft as soon as it arrives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from longtalk._util.concurrency import call as call_tool
+from longtalk._util.concurrency import completed, shielded
+from longtalk.events import ToolResult
+from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
+from longtalk.tools import failure as tool_failure
+from longtalk.turn.memory import AsyncTurnMemory
+from longtalk.turn.progress import AsyncTurnProgress
+from longtalk.wires.views import ToolCallView
+
+
+class AsyncToolRunner:
+    """Runs the tool calls of one turn."""
+
+    def __init__(
+        self,
+        progress: AsyncTurnProgress,
+        tools: Toolbox,
+        memory: AsyncTurnMemory,
+        around: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._progress = progress
+        self._tools = tools
+        self._memory = memory
+        self._around = around
+        """Makes the context manager that each tool runs in."""
+        self._results: list[ToolResult] = []
+
+    async def finish_earlier_calls(self) -> None:
+        """Close the calls that an interrupted run left open; run those of idempotent tools again."""
+        draft = self._progress.draft
+        calls = draft.open_calls()
+        again = [call for call in calls if (tool := self._tools.get(call.name)) is not None and tool.idempotent]
+        self._progress.draft = draft.abandon([call for call in calls if call not in again])
+        if again:
+            await self._progress.save()
+        results = self.run_calls(again)
+        try:
+            async for _ in results:
+                await self._progress.save()
+        finally:
+            await shielded(results.aclose)
+
+    def run_calls(self, calls: Sequence[ToolCallView]) -> AsyncGenerator[None, None]:
+        """Run calls concurrently. Yields each time that a result was added to the draft; `take_results` returns it."""
+        return completed([self._make_job(call) for call in calls])
+
+    def take_results(self) -> list[ToolResult]:
+        """Return the results that arrived since the last call of this method."""
+        results, self._results = self._results, []
+        return results
+
+    def _make_job(self, call: ToolCallView) -> Callable[[], Coroutine[Any, Any, None]]:
+        async def job() -> None:
+            progress = self._progress
+            progress.draft = progress.draft.begin_call(call)
+            text, failed = await self._run(call)
+            progress.draft = progress.draft.settle(call, self._memory.neutral(text), failed=failed)
+            self._results.append(ToolResult(call.id, call.name, text, failed))
+
+        return job
+
+    async def _run(self, call: ToolCallView) -> tuple[str, bool]:
+        """Run a call. Returns the text for the model, and whether it reports a failure."""
+        if self._memory.is_recall(call.name):
+            return await self._memory.look_up(self._progress.draft, call)
+        if self._memory.is_update(call.name):
+            self._progress.draft, text, failed = self._memory.update(self._progress.draft, call)
+            return text, failed
+        tool = self._tools.get(call.name)
+        if tool is None:
+            names = ", ".join(self._tools.names) or "none"
+            return f"There is no tool {call.name!r}. The tools are: {names}.", True
+        context = ToolContext(call_id=call.id, turn=self._progress.draft.turn.id, name=call.name)
+        try:
+            bound = tool.bind(call.arguments, context)
+        except ArgumentError as problem:
+            return str(problem), True
+        try:
+            with self._around():
+                return render(await call_tool(bound, is_async=tool.is_async)), False
+        except Exception as problem:
+            return tool_failure(problem), True
