@@ -20,7 +20,7 @@ from longtalk.context.planning import plan
 from longtalk.policies import KeepAll
 from longtalk.state import codec as states
 from longtalk.tokens import Estimator
-from longtalk.transcript.transcript import Entry, Transcript, Turn, chain, new_id, now
+from longtalk.transcript.transcript import Entry, Transcript, Turn, link_entries, new_id, now
 from longtalk.turn.draft import Draft, begin, measured
 from longtalk.turn.message import parse_message
 from longtalk.wires import NAMES, WIRES
@@ -69,7 +69,7 @@ def conversation(turns: int) -> Transcript:
             usage=(USAGE,) * (len(entries) // 2),
             preamble=_DIGEST,
         )
-        transcript = transcript.add(chain(transcript.head, turn.id, 0, entries), turn=turn)
+        transcript = transcript.add(link_entries(transcript.head, turn.id, 0, entries), turn=turn)
     return transcript.revise()
 
 

@@ -21,7 +21,7 @@ from longtalk import Archive
 from longtalk.stores import open_store
 from longtalk.stores.base import MAIN, Commit, KeyedRequest, PlacedRecord, Store
 from longtalk.stores.sqlite.store import SQLite
-from longtalk.transcript.transcript import Entry, Record, Turn, chain, new_id
+from longtalk.transcript.transcript import Entry, Record, Turn, link_entries, new_id
 from longtalk.transfer.snapshot import read_snapshot
 from longtalk.wires import WIRES
 
@@ -39,7 +39,7 @@ def fill(store: Store, count: int) -> None:
             id, at = new_id(), at + 5_000  # noqa: A001
             asked = Entry(role="user", wire=wire.name, native=wire.user(f"Question {turn} of {name}?"), at=at)
             said = json.dumps({"role": "assistant", "content": f"An answer to {turn}, slowly. " * 5}).encode()
-            entries = chain(parent, id, 0, [asked, Entry(role="assistant", wire=wire.name, native=said, at=at)])
+            entries = link_entries(parent, id, 0, [asked, Entry(role="assistant", wire=wire.name, native=said, at=at)])
             parent = entries[-1].id
             commit = Commit(
                 expect=turn,

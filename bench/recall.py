@@ -45,7 +45,7 @@ from longtalk.stores.base import MAIN, Store
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says
 from longtalk.transcript.pack import Entry
-from longtalk.transcript.transcript import chain, now
+from longtalk.transcript.transcript import link_entries, now
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport
 from longtalk.transfer.load import import_exports
 from longtalk.turn.draft import measured
@@ -187,7 +187,7 @@ def entries(units: Sequence[Unit]) -> tuple[Entry, ...]:
         named = {"name": unit.name} if unit.name else {}
         native = json_bytes.encode({"role": unit.role, **named, "content": unit.text})
         entry = Entry(role=unit.role, wire="openai-chat", native=native, at=1000 * unit.at)
-        made += chain(made[-1].id if made else None, f"t{unit.position}", 0, measured([entry], Characters()))
+        made += link_entries(made[-1].id if made else None, f"t{unit.position}", 0, measured([entry], Characters()))
     return tuple(made)
 
 

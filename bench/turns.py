@@ -42,7 +42,7 @@ from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Commit, Store
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.tokens import Estimator
-from longtalk.transcript.transcript import Entry, Turn, chain, now
+from longtalk.transcript.transcript import Entry, Turn, link_entries, now
 from longtalk.turn.draft import measured
 from longtalk.wires import WIRES
 
@@ -146,7 +146,7 @@ def filled(store: Store, name: str, turns: int) -> None:
             Entry(role=message["role"], wire=_WIRE.name, native=json.dumps(message).encode(), at=now())
             for message in messages(number)
         ]
-        entries = chain(head, f"t{number}", 0, measured(said, Estimator()))
+        entries = link_entries(head, f"t{number}", 0, measured(said, Estimator()))
         turn = Turn(id=f"t{number}", status="complete", model="bench:model", started=now(), usage=(USAGE,))
         revision = store.write("", name, Commit(expect=revision, entries=entries, turn=turn, at=now())).revision
         head = entries[-1].id

@@ -76,14 +76,14 @@ def test_half_a_pair_in_a_key_is_kept() -> None:
 
 @pytest.mark.parametrize("document", NOT_JSON)
 def test_what_is_not_json_is_a_value_error(document: bytes) -> None:
-    for read in (json_bytes.fields, json_bytes.items, json_bytes.lengths, json_bytes.prove, json_bytes.value):
+    for read in (json_bytes.fields, json_bytes.items, json_bytes.lengths, json_bytes.check_object, json_bytes.value):
         with pytest.raises(ValueError, match="not JSON"):
             read(document)
 
 
 @pytest.mark.parametrize("document", [b'["\\ud83d",]', b'{"a":"\\ud83d",}'])
 def test_what_is_not_json_is_refused_also_beside_half_a_pair(document: bytes) -> None:
-    for read in (json_bytes.fields, json_bytes.items, json_bytes.lengths, json_bytes.prove, json_bytes.value):
+    for read in (json_bytes.fields, json_bytes.items, json_bytes.lengths, json_bytes.check_object, json_bytes.value):
         with pytest.raises(ValueError, match="not JSON"):
             read(document)
 
@@ -94,27 +94,27 @@ def test_a_document_nested_too_deeply_is_a_value_error(lone: bytes) -> None:
     for read in (json_bytes.items, json_bytes.lengths, json_bytes.value):
         with pytest.raises(ValueError, match="nested too deeply"):
             read(deep)
-    for read in (json_bytes.fields, json_bytes.prove):
+    for read in (json_bytes.fields, json_bytes.check_object):
         with pytest.raises(ValueError, match="nested too deeply"):
             read(b'{"a":' + deep + b"}")
 
 
 @given(strategies.objects)
 def test_an_object_is_proved_to_be_one(document: bytes) -> None:
-    json_bytes.prove(document)
-    json_bytes.prove(memoryview(document))
+    json_bytes.check_object(document)
+    json_bytes.check_object(memoryview(document))
 
 
 @given(strategies.objects, strategies.objects)
 def test_two_objects_are_not_one(one: bytes, other: bytes) -> None:
     with pytest.raises(ValueError, match="not JSON"):
-        json_bytes.prove(one + b"," + other)
+        json_bytes.check_object(one + b"," + other)
 
 
 @pytest.mark.parametrize("document", [b"[]", b"1", b'"{}"', b"null", b'["\\ud83d"]'])
 def test_only_an_object_is_proved(document: bytes) -> None:
     with pytest.raises(ValueError, match="not JSON: Expected `object`"):
-        json_bytes.prove(document)
+        json_bytes.check_object(document)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from longtalk.context.compose import Context, compose
 from longtalk.context.epochs import Epoch
 from longtalk.state import codec as state
 from longtalk.transcript.manifest import Run
-from longtalk.transcript.transcript import Entry, Transcript, chain
+from longtalk.transcript.transcript import Entry, Transcript, link_entries
 from longtalk.wires import NAMES
 from longtalk.wires.gemini import wire as gemini
 from longtalk.wires.neutral import event, system
@@ -36,7 +36,7 @@ def since(position: int) -> Epoch:
 
 def transcript(*entries: Entry, packed: int = 0) -> Transcript:
     """The first `packed` entries as they are after a state was read, the others as they were just added."""
-    linked = chain(None, "t", 0, entries)
+    linked = link_entries(None, "t", 0, entries)
     read = Transcript()
     if packed:
         read = state.decode(state.encode(read.add(linked[:packed])), wires=NAMES)

@@ -37,7 +37,7 @@ from longtalk.reply import Reply
 from longtalk.state.codec import decode, encode
 from longtalk.state.sealing import Seal
 from longtalk.testing import Scripted, Step, says, validate
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import NAMES
 from tests.policies.views import Letters, composed, conversation, happened, said, talked, terms, worked
@@ -123,7 +123,7 @@ def test_there_is_one_epoch_at_a_time() -> None:
         talk.say()
         kinds = [record.kind for record in talk.transcript.records]
         assert kinds.count("epoch") <= 1
-        epoch = latest(talk.transcript, "epoch", Epoch)
+        epoch = read_latest(talk.transcript, "epoch", Epoch)
         starts.append(epoch.start if epoch else 0)
     assert starts == [0, 0, 5, 7, 9, 11]
 
@@ -234,17 +234,17 @@ def runs(*spans: tuple[int, int]) -> list[dict[str, Any]]:
 )
 def test_an_unsound_epoch_is_ignored(said: Any) -> None:
     data = json.dumps({"policy": "p", **said} if isinstance(said, dict) else said).encode()
-    assert current(FOUR.record("epoch", data), "p") == Epoch("p")
+    assert current(FOUR.add_record("epoch", data), "p") == Epoch("p")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b'"epoch"', b'{"policy":"p","start":1e999}'])
 def test_so_is_one_that_is_no_json(data: bytes) -> None:
-    assert current(FOUR.record("epoch", data), "p") == Epoch("p")
+    assert current(FOUR.add_record("epoch", data), "p") == Epoch("p")
 
 
 def test_a_sound_epoch_of_the_same_form_is_believed() -> None:
     data = {"policy": "p", "start": 2, "runs": runs((0, 1)), "raw": 2, "current": 2}
-    assert current(FOUR.record("epoch", json.dumps(data).encode()), "p").start == 2
+    assert current(FOUR.add_record("epoch", json.dumps(data).encode()), "p").start == 2
 
 
 def test_a_chat_goes_on_from_a_state_with_an_unsound_epoch() -> None:
@@ -252,7 +252,7 @@ def test_a_chat_goes_on_from_a_state_with_an_unsound_epoch() -> None:
     for _ in range(3):
         talk.say()
     hostile = {"policy": fingerprint(KeepLast(2)), "start": 6, "runs": runs((0, 2), (4, 5)), "raw": 4, "current": 4}
-    talk.state = encode(talk.transcript.record("epoch", json.dumps(hostile).encode(), instead=True))
+    talk.state = encode(talk.transcript.add_record("epoch", json.dumps(hostile).encode(), replace=True))
     talk.say()
     assert talk.asked == questions(3, 4)
 
@@ -261,7 +261,7 @@ def test_an_epoch_that_cuts_through_an_exchange_does_no_harm() -> None:
     of = conversation(worked(0), [said("now")])
     data = {"policy": fingerprint(KeepAll()), "start": 5, "runs": runs((0, 1)), "raw": 2, "current": 4}
     data["runs"] += [{"first": 2, "last": 4, "verdict": "sent", "reason": "kept"}]
-    of = of.record("epoch", json.dumps(data).encode())
+    of = of.add_record("epoch", json.dumps(data).encode())
     composed(of, plan(of, KeepAll(), terms()))  # which validates it
 
 
@@ -292,7 +292,7 @@ def test_no_epoch_that_somebody_made_up_takes_a_turn_down(epoch: dict[str, Any],
     of = conversation(worked(0), talked(1), [said("now")])
     data = json.dumps({"policy": fingerprint(policy), **epoch}).encode()
     talk = Talk(policy)
-    talk.state = encode(of.record("epoch", data))
+    talk.state = encode(of.add_record("epoch", data))
     talk.provider.add(answers("ok"))
     reply = talk.chat.send("again", state=talk.state)
     assert reply.text == "ok"
@@ -400,7 +400,7 @@ def test_an_anchor_that_somebody_made_up_is_no_harm() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"counted":"x"}', b"\xff"])
 def test_an_anchor_that_can_t_be_read_is_ignored(data: bytes) -> None:
-    made = plan(FOUR.record("anchor", data), KeepAll(), terms())
+    made = plan(FOUR.add_record("anchor", data), KeepAll(), terms())
     assert made.tokens == made.counted == 40
 
 
@@ -499,7 +499,7 @@ def test_what_the_window_leaves_out_is_told_with_how_many() -> None:
     assert made.epoch.exchanges == 4
     of = begin(of, made.epoch)
     for n in range(6):
-        of = of.append(f"u{n}", talked(n))
+        of = of.append_to_turn(f"u{n}", talked(n))
     # What was left out before is not counted again.
     assert "150 tokens: 7 more exchanges are left out" in told(of, KeepAll(), "window", window=150)
 
@@ -593,7 +593,7 @@ def test_events_are_counted_in_words_too() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"scripted:model":"x"}', b"\xff"])
 def test_a_window_that_can_t_be_read_is_unknown(data: bytes) -> None:
-    assert windows(FOUR.record("window", data)) == {}
+    assert windows(FOUR.add_record("window", data)) == {}
 
 
 # Pins
@@ -870,7 +870,7 @@ def test_under_the_larger_policy_they_are_there_again() -> None:
     "data", [b"", b"{}", b'{"place":"x","on":true}', b'{"place":99,"on":true}', b'{"place":-1,"on":true}']
 )
 def test_a_pin_that_somebody_made_up_is_no_harm(data: bytes) -> None:
-    of = conversation(*[talked(n) for n in range(5)], [said("now")]).record("pin", data)
+    of = conversation(*[talked(n) for n in range(5)], [said("now")]).add_record("pin", data)
     made = plan(of, KeepLast(4), terms())
     assert made.epoch.exchanges == 2
     of = begin(of, made.epoch)

@@ -134,7 +134,7 @@ def traces(draw: st.DrawFn, wire: str) -> Transcript:
     def add(turn: str, entry: Entry) -> None:
         nonlocal transcript
         entry = msgspec.structs.replace(entry, tokens=of_message(entry.native, Estimator()))
-        transcript = transcript.append(turn, [entry])
+        transcript = transcript.append_to_turn(turn, [entry])
 
     def answer(turn: str, text: str | None, calls: list[Any], mark: str = "") -> None:
         fields: dict[str, Any] = {}

@@ -33,7 +33,7 @@ def grown(chat: Chat, turns: int = 5) -> bytes:
 
 
 def forged(state: bytes, kind: str, value: Any) -> bytes:
-    return encode(decode(state, wires=NAMES).record(kind, msgspec.json.encode(value), instead=True))
+    return encode(decode(state, wires=NAMES).add_record(kind, msgspec.json.encode(value), replace=True))
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -18,7 +18,7 @@ from longtalk.models.prices import FREE, Prices
 from longtalk.policies import Combine, Economy, KeepLast
 from longtalk.state.codec import decode, encode
 from longtalk.testing import says
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Record, Transcript
 from longtalk.usage import Usage
 from longtalk.wires import NAMES
@@ -34,7 +34,7 @@ def talk(carried: float = 0.0, *, ago: int = 1_000, **fields: Any) -> Transcript
     """40 exchanges of 20 tokens. The model was called before the last one, so many milliseconds ago."""
     transcript = conversation(*[talked(n) for n in range(40)])
     made = {"epoch": 0, "model": "m", "preamble": "", "size": 78, "at": NOW - ago, "carried": carried, "calls": 39}
-    return transcript.record("meter", json_bytes.encode(Meter(**{**made, **fields})))  # type: ignore[arg-type]
+    return transcript.add_record("meter", json_bytes.encode(Meter(**{**made, **fields})))  # type: ignore[arg-type]
 
 
 def at(**fields: Any) -> Terms:
@@ -96,7 +96,7 @@ def test_prices_decide() -> None:
 def test_what_is_no_longer_than_a_summary_stays() -> None:
     transcript = conversation(*[talked(n) for n in range(5)])
     assert not is_due(
-        transcript.record("meter", json_bytes.encode(Meter(epoch=0, model="m", preamble="", size=8, carried=1e9)))
+        transcript.add_record("meter", json_bytes.encode(Meter(epoch=0, model="m", preamble="", size=8, carried=1e9)))
     )
 
 
@@ -117,7 +117,7 @@ def test_nothing_is_spent_again_in_a_new_epoch() -> None:
     wants = plan(transcript, POLICY, at(), may_ask=True).wants
     assert wants is not None
     summary = Summary(text="s" * 50, covers=((0, 74),), tokens=50, predicted=wants.predicted)
-    transcript = transcript.record("summary", json_bytes.encode(summary))
+    transcript = transcript.add_record("summary", json_bytes.encode(summary))
     made = plan(transcript, POLICY, at())
     assert made.begins
     assert made.meter is not None
@@ -200,12 +200,12 @@ def test_each_decision_leaves_a_receipt_of_what_was_expected_and_what_came_of_it
         reply = chat.send(f"{number}: {WORDS}", state=state)
         state = reply.state
         transcript = decode(state, wires=NAMES)
-        receipt = latest(transcript, "receipt", CostReceipt)
+        receipt = read_latest(transcript, "receipt", CostReceipt)
         assert (receipt is not None) == (len(teller.asked) > 0)
         if len(teller.asked) > before:
             assert receipt is not None
             receipts[receipt.epoch] = receipt
-            summary = latest(transcript, "summary", Summary)
+            summary = read_latest(transcript, "summary", Summary)
             assert summary is not None
             assert receipt.predicted == summary.predicted
             sent = len(teller.talked[-1]) // 4
@@ -221,7 +221,7 @@ def test_each_decision_leaves_a_receipt_of_what_was_expected_and_what_came_of_it
     # What the first one has saved is known when the next one begins.
     saved = [each.saved_before for each in receipts.values()]
     assert saved[0] == 0 < saved[-1]
-    meter = latest(transcript, "meter", Meter)
+    meter = read_latest(transcript, "meter", Meter)
     assert meter is not None
     assert meter.calls == 40
 

@@ -242,7 +242,7 @@ def test_the_exchange_before_the_current_one_is_sent_wherever_the_limit_has_room
     terms = Terms(wire=WIRES[wire], counter=Estimator(), model="m", preamble="", fixed=0, window=None, answer=0)
     so_far = Transcript()
     for entry in transcript:
-        so_far = so_far.append(entry.turn, [entry])
+        so_far = so_far.append_to_turn(entry.turn, [entry])
         if entry.role != "user":
             continue
         made = plan(so_far, policy, terms)

@@ -23,7 +23,7 @@ from longtalk.state.codec import decode
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says, validate
 from longtalk.tokens import Estimator, of_message
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 from tests.support.properties import holds
@@ -210,9 +210,9 @@ def test_the_way_of_capture_does_not_change_inside_an_epoch() -> None:
     provider = Minding(answer(LONG, "nonsense"))
     chat = Chat(provider, policy=OLD)
     reply = chat.send("Hello")
-    start = latest(transcript(reply), "epoch", Epoch)
+    start = read_latest(transcript(reply), "epoch", Epoch)
     assert start is None
-    made = transcript(reply).record("memory", b'{"way":"tool"}', instead=True)
+    made = transcript(reply).add_record("memory", b'{"way":"tool"}', replace=True)
     from longtalk.state.codec import encode
 
     chat.send("Go on", state=encode(made))

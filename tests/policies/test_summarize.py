@@ -14,7 +14,7 @@ from longtalk.context.planning import Plan, begun, pin, plan, unpin
 from longtalk.errors import InputError
 from longtalk.memory.summary import Summary
 from longtalk.policies import Compactor, KeepLast, OverTokens, Policy, Summarize, SummarizeOldest
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Record, Transcript
 from tests.policies.views import answered, composed, conversation, said, talked, terms, texts, view_of
 
@@ -38,14 +38,14 @@ def summarised(transcript: Transcript, policy: Policy = LIMIT, of: Terms | None 
     made = plan(transcript, policy, of, may_ask=True)
     assert made.wants is not None
     summary = Summary(text="s" * 50, covers=covered(made.epoch, made.wants.stop), tokens=50)
-    transcript = summed_up(transcript, summary, transcript[transcript.here(made.wants.stop) - 1].id)
+    transcript = summed_up(transcript, summary, transcript[transcript.index_of(made.wants.stop) - 1].id)
     made = plan(transcript, policy, of)
     return begun(transcript, made), made
 
 
 def grown(transcript: Transcript, exchanges: int) -> Transcript:
     for n in range(exchanges):
-        transcript = transcript.append(f"more{transcript.size}", talked(n))
+        transcript = transcript.append_to_turn(f"more{transcript.size}", talked(n))
     return transcript
 
 
@@ -195,7 +195,7 @@ def test_of_two_the_one_counts_that_covers_what_the_other_does() -> None:
 def test_without_a_summary_the_window_is_never_exceeded() -> None:
     transcript, told = Transcript(), []
     for n in range(60):
-        transcript = transcript.append(f"t{n}", talked(n)[:1])
+        transcript = transcript.append_to_turn(f"t{n}", talked(n)[:1])
         made = plan(transcript, LIMIT, terms(window=600))
         transcript = begun(transcript, made)
         told += [notice.kind for notice in made.notices]
@@ -204,7 +204,7 @@ def test_without_a_summary_the_window_is_never_exceeded() -> None:
         assert sum(run.last + 1 - run.first for run in context.manifest) == len(transcript)
         if made.begins:
             assert context.manifest[0].reason == "more than fits into the window"
-        transcript = transcript.append(f"t{n}", talked(n)[1:])
+        transcript = transcript.append_to_turn(f"t{n}", talked(n)[1:])
     assert set(told) == {"window"}
 
 
@@ -251,7 +251,7 @@ def test_an_epoch_with_a_summary_that_can_not_be_true_is_not_believed(field: str
     transcript = begin(msgspec.structs.replace(transcript, records=records), other)
     made = plan(transcript, LIMIT, terms())
     assert len(texts(composed(transcript, made))) == 60
-    assert latest(transcript, "epoch", type(other)) == other
+    assert read_latest(transcript, "epoch", type(other)) == other
 
 
 # Policies

@@ -75,7 +75,7 @@ def conversation(*exchanges: Sequence[Entry]) -> Transcript:
     for n, entries in enumerate(exchanges):
         for i, entry in enumerate(entries):
             # An event has no speaker, so it comes in a turn of its own.
-            transcript = transcript.append(f"e{n}x{i}" if entry.kind == "event" else f"t{n}", [entry])
+            transcript = transcript.append_to_turn(f"e{n}x{i}" if entry.kind == "event" else f"t{n}", [entry])
     return transcript
 
 
@@ -125,7 +125,7 @@ def grown(policy: Policy, *exchanges: Sequence[Entry], **of: Any) -> list[list[s
     requests, so_far = [], Transcript()
     for n, entries in enumerate(exchanges):
         for entry in entries:
-            so_far = so_far.append(f"t{n}", [entry])
+            so_far = so_far.append_to_turn(f"t{n}", [entry])
             if entry.role == "user":
                 made = plan(so_far, policy, terms(**of))
                 so_far = begin(so_far, made.epoch) if made.begins else so_far

@@ -23,7 +23,7 @@ from longtalk.state import codec as states
 from longtalk.state.shedding import split
 from longtalk.transcript import pack as packs
 from longtalk.transcript.pack_index import PackIndex
-from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, TurnIndex, chain
+from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, TurnIndex, link_entries
 from longtalk.wires import NAMES
 from longtalk.wires.neutral import event, system
 from longtalk.wires.openai_chat.wire import WIRE as CHAT
@@ -44,7 +44,7 @@ def said(native: bytes, role: str = "user", wire: str = WIRE, mark: str = "") ->
 def talk(*entries: Entry) -> Transcript:
     """Return a transcript with one turn."""
     turn = Turn(id="t", status="complete", model="m", started=1, ended=2, finish="stop", usage=(b'{"n":1}',))
-    transcript = Transcript().add(chain(None, "t", 0, entries), turn=turn)
+    transcript = Transcript().add(link_entries(None, "t", 0, entries), turn=turn)
     return msgspec.structs.replace(transcript, revision=1, created=5, updated=6)
 
 
@@ -175,7 +175,7 @@ def test_the_bytes_of_a_message_reach_the_next_request_as_they_are(native: bytes
 def test_ids_parents_and_turns_are_kept() -> None:
     first = talk(said(b"{}"), said(b"{}"))
     second = read(states.encode(first))
-    third = second.add(chain(second.head, "u", 5, [said(b"{}")]))
+    third = second.add(link_entries(second.head, "u", 5, [said(b"{}")]))
     entries = list(read(states.encode(third)))
     assert [entry.id for entry in entries] == ["t-0", "t-1", "u-5"]
     assert [entry.parent for entry in entries] == [None, "t-0", "t-1"]
@@ -183,7 +183,7 @@ def test_ids_parents_and_turns_are_kept() -> None:
 
 
 def test_a_transcript_that_goes_on_from_a_parent_keeps_it() -> None:
-    transcript = Transcript().add(chain("elsewhere-3", "t", 0, [said(b"{}")]))
+    transcript = Transcript().add(link_entries("elsewhere-3", "t", 0, [said(b"{}")]))
     assert read(states.encode(transcript))[0].parent == "elsewhere-3"
 
 
@@ -512,7 +512,7 @@ def test_what_was_shed_is_read_and_written_again(shed: list[Any]) -> None:
         tuple(map(tuple, part)) if isinstance(part, list) else part for part in shed
     ]
     assert read(states.encode(transcript)) == transcript
-    assert [transcript.here(transcript.place(i)) for i in range(2)] == [0, 1]
+    assert [transcript.index_of(transcript.position(i)) for i in range(2)] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -523,17 +523,17 @@ def test_what_was_shed_is_read_and_written_again(shed: list[Any]) -> None:
         ([1, LINK, [[0, 2], [1, 1]], []], "not in order"),
         ([1, LINK, [[0, 1], [1, 1]], []], "not in order"),
         ([1, LINK, [], [[0, 1], [0, 1]]], "not in order"),
-        ([1, LINK, [[3, 1]], []], "out of range"),
-        ([1, LINK, [[0, 1], [4, 1]], []], "out of range"),
-        ([1, LINK, [], [[2, 1]]], "out of range"),
-        ([1, LINK, [[1, 2**53 - 1]], []], "out of range"),
-        ([0, "", [[0, 1]], []], "number and its chain"),
-        ([0, LINK, [[0, 1]], []], "number and its chain"),
-        ([1, "", [[0, 1]], []], "number and its chain"),
-        ([1, LINK, [], []], "number and its chain"),
-        ([0, LINK, [], []], "number and its chain"),
-        ([1, "", [], []], "number and its chain"),
-        ([2, LINK, [[0, 1]], []], "number and its chain"),
+        ([1, LINK, [[3, 1]], []], "don't fit"),
+        ([1, LINK, [[0, 1], [4, 1]], []], "don't fit"),
+        ([1, LINK, [], [[2, 1]]], "don't fit"),
+        ([1, LINK, [[1, 2**53 - 1]], []], "don't fit"),
+        ([0, "", [[0, 1]], []], "number and the chain"),
+        ([0, LINK, [[0, 1]], []], "number and the chain"),
+        ([1, "", [[0, 1]], []], "number and the chain"),
+        ([1, LINK, [], []], "number and the chain"),
+        ([0, LINK, [], []], "number and the chain"),
+        ([1, "", [], []], "number and the chain"),
+        ([2, LINK, [[0, 1]], []], "number and the chain"),
         ([1, LINK[1:], [[0, 1]], []], "matching regex"),
         ([1, LINK + "\n", [[0, 1]], []], "matching regex"),
         ([1, "\n", [[0, 1]], []], "matching regex"),
@@ -712,10 +712,10 @@ def bases() -> list[Base]:
         said(b'{"role":"assistant","content":"caf\\u00e9 \\ud83d\\ude00"}', "assistant"),
     )
     more = read(states.encode(usual))
-    more = more.add(chain(more.head, "n", 0, [event("it rains", source="app", at=5)]))
+    more = more.add(link_entries(more.head, "n", 0, [event("it rains", source="app", at=5)]))
     turn = Turn(id="u", status="failed", model="p:m", started=3, usage=(b"{}", b'{"n":2}'), error="it broke")
     entries = [system("be brief", at=6), said(b'{"role":"user","content":[{"type":"text","text":"\\ud83d"}]}')]
-    more = more.add(chain(more.head, "u", 0, entries), turn=turn)
+    more = more.add(link_entries(more.head, "u", 0, entries), turn=turn)
     more = msgspec.structs.replace(more, records=(Record("brief", "u-1", 7, b'{"goal":1}'),), revision=2)
     odd = talk(*[said(native) for native in ODD_NATIVES.values()])
     empty = talk(said(b'{"role":"assistant","content":null}', "assistant", mark="empty"))
@@ -871,7 +871,7 @@ def use(transcript: Transcript) -> None:
     assert sum(stop - start for start, stop in exchanges) == len(entries)
     again = states.decode(states.encode(transcript), wires=NAMES)
     assert (list(again), list(again.turns), again.records) == (entries, turns, transcript.records)
-    more = transcript.add(chain(transcript.head, "new", 0, [said(b'{"role":"user","content":"x"}')]))
+    more = transcript.add(link_entries(transcript.head, "new", 0, [said(b'{"role":"user","content":"x"}')]))
     assert len(states.decode(states.encode(more), wires=NAMES)) == len(entries) + 1
     # A forged transcript must also split into two that can be read.
     rest, part = split(transcript, [(0, len(entries) - 1)] if entries else [])

@@ -17,7 +17,7 @@ from longtalk.state import sealing as seals
 from longtalk.state import shedding as sheds
 from longtalk.state.shedding import encode_part, split
 from longtalk.transcript.ranges import Ranges
-from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, chain
+from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, link_entries
 from tests.support.effort import spent
 from tests.support.strategies import WIRE, WIRES, additions, grown, transcripts
 
@@ -45,7 +45,9 @@ def talk(*turns: str, on: Transcript | None = None) -> Transcript:
     transcript = Transcript(created=1) if on is None else on
     for name in turns:
         turn = Turn(id=name, status="complete", model=f"m{name}", started=1, usage=(b'{"n":"%s"}' % name.encode(),))
-        transcript = transcript.add(chain(transcript.head, name, 0, [said(name), said(name * 2)]), turn=turn).revise()
+        transcript = transcript.add(
+            link_entries(transcript.head, name, 0, [said(name), said(name * 2)]), turn=turn
+        ).revise()
     return transcript
 
 
@@ -102,7 +104,7 @@ def test_whatever_has_left_at_any_time_comes_back_in_any_order(data: st.DataObje
             assert list(small) == [entry for i, entry in enumerate(before) if i in stays]
             assert list(part) == [entry for i, entry in enumerate(before) if i not in stays]
             assert (small.records, part.records) == (whole.records, ())
-            assert [list(whole)[small.place(i)] for i in range(len(small))] == list(small)
+            assert [list(whole)[small.position(i)] for i in range(len(small))] == list(small)
             assert (small.size, small.head) == (len(whole), whole.head)
             assert [*small.turns][-1:] == [*whole.turns][-1:]
             if part.shed.number:
@@ -188,7 +190,7 @@ def test_all_entries_may_leave_and_the_next_goes_on_from_them() -> None:
     assert small.head == "b-1"
     assert [turn.id for turn in small.turns] == ["b"]
     small = talk("c", on=read(states.encode(small)))
-    assert (small[0].parent, small.place(0)) == ("b-1", 4)
+    assert (small[0].parent, small.position(0)) == ("b-1", 4)
     assert texts(read(join(encode_part(part), states.encode(small)))) == ["a-0", "a-1", "b-0", "b-1", "c-0", "c-1"]
 
 
@@ -254,7 +256,7 @@ def test_records_stay_whatever_leaves() -> None:
 
 def test_what_only_a_part_names_is_not_kept_in_the_state() -> None:
     turn = Turn(id="a", status="failed", model="m", started=1, error="long story" * 100)
-    whole = talk("b", on=Transcript().add(chain(None, "a", 0, [said("x")]), turn=turn))
+    whole = talk("b", on=Transcript().add(link_entries(None, "a", 0, [said("x")]), turn=turn))
     small, part = split(whole, [(0, 1)])
     assert b"long story" not in states.encode(small)
     assert b"long story" in encode_part(part)
@@ -524,7 +526,7 @@ def test_a_state_that_says_it_shed_without_end_is_refused_at_once() -> None:
 def test_more_kinds_of_entries_than_a_state_can_hold_are_refused() -> None:
     def kinds(name: str) -> Transcript:
         entries = [Entry(role=f"{name}{i}", wire=WIRE, native=b"{}", at=1) for i in range(100)]
-        return Transcript(fresh=chain(None, name, 0, entries))
+        return Transcript(fresh=link_entries(None, name, 0, entries))
 
     several = [msgspec.structs.replace(kinds(n), shed=Ranges(entries=((i * 100, 100),))) for i, n in enumerate("abc")]
     small = msgspec.structs.replace(kinds("d"), shed=Ranges(entries=((0, 300),)))
@@ -595,7 +597,7 @@ def test_to_split_a_long_transcript_is_little_more_than_to_copy_it() -> None:
     """Split without building each entry, which would take a hundred times as long."""
     turns = [str(i) for i in range(5_000)]
     whole = Transcript()
-    fresh = [entry for turn in turns for entry in chain(None, turn, 0, [said("x" * 200), said("y" * 200)])]
+    fresh = [entry for turn in turns for entry in link_entries(None, turn, 0, [said("x" * 200), said("y" * 200)])]
     whole = read(states.encode(msgspec.structs.replace(whole, fresh=tuple(fresh))))
     one_by_one = spent(lambda: list(whole))
     assert any(spent(lambda: split(whole, [(0, 5_000), (5_002, 9_990)])) < one_by_one / 2 for _ in range(5))

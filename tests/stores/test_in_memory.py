@@ -12,7 +12,7 @@ from longtalk.stores.base import MAIN, Commit, KeyedRequest, PlacedRecord
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing.stores.harness import Harness, message
 from longtalk.testing.stores.suite import CASES, Case
-from longtalk.transcript.transcript import Record, Turn, chain
+from longtalk.transcript.transcript import Record, Turn, link_entries
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.reopens], ids=str)
@@ -36,7 +36,7 @@ def test_an_entry_that_can_not_be_read_is_not_found():
         [("later", b'{"content":"lisbon"}'), ("openai-chat", b"lisbon"), ("longtalk", b'{"says":"lisbon"}')]
     ):
         odd = msgspec.structs.replace(message("x"), wire=wire, native=native)
-        talk.write(entries=chain(talk.tip(), f"t{number}", 0, [odd]))
+        talk.write(entries=link_entries(talk.tip(), f"t{number}", 0, [odd]))
     assert talk.store.candidates(talk.owner, ["lisbon"], 9) == []
 
 
@@ -71,7 +71,7 @@ def test_a_turn_that_goes_on_beside_its_branch_begins_where_it_did():
     begun = talk.turn(None, "hello", status="running")
     talk.write(**begun)
     turn = begun["turn"]
-    answer = chain(talk.tip(), turn.id, 1, [message("late", role="assistant")])
+    answer = link_entries(talk.tip(), turn.id, 1, [message("late", role="assistant")])
     talk.write("aside", entries=answer, turn=turn, source=(MAIN, 1))
     assert talk.store.turns(talk.owner, talk.id, "aside", 0, 9) == [(0, turn)]
 
@@ -101,7 +101,7 @@ def test_what_hangs_on_nothing_is_refused(fields: dict[str, Any], what: str):
 
 
 def test_data_that_is_not_json_is_refused_and_nothing_is_kept():
-    store, entries = InMemory(), chain(None, "t", 0, [message("x")])
+    store, entries = InMemory(), link_entries(None, "t", 0, [message("x")])
     for fields in ({"meta": {"a": object()}}, {"entries": entries, "entry_meta": {0: {"a": object()}}}):
         with pytest.raises(InputError):
             store.write("ann", "talk", Commit(expect=0, at=0, **fields))  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def test_data_that_is_not_json_is_refused_and_nothing_is_kept():
 
 def test_an_entry_that_does_not_follow_the_one_before_it_is_named():
     store = InMemory()
-    store.write("ann", "talk", Commit(expect=0, at=0, entries=chain(None, "t", 0, [message("x"), message("y")])))
+    store.write("ann", "talk", Commit(expect=0, at=0, entries=link_entries(None, "t", 0, [message("x"), message("y")])))
     assert store.verify("ann", "talk") == []
     entries = store._owners["ann"]["talk"]._segments[0].entries
     entries[1] = msgspec.structs.replace(entries[1], parent="elsewhere-0")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, chain
+from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, link_entries
 from longtalk.wires.neutral import event, system
 
 WIRE = "openai-chat"
@@ -123,7 +123,7 @@ def additions(draw: st.DrawFn) -> tuple[Sequence[Entry], Turn | None]:
 def grown(transcript: Transcript, added: Sequence[Entry], turn: Turn | None, first: int = 0) -> Transcript:
     """A transcript with entries that are linked to it."""
     name = turn.id if turn else "note"
-    return transcript.add(chain(transcript.head, name, first, added), turn=turn)
+    return transcript.add(link_entries(transcript.head, name, first, added), turn=turn)
 
 
 @st.composite

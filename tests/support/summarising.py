@@ -20,7 +20,7 @@ from longtalk.models.prices import Prices
 from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Store
 from longtalk.testing import Step, says, validate
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import WIRES
 from longtalk.wires.protocol import Wire
@@ -227,4 +227,4 @@ def kept(store: Store, branch: str = "main", *, kind: str = "summary", of: Any =
     """The newest record of a kind on a branch."""
     head = store.head("", "c", branch)
     assert head is not None
-    return latest(Transcript(records=tuple(placed.record for placed in head.records)), kind, of)
+    return read_latest(Transcript(records=tuple(placed.record for placed in head.records)), kind, of)

@@ -9,14 +9,14 @@ import pytest
 from longtalk.transcript import pack as packs
 from longtalk.transcript.pack import EMPTY, Entry, Pack, checksum, join_slices
 from longtalk.transcript.pack_index import MAX_COUNT, PackIndex, pack_column, read_column
-from longtalk.transcript.transcript import chain
+from longtalk.transcript.transcript import link_entries
 from longtalk.wires.neutral import event, system
 from tests.support.strategies import LATEST, OTHER, WIRE, WIRES
 
 
 def made(*natives: bytes, wire: str = WIRE, mark: str = "") -> Pack:
     entries = [Entry(role="user", wire=wire, native=native, at=5, mark=mark) for native in natives]
-    return grown(EMPTY, chain(None, "t", 0, entries))
+    return grown(EMPTY, link_entries(None, "t", 0, entries))
 
 
 def grown(pack: Pack, entries: tuple[Entry, ...]) -> Pack:
@@ -59,25 +59,27 @@ def test_growing_by_nothing_changes_nothing() -> None:
 
 
 def test_the_checksum_of_a_grown_pack_is_that_of_its_whole_array() -> None:
-    pack = grown(made(b'{"a":1}'), chain("t-0", "u", 0, [Entry(role="user", wire=WIRE, native=b'{"b":2}', at=1)]))
+    pack = grown(
+        made(b'{"a":1}'), link_entries("t-0", "u", 0, [Entry(role="user", wire=WIRE, native=b'{"b":2}', at=1)])
+    )
     assert pack.array == b'[{"a":1},{"b":2}]'
     assert pack.crc == checksum(pack.array)
 
 
 def test_a_turn_that_goes_on_stays_one_run() -> None:
-    pack = grown(made(b"{}"), chain("t-0", "t", 1, [Entry(role="tool", wire=WIRE, native=b"{}", at=1)]))
+    pack = grown(made(b"{}"), link_entries("t-0", "t", 1, [Entry(role="tool", wire=WIRE, native=b"{}", at=1)]))
     assert pack.index.turns == ("t",)
     assert [pack.entry(i).id for i in range(2)] == ["t-0", "t-1"]
 
 
 def test_a_turn_that_goes_on_with_other_numbers_keeps_them() -> None:
-    pack = grown(made(b"{}"), chain("t-0", "t", 7, [Entry(role="tool", wire=WIRE, native=b"{}", at=1)]))
+    pack = grown(made(b"{}"), link_entries("t-0", "t", 7, [Entry(role="tool", wire=WIRE, native=b"{}", at=1)]))
     assert [pack.entry(i).id for i in range(2)] == ["t-0", "t-7"]
     assert [pack.entry(i).parent for i in range(2)] == [None, "t-0"]
 
 
 def test_a_turn_whose_id_holds_dashes_keeps_its_numbers() -> None:
-    pack = grown(EMPTY, chain("root", "a-1-", 4, [Entry(role="user", wire=WIRE, native=b"{}", at=1)]))
+    pack = grown(EMPTY, link_entries("root", "a-1-", 4, [Entry(role="user", wire=WIRE, native=b"{}", at=1)]))
     entry = pack.entry(0)
     assert (entry.id, entry.turn, entry.parent) == ("a-1--4", "a-1-", "root")
 
@@ -85,7 +87,7 @@ def test_a_turn_whose_id_holds_dashes_keeps_its_numbers() -> None:
 def test_groups_are_the_runs_whether_they_open_an_exchange_and_whether_they_are_events_only() -> None:
     note = event("x", source="app", at=1)
     said = Entry(role="user", wire=WIRE, native=b"{}", at=1)
-    pack = grown(grown(EMPTY, chain(None, "n", 0, [note, note])), chain("n-1", "t", 0, [said, note]))
+    pack = grown(grown(EMPTY, link_entries(None, "n", 0, [note, note])), link_entries("n-1", "t", 0, [said, note]))
     assert list(pack.groups(0)) == [("n", 2, True, True), ("t", 2, True, False)]
     assert list(pack.groups(3)) == [("t", 1, True, True)]
 
@@ -103,7 +105,7 @@ def test_numbers_are_stored_the_same_on_every_machine(monkeypatch: pytest.Monkey
 
 
 def test_an_entry_that_does_not_follow_on_the_one_before_keeps_its_parent() -> None:
-    pack = grown(made(b"{}"), chain("u-3", "v", 0, [Entry(role="user", wire=WIRE, native=b"{}", at=1)] * 2))
+    pack = grown(made(b"{}"), link_entries("u-3", "v", 0, [Entry(role="user", wire=WIRE, native=b"{}", at=1)] * 2))
     assert [pack.entry(i).parent for i in range(3)] == [None, "u-3", "v-0"]
     assert pack.index.parents == {1: "u-3"}
     pack.check(WIRES)
@@ -114,9 +116,9 @@ def mixed() -> Pack:
     said = Entry(role="user", wire=WIRE, native=b'{"a":"},{"}', at=5, tokens=7)
     marked = Entry(role="assistant", wire=OTHER, native=b"{}", at=6, mark="length", bound="b", tokens=1)
     note = event("x", source="app", at=7)
-    pack = grown(EMPTY, chain("root-1", "t", 2, [said, marked, marked, said]))
-    pack = grown(pack, chain("t-5", "n", 0, [note]))
-    return grown(pack, chain("gone-1", "t", 7, [marked, said]))
+    pack = grown(EMPTY, link_entries("root-1", "t", 2, [said, marked, marked, said]))
+    pack = grown(pack, link_entries("t-5", "n", 0, [note]))
+    return grown(pack, link_entries("gone-1", "t", 7, [marked, said]))
 
 
 @pytest.mark.parametrize("start", range(8))
@@ -151,7 +153,10 @@ def test_tokens_that_were_never_counted_are_guessed_before_entries_part() -> Non
 
 
 def test_more_kinds_and_more_tokens_than_a_state_holds_are_refused() -> None:
-    kinds = [grown(EMPTY, chain(None, "t", 0, [Entry(role=f"{i}", wire=WIRE, native=b"{}", at=1)])) for i in range(300)]
+    kinds = [
+        grown(EMPTY, link_entries(None, "t", 0, [Entry(role=f"{i}", wire=WIRE, native=b"{}", at=1)]))
+        for i in range(300)
+    ]
     assert len(join_slices([(pack, 0, 1) for pack in kinds[:128]]).index.shapes) == 128
     for many in (129, 300):
         with pytest.raises(ValueError, match="more than a state can"):
@@ -185,7 +190,7 @@ def test_the_last_moment_that_fits_passes() -> None:
 
 
 def test_events_and_system_messages_pass() -> None:
-    entries = chain(None, "t", 0, [event("\ud83d", source="app", at=1), system("s", at=1)])
+    entries = link_entries(None, "t", 0, [event("\ud83d", source="app", at=1), system("s", at=1)])
     grown(EMPTY, entries).check(WIRES)
 
 
@@ -314,13 +319,13 @@ def test_a_place_inside_a_string_that_looks_like_a_border_is_refused() -> None:
 
 @pytest.mark.parametrize("native", [b"{}", b'{"text":1,"source":"app"}', b'{"source":"app"}', b'{"text":"x"}'])
 def test_an_event_without_text_or_source_is_refused(native: bytes) -> None:
-    pack = grown(EMPTY, chain(None, "t", 0, [event("x", source="app", at=1)]))
+    pack = grown(EMPTY, link_entries(None, "t", 0, [event("x", source="app", at=1)]))
     with pytest.raises(ValueError, match="has no text"):
         holding(pack, b"[" + native + b"]").check(WIRES)
 
 
 def test_a_system_message_without_text_is_refused() -> None:
-    pack = grown(EMPTY, chain(None, "t", 0, [system("x", at=1)]))
+    pack = grown(EMPTY, link_entries(None, "t", 0, [system("x", at=1)]))
     with pytest.raises(ValueError, match="has no text"):
         holding(pack, b'[{"source":"app"}]').check(WIRES)
 
@@ -345,7 +350,7 @@ def test_an_index_of_another_form_can_not_be_read(index: dict[str, object]) -> N
 @pytest.mark.parametrize("code", [0, 10, 32, 45, 91, 92, 93, 94, 127])
 def test_any_number_of_shapes_up_to_the_limit_can_be_told_apart(code: int) -> None:
     entries = [Entry(role=f"r{i}", wire=OTHER if i == code else WIRE, native=b"{}", at=1) for i in range(128)]
-    pack = grown(EMPTY, chain(None, "t", 0, entries))
+    pack = grown(EMPTY, link_entries(None, "t", 0, entries))
     pack.check(WIRES)
     walked = list(pack.walk(0, 128, lambda _, wire: wire == WIRE))
     assert [(i, item.role) for i, item in walked if isinstance(item, Entry)] == [(code, f"r{code}")]

@@ -7,7 +7,7 @@ import longtalk
 from longtalk.memory.brief.record import KIND
 from longtalk.transcript.record_kinds import KINDS, RecordKind, kind_of
 
-_WRITTEN = re.compile(r"""(?:\.record|\bRecord)\(\s*(?:kind=)?"(\w+)\"""")
+_WRITTEN = re.compile(r"""(?:\.add_record|\bRecord)\(\s*(?:kind=)?"(\w+)\"""")
 
 
 def test_every_kind_that_the_library_writes_is_in_the_table() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk.state import codec as state
-from longtalk.transcript.transcript import Entry, Transcript, Turn, TurnIndex, Turns, chain, new_id, now
+from longtalk.transcript.transcript import Entry, Transcript, Turn, TurnIndex, Turns, link_entries, new_id, now
 from longtalk.wires.neutral import event
 from tests.support.strategies import OTHER, WIRE, WIRES, additions, grown, transcripts
 from tests.support.strategies import turns as any_turn
@@ -30,11 +30,11 @@ def stored(transcript: Transcript) -> Transcript:
 
 
 def exchange(transcript: Transcript, name: str, *entries: Entry) -> Transcript:
-    return transcript.add(chain(transcript.head, name, 0, entries), turn=turn(name))
+    return transcript.add(link_entries(transcript.head, name, 0, entries), turn=turn(name))
 
 
 def note(transcript: Transcript, name: str) -> Transcript:
-    return transcript.add(chain(transcript.head, name, 0, [event("it rains", source="app", at=1)]))
+    return transcript.add(link_entries(transcript.head, name, 0, [event("it rains", source="app", at=1)]))
 
 
 @st.composite
@@ -50,7 +50,7 @@ def half_packed(draw: st.DrawFn) -> Transcript:
 
 
 def test_entries_of_a_turn_are_numbered_and_each_is_the_parent_of_the_next() -> None:
-    linked = chain("before-7", "t", 3, [said("a"), said("b"), said("c")])
+    linked = link_entries("before-7", "t", 3, [said("a"), said("b"), said("c")])
     assert [entry.id for entry in linked] == ["t-3", "t-4", "t-5"]
     assert [entry.parent for entry in linked] == ["before-7", "t-3", "t-4"]
     assert {entry.turn for entry in linked} == {"t"}
@@ -107,7 +107,7 @@ def test_transcripts_that_say_the_same_are_equal_packed_or_not() -> None:
     assert (stored(transcript) != transcript) is False
     assert transcript != exchange(Transcript(), "t", said("b"))
     assert transcript != transcript.revise()
-    assert transcript != transcript.record("brief", b"{}")
+    assert transcript != transcript.add_record("brief", b"{}")
     assert transcript != "a transcript"
 
 
@@ -146,7 +146,7 @@ def test_turns_are_a_sequence_wherever_they_come_from(made: list[Turn], packed: 
     assert turns[1:-1] == tuple(made[1:-1])
     assert turns[::-1] == tuple(made[::-1])
     assert turns == Turns(fresh=tuple(made))
-    assert Turns(turns.packed()) == turns
+    assert Turns(turns.to_index()) == turns
     for i in range(-len(made), len(made)):
         assert turns[i] == made[i]
 
@@ -171,14 +171,14 @@ def test_an_error_that_quotes_no_unicode_can_be_stored() -> None:
 
 
 def test_a_record_holds_up_to_the_head() -> None:
-    transcript = exchange(Transcript(), "t", said("a"), said("b")).record("brief", b"{}")
+    transcript = exchange(Transcript(), "t", said("a"), said("b")).add_record("brief", b"{}")
     (record,) = transcript.records
     assert (record.kind, record.entry, record.data) == ("brief", "t-1", b"{}")
     assert record.at > 0
 
 
 def test_a_record_on_nothing_names_no_entry() -> None:
-    assert Transcript().record("brief", b"{}").records[0].entry == ""
+    assert Transcript().add_record("brief", b"{}").records[0].entry == ""
 
 
 def test_a_revision_counts_up_and_is_stamped() -> None:
@@ -214,7 +214,7 @@ def test_an_exchange_is_a_turn_with_the_events_before_it(packed: bool) -> None:
 
 def test_a_turn_that_goes_on_after_a_state_is_one_exchange() -> None:
     transcript = stored(exchange(Transcript(), "t", said("a")))
-    transcript = transcript.add(chain(transcript.head, "t", 1, [said("b", "assistant")]))
+    transcript = transcript.add(link_entries(transcript.head, "t", 1, [said("b", "assistant")]))
     assert transcript.exchanges() == [(0, 2)]
 
 

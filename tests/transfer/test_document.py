@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longtalk.errors import InputError
 from longtalk.stores.base import PlacedRecord
-from longtalk.transcript.transcript import Entry, Record, Turn, chain
+from longtalk.transcript.transcript import Entry, Record, Turn, link_entries
 from longtalk.transfer.conversation_export import (
     BranchPart,
     ConversationExport,
@@ -51,7 +51,7 @@ def talks(draw: st.DrawFn) -> ConversationExport:
         turns: dict[str, Turn] = {}
         for added, turn in draw(st.lists(additions(), max_size=3)):
             number = sum(entry.turn == (turn.id if turn else "note") for entry in entries)
-            entries += chain(entries[-1].id if entries else parent, turn.id if turn else "note", number, added)
+            entries += link_entries(entries[-1].id if entries else parent, turn.id if turn else "note", number, added)
             if turn and added:
                 turns[turn.id] = turn
         start = source[1] if source else 0
@@ -81,7 +81,7 @@ def entry(turn: str, number: int, parent: str | None, native: bytes, **more: Any
 
 
 def said(*natives: bytes, turn: str = "t", parent: str | None = None) -> tuple[Entry, ...]:
-    return chain(parent, turn, 0, [entry(turn, 0, None, native) for native in natives])
+    return link_entries(parent, turn, 0, [entry(turn, 0, None, native) for native in natives])
 
 
 def talk(*natives: bytes, **more: Any) -> ConversationExport:
@@ -189,7 +189,7 @@ def _broken() -> dict[str, BranchPart]:
         "out of": BranchPart(name="x", entries=(entry("t", 0, None, HELLO, tokens=-1),)),
         "one JSON object": BranchPart(name="x", entries=(entry("t", 0, None, b'{},{"role":"system"}'),)),
         "one JSON": BranchPart(name="x", entries=(entry("t", 0, None, b"[]"),)),
-        "without a text": BranchPart(name="x", entries=chain(None, "t", 0, [own])),
+        "without a text": BranchPart(name="x", entries=link_entries(None, "t", 0, [own])),
         "has no entry": BranchPart(name="x", turns=(Turn("t", "complete", "m", 0),)),
         "a time": BranchPart(name="x", entries=(first,), turns=(Turn("t", "complete", "m", 2**70),)),
         "a record": BranchPart(name="x", records=(PlacedRecord(Record("k", "", 0, b"{}"), 0),)),

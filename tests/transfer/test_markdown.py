@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk.errors import InputError
-from longtalk.transcript.transcript import Entry, Turn, chain
+from longtalk.transcript.transcript import Entry, Turn, link_entries
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport
 from longtalk.transfer.markdown import to_markdown
 from longtalk.wires.entries import closing_result
@@ -32,7 +32,7 @@ def message(role: str, content: Any, *, mark: str = "", wire: str = "openai-chat
 
 def talk(*entries: Entry, turn: Turn | None = None, **more: Any) -> ConversationExport:
     made = turn or Turn("t", "complete", "local:tiny", AT, AT + 2100)
-    part = BranchPart(name="main", entries=chain(None, "t", 0, entries), turns=(made,) if entries else ())
+    part = BranchPart(name="main", entries=link_entries(None, "t", 0, entries), turns=(made,) if entries else ())
     return ConversationExport(id="lesson-7", created=AT, branches=(part,), **more)
 
 
@@ -199,7 +199,7 @@ def test_other_branches_are_named_last() -> None:
     second = BranchPart(
         name="other way",
         source=("main", 1),
-        entries=chain("t-0", "u", 0, [message("user", "more")]),
+        entries=link_entries("t-0", "u", 0, [message("user", "more")]),
         turns=(Turn("u", "complete", "m", 0),),
     )
     found = ConversationExport(id="x", branches=(first, second))

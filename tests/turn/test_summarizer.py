@@ -17,7 +17,7 @@ from longtalk.errors import InputError, Overloaded, RequestRefused
 from longtalk.memory.summary import Summary
 from longtalk.state.codec import decode, encode
 from longtalk.testing import says
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Record, Transcript
 from longtalk.turn.summarizer import for_a_summary
 from longtalk.turn.summary_claims import SummaryClaim
@@ -61,7 +61,7 @@ def read(reply: Any) -> Transcript:
 
 
 def summary_of(reply: Any) -> Summary | None:
-    return latest(read(reply), "summary", Summary)
+    return read_latest(read(reply), "summary", Summary)
 
 
 def lookup(q: str) -> str:
@@ -372,7 +372,7 @@ async def test_after_each_failure_it_waits_twice_as_long() -> None:
             assert kinds(reply) == (["summary_failed"] if len(teller.asked) < 4 else [])
     assert [b - a for a, b in pairwise(turns[:4])] == [2, 4, 8]
     # Once it has worked, all is forgotten.
-    attempt = latest(decode(state, wires=NAMES), "attempt", SummaryClaim)
+    attempt = read_latest(decode(state, wires=NAMES), "attempt", SummaryClaim)
     assert attempt is not None
     assert (attempt.problem, attempt.tries) == ("", 0)
 

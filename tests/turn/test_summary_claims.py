@@ -12,7 +12,7 @@ from longtalk.memory.summary import SummaryRequest
 from longtalk.stores.base import Holder
 from longtalk.stores.leases import identify_this_process
 from longtalk.transcript.record_kinds import kind_of
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript, now
 from longtalk.turn.summary_claims import SummaryClaim, claim, claimed, is_claimed, may_ask, news, no_summary, tried
 from tests.policies.views import conversation, talked
@@ -27,11 +27,11 @@ def talk(entries: int = 4) -> Transcript:
 
 
 def noted(attempt: SummaryClaim | dict[str, Any], entries: int = 4) -> Transcript:
-    return talk(entries).record("attempt", json_bytes.encode(attempt), instead=True)
+    return talk(entries).add_record("attempt", json_bytes.encode(attempt), replace=True)
 
 
 def last(transcript: Transcript) -> SummaryClaim:
-    found = latest(transcript, "attempt", SummaryClaim)
+    found = read_latest(transcript, "attempt", SummaryClaim)
     assert found is not None
     return found
 

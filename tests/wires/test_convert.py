@@ -65,7 +65,7 @@ def request(transcript: Transcript, wire: str) -> bytes:
 def test_any_conversation_is_valid_on_any_other_wire(here: str, there: str, data: st.DataObject) -> None:
     transcript = data.draw(traces(here))
     if transcript[-1].role == "assistant":
-        transcript = transcript.append("last", [_said(here, "And now?")])
+        transcript = transcript.append_to_turn("last", [_said(here, "And now?")])
     body = request(transcript, there)
     validate(body, wire=there)
     # The same entries give the same bytes, and what is added stands behind them.

@@ -72,7 +72,7 @@ def lengths(data: bytes | memoryview) -> list[int]:
         _refuse(problem)
 
 
-def prove(data: bytes | memoryview) -> None:
+def check_object(data: bytes | memoryview) -> None:
     """Raise `ValueError` unless the data is a JSON object. Its members are not kept in memory."""
     try:
         _unread.decode(data)

@@ -22,7 +22,7 @@ from longtalk.stores.base import BranchHead, Commit, HeadMoved, PlacedRecord, St
 from longtalk.stores.leases import HeldLease, is_called_from_tool, is_free
 from longtalk.transcript.pack import EMPTY, Pack, join_slices
 from longtalk.transcript.ranges import Ranges
-from longtalk.transcript.records import latest, read_record
+from longtalk.transcript.records import read_latest, read_record
 from longtalk.transcript.transcript import Entry, Record, Transcript, Turns, now
 
 FRESH = 16
@@ -113,7 +113,7 @@ class AsyncBranch:
 
     def _needed(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
         """The places of the entries that the next turn needs: those that the present epoch sends."""
-        epoch = latest(transcript, "epoch", Epoch)
+        epoch = read_latest(transcript, "epoch", Epoch)
         if epoch is None or epoch.policy != fingerprint(self.policy) or not all_there(epoch, pinned(transcript)):
             return [(0, size)]
         places = [0, *[place for span in epoch.pinned for place in span], epoch.raw]
@@ -136,7 +136,7 @@ class AsyncBranch:
             updated=head.updated,
             shed=_without(spans),
         )
-        epoch = latest(bare, "epoch", Epoch)
+        epoch = read_latest(bare, "epoch", Epoch)
         if read.shed.entries and epoch != current(read, fingerprint(self.policy)):
             # Nobody sends by an epoch that takes a result from its call: all of it is needed.
             return await self._read(head, whole=True)
@@ -151,14 +151,14 @@ def _without(spans: Sequence[tuple[int, int]]) -> Ranges:
 
 def _folded(transcript: Transcript, head: BranchHead, spans: Sequence[tuple[int, int]]) -> Transcript:
     """A transcript with these entries. Those that are fresh are packed now and then: that copies all of it."""
-    pack, here = transcript.pack, transcript.here
+    pack, index_of = transcript.pack, transcript.index_of
     fresh, shed = transcript.fresh, transcript.shed
     trims = sum(stop - start for start, stop in spans) < len(transcript)
     if fresh and (trims or len(fresh) > FRESH):
         index, tail, crc = pack.grow(fresh)
         pack, fresh = Pack(index, b"".join((memoryview(pack.array)[:-1], tail)), crc), ()
     if trims:
-        pack, shed = join_slices([(pack, here(start), here(stop)) for start, stop in spans]), _without(spans)
+        pack, shed = join_slices([(pack, index_of(start), index_of(stop)) for start, stop in spans]), _without(spans)
     turns = Turns(fresh=transcript.turns[-1:])
     return msgspec.structs.replace(transcript, pack=pack, fresh=fresh, turns=turns, revision=head.revision, shed=shed)
 

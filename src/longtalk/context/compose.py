@@ -110,10 +110,10 @@ def compose(
     place = f"{wire.name} {reader} {preamble.digest()}" if wire.binds_prefix else f"{wire.name} {reader}"
     sheet = _Sheet(transcript, wire, quirks, place)
     size = transcript.size if until is None else until
-    end, since = transcript.here(size), transcript.here(epoch.start)
+    end, since = transcript.index_of(size), transcript.index_of(epoch.start)
     runs = [run for run in epoch.runs if run.first < size]
     if runs and runs[-1].last >= size:
-        tokens = transcript.tokens(transcript.here(runs[-1].first), end)
+        tokens = transcript.tokens(transcript.index_of(runs[-1].first), end)
         runs[-1] = msgspec.structs.replace(runs[-1], last=size - 1, tokens=min(runs[-1].tokens, tokens))
     if since < end:
         runs.append(Run(epoch.start, size - 1, "sent", "kept", tokens=transcript.tokens(since, end)))
@@ -130,11 +130,11 @@ def compose(
     open_from = 0
     if held:
         runs = list(_held(transcript, runs, held))
-        sheet.pass_over(transcript.here(held), end)
+        sheet.pass_over(transcript.index_of(held), end)
     for run in runs:
         if run.last < held:
             continue
-        first, stop = transcript.here(run.first), transcript.here(run.last + 1)
+        first, stop = transcript.index_of(run.first), transcript.index_of(run.last + 1)
         as_is = run.verdict == "sent" and not run.keep
         cuts = {at for at in (*said, tail) if first < at < stop} if as_is else ()
         for cut in sorted({*cuts, stop}) if first < stop else ():
@@ -155,7 +155,7 @@ def compose(
                 open_from = len(sheet.pieces)
             first = cut
     if held:
-        sheet.put_behind(transcript.here(held) - 1)
+        sheet.put_behind(transcript.index_of(held) - 1)
     # The instruction of this turn will not be there next time, unless tools run behind it.
     mark = len(sheet.pieces) - len(behind) if tail == end else len(sheet.pieces)
     return sheet.context(runs if recalled is None else list(_recalled(runs, recalled)), epoch, mark, recalled)
@@ -173,7 +173,7 @@ class _Sheet:
         self._quirks = quirks
         self._place = place
         self._ids = CallIdMap()
-        self._void = transcript.here(quirks.opaque_void)
+        self._void = transcript.index_of(quirks.opaque_void)
         self._prefix = _Prefix(place, wire.binds_prefix)
         # A server with quirks may want any message in another form, so none can go unseen.
         self._plain = msgspec.structs.replace(quirks, opaque_void=0, no_server_ids=False) == Quirks()
@@ -226,7 +226,7 @@ class _Sheet:
 
     def entry(self, i: int, runs: Sequence[Run]) -> Entry:
         """An entry, cut where its run is."""
-        place = self._transcript.place(i)
+        place = self._transcript.position(i)
         keep = next((run.keep for run in runs if run.first <= place <= run.last), 0)
         return _cut(self._transcript[i], keep) if keep else self._transcript[i]
 
@@ -296,7 +296,7 @@ def _cut(entry: Entry, keep: int) -> Entry:
 
 def _overlaid(transcript: Transcript, runs: Sequence[Run], odd: Sequence[tuple[int, Verdict, str]]) -> Iterator[Run]:
     """Runs, with the entries that met another fate in runs of their own."""
-    others = [Run(place, place, verdict, reason) for i, verdict, reason in odd for place in [transcript.place(i)]]
+    others = [Run(place, place, verdict, reason) for i, verdict, reason in odd for place in [transcript.position(i)]]
     if transcript.shed.number:
         for first, count in transcript.shed.entries:
             others.append(Run(first, first + count - 1, "handed_out", "shed"))
@@ -319,5 +319,5 @@ def _overlaid(transcript: Transcript, runs: Sequence[Run], odd: Sequence[tuple[i
 def _part(transcript: Transcript, run: Run, first: int, last: int) -> list[Run]:
     if first > last:
         return []
-    tokens = transcript.tokens(transcript.here(first), transcript.here(last + 1))
+    tokens = transcript.tokens(transcript.index_of(first), transcript.index_of(last + 1))
     return [msgspec.structs.replace(run, first=first, last=last, tokens=tokens)]

@@ -23,7 +23,7 @@ from longtalk.policies import Policy
 from longtalk.transcript.manifest import Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.ranges import merge_spans
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Record, Transcript
 from longtalk.usage import Usage
 from longtalk.wires.protocol import Wire
@@ -133,7 +133,7 @@ def joined(runs: Iterable[Run]) -> list[Run]:
 
 def current(transcript: Transcript, policy: str) -> Epoch:
     """The newest epoch of this policy; without one, that of everything there is."""
-    epoch = latest(transcript, "epoch", Epoch)
+    epoch = read_latest(transcript, "epoch", Epoch)
     if epoch is None or epoch.policy != policy or not _is_sound(epoch, transcript):
         return Epoch(policy)
     return epoch
@@ -158,7 +158,7 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
     """Whether an epoch takes no answer from its question, and no result from its call."""
 
     def role(place: int) -> str:
-        i = transcript.here(place)
+        i = transcript.index_of(place)
         return transcript[i].role if 0 <= i < len(transcript) else ""
 
     borders = {epoch.raw, epoch.current, *(place for pair in epoch.pinned for place in pair)}
@@ -187,12 +187,12 @@ def begin(transcript: Transcript, epoch: Epoch) -> Transcript:
     """A transcript on which a new epoch begins. Instructions that had to stay in the last one end with it."""
     kept = [r for r in transcript.records if r.kind != "aside" or ((a := _aside(r)) and a.place > epoch.current)]
     transcript = msgspec.structs.replace(transcript, records=tuple(kept))
-    return transcript.record("epoch", json_bytes.encode(epoch), instead=True)
+    return transcript.add_record("epoch", json_bytes.encode(epoch), replace=True)
 
 
 def asides(transcript: Transcript, epoch: Epoch) -> dict[int, TurnSuffix]:
     """The instructions that stay in this epoch, by the number of entries before them here."""
-    kept = {transcript.here(aside.place - 1) + 1: aside for aside in list_kept_suffixes(transcript, epoch.current)}
+    kept = {transcript.index_of(aside.place - 1) + 1: aside for aside in list_kept_suffixes(transcript, epoch.current)}
     # Nothing may stand between a call and its results.
     return {at: aside for at, aside in kept.items() if at >= len(transcript) or transcript[at].role != "tool"}
 
@@ -223,29 +223,29 @@ class SentPositions:
 def unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:
     """The entries here that no later turn will send, as (first, past the last): whole exchanges."""
     epoch = current(transcript, fingerprint(policy))
-    spans = [(transcript.here(run.first), transcript.here(run.last + 1)) for run in epoch.runs if run.is_gone]
+    spans = [(transcript.index_of(run.first), transcript.index_of(run.last + 1)) for run in epoch.runs if run.is_gone]
     return [span for span in spans if span[0] < span[1]]
 
 
 def anchored(transcript: Transcript, anchor: Anchor) -> Transcript:
     """A transcript that knows how long its last request was."""
-    return transcript.record("anchor", json_bytes.encode(anchor), instead=True)
+    return transcript.add_record("anchor", json_bytes.encode(anchor), replace=True)
 
 
 def metered(transcript: Transcript, meter: Meter, usage: Usage, *, at: int) -> Transcript:
     """A transcript that knows what a model call has cost: on what it carried, and on the epoch if it began one."""
-    transcript = transcript.record("meter", json_bytes.encode(msgspec.structs.replace(meter, at=at)), instead=True)
-    receipt = latest(transcript, "receipt", CostReceipt)
+    transcript = transcript.add_record("meter", json_bytes.encode(msgspec.structs.replace(meter, at=at)), replace=True)
+    receipt = read_latest(transcript, "receipt", CostReceipt)
     if receipt is None or receipt.actual is not None or receipt.epoch != meter.epoch or not usage.input:
         return transcript
-    summary = latest(transcript, "summary", Summary)
+    summary = read_latest(transcript, "summary", Summary)
     sent = msgspec.structs.replace(usage, output=0)
-    epoch = latest(transcript, "epoch", Epoch)
+    epoch = read_latest(transcript, "epoch", Epoch)
     if epoch is not None and epoch.summary is not None and epoch.summary.is_brief:
         summary = epoch.summary
     actual = receipt.ratios.weigh(sent) + (receipt.ratios.weigh(summary.usage) if summary else 0.0)
-    return transcript.record(
-        "receipt", json_bytes.encode(msgspec.structs.replace(receipt, actual=actual)), instead=True
+    return transcript.add_record(
+        "receipt", json_bytes.encode(msgspec.structs.replace(receipt, actual=actual)), replace=True
     )
 
 
@@ -258,7 +258,7 @@ def covered(epoch: Epoch, stop: int) -> tuple[tuple[int, int], ...]:
 
 def summed_up(transcript: Transcript, summary: Summary, last: str) -> Transcript:
     """A transcript with a summary, which holds up to the entry of this id."""
-    before = latest(transcript, "summary", Summary)
+    before = read_latest(transcript, "summary", Summary)
     usual = summary.tokens if before is None else (2 * before.usual + summary.tokens) // 3
     summary = msgspec.structs.replace(summary, usual=usual)
     made = Record("summary", last, summary.at, json_bytes.encode(summary))
@@ -268,5 +268,5 @@ def summed_up(transcript: Transcript, summary: Summary, last: str) -> Transcript
 
 def windows(transcript: Transcript) -> dict[str, int]:
     """The windows that this conversation has learnt from refusals, by model."""
-    learnt = latest(transcript, "window", dict[str, int])
+    learnt = read_latest(transcript, "window", dict[str, int])
     return {model: window for model, window in (learnt or {}).items() if 0 < window <= MOST_WINDOW}

@@ -13,7 +13,7 @@ from longtalk._util import json_bytes
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch
 from longtalk.transcript.manifest import Run, StoredManifest, Verdict
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SHORT = 8
 def kept(context: Context, transcript: Transcript, cost: Cost | None = None) -> bytes:
     """A manifest as JSON. The newest epoch of the transcript is kept too."""
     runs = context.manifest
-    epoch = latest(transcript, "epoch", Epoch) if len(runs) > SHORT else None
+    epoch = read_latest(transcript, "epoch", Epoch) if len(runs) > SHORT else None
     if epoch is not None and epoch.start == context.epoch:
         since = tuple(run for run in runs if run.last >= epoch.start)
         runs = since if _behind(epoch, since) == runs else runs

@@ -21,7 +21,7 @@ from longtalk.policies import Block, View
 from longtalk.policies.memory import count_recent
 from longtalk.tokens import Counter
 from longtalk.transcript.manifest import BRIEF, MIDDLE, SUMMARY, Run
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.protocol import Wire
 
@@ -76,7 +76,7 @@ class RequestEstimate:
         """Whether it has cost enough."""
         self.near = False
         """Whether a card should be asked for."""
-        since = transcript.here(epoch.start)
+        since = transcript.index_of(epoch.start)
         self.messages = epoch.messages + len(transcript) - since
         self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, len(transcript))
         self.counted += staying(transcript, epoch.current)
@@ -84,7 +84,7 @@ class RequestEstimate:
         self._window = terms.window or UNKNOWN_WINDOW
         self.guessed = False
         """Whether somebody asked for the window."""
-        anchor = latest(transcript, "anchor", Anchor)
+        anchor = read_latest(transcript, "anchor", Anchor)
         if anchor is None or anchor.model != terms.model:
             return
         if anchor.refused and anchor.counted > 0 and not anchor.is_plausible:
@@ -103,7 +103,7 @@ class RequestEstimate:
     def summary_pays(self, keep: int, length: int) -> bool:
         """Whether carrying on has cost as much as a new epoch: a summary, and the last `keep` exchanges as they are."""
         starts = [first for first, _ in self._raw]
-        stay = starts[-keep - 1] if len(starts) > keep else self.transcript.here(self.epoch.raw)
+        stay = starts[-keep - 1] if len(starts) > keep else self.transcript.index_of(self.epoch.raw)
         usual = self.epoch.summary.usual if self.epoch.summary else 0
         old = self._reckon(stay, round(self.scale * usual) if usual else length)
         self.compaction_pays = self.reckoning is not None and self.reckoning.due
@@ -114,18 +114,18 @@ class RequestEstimate:
         before = self._raw[:-1]
         lengths = [self._tokens(first, stop) for first, stop in before]
         number = len(before) - count_recent(lengths, recent, whole=recent)
-        stay = self._raw[number][0] if self._raw else self.transcript.here(self.epoch.raw)
+        stay = self._raw[number][0] if self._raw else self.transcript.index_of(self.epoch.raw)
         old = self._reckon(stay, length, card=True)
         self.near = old > length and self.reckoning is not None and self.reckoning.near
         record = read_brief_record(self.transcript)
-        at_hand = record.covers >= self.transcript.place(stay)
+        at_hand = record.covers >= self.transcript.position(stay)
         self.compaction_pays = self.near and (at_hand or record.asks_since(self.epoch.raw) >= MAX_FAILED_ASKS)
         return self.compaction_pays
 
     @cached_property
     def _raw(self) -> list[tuple[int, int]]:
         """The exchanges that are sent as they are, up to the end."""
-        return self.transcript.exchanges(self.transcript.here(self.epoch.raw))
+        return self.transcript.exchanges(self.transcript.index_of(self.epoch.raw))
 
     def _tokens(self, start: int, stop: int) -> int:
         return round(self.scale * self.transcript.tokens(start, max(start, stop)))
@@ -140,10 +140,10 @@ class RequestEstimate:
     def _reckon(self, stay: int, length: int, *, card: bool = False) -> int:
         """What a new epoch would cost that leaves all from `stay` on. Returns the tokens that would go."""
         transcript, epoch, terms = self.transcript, self.epoch, self.terms
-        raw = transcript.here(epoch.raw)
-        last = latest(transcript, "meter", Meter) or Meter(epoch=0, model="", preamble="", size=0)
+        raw = transcript.index_of(epoch.raw)
+        last = read_latest(transcript, "meter", Meter) or Meter(epoch=0, model="", preamble="", size=0)
         goes_on = last.epoch == epoch.start
-        sent = transcript.here(last.size) if goes_on and last.calls else stay
+        sent = transcript.index_of(last.size) if goes_on and last.calls else stay
         warm = (last.model, last.preamble) == (terms.model, terms.preamble)
         warm = warm and terms.now - last.at < 1_000 * (terms.cache_seconds or SECONDS)
         old = self._tokens(raw, stay)
@@ -159,7 +159,7 @@ class RequestEstimate:
             length=length,
             card=card,
         )
-        receipt = latest(transcript, "receipt", CostReceipt)
+        receipt = read_latest(transcript, "receipt", CostReceipt)
         spared = receipt.spared if receipt is not None and receipt.epoch == epoch.start else 0
         self.meter = Meter(
             epoch=epoch.start,
@@ -187,7 +187,7 @@ class RequestEstimate:
 
     @cached_property
     def exchanges(self) -> int:
-        since = self.transcript.exchanges(self.transcript.here(self.epoch.current))
+        since = self.transcript.exchanges(self.transcript.index_of(self.epoch.current))
         return self.epoch.exchanges - 1 + len(since)
 
 
@@ -209,8 +209,8 @@ def view_of(glance: RequestEstimate, pins: tuple[int, ...]) -> View:
         compaction_pays=glance.compaction_pays,
     )
     # What was pinned since may be anywhere.
-    exchanges = transcript.exchanges(transcript.here(epoch.raw) if all_there(epoch, pins) else 0)
-    places = [(transcript.place(first), transcript.place(stop - 1) + 1) for first, stop in exchanges]
+    exchanges = transcript.exchanges(transcript.index_of(epoch.raw) if all_there(epoch, pins) else 0)
+    places = [(transcript.position(first), transcript.position(stop - 1) + 1) for first, stop in exchanges]
     known = set(places)
     old = [pair for pair in epoch.pinned if pair not in known]
     stay, before = set(epoch.pinned), set(epoch.pins)
@@ -232,7 +232,7 @@ def view_of(glance: RequestEstimate, pins: tuple[int, ...]) -> View:
 
 def _offered(transcript: Transcript) -> Summary | None:
     """The newest summary that there is."""
-    found = latest(transcript, "summary", Summary)
+    found = read_latest(transcript, "summary", Summary)
     return found if found is not None and found.can_be_of(transcript.size) else None
 
 
@@ -258,8 +258,8 @@ def staying(transcript: Transcript, current: int) -> int:
 
 def last_exchange(transcript: Transcript, epoch: Epoch) -> int:
     """Where the current exchange begins."""
-    exchanges = transcript.exchanges(transcript.here(epoch.current))
-    return transcript.place(exchanges[-1][0]) if exchanges else epoch.current
+    exchanges = transcript.exchanges(transcript.index_of(epoch.current))
+    return transcript.position(exchanges[-1][0]) if exchanges else epoch.current
 
 
 def epoch_of(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> Epoch:
@@ -327,7 +327,7 @@ def _is_special(run: Run) -> bool:
 
 def pins_of(transcript: Transcript) -> list[Pin]:
     """What is pinned."""
-    return latest(transcript, "pins", list[Pin]) or []
+    return read_latest(transcript, "pins", list[Pin]) or []
 
 
 def pinned(transcript: Transcript) -> tuple[int, ...]:

@@ -40,7 +40,7 @@ from longtalk.policies.economy import SummaryPays
 from longtalk.policies.memory import BriefPays, CompactToBrief, OverHistory, choose_card, find_memory
 from longtalk.policies.token_budget import limit_compactor
 from longtalk.transcript.manifest import CUT, MIDDLE
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 
 Asks: TypeAlias = Literal["before", "after"] | None
@@ -76,7 +76,7 @@ def begun(transcript: Transcript, made: Plan) -> Transcript:
     transcript = begin(transcript, made.epoch)
     if made.receipt is None:
         return transcript
-    return transcript.record("receipt", json_bytes.encode(made.receipt), instead=True)
+    return transcript.add_record("receipt", json_bytes.encode(made.receipt), replace=True)
 
 
 def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool = False, may_ask: bool = False) -> Plan:
@@ -136,12 +136,12 @@ def _remembering(made: Plan, memory: CompactToBrief, glance: RequestEstimate, *,
 
 
 def _span(transcript: Transcript, place: int) -> tuple[int, int]:
-    return transcript.here(place), len(transcript)
+    return transcript.index_of(place), len(transcript)
 
 
 def _assumed(glance: RequestEstimate, *, settled: bool) -> list[Notice]:
     """A notice if prices have to be assumed, with the first call of a model."""
-    last = latest(glance.transcript, "meter", Meter)
+    last = read_latest(glance.transcript, "meter", Meter)
     terms = glance.terms
     if terms.prices is not None or settled or (last is not None and last.model == terms.model):
         return []
@@ -342,7 +342,7 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
         raise InputError(
             f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.id`.{shed}"
         )
-    pin = Pin(transcript.place(found), transcript[found].id, transcript[found].turn)
+    pin = Pin(transcript.position(found), transcript[found].id, transcript[found].turn)
     if pin in pins_of(transcript):
         return transcript
     pins = (*pins_of(transcript), pin)
@@ -356,7 +356,7 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
             f"{name!r} can't be pinned: all that is pinned and the current exchange would be {' and '.join(full)}, "
             "which is what a cut leaves. Unpin something, or raise the policy's limit."
         )
-    return transcript.record("pins", json_bytes.encode(pins), instead=True)
+    return transcript.add_record("pins", json_bytes.encode(pins), replace=True)
 
 
 def unpin(transcript: Transcript, name: str) -> Transcript:
@@ -367,4 +367,4 @@ def unpin(transcript: Transcript, name: str) -> Transcript:
     left = [pin for pin in pins if name not in (pin.entry, pin.turn) and name.rpartition("-")[0] != pin.turn]
     if len(left) == len(pins):
         raise InputError(f"{name!r} is not pinned.")
-    return transcript.record("pins", json_bytes.encode(left), instead=True)
+    return transcript.add_record("pins", json_bytes.encode(left), replace=True)

@@ -122,11 +122,11 @@ class View(msgspec.Struct, frozen=True):
 
     def entry(self, position: int) -> Entry:
         """Return the entry at a position in the conversation."""
-        return self.transcript[self.transcript.here(position)]
+        return self.transcript[self.transcript.index_of(position)]
 
     def tokens_of(self, first: int, last: int) -> int:
         """Return the locally counted tokens of the entries from position `first` to `last`, both included."""
-        return self.transcript.tokens(self.transcript.here(first), self.transcript.here(last + 1))
+        return self.transcript.tokens(self.transcript.index_of(first), self.transcript.index_of(last + 1))
 
     def with_blocks(self, blocks: Sequence[Block]) -> View:
         """Return a copy of the view with these exchanges only."""

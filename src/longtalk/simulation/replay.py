@@ -32,7 +32,7 @@ from longtalk.policies import Policy
 from longtalk.policies.memory import find_memory
 from longtalk.providers.registry import PROVIDERS
 from longtalk.tokens import Counter, counter_for, of_message, of_preamble
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.usage import Usage
 from longtalk.wires import WIRES
@@ -204,7 +204,7 @@ class PolicyReplay:
     @property
     def receipts(self) -> tuple[CostReceipt, ...]:
         """The cost receipts (predicted cost, actual cost, savings) of the epochs that were started to save money."""
-        return tuple(told(self._receipts.values(), latest(self._so_far, "meter", Meter)))
+        return tuple(told(self._receipts.values(), read_latest(self._so_far, "meter", Meter)))
 
     def _play(self) -> None:
         trace = self._setup.trace
@@ -214,7 +214,7 @@ class PolicyReplay:
             if i in asked:
                 self._ask(i, entry)
             counted = msgspec.structs.replace(entry, tokens=self._setup.estimated.of(entry.native))
-            self._so_far = self._so_far.append(entry.turn, [counted])
+            self._so_far = self._so_far.append_to_turn(entry.turn, [counted])
             if i in asked and turns[i + 1 : i + 2] not in ([], [entry.turn]):
                 self._take_card(i)
                 self._plan(i + 1, at=trace.at[i], settled=True)
@@ -248,7 +248,7 @@ class PolicyReplay:
         if made.meter is not None:
             self.by_price = True
             self._so_far = metered(self._so_far, made.meter, usage, at=at)
-            receipt = latest(self._so_far, "receipt", CostReceipt)
+            receipt = read_latest(self._so_far, "receipt", CostReceipt)
             if receipt is not None:
                 self._receipts[receipt.epoch] = receipt
 
@@ -304,7 +304,7 @@ class PolicyReplay:
     def _beside(self, i: int, made: Plan, at: int) -> TurnSuffix:
         """Return the text that memory adds after the user's message; empty for later calls of the same turn."""
         so_far, memory = self._so_far, find_memory(self._policy(i))
-        place = so_far.place(so_far.tail - 1) + 1
+        place = so_far.position(so_far.tail - 1) + 1
         if memory is None or self._decided == place:
             return TurnSuffix("", place)
         self._decided = place
@@ -316,7 +316,7 @@ class PolicyReplay:
             from longtalk.memory.recall.search import index_transcript, render_recalled
 
             message = text_of(so_far[so_far.tail - 1])
-            index = index_transcript(so_far.before(so_far.tail - 1), message, config.recalls, now=at)
+            index = index_transcript(so_far.truncate(so_far.tail - 1), message, config.recalls, now=at)
             held = SentPositions(made.epoch, so_far.size)
             found = render_recalled(index, message, config.recalls, counter, now=at, exclude=held)
             data = wrap_in_tag("recalled", found.text) if found.text else ""
@@ -329,7 +329,7 @@ class PolicyReplay:
         """
         pieces = aside.pieces(self._setup.trace.wire)
         kept = msgspec.structs.replace(aside, tokens=sum(map(self._setup.estimated.of, pieces)))
-        self._so_far = self._so_far.record("aside", json_bytes.encode(kept)) if pieces else self._so_far
+        self._so_far = self._so_far.add_record("aside", json_bytes.encode(kept)) if pieces else self._so_far
 
     def _take_card(self, i: int) -> None:
         """Fill the brief up to its limit, as the memory cards of a long conversation would."""

@@ -103,7 +103,7 @@ def encode(transcript: Transcript, *, part: bool = False, compress_over: int = C
 def _written(transcript: Transcript) -> tuple[tuple[bytes | memoryview, ...], int]:
     """Return the uncompressed index and array of a state in pieces, and the checksum of the array."""
     grown, tail, crc = transcript.pack.grow(transcript.fresh)
-    index = _encode_body(_Body(grown, transcript.turns.packed(), transcript.records, transcript.shed))
+    index = _encode_body(_Body(grown, transcript.turns.to_index(), transcript.records, transcript.shed))
     return (index, memoryview(transcript.pack.array)[:-1], tail), crc
 
 

@@ -15,7 +15,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.transcript.pack import estimate_tokens
 from longtalk.transcript.pack_index import MAX_ENTRIES
-from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, Turns, chain
+from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, Turns, link_entries
 from longtalk.wires.entries import closing_result
 from longtalk.wires.neutral import event
 from longtalk.wires.openai_chat import wire as openai_chat
@@ -57,7 +57,7 @@ def read(state: bytes) -> Transcript:
     for number, members in enumerate(_turns(json_bytes.items(messages))):
         # Ids are derived from positions, so that reading a state twice gives the same ids.
         turn = Turn(id=f"v1x{number}", status="complete", model="openai", started=0)
-        linked = chain(entries[-1].id if entries else None, turn.id, 0, members)
+        linked = link_entries(entries[-1].id if entries else None, turn.id, 0, members)
         entries += [msgspec.structs.replace(entry, tokens=estimate_tokens(len(entry.native))) for entry in linked]
         turns.append(turn)
     origin = Record(kind="origin", entry=entries[-1].id if entries else "", at=0, data=json_bytes.build(envelope))

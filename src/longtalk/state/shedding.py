@@ -24,7 +24,7 @@ from longtalk.state import codec as states
 from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.transcript.pack import EMPTY, Pack, join_slices
 from longtalk.transcript.pack_index import MAX_ENTRIES, PackIndex, pack_column, read_column
-from longtalk.transcript.ranges import Ranges, Span, merge_spans, places
+from longtalk.transcript.ranges import Ranges, Span, merge_spans, to_positions
 from longtalk.transcript.transcript import Finish, Transcript, TurnIndex, Turns, TurnStatus
 from longtalk.wires import NAMES
 
@@ -40,7 +40,7 @@ def split(transcript: Transcript, gone: Sequence[Span]) -> tuple[Transcript, Tra
     remains, and so does the last entry unless all entries are shed, since the next entries continue from them. If there
     is nothing to shed, `shed.number` of the second transcript is 0.
     """
-    pack, turns = _packed(transcript), transcript.turns.packed()
+    pack, turns = _packed(transcript), transcript.turns.to_index()
     leaving = merge_spans(gone)
     staying = _rest(leaving, len(pack))
     if leaving and (leaving[0][0] < 0 or leaving[-1][1] > len(pack)):
@@ -54,7 +54,7 @@ def split(transcript: Transcript, gone: Sequence[Span]) -> tuple[Transcript, Tra
     if not (leaving or turns_leaving):
         return transcript, Transcript()
     shed, missing = transcript.shed, _spans(transcript.shed)
-    held = [places(*each) for each in zip((leaving, turns_leaving), missing, strict=True)]
+    held = [to_positions(*each) for each in zip((leaving, turns_leaving), missing, strict=True)]
     part = msgspec.structs.replace(
         transcript,
         pack=leaves,
@@ -201,9 +201,9 @@ def _whole(state: Transcript, parts: Sequence[Transcript]) -> Transcript:
     there = [_spans(part.shed) for part in parts]
     if missing != [merge_spans(span for spans in kind for span in spans) for kind in zip(*there, strict=True)]:
         raise ValueError("what it misses is not what its parts hold")
-    here = [places([(0, size)], spans) for size, spans in zip(_sizes(state), missing, strict=True)]
+    here = [to_positions([(0, size)], spans) for size, spans in zip(_sizes(state), missing, strict=True)]
     entries, turns = (_pieces(held) for held in zip(here, *there, strict=True))
-    indexes = [each.turns.packed() for each in sources]
+    indexes = [each.turns.to_index() for each in sources]
     return msgspec.structs.replace(
         state,
         pack=join_slices([(sources[source].pack, *span) for source, span in entries]) if entries else state.pack,

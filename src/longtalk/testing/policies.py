@@ -63,7 +63,7 @@ def transcript_of(
         role = WIRES[wire].view(native).role
         turn += role == "user"
         entry = Entry(role=role, wire=wire, native=native, at=0, tokens=of_message(native, counter))
-        transcript = transcript.append(f"t{turn}", [entry])
+        transcript = transcript.append_to_turn(f"t{turn}", [entry])
     return transcript
 
 
@@ -121,7 +121,7 @@ def check_policy(
         if gone:
             small, part = split(small, gone)
             parts.append(encode_part(part))
-        so_far, small = so_far.append(entry.turn, [entry]), small.append(entry.turn, [entry])
+        so_far, small = so_far.append_to_turn(entry.turn, [entry]), small.append_to_turn(entry.turn, [entry])
         if card and entry.role == "assistant" and not WIRES[entry.wire].view(entry.native).calls:
             so_far, small, card = _with_brief_lines(so_far, policy, terms), _with_brief_lines(small, policy, terms), ""
     if [entry.native for entry in decode(join(*parts, encode(small)), wires=NAMES)] != [e.native for e in transcript]:
@@ -172,7 +172,7 @@ def _with_summary(transcript: Transcript, wants: SummaryRequest, epoch: Epoch, c
     """Return the transcript with a fixed text in place of the summary that the policy asks for."""
     text = f"A summary of all before {wants.stop}. " * (1 + wants.length // 20)
     summary = Summary(text=text, covers=covered(epoch, wants.stop), tokens=counter.count(text))
-    return summed_up(transcript, summary, transcript[transcript.here(wants.stop) - 1].id)
+    return summed_up(transcript, summary, transcript[transcript.index_of(wants.stop) - 1].id)
 
 
 def _check_summary(made: Plan, context: Context) -> None:
@@ -200,8 +200,10 @@ def _check_manifest(transcript: Transcript, context: Context) -> None:
         raise PolicyViolation(f"The manifest does not list each entry exactly once: {context.manifest}")
     first, stop = transcript.exchanges()[-1]
     for run in context.manifest:
-        for place in range(max(run.first, transcript.place(first)), min(run.last + 1, transcript.place(stop - 1) + 1)):
-            entry = transcript[transcript.here(place)]
+        for place in range(
+            max(run.first, transcript.position(first)), min(run.last + 1, transcript.position(stop - 1) + 1)
+        ):
+            entry = transcript[transcript.index_of(place)]
             if entry.role == "user" and (run.verdict != "sent" or run.keep):
                 raise PolicyViolation(f"The user's latest message is not sent unchanged: {run}")
             if run.verdict == "left_out" and run.reason != MIDDLE and entry.mark != "empty":
@@ -230,12 +232,14 @@ def _check_limits(policy: Policy, transcript: Transcript, made: Plan, context: C
     be about as long as the entries that it replaces.
     """
     sent = {place for run in context.manifest if run.verdict == "sent" for place in range(run.first, run.last + 1)}
-    exchanges = [any(transcript.place(i) in sent for i in range(first, stop)) for first, stop in transcript.exchanges()]
-    first = transcript.place(transcript.exchanges()[-1][0])
-    current = sum(transcript[transcript.here(place)].tokens for place in sent if place >= first)
+    exchanges = [
+        any(transcript.position(i) in sent for i in range(first, stop)) for first, stop in transcript.exchanges()
+    ]
+    first = transcript.position(transcript.exchanges()[-1][0])
+    current = sum(transcript[transcript.index_of(place)].tokens for place in sent if place >= first)
     size = _Sent(sum(exchanges), len(sent), made.tokens, terms.window or UNKNOWN_WINDOW)
     size.droppable, size.history = size.exchanges - 1, made.tokens - current
-    before = sum(transcript[transcript.here(place)].tokens for place in sent if place < first)
+    before = sum(transcript[transcript.index_of(place)].tokens for place in sent if place < first)
     for compactor in policy.compactors:
         if any(isinstance(each, SummarizeOldest) and before < 2 * each.length for each in compactor.strategies):
             continue

@@ -41,20 +41,20 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True):
             for first, length in spans:
                 # Ranges that touch must have been merged, and only the first range may start at 0.
                 if not length or first < end + (end > 0):
-                    raise ValueError("its ranges are not in order")
+                    raise ValueError("its ranges of shed entries or turns are not in order")
                 # In a state, every entry before the range that was not shed must be present.
                 if not part and first - count > size:
-                    raise ValueError("its ranges are out of range")
+                    raise ValueError("its ranges of shed entries or turns don't fit what it holds")
                 end, count = first + length, count + length
             if end > MAX_COUNT or (part and count != size):
-                raise ValueError("its ranges are out of range")
+                raise ValueError("its ranges of shed entries or turns don't fit what it holds")
             missing += count
         if part:
             fits = self.number > 0 and missing > 0 and bool(self.chain) == (self.number > 1)
         else:
             fits = self.number <= missing and bool(self.number) == bool(missing) == bool(self.chain)
         if not fits:
-            raise ValueError("its number and its chain don't fit what has left")
+            raise ValueError("the number and the chain of its shed parts don't match its ranges")
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:
@@ -68,8 +68,11 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def places(spans: Iterable[Span], missing: Sequence[Span]) -> list[Span]:
-    """Convert spans of a transcript to spans of the whole conversation, from which the spans in `missing` were shed."""
+def to_positions(spans: Iterable[Span], missing: Sequence[Span]) -> list[Span]:
+    """Convert spans of indexes in a transcript to spans of positions in the whole conversation.
+
+    `missing` are the spans of positions that the transcript has shed.
+    """
     found: list[Span] = []
     gap = before = 0
     for start, stop in spans:

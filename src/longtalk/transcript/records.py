@@ -12,16 +12,16 @@ from longtalk.transcript.transcript import Record, Transcript
 T = TypeVar("T")
 
 
-def latest(transcript: Transcript, kind: str, of: type[T]) -> T | None:
+def read_latest(transcript: Transcript, kind: str, as_type: type[T]) -> T | None:
     """Return the newest record of a kind, decoded; None if there is no such record or it can't be decoded."""
     for record in reversed(transcript.records):
         if record.kind == kind:
-            return read_record(record, of)
+            return read_record(record, as_type)
     return None
 
 
-def read_record(record: Record, of: type[T]) -> T | None:
-    """Return the decoded data of a record, or None if it can't be decoded, as when a later version wrote it."""
+def read_record(record: Record, as_type: type[T]) -> T | None:
+    """Return the data of a record, decoded; None if it can't be decoded, as when a later version wrote it."""
     with contextlib.suppress(ValueError, RecursionError):
-        return msgspec.json.decode(record.data, type=of)
+        return msgspec.json.decode(record.data, type=as_type)
     return None

@@ -145,7 +145,7 @@ class Turns(Sequence[Turn]):
             kept, fresh = (kept, fresh[:-1]) if fresh else (kept - 1, fresh)
         return Turns(self._index, (*fresh, turn), kept=kept)
 
-    def packed(self) -> TurnIndex:
+    def to_index(self) -> TurnIndex:
         """Return all turns in the form that a state stores."""
         return self._index.grow(self._kept, self._fresh)
 
@@ -206,27 +206,27 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     @property
     def size(self) -> int:
         """The number of entries in the whole conversation, including those that this transcript has shed."""
-        return self.place(len(self))
+        return self.position(len(self))
 
-    def place(self, i: int) -> int:
-        """Return the position in the whole conversation of the entry at position `i` of this transcript."""
+    def position(self, i: int) -> int:
+        """Return the position in the whole conversation of the entry at index `i` of this transcript."""
         for first, count in self.shed.entries:
             if i < first:
                 break
             i += count
         return i
 
-    def here(self, place: int) -> int:
-        """Return the position in this transcript of the entry at position `place` of the whole conversation.
+    def index_of(self, position: int) -> int:
+        """Return the index in this transcript of the entry at a position in the whole conversation.
 
-        If that entry was shed, return the position of the next entry that was not.
+        If that entry was shed, return the index of the next entry that was not.
         """
         missing = 0
         for first, count in self.shed.entries:
-            if place < first + count:
-                return min(place, first) - missing
+            if position < first + count:
+                return min(position, first) - missing
             missing += count
-        return place - missing
+        return position - missing
 
     @property
     def head(self) -> str | None:
@@ -249,27 +249,27 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         turns = self.turns if turn is None else self.turns.add(turn)
         return msgspec.structs.replace(self, fresh=(*self.fresh, *entries), turns=turns)
 
-    def before(self, stop: int) -> Transcript:
+    def truncate(self, stop: int) -> Transcript:
         """Return this transcript with only its first `stop` entries."""
         packed = len(self.pack)
         if stop >= packed:
             return msgspec.structs.replace(self, fresh=self.fresh[: stop - packed])
         return msgspec.structs.replace(self, pack=join_slices([(self.pack, 0, stop)]), fresh=())
 
-    def append(self, turn: str, entries: Sequence[Entry]) -> Transcript:
+    def append_to_turn(self, turn: str, entries: Sequence[Entry]) -> Transcript:
         """Return this transcript with more entries of a turn, numbered after the entries that the turn already has."""
         last = self[-1] if len(self) else None
         number = int(last.id.rpartition("-")[2]) + 1 if last is not None and last.turn == turn else 0
-        return self.add(chain(self.head, turn, number, entries))
+        return self.add(link_entries(self.head, turn, number, entries))
 
-    def record(self, kind: str, data: bytes, *, instead: bool = False) -> Transcript:
+    def add_record(self, kind: str, data: bytes, *, replace: bool = False) -> Transcript:
         """Return this transcript with a record attached to its last entry.
 
-        With `instead`, the new record replaces all older records of its kind.
+        With `replace`, the new record replaces all older records of its kind.
         """
-        made = Record(kind=kind, entry=self.head or "", at=now(), data=data)
-        older = [record for record in self.records if not instead or record.kind != kind]
-        return msgspec.structs.replace(self, records=(*older, made))
+        new = Record(kind=kind, entry=self.head or "", at=now(), data=data)
+        older = [record for record in self.records if not replace or record.kind != kind]
+        return msgspec.structs.replace(self, records=(*older, new))
 
     def revise(self) -> Transcript:
         """Return the next revision of this transcript, stamped with the current time."""
@@ -320,7 +320,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         return {wire for _, _, wire in self.pack.index.shapes} | {entry.wire for entry in self.fresh}
 
 
-def chain(parent: str | None, turn: str, first: int, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def link_entries(parent: str | None, turn: str, first: int, entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return the entries as part of a turn, with ids numbered from `first` and each entry linked to the one before it.
 
     `parent` is the id of the entry before the first one.

@@ -192,7 +192,7 @@ def _check_entry(entry: Entry) -> None:
         refuse(f"the time or the tokens of {entry.id!r} are out of range")
     try:
         # Entries are spliced into requests: more than one JSON object could forge another message.
-        json_bytes.prove(entry.native)
+        json_bytes.check_object(entry.native)
     except ValueError as problem:
         refuse(f"{entry.id!r} is not one JSON object ({problem})")
     if entry.wire == OWN:

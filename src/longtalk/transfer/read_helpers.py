@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from longtalk.stores.base import MAIN
 from longtalk.tokens import Estimator
-from longtalk.transcript.transcript import Entry, Turn, chain
+from longtalk.transcript.transcript import Entry, Turn, link_entries
 from longtalk.transfer.conversation_export import BranchPart
 from longtalk.turn.draft import measured
 
@@ -32,5 +32,5 @@ def main_branch(exchanges: Sequence[tuple[Turn, Sequence[Entry]]]) -> BranchPart
     entries: list[Entry] = []
     for turn, members in exchanges:
         parent = entries[-1].id if entries else None
-        entries += chain(parent, turn.id, 0, measured(members, Estimator()))
+        entries += link_entries(parent, turn.id, 0, measured(members, Estimator()))
     return BranchPart(name=MAIN, entries=tuple(entries), turns=tuple(turn for turn, _ in exchanges))

@@ -101,7 +101,7 @@ class Draft(msgspec.Struct, frozen=True):
         added = self.added or TurnAdditions()
         data, asks = added.data, "" if added.alone else added.request
         text = "\n\n".join(part for part in (asks, self.instruction) if part)
-        return TurnSuffix(text, self.transcript.place(self.tail - 1) + 1, data=data) if text or data else None
+        return TurnSuffix(text, self.transcript.position(self.tail - 1) + 1, data=data) if text or data else None
 
     @property
     def running(self) -> bool:
@@ -240,7 +240,7 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(draft, pieces=None)
 
     def _add(self, turn: Turn, entries: Sequence[Entry]) -> Transcript:
-        return self.transcript.append(turn.id, measured(entries, self.counter)).add(turn=turn)
+        return self.transcript.append_to_turn(turn.id, measured(entries, self.counter)).add(turn=turn)
 
     def _answer_calls(self, results: Sequence[Entry]) -> Draft:
         """Results belong to the turn of their call, also when that is an earlier one."""
@@ -248,7 +248,7 @@ class Draft(msgspec.Struct, frozen=True):
             return self
         transcript = self.transcript
         results = measured(results, self.counter)
-        return msgspec.structs.replace(self, transcript=transcript.append(transcript[-1].turn, results))
+        return msgspec.structs.replace(self, transcript=transcript.append_to_turn(transcript[-1].turn, results))
 
 
 class Replay:
@@ -326,10 +326,10 @@ def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) ->
     if calls := open_calls(transcript):
         wire = answering_wire(transcript, wire)
         closings = [closing_result(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls]
-        transcript = transcript.append(transcript[-1].turn, measured(closings, counter))
+        transcript = transcript.append_to_turn(transcript[-1].turn, measured(closings, counter))
     if transcript.turns and transcript.turns[-1].status == "running":
         transcript = interrupted(transcript)
-    return transcript.append(new_id(), measured([event], counter)).revise()
+    return transcript.append_to_turn(new_id(), measured([event], counter)).revise()
 
 
 def measured(entries: Sequence[Entry], counter: Counter) -> list[Entry]:

@@ -39,19 +39,19 @@ def learnt(draft: Draft, problem: ProviderError, known: Quirks, label: str) -> D
     if problem.status not in (400, 404, 422, 500):
         return None
     transcript = draft.transcript
-    here = msgspec.structs.replace(known, opaque_void=transcript.here(known.opaque_void))
+    here = msgspec.structs.replace(known, opaque_void=transcript.index_of(known.opaque_void))
     found = draft.wire.learn_from_error(problem.body, [e.native for e in transcript], here)
     if found is None:
         return None
     # Positions change when older entries are handed out, places do not.
-    void = transcript.place(found.opaque_void) if found.opaque_void > here.opaque_void else known.opaque_void
+    void = transcript.position(found.opaque_void) if found.opaque_void > here.opaque_void else known.opaque_void
     data = json_bytes.encode({label: msgspec.structs.replace(found, opaque_void=void)})
     text = (
         f"{label} does not take this conversation as it is; sent in a form that it takes. "
         f"It said: {problem.body[:300].decode('utf-8', 'replace')}"
     )
     draft = draft.notice(Notice("server_refused", text, data))
-    return msgspec.structs.replace(draft, transcript=draft.transcript.record("quirks", data))
+    return msgspec.structs.replace(draft, transcript=draft.transcript.add_record("quirks", data))
 
 
 def outgrown(draft: Draft, problem: ContextOverflow, context: Context, label: str, usual: int | None) -> Draft:
@@ -62,6 +62,6 @@ def outgrown(draft: Draft, problem: ContextOverflow, context: Context, label: st
     tokens = max(min(problem.tokens or 0, MOST_WINDOW), context.tokens)
     if window is None or window < _LEAST_WINDOW:
         window = max(_LEAST_WINDOW, tokens * 3 // 4)
-    transcript = draft.transcript.record("window", json_bytes.encode({**known, label: window}), instead=True)
+    transcript = draft.transcript.add_record("window", json_bytes.encode({**known, label: window}), replace=True)
     transcript = draft.anchor(transcript, max(tokens, window + 1), refused=True)
     return msgspec.structs.replace(draft, transcript=transcript)

@@ -155,7 +155,7 @@ class AsyncTurnMemory:
 
     def _kept(self, draft: Draft) -> TurnSuffix | None:
         """What went with this turn, if it stays where it was."""
-        place = draft.transcript.place(draft.tail - 1) + 1
+        place = draft.transcript.position(draft.tail - 1) + 1
         return next((aside for aside in list_kept_suffixes(draft.transcript, place - 1) if aside.place == place), None)
 
     async def _recalled(
@@ -166,7 +166,7 @@ class AsyncTurnMemory:
         if not message.strip():
             return Recalled()
         # What is said now would be found first of all.
-        before, at = draft.transcript.before(_begins(draft)), now()
+        before, at = draft.transcript.truncate(_begins(draft)), now()
         if self._seek is not None:
             index = await self._seek(message, config, before.size)
         else:

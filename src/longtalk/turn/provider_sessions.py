@@ -14,7 +14,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.context.epochs import Epoch
 from longtalk.transcript.pack import ANSWERS
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.protocol import Handle, Wire
 
@@ -45,7 +45,7 @@ def find(transcript: Transcript, keeper: str, wire: Wire, epoch: Epoch) -> Provi
     fits = epoch.start < held.place < transcript.size and 0 < len(held.handle.id) <= _LONGEST
     if not fits or held.epoch != epoch.start:
         return "what is sent of it has changed"
-    since = (transcript[i] for i in range(transcript.here(held.place), len(transcript)))
+    since = (transcript[i] for i in range(transcript.index_of(held.place), len(transcript)))
     answers = [] if wire.accepts_foreign_answers else [entry.wire for entry in since if entry.role in ANSWERS]
     if answers:
         return "it went on elsewhere" if set(answers) - {wire.name} else "its last answer was cut off"
@@ -63,7 +63,7 @@ def drop(transcript: Transcript, keeper: str) -> Transcript:
 
 
 def _known(transcript: Transcript) -> dict[str, ProviderSession]:
-    return latest(transcript, "handle", dict[str, ProviderSession]) or {}
+    return read_latest(transcript, "handle", dict[str, ProviderSession]) or {}
 
 
 def _others(transcript: Transcript, keeper: str) -> list[tuple[str, ProviderSession]]:
@@ -71,4 +71,4 @@ def _others(transcript: Transcript, keeper: str) -> list[tuple[str, ProviderSess
 
 
 def _with(transcript: Transcript, known: list[tuple[str, ProviderSession]]) -> Transcript:
-    return transcript.record("handle", json_bytes.encode(dict(known)), instead=True)
+    return transcript.add_record("handle", json_bytes.encode(dict(known)), replace=True)

@@ -95,7 +95,7 @@ class AsyncSummarizer:
             preamble=self._preamble,
             reader=f"{self._provider.account} {self._provider.model}",
             instruction=None,
-            tail=self._transcript.here(self.wants.stop),
+            tail=self._transcript.index_of(self.wants.stop),
             until=self.wants.stop,
         )
         body = wire.request(
@@ -127,7 +127,7 @@ class AsyncSummarizer:
             usage=usage,
             predicted=self.wants.predicted,
         )
-        last = self._transcript[self._transcript.here(self.wants.stop) - 1].id
+        last = self._transcript[self._transcript.index_of(self.wants.stop) - 1].id
         return Outcome(summary=summary, last=last, usage=answer.usage, cost=spent)
 
     def _cost(self, usage: Usage) -> float | None:

@@ -9,7 +9,7 @@ from longtalk.memory.summary import SummaryRequest
 from longtalk.notices import Notice
 from longtalk.stores.base import Holder
 from longtalk.stores.leases import identify_this_process, is_alive
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript, now
 
 _GRACE = 10_000
@@ -43,7 +43,7 @@ def may_ask(transcript: Transcript) -> bool:
 
     After one that came to nothing the next one waits, each time for twice as many entries.
     """
-    last = latest(transcript, "attempt", SummaryClaim)
+    last = read_latest(transcript, "attempt", SummaryClaim)
     if last is None:
         return True
     if last.until > now() and last.holder is not None and is_alive(last.holder):
@@ -54,7 +54,7 @@ def may_ask(transcript: Transcript) -> bool:
 def claim(transcript: Transcript, wants: SummaryRequest) -> SummaryClaim:
     """That this process makes a summary."""
     until = now() + round(1_000 * wants.timeout) + _GRACE
-    last = latest(transcript, "attempt", SummaryClaim)
+    last = read_latest(transcript, "attempt", SummaryClaim)
     return SummaryClaim(
         size=transcript.size, until=until, holder=identify_this_process(), tries=last.tries if last is not None else 0
     )
@@ -71,14 +71,14 @@ def is_claimed(transcript: Transcript, attempt: SummaryClaim) -> bool:
     Then all that it said before is there as it was: a claim goes with the entries behind which it was made, and when
     one of them is redacted.
     """
-    return latest(transcript, "attempt", SummaryClaim) == attempt
+    return read_latest(transcript, "attempt", SummaryClaim) == attempt
 
 
 def tried(
     transcript: Transcript, problem: str, *, told: bool, usage: bytes | None = None, cost: float | None = None
 ) -> Transcript:
     """A transcript that knows what came of asking for a summary: a problem, or none."""
-    last = latest(transcript, "attempt", SummaryClaim)
+    last = read_latest(transcript, "attempt", SummaryClaim)
     if last is None and not problem:
         return transcript
     said = () if usage is None else (usage.decode("utf-8", "replace"),)
@@ -91,7 +91,7 @@ def tried(
 
 def news(transcript: Transcript) -> tuple[Transcript, Notice | None]:
     """What the caller has yet to be told of a summary that came to nothing, and a transcript that knows it was."""
-    last = latest(transcript, "attempt", SummaryClaim)
+    last = read_latest(transcript, "attempt", SummaryClaim)
     if last is None or last.told:
         return transcript, None
     # What it has cost is in the record that is replaced.
@@ -106,4 +106,4 @@ def no_summary(problem: str) -> Notice:
 
 
 def _noted(transcript: Transcript, attempt: SummaryClaim) -> Transcript:
-    return transcript.record("attempt", json_bytes.encode(attempt), instead=True)
+    return transcript.add_record("attempt", json_bytes.encode(attempt), replace=True)

@@ -12,7 +12,7 @@ from longtalk import Chat, BadState, KeepAll, Seal, System, peek
 from longtalk.errors import InputError, RequestRefused
 from longtalk.state.codec import decode, encode
 from longtalk.testing import Scripted, says, validate
-from longtalk.transcript.transcript import Entry, Transcript, chain
+from longtalk.transcript.transcript import Entry, Transcript, link_entries
 from longtalk.wires import NAMES
 
 
@@ -295,7 +295,7 @@ def test_a_bad_state_can_start_over_and_is_handed_back() -> None:
 @pytest.mark.parametrize("native", [b'{"role":"assistant","tool_calls":[5]}', b'{"role":"tool","\xff":1}'])
 def test_a_forged_state_whose_last_message_is_none_is_a_bad_state(native: bytes) -> None:
     entry = Entry(role="assistant" if b"assistant" in native else "tool", wire="openai-chat", native=native, at=1)
-    state = encode(Transcript().add(chain(None, "t", 0, [entry])))
+    state = encode(Transcript().add(link_entries(None, "t", 0, [entry])))
     for call in (Chat(Scripted()).send, Chat(Scripted()).note):
         with pytest.raises(BadState) as caught:
             call("x", state=state)

@@ -173,7 +173,7 @@ def test_calls_without_a_signature_get_the_stand_in_where_one_is_wanted(server: 
         bare = Transcript()
         for entry in transcript:
             native = WIRE.without_opaque(entry.native) if entry.role == "assistant" else entry.native
-            bare = bare.append("t", [Entry(role=entry.role, wire="gemini", native=native or b"", at=1)])
+            bare = bare.append_to_turn("t", [Entry(role=entry.role, wire="gemini", native=native or b"", at=1)])
         reply = c.send(None, state=encode(bare))
     assert reply.finish == "stop"
     assert len(server.violations) == 1

@@ -578,7 +578,7 @@ class Loner:
 def test_what_others_have_answered_may_be_more_than_can_be_told() -> None:
     from longtalk.context.epochs import Epoch
 
-    talked = Transcript().append("t", [entry("user"), entry("assistant"), entry("user")])
+    talked = Transcript().append_to_turn("t", [entry("user"), entry("assistant"), entry("user")])
     held = keep(talked, "k", ProviderSession(Handle("h"), 1))
     assert find(held, "k", WIRES["openai-responses"], Epoch("")) == ProviderSession(Handle("h"), 1)
     assert find(held, "k", Loner(), Epoch("")) == "it went on elsewhere"  # type: ignore[arg-type]
@@ -712,7 +712,7 @@ def test_a_record_that_cannot_be_right_costs_nothing_but_the_telling(
         (kept,) = [json.loads(each.data) for each in transcript.records if each.kind == "handle"]
         for record in RECORDS:
             data = record if isinstance(record, bytes) else json.dumps(dict.fromkeys(kept, record)).encode()
-            state = encode(transcript.record("handle", data, instead=True))
+            state = encode(transcript.add_record("handle", data, replace=True))
             second = c.send("b", state=state)
             third = c.send("c", state=second.state)
             assert said(server.seen())[-2:] == ["b", "c"], record
@@ -728,7 +728,7 @@ def entry(role: Any) -> Entry:
 
 
 def test_only_the_newest_keepers_are_remembered() -> None:
-    talked = Transcript().append("t", [entry("user")])
+    talked = Transcript().append_to_turn("t", [entry("user")])
     for number in range(40):
         talked = keep(talked, f"k{number}", ProviderSession(Handle(f"h{number}"), 1))
     (record,) = [record for record in talked.records if record.kind == "handle"]

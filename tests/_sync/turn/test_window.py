@@ -116,7 +116,7 @@ def test_ten_thousand_events_without_a_turn(wire: str) -> None:
     event = transcript[0]
     for number in range(1, 10_000):
         native = event.native.replace(b"event 0", b"event %d" % number)
-        transcript = transcript.append(f"n{number}", [msgspec.structs.replace(event, native=native)])
+        transcript = transcript.append_to_turn(f"n{number}", [msgspec.structs.replace(event, native=native)])
     from longtalk.state.codec import encode
 
     reply = chat.send("What happened?", state=encode(transcript))

@@ -26,7 +26,7 @@ from longtalk.stores.sqlite.store import SQLite
 from longtalk.tokens import Estimator
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.ranges import Ranges
-from longtalk.transcript.transcript import Transcript, chain
+from longtalk.transcript.transcript import Transcript, link_entries
 from longtalk.wires.card_tags import neutralize_tags
 from longtalk.wires.neutral import event, system
 from longtalk.wires.text import wrap_in_tag
@@ -62,12 +62,12 @@ def long_talk(*special: Entry, size: int = 400) -> list[Entry]:
 
 def stored(entries: list[Entry], store: Store | None = None) -> Store:
     store = store or InMemory()
-    store.write("ada", "talk", Commit(expect=0, entries=chain(None, "t", 0, entries), at=1))
+    store.write("ada", "talk", Commit(expect=0, entries=link_entries(None, "t", 0, entries), at=1))
     return store
 
 
 def state(entries: list[Entry], *, fresh: int = 0) -> Transcript:
-    made = chain(None, "t", 0, entries)
+    made = link_entries(None, "t", 0, entries)
     kept = made[: len(made) - fresh]
     index, more, crc = EMPTY.grow(kept)
     return Transcript(pack=Pack(index, b"[" + more if kept else b"[]", crc), fresh=made[len(kept) :])
@@ -225,7 +225,7 @@ def test_another_branch_is_never_recalled(tmp_path: Path) -> None:
         talk = long_talk(said("My violin is red."))
         stored(talk, store)
         begun = store.read("ada", "talk", MAIN, 200, 201).entry(0)
-        fork = chain(begun.parent, "f", 0, [said("My violin is blue.")])
+        fork = link_entries(begun.parent, "f", 0, [said("My violin is blue.")])
         store.write("ada", "talk", Commit(branch="fork", expect=0, source=(MAIN, 200), entries=fork, at=2))
         for branch, colour, size in ((MAIN, "red", len(talk)), ("fork", "blue", 201)):
             index = index_store(store, "ada", "talk", branch, size, "my violin", FREE)
@@ -390,7 +390,7 @@ def test_an_index_is_kept_and_goes_on_with_what_is_new(cache: IndexCache) -> Non
 
     first, text = ask(len(talk))
     last = store.read("ada", "talk", MAIN, 0, 99).entry(40)
-    more = chain(last.id, "u", 0, [said("A kitten!")])
+    more = link_entries(last.id, "u", 0, [said("A kitten!")])
     assert "kitten" not in text
     store.write("ada", "talk", Commit(expect=1, entries=more, at=2))
     second, text = ask(len(talk) + 1)
@@ -415,7 +415,7 @@ def test_a_branch_goes_on_with_the_index_of_the_one_that_it_left(cache: IndexCac
     main, _ = ask(MAIN, len(talk))
     last = store.read("ada", "talk", MAIN, 0, 99).entry(len(talk) - 1)
     for name, text in (("fork", "A kitten!"), ("other", "A parrot!")):
-        entries = chain(last.id, name, 0, [said(text)])
+        entries = link_entries(last.id, name, 0, [said(text)])
         store.write("ada", "talk", Commit(branch=name, expect=0, source=(MAIN, len(talk)), entries=entries, at=2))
     fork, text = ask("fork", len(talk) + 1)
     assert fork is main

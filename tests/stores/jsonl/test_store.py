@@ -24,7 +24,7 @@ from longtalk.testing.interrupts import Interrupts
 from longtalk.testing.stores.concurrency import HOSTILE
 from longtalk.testing.stores.harness import ConversationDriver, message
 from longtalk.testing.stores.suite import CASES, Case
-from longtalk.transcript.transcript import Turn, chain
+from longtalk.transcript.transcript import Turn, link_entries
 from tests.support.matrix import thin
 
 
@@ -84,7 +84,7 @@ def test_files_keep_the_contract_between_two_who_take_turns(case: Case, tmp_path
 
 
 def test_a_person_can_read_the_file(talk: ConversationDriver, path: Path):
-    entries = chain(None, "t1", 0, [message("Grüße"), message("Hello", role="assistant")])
+    entries = link_entries(None, "t1", 0, [message("Grüße"), message("Hello", role="assistant")])
     turn = Turn("t1", "complete", "test:m", 1_000, 3_500, usage=(b'{"in": 7}',))
     talk.write(entries=entries, turn=turn, request=KeyedRequest("key-7", "digest"), at=1_790_000_000_000)
     header, user, answer, made, commit = [json.loads(line) for line in path.read_text().splitlines()]
@@ -153,7 +153,7 @@ def test_a_manifest_that_can_not_stand_in_a_line_is_in_base64(manifest: bytes, t
 )
 def test_what_can_not_stand_in_a_line_is_in_base64(native: bytes, talk: ConversationDriver, path: Path):
     entry = msgspec.structs.replace(message("x"), native=native)
-    talk.write(entries=chain(None, "t", 0, [entry]))
+    talk.write(entries=link_entries(None, "t", 0, [entry]))
     line = json.loads(path.read_bytes().splitlines()[1])
     assert "native" not in line
     assert base64.b64decode(line.get("native_base64", "")) == native
@@ -164,7 +164,9 @@ def test_what_is_not_unicode_is_kept_in_names_keys_errors_and_data(tmp_path: Pat
     talk = ConversationDriver(JSONL(tmp_path), "\ud800", "a\udcff")
     turn = Turn("t", "failed", "m", 0, usage=(b"{}",), error="no such file: \udce9")
     meta = {"\ud800": "\udcff"}
-    talk.write(entries=chain(None, "t", 0, [message("x")]), turn=turn, request=KeyedRequest("\udfff", "b"), meta=meta)
+    talk.write(
+        entries=link_entries(None, "t", 0, [message("x")]), turn=turn, request=KeyedRequest("\udfff", "b"), meta=meta
+    )
     talk.store.describe(talk.owner, talk.id, {"b": "\ud800"})
     again = ConversationDriver(JSONL(tmp_path), "\ud800", "a\udcff")
     assert again.all("\udfff") == talk.all("\udfff")
@@ -618,9 +620,9 @@ def test_data_that_looks_like_the_end_of_a_commit_is_kept(talk: ConversationDriv
     for native in (b'{"x":1,"lines":1,"sum":"00000000"}', b'{"x":",\\"lines\\":1,\\"sum\\":\\"00000000\\"}"}'):
         entry = msgspec.structs.replace(message("x"), native=native)
         turn = Turn("t", "complete", "m", 0, usage=(native,))
-        talk.write(entries=chain(None, "t", 0, [entry]), turn=turn, meta=odd, entry_meta={0: odd})
+        talk.write(entries=link_entries(None, "t", 0, [entry]), turn=turn, meta=odd, entry_meta={0: odd})
         size = path.stat().st_size
-        talk.write(meta={"a": 1}, entries=chain("t-0", "u", 0, [entry]))
+        talk.write(meta={"a": 1}, entries=link_entries("t-0", "u", 0, [entry]))
         whole = path.read_bytes()
         path.write_bytes(whole[: whole.rindex(b'{"type":"commit"')])
         assert ConversationDriver(JSONL(tmp_path), "ann", "talk").head().revision == 1

@@ -25,7 +25,7 @@ from longtalk.stores.in_memory import InMemory
 from longtalk.stores.postgres.store import Postgres
 from longtalk.testing.stores.harness import ME, WRITTEN_KINDS, ConversationDriver, message
 from longtalk.transcript.record_kinds import kind_of
-from longtalk.transcript.transcript import Record, Turn, chain, new_id
+from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 from tests.support.postgres_server import server
 from tests.support.properties import holds
 
@@ -75,7 +75,7 @@ class Drawn:
             message(self.draw.choice(SAID), role=self.draw.choice(roles), at=step)
             for _ in range(self.draw.randint(0, 3))
         ]
-        fields["entries"] = chain(parent, f"t{step}", 0, said)
+        fields["entries"] = link_entries(parent, f"t{step}", 0, said)
         return Commit(**fields, **self._beside(step, head, size, len(said)))
 
     def _id(self, branch: str, size: int) -> str | None:

@@ -41,7 +41,7 @@ from longtalk.testing.stores.harness import ConversationDriver, message
 from longtalk.testing.stores.suite import CASES, Case
 from longtalk.transcript.manifest import Run, StoredManifest
 from longtalk.transcript.record_kinds import KINDS
-from longtalk.transcript.transcript import Record, Turn, chain, new_id
+from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 from tests.support.postgres_proxy import Proxy
 from tests.support.postgres_server import TABLES, reopened, schema_of, server
 from tests.support.properties import holds
@@ -361,7 +361,7 @@ def test_names_with_noughts_are_names_like_others(store: Postgres) -> None:
     for name in names:
         made = talk(store, name, owner=f"{ME}{name}")
         head = made.say("x", branch=name, request=KeyedRequest(name, name))
-        entries = chain(head.entry, f"t{name}", 0, [message("y")])
+        entries = link_entries(head.entry, f"t{name}", 0, [message("y")])
         made.write(name, entries=entries, records=(PlacedRecord(Record(name, entries[0].id, 1, b"{}"), 1),))
         talk(store, name).say("x", at=5)
     for name in names:
@@ -649,7 +649,9 @@ def test_turns_of_a_part_of_a_forked_path_are_those_that_begin_there(store: Post
     # Fork in the middle of a turn.
     made.write("fork", source=(MAIN, 3))
     head = made.head("fork")
-    made.write("fork", expect=head.revision, entries=chain(head.entry, made.entries()[2].turn, 7, [message("late")]))
+    made.write(
+        "fork", expect=head.revision, entries=link_entries(head.entry, made.entries()[2].turn, 7, [message("late")])
+    )
     made.say("c", "d", branch="fork")
     turns = [entry.turn for entry in made.entries("fork")]
     assert turns[2] == turns[3]

@@ -41,7 +41,7 @@ from longtalk.testing.stores.harness import ConversationDriver
 from longtalk.testing.stores.suite import CASES, Case
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.record_kinds import kind_of
-from longtalk.transcript.transcript import Record, Turn, chain, new_id
+from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 from longtalk.transfer.copy import copy_conversations
 from tests.support import redis_server
 from tests.support.properties import holds
@@ -727,7 +727,7 @@ def test_a_plan_for_what_is_deleted_meanwhile_is_no_nonsense(
                 say(other, "t", "new")
         return found
 
-    commit = Commit(branch=MAIN, expect=1, at=1, cut=1, entries=chain(entry, new_id(), 0, [message("c")]))
+    commit = Commit(branch=MAIN, expect=1, at=1, cut=1, entries=link_entries(entry, new_id(), 0, [message("c")]))
     monkeypatch.setattr(store, "_tree", and_delete)
     with pytest.raises(ValueError if anew else HeadMoved):
         store.write(ME, "t", commit)
@@ -745,7 +745,7 @@ def test_a_branch_that_goes_on_elsewhere_is_read_from_there(store: Store) -> Non
         say(other, "t", "f")
         assert texts(store, "t") == ["a", "d", "e", "f"]
         with pytest.raises(ValueError, match="parent"):
-            other.write(ME, "t", Commit(expect=3, at=1, entries=chain("x-0", new_id(), 0, [message("g")])))
+            other.write(ME, "t", Commit(expect=3, at=1, entries=link_entries("x-0", new_id(), 0, [message("g")])))
         assert [entry.native for entry in other.read(ME, "t", MAIN, 1, 3).entries()] == [
             entry.native for entry in ConversationDriver(store, ME, "t").entries()[1:3]
         ]
@@ -756,7 +756,7 @@ def test_who_has_seen_a_branch_elsewhere_writes_where_it_goes_on(store: Store) -
     with closing(store.again()) as other:
         assert texts(other, "t") == ["a", "b"]
         head = say(store, "t", "c", cut=1)
-        more = chain(head.entry, new_id(), 0, [message("d")])
+        more = link_entries(head.entry, new_id(), 0, [message("d")])
         assert trips(other, lambda: other.write(ME, "t", Commit(expect=2, at=1, entries=more))) == 2
     assert texts(store, "t") == ["a", "c", "d"]
 
@@ -771,7 +771,7 @@ def test_what_makes_no_sense_is_refused_either_way(store: Store, cut: int | None
         {"turn": Turn(new_id(), "complete", "m", 1)},
         {"records": (PlacedRecord(Record("brief", "", 1, b"x"), 2),)},
         {"records": (PlacedRecord(Record("brief", "", 1, b"x"), -2),)},
-        {"entries": chain("x-0", new_id(), 0, [message("c")])},
+        {"entries": link_entries("x-0", new_id(), 0, [message("c")])},
     ]
     for fields in wrong:
         with pytest.raises(ValueError, match=r"can't|parent"):
@@ -808,7 +808,7 @@ def random_commit(draw: random.Random, talk: ConversationDriver, number: int) ->
     turn = draw.choice([f"t{number}", f"t{number}", *known[-2:]])
     first = sum(entry.turn == turn for entry in path) + (draw.random() < 0.1)
     said = [message(f"{number} {i}") for i in range(draw.randint(0, 3))]
-    fields["entries"] = chain(path[-1].id if path else None, turn, first, said)
+    fields["entries"] = link_entries(path[-1].id if path else None, turn, first, said)
     if draw.random() < 0.7:
         fields["turn"] = Turn(turn, draw.choice(["running", "complete"]), "m", number)
         if draw.random() < 0.4:
@@ -865,7 +865,7 @@ def test_entries_of_turns_that_come_back_are_where_they_were_said(store: Store) 
     def add(name: str, number: int, **fields: Any) -> BranchHead:
         head = store.head(ME, "t", fields.get("branch", MAIN))
         parent = talk.tip(fields.get("branch", MAIN), source=fields.get("source"))
-        entries = chain(parent, name, number, [message(f"{name} {number}")])
+        entries = link_entries(parent, name, number, [message(f"{name} {number}")])
         return store.write(ME, "t", Commit(expect=head.revision if head else 0, at=1, entries=entries, **fields))
 
     add(first, 0, turn=Turn(first, "running", "m", 1))
@@ -887,11 +887,11 @@ def message(text: str) -> Entry:
 
 def test_a_commit_of_many_entries_and_records_is_one(store: Store) -> None:
     turn = new_id()
-    many = chain(None, turn, 0, [message(str(i)) for i in range(2_500)])
+    many = link_entries(None, turn, 0, [message(str(i)) for i in range(2_500)])
     notes = tuple(PlacedRecord(Record("brief", "", i, b"%d" % i), i) for i in range(2_500))
     head = store.write(ME, "t", Commit(expect=0, at=1, entries=many, records=notes))
     assert (head.size, len(head.records)) == (2_500, 2_500)
-    more = chain(many[9].id, new_id(), 0, [message(str(i)) for i in range(2_500)])
+    more = link_entries(many[9].id, new_id(), 0, [message(str(i)) for i in range(2_500)])
     head = store.write(ME, "t", Commit(branch="b", expect=0, source=(MAIN, 10), at=1, entries=more))
     assert (head.size, len(head.records)) == (2_510, 10)
     assert len(store.read(ME, "t", "b", 0, 9_999)) == 2_510
@@ -900,7 +900,7 @@ def test_a_commit_of_many_entries_and_records_is_one(store: Store) -> None:
 
 def test_numbers_that_can_not_be_are_refused(alone: Store) -> None:
     say(alone, "known", "a", meta={"b": 1})
-    wrong = msgspec.structs.replace(chain(None, "t", 0, [message("a")])[0], tokens=-1)
+    wrong = msgspec.structs.replace(link_entries(None, "t", 0, [message("a")])[0], tokens=-1)
     with pytest.raises(ValueError, match="out of range"):
         alone.write(ME, "t", Commit(expect=0, at=1, entries=(wrong,)))
     with pytest.raises(InputError, match="must be JSON"):

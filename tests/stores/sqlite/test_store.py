@@ -38,7 +38,7 @@ from longtalk.testing.stores.harness import ConversationDriver
 from longtalk.testing.stores.suite import CASES, Case, check_store
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.record_kinds import kind_of
-from longtalk.transcript.transcript import Record, Turn, chain, new_id
+from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 from tests.support.properties import examples
 
 # The threads of the forked processes do nothing.
@@ -57,7 +57,7 @@ def say(store: SQLite, talk: str, *texts: str, branch: str = MAIN, owner: str = 
     """Append a turn to a branch."""
     head = store.head(owner, talk, branch)
     turn = new_id()
-    entries = chain(head.entry if head else None, turn, 0, [message(text) for text in texts])
+    entries = link_entries(head.entry if head else None, turn, 0, [message(text) for text in texts])
     made = Turn(turn, "complete", "a:b", 1)
     fields = {"expect": head.revision if head else 0, "entries": entries, "turn": made, "at": 1, **fields}
     return store.write(owner, talk, Commit(branch=branch, **fields))
@@ -244,7 +244,7 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             ]
             if step == "t":
                 new = [msgspec.structs.replace(each, kind="event", role="event", wire="longtalk") for each in new]
-            made = chain(path[-1][0].id if path else None, turn, number, new)
+            made = link_entries(path[-1][0].id if path else None, turn, number, new)
             nodes = [[entry] for entry in made]
             path += nodes
             model.nodes += nodes
@@ -358,7 +358,7 @@ def test_the_oldest_turns_of_a_long_branch_become_packs_and_the_end_stays_in_row
 def test_one_endless_turn_is_sealed_too(store: SQLite) -> None:
     head = say(store, "talk", "go")
     for i in range(1, 80):
-        more = chain(head.entry, head.turn.id if head.turn else "", i, [message("x" * 8000, "tool")])
+        more = link_entries(head.entry, head.turn.id if head.turn else "", i, [message("x" * 8000, "tool")])
         head = store.write(ME, "talk", Commit(expect=head.revision, entries=more, at=1))
     assert rows(store, "SELECT sum(length(native)) FROM entries")[0][0] <= sqlite_paths.SEAL_AT
     assert [entry.id for entry in entries(store, "talk")] == [
@@ -448,7 +448,7 @@ def test_a_turn_costs_the_same_however_long_the_conversation_is(store: SQLite) -
             if i % 3 == 0:
                 # A regenerated answer adds a segment to the path.
                 entry = entries(store, "talk", MAIN, size - 2, size - 1)[0]
-                again = chain(entry.id, entry.turn, 1, [message("z")])
+                again = link_entries(entry.id, entry.turn, 1, [message("z")])
                 revision = 0 if (head := store.head(ME, "talk")) is None else head.revision
                 record = PlacedRecord(Record("epoch", "", 1, b"{}"), size - 1)
                 store.write(ME, "talk", Commit(expect=revision, cut=size - 1, entries=again, records=(record,), at=1))
@@ -1082,7 +1082,7 @@ def test_a_key_that_comes_later_than_its_turn_tells_where_the_turn_begins(store:
     say(store, "talk", "a", "b")
     head = say(store, "talk", "c")
     assert head.turn is not None
-    more = chain(head.entry, head.turn.id, 1, [message("d")])
+    more = link_entries(head.entry, head.turn.id, 1, [message("d")])
     commit = Commit(expect=2, entries=more, turn=head.turn, request=KeyedRequest("key", "body"), at=1)
     store.write(ME, "talk", commit)
     asked = store.keyed_turn(ME, "talk", "key")
@@ -1129,7 +1129,7 @@ def test_thousands_of_words_can_be_looked_for(store: SQLite) -> None:
 
 def test_only_what_is_on_a_branch_is_found_and_where_it_is_said(store: SQLite) -> None:
     say(store, "talk", "zero", "apples one")
-    two = chain(entries(store, "talk")[0].id, "t", 0, [message("apples two")])
+    two = link_entries(entries(store, "talk")[0].id, "t", 0, [message("apples two")])
     store.write(ME, "talk", Commit(expect=1, cut=1, entries=two, at=1))
     hits = store.candidates(ME, ["apples"], 9)
     assert [(hit.text, hit.branch, hit.position) for hit in hits] == [("apples two", MAIN, 1)]
@@ -1176,7 +1176,7 @@ def test_what_was_indexed_in_another_way_is_removed_too(
 def test_what_can_not_be_read_is_not_found_and_does_no_harm(store: SQLite) -> None:
     odd = [message("apples", wire="unheard-of"), message("", native=b"apples"), message("", native=b'{"content":{}}')]
     event = Entry(kind="event", role="event", wire="longtalk", native=b'{"source":"x","text":"apples fell"}', at=1)
-    store.write(ME, "talk", Commit(expect=0, entries=chain(None, "t", 0, [*odd, event]), at=1))
+    store.write(ME, "talk", Commit(expect=0, entries=link_entries(None, "t", 0, [*odd, event]), at=1))
     assert [hit.text for hit in store.candidates(ME, ["apples"], 9)] == ["apples fell"]
     assert store.candidates(ME, [], 9) == store.candidates(ME, ["apples"], 0) == []
     assert store.delete(ME, "talk")
@@ -1348,7 +1348,7 @@ def at_once(store: SQLite, works: list[Any], monkeypatch: pytest.MonkeyPatch) ->
 
 
 def first(store: SQLite, name: str, expect: int = 0) -> Any:
-    entry = chain(None, "t", 0, [message("x")])
+    entry = link_entries(None, "t", 0, [message("x")])
     return lambda: store.write(ME, name, Commit(expect=expect, entries=entry, at=1))
 
 

@@ -16,7 +16,7 @@ from longtalk.errors import InputError, RequestRefused
 from longtalk.policies import DigestTools, TokenBudget
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.tools import tool
-from longtalk.transcript.transcript import Entry, Transcript, chain
+from longtalk.transcript.transcript import Entry, Transcript, link_entries
 from longtalk.usage import Usage
 from longtalk.wires.neutral import event, system
 from longtalk.wires.openai_chat.quirks import NO_ANSWER
@@ -743,7 +743,7 @@ def conversations(draw: st.DrawFn) -> list[Entry]:
 
 
 def messages(told: list[Entry], quirks: Quirks, *, system: str | None, instruction: str | None) -> list[dict[str, Any]]:
-    transcript = Transcript().add(chain(None, "t", 0, told))
+    transcript = Transcript().add(link_entries(None, "t", 0, told))
     context = compose(
         transcript,
         wire=WIRE,

@@ -156,7 +156,7 @@ class TurnMemory:
 
     def _kept(self, draft: Draft) -> TurnSuffix | None:
         """What went with this turn, if it stays where it was."""
-        place = draft.transcript.place(draft.tail - 1) + 1
+        place = draft.transcript.position(draft.tail - 1) + 1
         return next((aside for aside in list_kept_suffixes(draft.transcript, place - 1) if aside.place == place), None)
 
     def _recalled(
@@ -167,7 +167,7 @@ class TurnMemory:
         if not message.strip():
             return Recalled()
         # What is said now would be found first of all.
-        before, at = draft.transcript.before(_begins(draft)), now()
+        before, at = draft.transcript.truncate(_begins(draft)), now()
         if self._seek is not None:
             index = self._seek(message, config, before.size)
         else:

@@ -137,7 +137,7 @@ class RequestBuilder:
         transcript = draft.transcript
         if instruction and draft.tail > 0:
             # An instruction that stays is counted with the other kept suffixes.
-            place = transcript.place(draft.tail - 1) + 1
+            place = transcript.position(draft.tail - 1) + 1
             kept = list_kept_suffixes(transcript, place - 1)
             instruction = None if any(suffix.place == place for suffix in kept) else instruction
         instruction_tokens = of_message(draft.wire.instruction(instruction), draft.counter) if instruction else 0

@@ -14,7 +14,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.memory.brief.lines import BriefContent, Line
 from longtalk.transcript.ranges import Ranges
-from longtalk.transcript.records import latest
+from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Record, Transcript
 
 KIND = "memory"
@@ -102,7 +102,7 @@ class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 def read_brief_record(transcript: Transcript) -> BriefRecord:
     """Return the latest brief record of a transcript, or an empty record if there is none or it is inconsistent."""
-    found = latest(transcript, KIND, BriefRecord)
+    found = read_latest(transcript, KIND, BriefRecord)
     return found if found is not None and _is_sound(found, transcript) else BriefRecord()
 
 
@@ -114,7 +114,7 @@ def brief_record_at(records: Iterable[Record], size: int) -> BriefRecord:
 
 def with_brief_record(transcript: Transcript, record: BriefRecord) -> Transcript:
     """Return the transcript with this brief record in place of the previous one."""
-    return transcript.record(KIND, json_bytes.encode(record), instead=True)
+    return transcript.add_record(KIND, json_bytes.encode(record), replace=True)
 
 
 def _is_sound(record: BriefRecord, transcript: Transcript) -> bool:

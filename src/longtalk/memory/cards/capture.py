@@ -145,7 +145,7 @@ def _with_origins(lines: Sequence[Line], record: BriefRecord, transcript: Transc
         return lines
     from longtalk.memory.terms import terms
 
-    first = max(transcript.here(record.covers), len(transcript) - _READ, 0)
+    first = max(transcript.index_of(record.covers), len(transcript) - _READ, 0)
     texts = [
         (transcript[i].id, frozenset(terms(text_if_readable(transcript[i])))) for i in range(first, len(transcript) - 1)
     ]

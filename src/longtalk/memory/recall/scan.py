@@ -38,7 +38,7 @@ class TranscriptScan:
         return [[self._transcript[i] for i in range(start, min(stop, self.size))] for start, stop in ranges]
 
     def position(self, i: int) -> int:
-        return self._transcript.place(i)
+        return self._transcript.position(i)
 
     def matches(self, sought: Sequence[SearchTerm], most: int) -> list[Matches]:
         """Return, for each term, the newest entries that match it, at most `most` of them, as `Store.matches` does."""

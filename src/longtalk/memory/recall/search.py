@@ -58,7 +58,7 @@ def index_transcript(transcript: Transcript, message: str, config: Recall, *, no
         return index_candidates(TranscriptScan(transcript), message, now=now, most=_most(config), unit=to_unit)
     index, rest, crc = transcript.pack.grow(transcript.fresh)
     pack = Pack(index, bytes(transcript.pack.array)[:-1] + rest, crc)
-    return _INDEX_CACHE.take(("state", *pack.index.turns[:1], ""), pack, to_unit, transcript.place)
+    return _INDEX_CACHE.take(("state", *pack.index.turns[:1], ""), pack, to_unit, transcript.position)
 
 
 def _most(config: Recall) -> int:

@@ -13,7 +13,7 @@ from longtalk.testing.report import assert_equal, assert_present, assert_raises,
 from longtalk.testing.stores.harness import ME, ODD_JSON, Case, Harness, add_to, message
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.record_kinds import kind_of
-from longtalk.transcript.transcript import Record, Turn, chain, new_id
+from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 
 BRANCH_CASES: list[Case] = []
 case = add_to(BRANCH_CASES)
@@ -29,7 +29,7 @@ def a_commit_is_stored_completely(harness: Harness) -> None:
         Entry(role="assistant", wire="anthropic", native=b'{"role":"a"}', at=3, mark="length", bound="b", tokens=9),
         Entry(role="tool", wire="openai-chat", native=b'{"role":"tool"}', at=2**46, mark="error"),
     ]
-    entries = list(chain(None, "t1", 0, entries))
+    entries = list(link_entries(None, "t1", 0, entries))
     record = PlacedRecord(Record("brief", "t1-2", 7, b'{"a" : 1}'), 2)
     lease = Lease(ME, 99, 1)
     head = conversation.write(entries=tuple(entries), turn=turn, records=(record,), lease=lease, at=1234)
@@ -63,7 +63,7 @@ def bytes_are_returned_unchanged(harness: Harness) -> None:
     for number, native in enumerate(ODD_JSON):
         entry = msgspec.structs.replace(message(""), native=native)
         turn = Turn(f"t{number}", "complete", "m", 0, usage=(native,))
-        entries = chain(conversation.tip() if number else None, turn.id, 0, [entry])
+        entries = link_entries(conversation.tip() if number else None, turn.id, 0, [entry])
         record = PlacedRecord(Record("brief", entries[0].id, 0, native), number)
         head = conversation.write(entries=entries, turn=turn, records=(record,))
         shown = native[:80]
@@ -206,13 +206,13 @@ def a_turn_is_returned_in_its_newest_version(harness: Harness) -> None:
         "the turn that was begun",
     )
     assert_equal(begun.status, "running", "its status")
-    answer = chain(conversation.tip(), begun.id, 1, [message("hi", role="assistant")])
+    answer = link_entries(conversation.tip(), begun.id, 1, [message("hi", role="assistant")])
     done = msgspec.structs.replace(begun, status="complete", ended=7, usage=(b"{}",))
     assert_equal(conversation.write(entries=answer, turn=done).turn, done)
     assert_equal(
         [turn for _, turn in harness.store.turns(harness.owner, "talk", MAIN, 1, 3)], [done], "the versions of one turn"
     )
-    event = chain(conversation.tip(), new_id(), 0, [message("an event")])
+    event = link_entries(conversation.tip(), new_id(), 0, [message("an event")])
     assert_equal(conversation.write(entries=event).turn, done, "the turn of the last entry that has one")
     failed = msgspec.structs.replace(done, status="failed", error="e")
     assert_equal(conversation.write(turn=failed).turn, failed, "a turn without new entries")

@@ -10,7 +10,7 @@ from longtalk.memory.recall.protocol import SearchTerm
 from longtalk.stores.base import MAIN, Commit, HeadMoved, KeyedRequest, Lease, RequestKeyTaken, Store
 from longtalk.testing.report import assert_equal, assert_true
 from longtalk.testing.stores.harness import ME, Case, ConversationDriver, Harness, add_to, message
-from longtalk.transcript.transcript import chain
+from longtalk.transcript.transcript import link_entries
 
 CONCURRENCY_CASES: list[Case] = []
 case = add_to(CONCURRENCY_CASES)
@@ -173,7 +173,7 @@ def of_concurrent_turns_with_one_key_one_succeeds(harness: Harness) -> None:
 
 def _calls(harness: Harness, id: str, turn: str) -> dict[str, Callable[[str], object]]:  # noqa: A002
     """Return, for each method of the store, a function that calls it for an owner. Reading methods come first."""
-    store, entry, added = harness.store, f"{turn}-0", chain(None, "t", 0, [message("secret")])[0]
+    store, entry, added = harness.store, f"{turn}-0", link_entries(None, "t", 0, [message("secret")])[0]
     return {
         "head": lambda owner: store.head(owner, id),
         "read": lambda owner: bytes(store.read(owner, id, MAIN, 0, 9).array),

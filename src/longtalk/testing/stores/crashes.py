@@ -26,7 +26,7 @@ from longtalk.stores.in_memory import InMemory
 from longtalk.testing.interrupts import Interrupts
 from longtalk.testing.report import assert_equal, assert_present, assert_true
 from longtalk.testing.stores.harness import ME, Case, ConversationDriver, Harness, add_to, message
-from longtalk.transcript.transcript import Record, Turn, chain, new_id
+from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 
 CRASH_CASES: list[Case] = []
 
@@ -173,7 +173,7 @@ def _half_turn(conversation: ConversationDriver, number: int) -> dict[str, Any]:
     size, second = head.size if head else 0, number % 2
     turn = Turn(f"t{number // 2}", "complete" if second else "running", "test:model", number)
     said = message(f"{number} " + "x" * (number * 997 % 20_000), at=number)
-    entries = chain(head.entry if head else None, turn.id, 2 * second, [said, said])
+    entries = link_entries(head.entry if head else None, turn.id, 2 * second, [said, said])
     return {
         "entries": entries,
         "turn": turn,

@@ -19,7 +19,7 @@ from longtalk.testing.report import assert_equal, assert_present
 from longtalk.transcript import record_kinds
 from longtalk.transcript.pack import Entry, checksum
 from longtalk.transcript.record_kinds import kind_of
-from longtalk.transcript.transcript import Record, Turn, chain, new_id
+from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 
 Check: TypeAlias = "Callable[[Harness], None]"
 Reopen: TypeAlias = Callable[[Store], Store]
@@ -90,7 +90,7 @@ class ConversationDriver:
         at, id = next(_clock), new_id()  # noqa: A001
         roles = ("user", "assistant")
         entries = [message(text, role=roles[i % 2], at=at) for i, text in enumerate(texts)]
-        return {"entries": chain(parent, id, 0, entries), "turn": Turn(id, status, "test:model", at)}  # type: ignore[arg-type]
+        return {"entries": link_entries(parent, id, 0, entries), "turn": Turn(id, status, "test:model", at)}  # type: ignore[arg-type]
 
     def tip(
         self, branch: str = MAIN, *, source: tuple[str, int] | None = None, cut: int | None = None, **_: Any

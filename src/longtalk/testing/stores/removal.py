@@ -10,7 +10,7 @@ from longtalk.stores.base import MAIN, HeadMoved, KeyedRequest
 from longtalk.testing.report import assert_equal, assert_present, assert_raises, assert_true
 from longtalk.testing.stores.harness import WRITTEN_KINDS, Case, Harness, add_to, message
 from longtalk.transcript.record_kinds import kind_of
-from longtalk.transcript.transcript import chain
+from longtalk.transcript.transcript import link_entries
 
 REMOVAL_CASES: list[Case] = []
 case = add_to(REMOVAL_CASES)
@@ -48,7 +48,7 @@ def a_deleted_conversation_is_gone(harness: Harness) -> None:
     )
     assert_true(conversation.texts() == ["again"] and len(store.branches(harness.owner, "talk")) == 1)
     assert_equal(store.conversations(harness.owner)[0].meta, {})
-    conversation.write(entries=chain(conversation.tip(), turn, 0, [message("x")]))
+    conversation.write(entries=link_entries(conversation.tip(), turn, 0, [message("x")]))
     assert_equal(
         (store.manifest(harness.owner, "talk", turn), conversation.metas()),
         (b"", {}),

@@ -8,7 +8,7 @@ from longtalk.stores.base import MAIN, ConversationInfo, SearchHit
 from longtalk.testing.report import assert_equal, assert_present, assert_true
 from longtalk.testing.stores.harness import Case, ConversationDriver, Harness, add_to, message
 from longtalk.transcript.pack import Entry
-from longtalk.transcript.transcript import chain
+from longtalk.transcript.transcript import link_entries
 
 SEARCH_CASES: list[Case] = []
 case = add_to(SEARCH_CASES)
@@ -189,7 +189,7 @@ def matches_include_memory_cards_but_not_tool_results(harness: Harness) -> None:
     native = json_bytes.encode({"role": "tool", "tool_call_id": "c", "content": "a plan of the harbour"})
     answer = message('Here it is.<MEMORY_CARD>{"+facts": ["a plan for Lisbon"]}</MEMORY_CARD>', role="assistant")
     result = Entry(role="tool", wire="openai-chat", native=native, at=0)
-    conversation.write(entries=chain(None, "t", 0, [asked, called, result, answer]))
+    conversation.write(entries=link_entries(None, "t", 0, [asked, called, result, answer]))
 
     def positions(word: str) -> tuple[int, ...]:
         return store.matches(harness.owner, "talk", MAIN, [SearchTerm((word,))], 9)[0].positions

@@ -9,7 +9,7 @@ import msgspec
 from longtalk.stores.base import MAIN, Holder, KeyedRequest, Lease, RequestKeyTaken
 from longtalk.testing.report import assert_equal, assert_present, assert_raises, assert_true
 from longtalk.testing.stores.harness import ME, ODD_JSON, Case, Harness, add_to, message
-from longtalk.transcript.transcript import chain
+from longtalk.transcript.transcript import link_entries
 
 TURN_CASES: list[Case] = []
 case = add_to(TURN_CASES)
@@ -58,7 +58,7 @@ def a_request_key_is_used_for_one_turn_only(harness: Harness) -> None:
     )
     assert_equal(conversation.all("key"), before, "a refused commit has changed something")
     done = msgspec.structs.replace(begun["turn"], status="complete")
-    answer = chain(conversation.tip(), done.id, 1, [message("hi", role="assistant")])
+    answer = link_entries(conversation.tip(), done.id, 1, [message("hi", role="assistant")])
     conversation.write(entries=answer, turn=done, request=request)
     assert_equal(conversation.keyed_turn("key").turn, done, "the newest version of a key's turn")
     assert_true(
@@ -127,7 +127,7 @@ def a_manifest_is_stored_with_its_turn(harness: Harness) -> None:
     conversation.say("without")
     assert_equal(kept(conversation.entries()[-1].turn), b"", "the manifest of a turn without one")
     assert_equal(kept("nowhere"), b"", "the manifest of a missing turn")
-    harness.conversation("other").write(entries=chain(None, turns[0], 0, [message("x")]))
+    harness.conversation("other").write(entries=link_entries(None, turns[0], 0, [message("x")]))
     assert_equal(kept(turns[0], "other"), b"", "the manifest of a turn in another conversation")
     conversation.write(cut=0)
     assert_equal(kept(turns[0]), ODD_JSON[0], "the manifest of a turn that was cut off")
@@ -139,7 +139,7 @@ def a_manifest_is_replaced_only_by_another_manifest(harness: Harness) -> None:
     begun = conversation.turn(None, "hello", status="running")
     turn = begun["turn"]
     conversation.write(**begun, manifest=b'{"first":1}')
-    answer = chain(conversation.tip(), turn.id, 1, [message("hi", role="assistant")])
+    answer = link_entries(conversation.tip(), turn.id, 1, [message("hi", role="assistant")])
     conversation.write(entries=answer, turn=msgspec.structs.replace(turn, status="complete"))
     assert_equal(
         store.manifest(harness.owner, "talk", turn.id), b'{"first":1}', "the manifest after a commit without one"
@@ -164,7 +164,7 @@ def manifests_are_read_by_the_position_of_their_turn(harness: Harness) -> None:
     add("a", "b", manifest=ODD_JSON[1])
     add("c", "d")
     add("e", "f", manifest=ODD_JSON[2])
-    conversation.write(entries=chain(conversation.tip(), made[0], 2, [message("of the first turn")]))
+    conversation.write(entries=link_entries(conversation.tip(), made[0], 2, [message("of the first turn")]))
     add("g", manifest=ODD_JSON[5])
     assert_equal(found(), {0: ODD_JSON[1], 2: ODD_JSON[2], 3: ODD_JSON[5]}, "the manifests of all turns that have one")
     for start, stop, turns in (

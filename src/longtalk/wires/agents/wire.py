@@ -298,7 +298,7 @@ def _earlier_usage(before: str) -> msgspec.Raw:
     """
     data = before.encode("utf-8", "replace")
     try:
-        json_bytes.prove(data)
+        json_bytes.check_object(data)
     except ValueError:
         data = b"null"
     return msgspec.Raw(data)

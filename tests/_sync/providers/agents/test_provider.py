@@ -18,7 +18,7 @@ from longtalk.reply import Reply
 from longtalk.state.codec import decode, encode
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
-from longtalk.transcript.transcript import Entry, Transcript, chain
+from longtalk.transcript.transcript import Entry, Transcript, link_entries
 from longtalk.wires import NAMES
 from tests.support.fake_agents import CHECKED, Agents
 from tests.support.fake_agents import NAMES as NAMES_OF
@@ -535,7 +535,7 @@ def with_handle(state: bytes, change: dict[str, str]) -> bytes:
     held = json_bytes.value(record.data)
     for each in held.values():
         each["handle"] |= change
-    return encode(transcript.record("handle", json_bytes.encode(held), instead=True))
+    return encode(transcript.add_record("handle", json_bytes.encode(held), replace=True))
 
 
 STRANGE = {
@@ -580,7 +580,7 @@ def test_a_session_that_looks_like_an_option_is_not_gone_on_with(agent: str, age
 def test_messages_in_a_state_that_are_none_are_told_as_nothing(agents: Agents) -> None:
     for native in (b'{"role":"((("}', b"{}", b'{"role":5,"content":[]}', b'{"events":[]}', b'{"content":"(a+)+$"}'):
         entry = Entry(role="user", wire="claude-cli", native=native, at=1)
-        state = encode(Transcript().add(chain(None, "t1", 0, [entry])))
+        state = encode(Transcript().add(link_entries(None, "t1", 0, [entry])))
         assert (Chat("codex-cli").send("Two.", state=state)).text
         assert (Chat("claude-cli").send("Two.", state=state)).text
 
