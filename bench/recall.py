@@ -40,7 +40,7 @@ from longtalk._util import json_bytes
 from longtalk.memory.recall.config import Recalled
 from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex, Unit
 from longtalk.memory.recall.search import index_store, render_recalled
-from longtalk.memory.terms import terms
+from longtalk.memory.terms import extract_terms
 from longtalk.stores.base import MAIN, Store
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says
@@ -160,7 +160,7 @@ class Floor(RecallIndex):
         self.found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self.sizes: list[int] = []
         for number, unit in enumerate(units):
-            counts = Counter(terms(unit.text))
+            counts = Counter(extract_terms(unit.text))
             self.sizes.append(counts.total())
             for term, times in counts.items():
                 self.found[term].append((number, times))
@@ -168,7 +168,7 @@ class Floor(RecallIndex):
     def rank(self, query: str, **_: Any) -> RankedHits:
         usual = sum(self.sizes) / len(self.sizes)
         scores: dict[int, float] = defaultdict(float)
-        for term in dict.fromkeys(terms(query)):
+        for term in dict.fromkeys(extract_terms(query)):
             having = self.found.get(term, [])
             rarity = math.log(1 + (len(self.units) - len(having) + 0.5) / (len(having) + 0.5))
             for number, times in having:

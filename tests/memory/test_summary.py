@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk.memory.summary import TAG, Summary, find_problem, render_summary_prompt, strip_tags
+from longtalk.memory.summary import TAG, Summary, find_summary_problem, render_summary_prompt, strip_summary_tags
 from longtalk.transcript.ranges import merge_spans
 from longtalk.wires import HTTP_WIRES, WIRES
 from longtalk.wires.text import wrap_in_tag
@@ -31,12 +31,12 @@ SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)).map(lambda pai
     ],
 )
 def test_a_summary_is_taken(text: str) -> None:
-    assert find_problem(text, 40, 400) == ""
+    assert find_summary_problem(text, 40, 400) == ""
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\n\t\n", "\u3000"])
 def test_an_empty_one_is_not(text: str) -> None:
-    assert find_problem(text, 1, 400) == "it is empty"
+    assert find_summary_problem(text, 1, 400) == "it is empty"
 
 
 @pytest.mark.parametrize(
@@ -71,28 +71,28 @@ def test_an_empty_one_is_not(text: str) -> None:
     ],
 )
 def test_what_reads_like_an_error_or_a_refusal_is_not(text: str) -> None:
-    assert find_problem(text, 10, 400) == "it reads like an error or a refusal"
+    assert find_summary_problem(text, 10, 400) == "it reads like an error or a refusal"
 
 
 @pytest.mark.parametrize(("tokens", "is_fine"), [(399, True), (400, False), (401, False)])
 def test_one_that_is_not_shorter_is_not(tokens: int, is_fine: bool) -> None:
-    assert find_problem(TOLD, tokens, 400) == ("" if is_fine else "it is longer than what it covers")
+    assert find_summary_problem(TOLD, tokens, 400) == ("" if is_fine else "it is longer than what it covers")
 
 
 @pytest.mark.parametrize(
     "text", ["ok", "Done.", "....................", "{}[]{}[]()()--==++abc", "👍👍👍👍👍👍👍👍👍👍👍👍"]
 )
 def test_one_that_says_nothing_is_not(text: str) -> None:
-    assert find_problem(text, 5, 400) == "it has hardly any words"
+    assert find_summary_problem(text, 5, 400) == "it has hardly any words"
 
 
 def test_one_that_says_the_same_over_and_over_is_not() -> None:
-    assert find_problem("Ada plays the violin. " * 60, 300, 4_000) == "it repeats itself"
+    assert find_summary_problem("Ada plays the violin. " * 60, 300, 4_000) == "it repeats itself"
 
 
 @given(st.text())
 def test_any_text_can_be_judged(text: str) -> None:
-    assert isinstance(find_problem(strip_tags(text), 1, 100), str)
+    assert isinstance(find_summary_problem(strip_summary_tags(text), 1, 100), str)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_any_text_can_be_judged(text: str) -> None:
     ],
 )
 def test_tags_around_a_summary_are_no_part_of_it(text: str, inner: str) -> None:
-    assert strip_tags(text) == inner
+    assert strip_summary_tags(text) == inner
 
 
 @pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
@@ -151,7 +151,7 @@ def test_it_covers_what_is_whole_in_one_of_its_spans() -> None:
 
 @pytest.mark.parametrize("covers", [((0, 10),), ((2, 4), (6, 10)), ((9, 10),)])
 def test_a_summary_of_places_that_there_are_can_be_true(covers: tuple[tuple[int, int], ...]) -> None:
-    assert Summary(text="", covers=covers).can_be_of(10)
+    assert Summary(text="", covers=covers).is_consistent_with(10)
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_a_summary_of_places_that_there_are_can_be_true(covers: tuple[tuple[int,
     [(), ((0, 11),), ((-1, 4),), ((4, 2),), ((4, 4),), ((6, 8), (0, 2)), ((0, 4), (2, 6)), ((0, 2**70),), ((-9, -5),)],
 )
 def test_one_of_others_can_not(covers: tuple[tuple[int, int], ...]) -> None:
-    assert not Summary(text="", covers=covers).can_be_of(10)
+    assert not Summary(text="", covers=covers).is_consistent_with(10)
 
 
 def test_one_of_less_than_no_length_can_not() -> None:
-    assert not Summary(text="", covers=((0, 4),), tokens=-1).can_be_of(10)
-    assert not Summary(text="", covers=((0, 4),), usual=-1).can_be_of(10)
+    assert not Summary(text="", covers=((0, 4),), tokens=-1).is_consistent_with(10)
+    assert not Summary(text="", covers=((0, 4),), usual=-1).is_consistent_with(10)

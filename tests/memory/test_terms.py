@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from longtalk.memory import terms as module
 from longtalk.memory.recall.vocabulary import Vocabulary
-from longtalk.memory.terms import char_pairs, spellings, stem, terms, terms_with_words, words
+from longtalk.memory.terms import (
+    extract_terms,
+    extract_terms_with_words,
+    list_spellings,
+    split_char_pairs,
+    split_words,
+    stem,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,35 +45,35 @@ def test_other_words_stay_apart(pair: str) -> None:
 
 
 def test_case_accents_and_stop_words_do_not_count() -> None:
-    assert terms("The CAFÉ is on the Straße") == terms("cafe strasse")
+    assert extract_terms("The CAFÉ is on the Straße") == extract_terms("cafe strasse")
 
 
 def test_numbers_stay_whole() -> None:
-    assert terms("It costs 12,000.50 or 3.5") == ["cost", "12,000.50", "3.5"]
+    assert extract_terms("It costs 12,000.50 or 3.5") == ["cost", "12,000.50", "3.5"]
 
 
 def test_scripts_without_spaces_give_pairs_and_others_words() -> None:
-    assert terms("我喜欢琴") == ["我喜", "喜欢", "欢琴"]
-    assert terms("バイオリン")[0] == "バイ"
-    assert set(terms("바이올린을")) & set(terms("바이올린이"))
-    assert terms("हिन्दी भाषा।") == ["हिन्दी", "भाषा"]
-    assert char_pairs("琴") == ["琴"]
+    assert extract_terms("我喜欢琴") == ["我喜", "喜欢", "欢琴"]
+    assert extract_terms("バイオリン")[0] == "バイ"
+    assert set(extract_terms("바이올린을")) & set(extract_terms("바이올린이"))
+    assert extract_terms("हिन्दी भाषा।") == ["हिन्दी", "भाषा"]
+    assert split_char_pairs("琴") == ["琴"]
 
 
 def test_other_alphabets_find_their_inflections() -> None:
-    assert terms("скрипками") == terms("скрипкам")
+    assert extract_terms("скрипками") == extract_terms("скрипкам")
 
 
 def test_a_term_knows_its_word() -> None:
-    assert terms_with_words("She was adopting cats") == [("adopt", "adopting"), ("cat", "cats")]
+    assert extract_terms_with_words("She was adopting cats") == [("adopt", "adopting"), ("cat", "cats")]
 
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_any_string_has_terms(text: str) -> None:
-    found = terms(text)
+    found = extract_terms(text)
     assert all(found)
-    assert found == [term for term, _ in terms_with_words(text)]
-    assert words(text) == words(text)
+    assert found == [term for term, _ in extract_terms_with_words(text)]
+    assert split_words(text) == split_words(text)
 
 
 def test_terms_that_are_spelt_alike_stand_for_one_that_nobody_used() -> None:
@@ -94,20 +101,20 @@ def test_terms_that_are_spelt_alike_stand_for_one_that_nobody_used() -> None:
     ],
 )
 def test_a_term_is_spelt_as_its_words_are_written(asked: str, written: str) -> None:
-    ((term, word),) = terms_with_words(asked)
-    whole, beginnings = spellings(term, word)
+    ((term, word),) = extract_terms_with_words(asked)
+    whole, beginnings = list_spellings(term, word)
     assert written in whole or any(written.startswith(beginning) for beginning in beginnings)
 
 
 def test_short_terms_are_spelt_out_and_no_more() -> None:
-    whole, beginnings = spellings("art", "art")
+    whole, beginnings = list_spellings("art", "art")
     assert "arts" in whole
     assert "article" not in whole
     assert beginnings == []
 
 
 def test_terms_of_many_words_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KNOWN", 3)
-    monkeypatch.setattr(module, "_TERMS", made := module._Terms())
-    assert terms("one thing and another thing and violins") == ["thing", "anoth", "thing", "violin"]
+    monkeypatch.setattr(module, "_MAX_CACHED_WORDS", 3)
+    monkeypatch.setattr(module, "_term_cache", made := module._TermCache())
+    assert extract_terms("one thing and another thing and violins") == ["thing", "anoth", "thing", "violin"]
     assert len(made) <= 3

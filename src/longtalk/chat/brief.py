@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from longtalk.chat.state import AnySeal
 from longtalk.errors import InputError
-from longtalk.memory.brief.edits import edit_brief, list_removed, render_record, revoke_line
+from longtalk.memory.brief.edits import edit_brief, list_removed_lines, render_record, revoke_line
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.operations import Operation
 from longtalk.memory.brief.record import CardTally, read_brief_record
@@ -53,7 +53,7 @@ class AsyncStateBrief:
 
     async def archived(self, *, state: bytes, seal: AnySeal = None) -> tuple[Line, ...]:
         """The lines that fell out, were cut or were taken away with the last change: a state keeps no more of them."""
-        return list_removed([read_brief_record(self._decode(state, seal))])
+        return list_removed_lines([read_brief_record(self._decode(state, seal))])
 
     async def tally(self, *, state: bytes, seal: AnySeal = None) -> CardTally:
         """How asking the model for what is to be kept goes: `asks`, and how many of the last were `failures`."""
@@ -82,7 +82,7 @@ class AsyncStateBrief:
     async def revoke(self, line: str, *, state: bytes, seal: AnySeal = None) -> bytes:
         """Take a line away by its id. Only the app may say it again. Returns the next state."""
         transcript = self._decode(state, seal)
-        gone = list_removed([read_brief_record(transcript)])
+        gone = list_removed_lines([read_brief_record(transcript)])
         return self._encode(revoke_line(transcript, line, self._config, self._counter, gone).revise(), seal)
 
     def _change(self, changes: Sequence[Operation], state: bytes | None, seal: AnySeal) -> bytes:

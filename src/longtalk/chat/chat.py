@@ -20,7 +20,7 @@ from longtalk.context.epochs import windows
 from longtalk.context.measure import Terms
 from longtalk.context.planning import pin, unpin
 from longtalk.errors import BadState, InputError
-from longtalk.memory.brief.edits import edit_brief, operations_from
+from longtalk.memory.brief.edits import edit_brief, to_operations
 from longtalk.notices import Notice
 from longtalk.policies import KeepAll, Policy
 from longtalk.policies.memory import find_memory
@@ -355,7 +355,7 @@ class AsyncChat:
 
     def _told(self, transcript: Transcript, brief: object) -> Callable[[Transcript], Transcript]:
         """What a turn does to the brief that begins with this one. Raises `InputError` if that can't be done."""
-        changes, config = operations_from(brief), brief_of(self._policy)
+        changes, config = to_operations(brief), brief_of(self._policy)
         edit_brief(transcript, changes, config, self.counter)
         return lambda heard: edit_brief(heard, changes, config, self.counter)
 

@@ -11,7 +11,7 @@ from longtalk.archive.history import HistoryEntry, read
 from longtalk.cli import files
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_table, print_text
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
-from longtalk.memory.brief.record import BriefRecord, brief_record_at, read_brief_record
+from longtalk.memory.brief.record import BriefRecord, read_brief_record, read_brief_record_at
 from longtalk.memory.recall.topics import segments
 from longtalk.stores.base import ConversationInfo
 from longtalk.transfer.markdown import others
@@ -45,7 +45,7 @@ def run(
             summary = find_or_latest(archive, id)
             branch = choose_branch(summary, branch)
             head = archive.store.head(archive.owner, summary.id, branch) if brief else None
-            record = brief_record_at((each.record for each in head.records), head.size) if head else BriefRecord()
+            record = read_brief_record_at((each.record for each in head.records), head.size) if head else BriefRecord()
             said = [] if brief else archive.history(summary.id, branch=branch)
             _print_other_branches(summary, branch)
     if brief:

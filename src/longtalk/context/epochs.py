@@ -149,7 +149,7 @@ def _is_sound(epoch: Epoch, transcript: Transcript) -> bool:
         and ends[-1] == epoch.start <= transcript.size
         and stays == sorted(stays)
         and epoch.tokens >= 0
-        and (epoch.summary is None or epoch.summary.can_be_of(epoch.start))
+        and (epoch.summary is None or epoch.summary.is_consistent_with(epoch.start))
         and _is_whole(epoch, transcript)
     )
 

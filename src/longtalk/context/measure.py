@@ -15,7 +15,7 @@ import msgspec
 
 from longtalk.context.costs import SECONDS, CostReceipt, Meter, Ratios, Reckoning, ratios, reckon
 from longtalk.context.epochs import Anchor, Epoch, Pin, joined, list_kept_suffixes
-from longtalk.memory.brief.record import MAX_FAILED_ASKS, read_brief_record
+from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, read_brief_record
 from longtalk.memory.summary import Summary
 from longtalk.policies import Block, View
 from longtalk.policies.memory import count_recent
@@ -119,7 +119,7 @@ class RequestEstimate:
         self.near = old > length and self.reckoning is not None and self.reckoning.near
         record = read_brief_record(self.transcript)
         at_hand = record.covers >= self.transcript.position(stay)
-        self.compaction_pays = self.near and (at_hand or record.asks_since(self.epoch.raw) >= MAX_FAILED_ASKS)
+        self.compaction_pays = self.near and (at_hand or record.count_asks_since(self.epoch.raw) >= MAX_FAILED_REQUESTS)
         return self.compaction_pays
 
     @cached_property
@@ -233,7 +233,7 @@ def view_of(glance: RequestEstimate, pins: tuple[int, ...]) -> View:
 def _offered(transcript: Transcript) -> Summary | None:
     """The newest summary that there is."""
     found = read_latest(transcript, "summary", Summary)
-    return found if found is not None and found.can_be_of(transcript.size) else None
+    return found if found is not None and found.is_consistent_with(transcript.size) else None
 
 
 def stand_in(transcript: Transcript, epoch: Epoch) -> Summary | None:

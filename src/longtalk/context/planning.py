@@ -116,7 +116,7 @@ def _remembering(made: Plan, memory: CompactToBrief, glance: RequestEstimate, *,
     """A plan of a conversation of which memory keeps a brief."""
     record = read_brief_record(glance.transcript)
     if made.begins:
-        epoch = msgspec.structs.replace(made.epoch, way=record.way or memory.config.capture)
+        epoch = msgspec.structs.replace(made.epoch, way=record.capture_mode or memory.config.capture)
         made = msgspec.structs.replace(made, epoch=epoch)
     if settled or made.wants is not None:
         return made

@@ -24,7 +24,7 @@ from longtalk.wires.text import wrap_in_tag
 
 _OUTLINE_TAG = "outline"
 _MIN_TOKENS = 16
-"""The minimum number of remaining tokens for which an exchange is still outlined."""
+"""An exchange is outlined only if at least this many tokens remain."""
 _QUESTION_CHARS = 100
 """The maximum number of characters of a user's message that an outline quotes."""
 
@@ -56,18 +56,19 @@ def build_head(
         text = "\n".join((*parts, *more))
         return of_message(wire.quote(TAG, text), counter) if text else 0
 
-    bare = measure()
-    most = min(config.budget + outline_budget + (counter.count(summary) if summary else 0), bare + outline_budget)
+    base_tokens = measure()
+    summary_tokens = counter.count(summary) if summary else 0
+    limit = min(config.budget + summary_tokens, base_tokens) + outline_budget
     outlines: list[str] = []
     for entries in reversed(exchanges):
-        left = most - measure([_enclose(outlines)])
-        budget = left if entries is exchanges[0] else left * 2 // 3
-        found = _outline_exchange(entries, budget, counter) if left >= _MIN_TOKENS else ""
-        if not found or measure([_enclose([found, *outlines])]) > most:
+        remaining = limit - measure([_enclose_outlines(outlines)])
+        budget = remaining if entries is exchanges[0] else remaining * 2 // 3
+        rendered = _outline_exchange(entries, budget, counter) if remaining >= _MIN_TOKENS else ""
+        if not rendered or measure([_enclose_outlines([rendered, *outlines])]) > limit:
             break
-        outlines.insert(0, found)
+        outlines.insert(0, rendered)
     if outlines:
-        parts.append(_enclose(outlines))
+        parts.append(_enclose_outlines(outlines))
     tokens = measure()
     return Summary(
         text="\n".join(parts),
@@ -75,21 +76,21 @@ def build_head(
         tokens=tokens,
         usual=tokens,
         brief=counter.count(brief) if brief else 0,
-        outline=tokens - bare if outlines else counter.count(old_outlines) if old_outlines else 0,
+        outline=tokens - base_tokens if outlines else counter.count(old_outlines) if old_outlines else 0,
         usage=substitute.usage if substitute else Usage(),
         edition=record.edition,
         is_brief=True,
     )
 
 
-def unsent_app_lines(
-    record: BriefRecord, config: Brief, counter: Counter, head: Summary | None, beside: Iterable[str] = ()
+def render_unsent_app_lines(
+    record: BriefRecord, config: Brief, counter: Counter, head: Summary | None, other_texts: Iterable[str] = ()
 ) -> str:
     """Return, in tags, the lines that the app put into the brief and that the request does not contain yet.
 
-    The request contains `head` and the texts in `beside`, which are sent next to earlier messages.
+    The request contains `head` and `other_texts`, which are sent next to earlier messages.
     """
-    texts = (head.text if head else "", *beside)
+    texts = (head.text if head else "", *other_texts)
     sent = {line for text in texts for line in text.splitlines()}
     keys = {field.name: field.key for field in config.schema.fields}
     lines = [line for line in apply(record.content, [], config, counter).content.lines if not line.entry]
@@ -97,25 +98,27 @@ def unsent_app_lines(
     return enclose(line for line in rendered if line not in sent)
 
 
-def outlines_in(head: Summary | None) -> str:
+def extract_outlines(head: Summary | None) -> str:
     """Return the outlines in a head, with their tags; empty if there are none."""
-    found = head.text.rpartition(f"<{_OUTLINE_TAG}>\n")[1:] if head is not None and head.outline else ("", "")
-    return "".join(found)
+    if head is None or not head.outline:
+        return ""
+    return "".join(head.text.rpartition(f"<{_OUTLINE_TAG}>\n")[1:])
 
 
-def _enclose(outlines: Sequence[str]) -> str:
+def _enclose_outlines(outlines: Sequence[str]) -> str:
     return wrap_in_tag(_OUTLINE_TAG, "\n".join(outlines))
 
 
 def _outline_exchange(entries: Sequence[Entry], budget: int, counter: Counter) -> str:
     """Return the user's question and an outline of the answer in at most `budget` tokens; empty if nothing fits."""
-    asked = next((text_if_readable(entry) for entry in entries if entry.role == "user"), "")
+    user_text = next((text_if_readable(entry) for entry in entries if entry.role == "user"), "")
     answer = next(
         (text for entry in reversed(entries) if entry.role == "assistant" and (text := text_if_readable(entry))), ""
     )
-    question = f"User: {escape_tags(shorten(' '.join(asked[:400].split()), _QUESTION_CHARS))}" if asked.strip() else ""
-    left = budget - counter.count(question)
-    if left < 0:
+    user_line = " ".join(user_text[:400].split())
+    question = f"User: {escape_tags(shorten(user_line, _QUESTION_CHARS))}" if user_text.strip() else ""
+    remaining = budget - counter.count(question)
+    if remaining < 0:
         return ""
-    lines = escape_tags(outline(answer, budget=left - 2, counter=counter)) if left > _MIN_TOKENS else ""
+    lines = escape_tags(outline(answer, budget=remaining - 2, counter=counter)) if remaining > _MIN_TOKENS else ""
     return "\n".join(part for part in (question, f"You:\n{lines}" if lines else "") if part)

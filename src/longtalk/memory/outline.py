@@ -1,4 +1,4 @@
-"""Outlines of answers: the structure of their Markdown, extracted without a model call.
+"""Outlines of answers: their headings, list items and other structure, extracted without a model call.
 
 Headings have the highest priority, then bold lead-ins and table headers, then list items, then nested items. When the
 budget is short, lines of low priority are left out. Lines keep their order in the answer. If fewer than three are
@@ -21,15 +21,16 @@ from longtalk.wires.card_tags import neutralize_tags, remove_cards
 
 BUDGET = 100
 
-_READ = 200_000
+_MAX_CHARS = 200_000
 """The maximum number of characters of an answer that are read."""
-_LINES_READ = 5_000
-_LINE_READ = 400
-_LINE_BYTES = 90
+_MAX_LINES = 5_000
+_MAX_LINE_CHARS = 400
+_MAX_OUTLINE_LINE_BYTES = 90
 """The maximum length of a line in bytes of UTF-8, which are a better measure of tokens than characters."""
-_TRIES = 8
+_MAX_MISSES = 8
 """The search for more lines ends after this many lines in a row that did not fit."""
-_FEW = 3
+_MIN_STRUCTURAL_LINES = 3
+"""With fewer structural lines than this, sentences of the prose are added."""
 
 _QUOTE = re.compile(r"(?: {0,3}> ?)+")
 _FENCE = re.compile(r"\s*(?:[-*+]\s+|\d{1,9}[.)]\s+)?(`{3,}(?=[^`]*$)|~{3,})")
@@ -37,8 +38,8 @@ _RULE = re.compile(r"\s*(?:(?:-\s*){3,}|(?:\*\s*){3,}|(?:_\s*){3,})$")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:\s+|$)(.*)")
 _UNDERLINE = re.compile(r" {0,3}(?:=+|-+)\s*$")
 _ITEM = re.compile(r"(\s*)(?:([-*+•‣◦])\s+|(\d{1,4}[.)])\s+|(\d{1,4}[、．）])\s*|([a-zA-Z][.)])\s+)(.*)")
-_LEAD = re.compile(r"\s*(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
-_DIVIDER = re.compile(r"(?=.*\|)(?=.*-)[\s|:-]+$")
+_BOLD_LEAD = re.compile(r"\s*(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
+_TABLE_DIVIDER = re.compile(r"(?=.*\|)(?=.*-)[\s|:-]+$")
 _END, _WIDE_END, _AFTER, _WIDE_AFTER = "[.!?…؟।]", "[。！？]", r"""["'»”’)\]]""", "[」』”）]"
 _SENTENCE = re.compile(
     rf"(?:(?<={_END})|(?<={_END}{_AFTER}))\s+(?![a-zß-öø-ÿα-ωа-я])"
@@ -48,7 +49,7 @@ _LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()\s]*\)")
 _EMPHASIS = re.compile(r"(?<!\w)([*_])(?=\S)([^*_]+)(?<=\S)\1(?!\w)")
 
 
-class _Line(NamedTuple):
+class _OutlineLine(NamedTuple):
     """A line that may become part of an outline. Lines with the lowest rank are chosen first."""
 
     rank: int
@@ -57,15 +58,15 @@ class _Line(NamedTuple):
 
 def outline(text: str, *, budget: int = BUDGET, counter: Counter) -> str:
     """Return the outline of an answer in at most `budget` tokens; empty if the answer has only code."""
-    readable = text[:_READ].encode("utf-8", "replace").decode()
-    lines = list(islice(_outside_fences(remove_cards(readable)), _LINES_READ))
-    found = list(_skeleton(lines))
-    if len(found) < _FEW:
-        found = list(_skeleton(lines, prose=True))
-    return _fitted(found, budget, counter)
+    readable = text[:_MAX_CHARS].encode("utf-8", "replace").decode()
+    lines = list(islice(_skip_code_blocks(remove_cards(readable)), _MAX_LINES))
+    structure = list(_extract_structure(lines))
+    if len(structure) < _MIN_STRUCTURAL_LINES:
+        structure = list(_extract_structure(lines, prose=True))
+    return _fit_lines(structure, budget, counter)
 
 
-def _outside_fences(text: str) -> Iterator[str]:
+def _skip_code_blocks(text: str) -> Iterator[str]:
     """Yield the lines of a text outside code blocks, without quote marks. Each code block becomes one empty line."""
     fence, quoted = "", False
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -82,109 +83,114 @@ def _outside_fences(text: str) -> Iterator[str]:
             fence, quoted = opened[1], bool(quote)
             yield ""
         else:
-            yield line[:_LINE_READ]
+            yield line[:_MAX_LINE_CHARS]
 
 
-def _skeleton(lines: list[str], *, prose: bool = False) -> Iterator[_Line]:
+def _extract_structure(lines: list[str], *, prose: bool = False) -> Iterator[_OutlineLine]:
     """Yield the structural lines of an answer in order; with `prose`, also the sentences between them."""
     paragraph: list[str] = []
     in_table = False
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         in_table = in_table and "|" in line
-        known = None
+        structural = None
         if not in_table and not _RULE.match(line):
-            in_table = "|" in line and bool(_DIVIDER.match(below))
-            known = _known(line, below, alone=not paragraph, table=in_table)
-        if known is None and line.strip() and not in_table and not _marks_only(line):
+            in_table = "|" in line and bool(_TABLE_DIVIDER.match(below))
+            structural = _parse_structural_line(line, below, alone=not paragraph, table=in_table)
+        if structural is None and line.strip() and not in_table and not _has_only_marks(line):
             paragraph.append(line)
             continue
         if prose:
-            yield from _sentences(paragraph)
+            yield from _split_sentences(paragraph)
         paragraph = []
-        if known is not None and known.text:
-            yield known
+        if structural is not None and structural.text:
+            yield structural
     if prose:
-        yield from _sentences(paragraph)
+        yield from _split_sentences(paragraph)
 
 
-def _known(line: str, below: str, *, alone: bool, table: bool) -> _Line | None:
-    """Return the outline's form of a structural line, with empty text if nothing is to be shown; None for prose.
+def _parse_structural_line(line: str, below: str, *, alone: bool, table: bool) -> _OutlineLine | None:
+    """Return a heading, list item, table header or bold lead-in as it appears in the outline; None for prose.
+
+    The text of the returned line is empty if the outline has nothing to show for it.
 
     `below` is the next line. `alone` says that no paragraph precedes the line, and `table` that it is a table header.
     """
     if table:
-        return _Line(1, " | ".join(filter(None, (_plain(cell) for cell in line.strip(" |").split("|")))))
+        cells = map(_strip_markdown, line.strip(" |").split("|"))
+        return _OutlineLine(1, " | ".join(filter(None, cells)))
     if heading := _HEADING.match(line):
-        title = _plain(heading[2].rstrip().rstrip("#"))
-        return _Line(0, title and f"{heading[1]} {title}")
+        title = _strip_markdown(heading[2].rstrip().rstrip("#"))
+        return _OutlineLine(0, title and f"{heading[1]} {title}")
     item = _ITEM.match(line)
-    if item and not _LEAD.match(line):
-        return _item(item)
+    if item and not _BOLD_LEAD.match(line):
+        return _parse_list_item(item)
     if alone and line.strip() and _UNDERLINE.match(below):
-        return _Line(0, f"## {_plain(line)}")
-    if lead := _LEAD.match(line):
-        return _Line(1, _plain(lead[2]).rstrip(":："))
+        return _OutlineLine(0, f"## {_strip_markdown(line)}")
+    if lead := _BOLD_LEAD.match(line):
+        return _OutlineLine(1, _strip_markdown(lead[2]).rstrip(":："))
     return None
 
 
-def _item(found: re.Match[str]) -> _Line:
-    """Return the outline's form of a list item, reduced to its bold beginning if it has one."""
-    indent, bullet, number, wide, letter, text = found.groups()
+def _parse_list_item(match: re.Match[str]) -> _OutlineLine:
+    """Return a list item as it appears in the outline, reduced to its bold beginning if it has one."""
+    indent, bullet, number, wide, letter, text = match.groups()
     text = re.sub(r"\[[ xX]\]\s+", "", text, count=1) if text[:1] == "[" else text
-    lead = _LEAD.match(text)
-    said = _plain(lead[2]).rstrip(":：") if lead else _plain(text)
-    inner = len(indent.expandtabs(4)) > 1
+    lead = _BOLD_LEAD.match(text)
+    shown_text = _strip_markdown(lead[2]).rstrip(":：") if lead else _strip_markdown(text)
+    is_nested = len(indent.expandtabs(4)) > 1
     sign = "-" if bullet else number or wide or letter
-    return _Line(3 if inner else 2, said and f"{'  ' if inner else ''}{sign} {said}")
+    return _OutlineLine(3 if is_nested else 2, shown_text and f"{'  ' if is_nested else ''}{sign} {shown_text}")
 
 
-def _marks_only(line: str) -> bool:
+def _has_only_marks(line: str) -> bool:
+    """Return True for a horizontal rule or the line under a heading."""
     return bool(_RULE.match(line) or _UNDERLINE.match(line))
 
 
-def _sentences(paragraph: list[str]) -> Iterator[_Line]:
+def _split_sentences(paragraph: list[str]) -> Iterator[_OutlineLine]:
     """Yield the sentences of a paragraph, each with a lower priority than the one before."""
-    text = " ".join(line.strip() for line in paragraph)[: 10 * _LINE_READ]
-    for number, sentence in enumerate(filter(None, map(_plain, _SENTENCE.split(text)))):
-        yield _Line(4 + number, sentence)
+    text = " ".join(line.strip() for line in paragraph)[: 10 * _MAX_LINE_CHARS]
+    for number, sentence in enumerate(filter(None, map(_strip_markdown, _SENTENCE.split(text)))):
+        yield _OutlineLine(4 + number, sentence)
 
 
-def _plain(text: str) -> str:
+def _strip_markdown(text: str) -> str:
     """Return a text on one line, without Markdown marks, and cut to the maximum length of a line."""
     text = _LINK.sub(r"\1", text).replace("**", "").replace("`", "")
-    return _clipped(" ".join(_EMPHASIS.sub(r"\2", text).split()))
+    return _clip(" ".join(_EMPHASIS.sub(r"\2", text).split()))
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
+    """Return a text cut to the maximum length of a line, at the end of a word if possible."""
     data = text.encode()
-    if len(data) <= _LINE_BYTES:
+    if len(data) <= _MAX_OUTLINE_LINE_BYTES:
         return text
-    cut = data[: _LINE_BYTES - 3].decode("utf-8", "ignore")
-    word = cut.rfind(" ")
-    return (cut[:word] if word > len(cut) // 2 else cut).rstrip(" ,;:") + "…"
+    clipped = data[: _MAX_OUTLINE_LINE_BYTES - 3].decode("utf-8", "ignore")
+    last_space = clipped.rfind(" ")
+    return (clipped[:last_space] if last_space > len(clipped) // 2 else clipped).rstrip(" ,;:") + "…"
 
 
-def _fitted(lines: list[_Line], budget: int, counter: Counter) -> str:
+def _fit_lines(lines: list[_OutlineLine], budget: int, counter: Counter) -> str:
     """Return the outline: the lines that fit the budget, chosen by rank, in their original order.
 
     If no line fits, return the beginning of the line with the lowest rank.
     """
-    taken: list[int] = []
+    chosen: list[int] = []
     text, misses = "", 0
-    for place in sorted(range(len(lines)), key=lambda place: lines[place].rank):
-        tried = sorted((*taken, place))
-        longer = neutralize_tags("\n".join(lines[each].text for each in tried))
-        if counter.count(longer) <= budget:
-            taken, text, misses = tried, longer, 0
-        elif (misses := misses + 1) >= _TRIES:
+    for index in sorted(range(len(lines)), key=lambda i: lines[i].rank):
+        candidate = sorted((*chosen, index))
+        candidate_text = neutralize_tags("\n".join(lines[i].text for i in candidate))
+        if counter.count(candidate_text) <= budget:
+            chosen, text, misses = candidate, candidate_text, 0
+        elif (misses := misses + 1) >= _MAX_MISSES:
             break
-    return text or (_start(min(lines, key=lambda line: line.rank).text, budget, counter) if lines else "")
+    return text or (_fit_beginning(min(lines, key=lambda line: line.rank).text, budget, counter) if lines else "")
 
 
-def _start(text: str, budget: int, counter: Counter) -> str:
+def _fit_beginning(text: str, budget: int, counter: Counter) -> str:
     """Return the longest beginning of a line that fits the budget; empty if none does."""
     for length in range(len(text) - 1, 0, -1):
-        cut = neutralize_tags(text[:length].rstrip() + "…")
-        if counter.count(cut) <= budget:
-            return cut
+        beginning = neutralize_tags(text[:length].rstrip() + "…")
+        if counter.count(beginning) <= budget:
+            return beginning
     return ""

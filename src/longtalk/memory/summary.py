@@ -19,7 +19,7 @@ TAG = "earlier_conversation"
 PROMPT_TOKENS = 145
 """The approximate number of tokens in the prompt that asks for a summary."""
 
-_ASK = """\
+_PROMPT = """\
 <summary_request>
 All of the conversation above this line will soon be replaced by a summary, and the conversation goes on from there.
 Write that summary now, for yourself: you will have nothing else. Keep what the user wants and has told about
@@ -40,7 +40,7 @@ _ERROR = re.compile(
     r"|(i'?m |i am )?(very |so )?sorry\b|i can(no|')t\b|i cannot\b|i'?m unable|i am unable|as an ai\b)",
     re.IGNORECASE,
 )
-_INNER = re.compile(rf"(?:[^<\n]{{0,80}}:)?\s*<({TAG}|summary)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
+_TAGGED = re.compile(rf"(?:[^<\n]{{0,80}}:)?\s*<({TAG}|summary)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
 
 
 class SummaryRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +51,9 @@ class SummaryRequest(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     """The maximum number of tokens in the summary."""
     timeout: float
-    """The maximum time to wait for the summary, in seconds."""
+    """How long to wait for the summary at most, in seconds."""
     predicted: float | None = None
-    """The expected cost of making the summary and of the first request with it; one uncached input token costs 1."""
+    """The expected cost of the summary and of the first request with it, in units of one uncached input token."""
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -90,7 +90,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Return True if the summary covers all entries from position `first` up to, but not including, `stop`."""
         return any(start <= first and stop <= end for start, end in self.covers)
 
-    def can_be_of(self, size: int) -> bool:
+    def is_consistent_with(self, size: int) -> bool:
         """Return True if the summary is consistent with a conversation of `size` entries.
 
         Imported data may be inconsistent.
@@ -102,10 +102,10 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def render_summary_prompt(length: int) -> str:
     """Return the prompt that asks the model for a summary of at most `length` tokens."""
-    return _ASK.format(tag=TAG, words=max(30, length * 2 // 3 // 10 * 10))
+    return _PROMPT.format(tag=TAG, words=max(30, length * 2 // 3 // 10 * 10))
 
 
-def find_problem(text: str, tokens: int, covered: int) -> str:
+def find_summary_problem(text: str, tokens: int, covered: int) -> str:
     """Return why a text is unusable as a summary, or "" if it is usable.
 
     `tokens` is the length of the text, and `covered` the length of the entries that it would replace.
@@ -125,7 +125,7 @@ def find_problem(text: str, tokens: int, covered: int) -> str:
     return ""
 
 
-def strip_tags(text: str) -> str:
-    """Return a summary without the tags around it, which a model may have repeated. Tags inside the text are kept."""
-    inner = _INNER.match(text)
-    return (inner[2] if inner else text).strip()
+def strip_summary_tags(text: str) -> str:
+    """Return a summary without the tags that the model may have put around it. Tags inside the text are kept."""
+    tagged = _TAGGED.match(text)
+    return (tagged[2] if tagged else text).strip()

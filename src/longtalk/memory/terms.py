@@ -11,9 +11,17 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["char_pairs", "fold", "spellings", "stem", "terms", "terms_with_words", "words"]
+__all__ = [
+    "extract_terms",
+    "extract_terms_with_words",
+    "fold",
+    "list_spellings",
+    "split_char_pairs",
+    "split_words",
+    "stem",
+]
 
-_COMMON = """
+_STOP_WORD_LIST = """
     a about after again all also am an and any anybody anyone anything are aren as at be because been before being
     both but by can cannot could couldn d did didn do does doesn doing don done else ever every for from get gets
     getting got had hadn has hasn have haven having he her here hers herself hey hi him himself his how i if in into
@@ -23,9 +31,9 @@ _COMMON = """
     too up upon us ve very was wasn we were weren what when where whether which while who whom whose why will with
     won would wouldn yes you your yours yourself yourselves
 """
-_STOP = frozenset(_COMMON.split())
-# Forms and what they are forms of.
-_IRREGULAR = """
+_STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
+# Groups of irregular forms. The last word of a group is the base form of the others.
+_IRREGULAR_GROUPS = """
     became become|began begun begin|bought buy|broke broken break|brought bring|built build|caught catch|
     chose chosen choose|came come|drew drawn draw|drank drunk drink|drove driven drive|ate eaten eat|
     fell fallen fall|felt feel|fought fight|found find|flew flown fly|forgot forgotten forget|gave given give|
@@ -36,34 +44,53 @@ _IRREGULAR = """
     woke woken wake|won win|wore worn wear|wrote written write|children child|men man|women woman|people person|
     feet foot|teeth tooth|mice mouse|wives wife|lives life|knives knife|better best good|worse worst bad
 """
-# Words that only look as if they had an ending.
-_WHOLE = frozenset(("business", "news", "series", "species", "lens", "during", "evening", "morning"))
-_FORMS = {form: group.split()[-1] for group in _IRREGULAR.split("|") for form in group.split()[:-1]}
+# Words that end like an inflected form but are not one.
+_UNSTEMMED = frozenset(("business", "news", "series", "species", "lens", "during", "evening", "morning"))
+_BASE_FORMS = {form: group.split()[-1] for group in _IRREGULAR_GROUPS.split("|") for form in group.split()[:-1]}
 # Scripts without spaces between words, and Hangul.
 _DENSE = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-# Scripts whose words hold signs that are no letters by themselves.
-_SIGNED = "\u0900-\u0963\u0966-\u0dff"
+# Indic scripts, whose words contain combining signs that `\w` does not match.
+_COMBINING = "\u0900-\u0963\u0966-\u0dff"
 _ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u0652\u0670]")
-_WORD = re.compile(rf"[{_DENSE}]+|(?:[^\W_{_DENSE}]|[{_SIGNED}])+(?:[.,][0-9]+)*")
-_DENSE_RUN = re.compile(rf"[{_DENSE}]")
-# What is taken off the end of an English word, by how many letters must stay.
-_OFF = {
+_WORD = re.compile(rf"[{_DENSE}]+|(?:[^\W_{_DENSE}]|[{_COMBINING}])+(?:[.,][0-9]+)*")
+_DENSE_CHAR = re.compile(rf"[{_DENSE}]")
+# Suffixes that are removed from an English word, by the minimum number of letters that must remain.
+_SUFFIXES_BY_MIN_REST = {
     4: "fulness ousness iveness ization isation ment ness able ible less ful ist ism ion ly",
     5: "ation ance ence ancy ency ality ivity ity ate at ize ise ive ous ant ent al er or ic",
 }
-_ENDINGS = {ending: stay for stay, endings in _OFF.items() for ending in endings.split()}
+_MIN_REST_BY_SUFFIX = {
+    suffix: min_rest for min_rest, suffixes in _SUFFIXES_BY_MIN_REST.items() for suffix in suffixes.split()
+}
 _VOWEL = re.compile("[aeiouy]")
-# What a short term may have lost, or may be followed by.
-_ENDS = ("s", "es", "ed", "ing", "e", "y", "ie", "ies", "ied", "er", "ers", "ly", "al", "ion", "ive", "able")
-_LONG = 64  # characters of a word that count
-_KNOWN = 65_536  # words whose terms are kept at hand
-_STEM = 6  # characters that count of a word in another alphabet: most endings come after
+# Endings with which a short term may be written. Those that `stem` would not remove are sorted out later.
+_SHORT_TERM_ENDINGS = (
+    "s",
+    "es",
+    "ed",
+    "ing",
+    "e",
+    "y",
+    "ie",
+    "ies",
+    "ied",
+    "er",
+    "ers",
+    "ly",
+    "al",
+    "ion",
+    "ive",
+    "able",
+)
+_MAX_WORD_CHARS = 64  # the remaining characters of a longer word are ignored
+_MAX_CACHED_WORDS = 65_536
+_STEM_CHARS = 6  # for a word in another alphabet: most endings come after its first six characters
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words of a text in order, in lower case and without accents.
 
     In a script without spaces, each unbroken run of characters is returned as one word.
@@ -73,68 +100,68 @@ def words(text: str) -> list[str]:
 
 def fold(text: str) -> str:
     """Return a text in lower case and without accents."""
-    small = text.casefold()
-    if small.isascii():
-        return small
-    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", small)))
+    folded = text.casefold()
+    if folded.isascii():
+        return folded
+    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", folded)))
 
 
-def terms(text: str) -> list[str]:
+def extract_terms(text: str) -> list[str]:
     """Return the terms of a text in order, without stop words."""
-    return [term for term, _ in terms_with_words(text)]
+    return [term for term, _ in extract_terms_with_words(text)]
 
 
-def terms_with_words(text: str) -> list[tuple[str, str]]:
+def extract_terms_with_words(text: str) -> list[tuple[str, str]]:
     """Return the terms of a text in order, each with the word that it comes from, without stop words."""
-    small = fold(text)
-    if small.isascii():
-        return [(term, word) for word in _WORD.findall(small) if (term := _TERMS[word])]
+    folded = fold(text)
+    if folded.isascii():
+        return [(term, word) for word in _WORD.findall(folded) if (term := _term_cache[word])]
     found: list[tuple[str, str]] = []
-    for word in _WORD.findall(small):
-        if _DENSE_RUN.match(word):
-            found.extend((pair, pair) for pair in char_pairs(word))
-        elif term := _TERMS[word]:
+    for word in _WORD.findall(folded):
+        if _DENSE_CHAR.match(word):
+            found.extend((pair, pair) for pair in split_char_pairs(word))
+        elif term := _term_cache[word]:
             found.append((term, word))
     return found
 
 
-def spellings(term: str, word: str) -> tuple[list[str], list[str]]:
-    """Return how a term may appear in plain text: as one of these words, or in words with one of these beginnings.
+def list_spellings(term: str, word: str) -> tuple[list[str], list[str]]:
+    """Return the forms in which a term may appear in plain text: a list of whole words, and a list of prefixes.
 
-    `word` is the word that the term comes from. Unrelated words may share a beginning, so callers must check the term
-    of each match.
+    `word` is the word that the term comes from. Unrelated words may share a prefix, so callers must check the term of
+    each match.
     """
-    whole = list(dict.fromkeys((word, term, *_INFLECTED.get(term, ()))))
-    if not term.isalpha() or _DENSE_RUN.match(term):
+    whole = list(dict.fromkeys((word, term, *_IRREGULAR_FORMS.get(term, ()))))
+    if not term.isalpha() or _DENSE_CHAR.match(term):
         return whole, []
     if not term.isascii():
-        return whole, [term] if len(term) == _STEM else []
+        return whole, [term] if len(term) == _STEM_CHARS else []
     root = term.removesuffix("i")
     if len(root) > 3:
         return whole, list(dict.fromkeys((root, root.replace("ss", "ß"))))
     last = root[-1:]
-    forms = [root + end for end in (*_ENDS, last + "ed", last + "ing", last + "er")]
+    forms = [root + end for end in (*_SHORT_TERM_ENDINGS, last + "ed", last + "ing", last + "er")]
     return list(dict.fromkeys((*whole, *(form for form in forms if stem(form) == term)))), []
 
 
-def char_pairs(run: str) -> list[str]:
+def split_char_pairs(run: str) -> list[str]:
     """Return the overlapping pairs of characters in a run; a run of one character is returned unchanged."""
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 
 def stem(word: str) -> str:
-    """Return the term for a word, which must be in the form that `words` returns."""
+    """Return the term for a word, which must be in the form that `split_words` returns."""
     if not word.isalpha():
         return word
     if not word.isascii():
-        return word[:_STEM]
-    word = _FORMS.get(word, word)
-    if len(word) < 4 or word in _WHOLE:
+        return word[:_STEM_CHARS]
+    word = _BASE_FORMS.get(word, word)
+    if len(word) < 4 or word in _UNSTEMMED:
         return word
-    return _rooted(_uninflected(word))
+    return _strip_suffixes(_strip_inflection(word))
 
 
-def _uninflected(word: str) -> str:
+def _strip_inflection(word: str) -> str:
     """Return an English word without the endings of plural, past tense and progressive form."""
     if word.endswith(("ies", "ied")):
         word = word[:-3] + "y"
@@ -145,20 +172,20 @@ def _uninflected(word: str) -> str:
     for ending in ("ing", "ed"):
         rest = word.removesuffix(ending)
         if rest != word and len(rest) > 2 and _VOWEL.search(rest):
-            return _FORMS.get(_single(rest), _single(rest))
+            return _BASE_FORMS.get(_undouble(rest), _undouble(rest))
     return word
 
 
-def _single(word: str) -> str:
-    """Return a word without a doubled last letter: "runn" becomes "run", but "fall" and "miss" stay unchanged."""
+def _undouble(word: str) -> str:
+    """Return a word without the doubling of its last letter: "runn" becomes "run"; "fall" and "miss" stay unchanged."""
     return word[:-1] if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz" else word
 
 
-def _rooted(word: str) -> str:
+def _strip_suffixes(word: str) -> str:
     """Return a word without derivational suffixes such as "-ment" and "-able", and without a final "e"."""
     for size in range(7, 1, -1):
-        stay = _ENDINGS.get(word[-size:], len(word))
-        if len(word) - size >= stay:
+        min_rest = _MIN_REST_BY_SUFFIX.get(word[-size:], len(word))
+        if len(word) - size >= min_rest:
             word = word[:-size]
             break
     if word.endswith("e") and len(word) > 3:
@@ -166,25 +193,25 @@ def _rooted(word: str) -> str:
     return word[:-1] + "i" if word.endswith("y") and len(word) > 3 else word
 
 
-def _inflected() -> dict[str, list[str]]:
-    """Return the irregular English forms of each term that has any."""
+def _group_irregular_forms() -> dict[str, list[str]]:
+    """Return the irregular English forms of each term that has any, by term."""
     found: dict[str, list[str]] = {}
-    for form in _FORMS:
+    for form in _BASE_FORMS:
         found.setdefault(stem(form), []).append(form)
     return found
 
 
-_INFLECTED = _inflected()
+_IRREGULAR_FORMS = _group_irregular_forms()
 
 
-class _Terms(dict[str, str]):
+class _TermCache(dict[str, str]):
     """A bounded cache that maps words to their terms. A stop word is mapped to an empty term."""
 
     def __missing__(self, word: str) -> str:
-        if len(self) >= _KNOWN:
+        if len(self) >= _MAX_CACHED_WORDS:
             self.clear()
-        term = self[word] = "" if word in _STOP else stem(word[:_LONG])
+        term = self[word] = "" if word in _STOP_WORDS else stem(word[:_MAX_WORD_CHARS])
         return term
 
 
-_TERMS = _Terms()
+_term_cache = _TermCache()

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from longtalk.errors import InputError
-from longtalk.memory.brief.lines import line_id, normalize, parse_brief_lines, render_brief
-from longtalk.memory.brief.record import MAX_FAILED_ASKS, BriefRecord, CaptureMode, CardKind, read_brief_record
+from longtalk.memory.brief.lines import make_line_id, normalize, parse_brief_lines, render_brief
+from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, BriefRecord, CaptureMode, CardKind, read_brief_record
 from longtalk.memory.brief.schema import Brief, check_whole_number
-from longtalk.memory.head import build_head, outlines_in, unsent_app_lines
+from longtalk.memory.head import build_head, extract_outlines, render_unsent_app_lines
 from longtalk.memory.recall.config import Recall
 from longtalk.memory.recall.labels import card_operations
 from longtalk.memory.summary import Summary, SummaryRequest
@@ -157,7 +157,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         """
         record, brief = read_brief_record(transcript), self.config.brief
         if head is not None:
-            unsent = unsent_app_lines(record, brief, counter, head, beside) if record.content.lines else ""
+            unsent = render_unsent_app_lines(record, brief, counter, head, beside) if record.content.lines else ""
             more = counter.count(unsent)
             return head.is_brief and (head.edition != record.edition or (more > 0 and head.brief + more > brief.budget))
         sent, present = parse_brief_lines(beside), parse_brief_lines([render_brief(record.content, brief)])
@@ -184,7 +184,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
             exchanges=(),
             outline_budget=0,
             substitute=_substitute_summary(view, record, self.config),
-            old_outlines=outlines_in(view.summary),
+            old_outlines=extract_outlines(view.summary),
         )
         return view.with_summary(head) if dropped else msgspec.structs.replace(view, summary=head)
 
@@ -224,7 +224,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
 def _card_line_ids(view: View, block: Block) -> set[str]:
     """Return the ids of the lines that the memory cards in an exchange state."""
     changes = [change for i in range(block.first, block.stop) for change in card_operations(view.entry(i))]
-    return {line_id("", normalize(text)) for change in changes for text in change.texts}
+    return {make_line_id("", normalize(text)) for change in changes for text in change.texts}
 
 
 def _substitute_summary(view: View, record: BriefRecord, config: Memory) -> Summary | None:
@@ -273,6 +273,6 @@ def choose_card(config: Memory, record: BriefRecord, *, near: bool, history: int
     exchange.
     """
     soon = near or history >= config.limit * 9 // 10
-    if not soon or (config.limit and record.asks_since(raw) >= MAX_FAILED_ASKS):
+    if not soon or (config.limit and record.count_asks_since(raw) >= MAX_FAILED_REQUESTS):
         return ""
     return "catch_up" if max(raw, record.covers) < current else "small"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from longtalk.memory.brief.apply import Applied, apply
+from longtalk.memory.brief.apply import ApplyResult, apply
 from longtalk.memory.brief.budget import cut_to_tokens
 from longtalk.memory.brief.lines import BriefContent, Line, clean_line, decode, encode, normalize, render_brief, shorten
 from longtalk.memory.brief.operations import Operation, parse_operations
@@ -53,14 +53,14 @@ class Whimsical:
 
 def told(
     card: object, content: BriefContent = EMPTY, *, config: Brief = USUAL, at: int = 1, entry: str = "e1"
-) -> Applied:
+) -> ApplyResult:
     changes, refused = parse_operations(card)
     done = apply(content, changes, config, WORDS, entry=entry, at=at)
     return msgspec.structs.replace(done, refused=(*refused, *done.refused))
 
 
 def texts(content: BriefContent, field: str) -> list[str]:
-    return [line.text for line in content.of(field)]
+    return [line.text for line in content.lines if line.field == field]
 
 
 # What changes
@@ -91,7 +91,7 @@ def test_a_plain_list_is_all_there_is_where_the_field_says_so() -> None:
 def test_an_empty_field_of_a_plain_card_says_nothing(nothing: Any) -> None:
     content = told({"goal": "g", "facts": ["a"], "open_questions": ["q"]}).content
     done = told({"goal": nothing, "facts": nothing, "open_questions": nothing}, content, at=2)
-    assert done == Applied(content)
+    assert done == ApplyResult(content)
 
 
 def test_a_field_goes_by_its_wire_key_too() -> None:
@@ -104,7 +104,7 @@ def test_set_makes_a_list_exactly_these() -> None:
     content = told({"facts": ["a", "b", "c"]}).content
     done = told([{"op": "set", "field": "facts", "items": ["B.", "d"]}], content, at=2)
     assert texts(done.content, "facts") == ["b", "d"]
-    assert done.content.lines[0] == msgspec.structs.replace(content.lines[1], seen=2, place=0)
+    assert done.content.lines[0] == msgspec.structs.replace(content.lines[1], seen=2, rank=0)
     assert [line.text for line in done.removed] == ["a", "c"]
 
 
@@ -238,11 +238,11 @@ def test_what_makes_no_sense_is_refused_and_the_rest_counts() -> None:
 
 def test_an_operation_that_does_not_exist_is_refused() -> None:
     done = apply(BriefContent(), [Operation("explode", "facts", ("a",))], Brief(), WORDS)
-    assert done == Applied(BriefContent(), refused=("Unknown operation 'explode'.",))
+    assert done == ApplyResult(BriefContent(), refused=("Unknown operation 'explode'.",))
 
 
 def test_the_app_writes_views_and_revokes() -> None:
-    def write(content: BriefContent, change: Operation, **more: Any) -> Applied:
+    def write(content: BriefContent, change: Operation, **more: Any) -> ApplyResult:
         return apply(content, [change], Brief(), WORDS, at=3, **more)
 
     content = write(BriefContent(), Operation.set("goal", "Play in June")).content
@@ -251,14 +251,14 @@ def test_the_app_writes_views_and_revokes() -> None:
     assert [(line.text, line.entry) for line in content.lines] == [("Play in June", ""), ("Ada is nine", "")]
     fact = content.lines[1]
     done = write(content, Operation.revoke(fact.id))
-    assert (done.content.of("facts"), done.removed) == ((), (fact,))
+    assert (texts(done.content, "facts"), done.removed) == ([], (fact,))
     again = write(done.content, Operation.add("facts", "ada is nine!"), entry="e5")
     assert (again.content, again.refused) == (done.content, ("'ada is nine!' was revoked by the app.",))
     back = write(again.content, Operation.add("facts", "Ada is nine")).content
     assert texts(back, "facts") == ["Ada is nine"]
     assert back.revoked == ()
     assert "no line" in write(back, Operation.revoke("nowhere")).refused[0]
-    assert write(back, Operation.clear("goal")).content.of("goal") == ()
+    assert texts(write(back, Operation.clear("goal")).content, "goal") == []
 
 
 def test_a_line_that_was_cut_and_revoked_is_known_in_both_forms() -> None:
@@ -528,7 +528,7 @@ def test_no_line_is_there_twice_and_caps_hold(card: list[Operation], config: Bri
     assert len({(line.field, normalize(line.text)) for line in content.lines}) == len(content.lines)
     assert len({line.id for line in content.lines}) == len(content.lines)
     for field in config.schema.fields:
-        assert len(content.of(field.name)) <= field.cap
+        assert len(texts(content, field.name)) <= field.cap
 
 
 @holds(FIRM_OPERATIONS, BRIEFS, st.sampled_from((WORDS, Characters())))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from longtalk.memory.brief.apply import line_ids
-from longtalk.memory.brief.edits import edit_brief, list_removed, render_record, revoke_line
+from longtalk.memory.brief.apply import list_line_ids
+from longtalk.memory.brief.edits import edit_brief, list_removed_lines, render_record, revoke_line
 from longtalk.memory.brief.lines import Line, parse_brief_lines
 from longtalk.memory.brief.operations import Operation
-from longtalk.memory.brief.record import BriefRecord, brief_record_at, read_brief_record
+from longtalk.memory.brief.record import BriefRecord, read_brief_record, read_brief_record_at
 from longtalk.memory.brief.schema import Brief, Field, Schema
 from longtalk.tokens import Estimator
 from longtalk.transcript.transcript import Transcript
@@ -47,9 +47,9 @@ def test_each_call_that_takes_something_away_is_a_new_edition() -> None:
 
 def test_one_that_fell_out_is_revoked_with_what_it_said() -> None:
     transcript = after(*[Operation.add("facts", f"fact {i}") for i in range(3)])
-    (old,) = list_removed([read_brief_record(transcript)])
+    (old,) = list_removed_lines([read_brief_record(transcript)])
     record = read_brief_record(revoke_line(transcript, old.id, FEW, COUNTER, [old]))
-    assert (record.edition, record.content.revoked) == (1, tuple(dict.fromkeys(line_ids(old))))
+    assert (record.edition, record.content.revoked) == (1, tuple(dict.fromkeys(list_line_ids(old))))
     assert [line.text for line in record.content.lines] == ["fact 1", "fact 2"]
 
 
@@ -61,15 +61,15 @@ def test_a_book_that_is_carried_on_lets_its_lines_go_once() -> None:
         BriefRecord(dropped=(two,)),
         BriefRecord(dropped=(one, two)),
     ]
-    assert list_removed(books) == (one, two)
-    assert list_removed([*books, BriefRecord(dropped=(one,))]) == (two, one)
+    assert list_removed_lines(books) == (one, two)
+    assert list_removed_lines([*books, BriefRecord(dropped=(one,))]) == (two, one)
 
 
 def test_a_brief_is_read_from_its_records_alone() -> None:
     transcript = after(Operation.set("goal", "Play Bach"))
     for size in (0, 7):
-        assert brief_record_at(transcript.records, size) == read_brief_record(transcript)
-    assert brief_record_at((), 0) == BriefRecord()
+        assert read_brief_record_at(transcript.records, size) == read_brief_record(transcript)
+    assert read_brief_record_at((), 0) == BriefRecord()
 
 
 @holds(st.lists(st.tuples(st.sampled_from(["goal", "facts"]), st.text(max_size=60)), max_size=6))

@@ -14,7 +14,7 @@ from longtalk.memory.brief.lines import BriefContent, clean_line
 from longtalk.memory.brief.operations import Operation, parse_operations
 from longtalk.memory.brief.record import CardTally
 from longtalk.memory.brief.schema import Brief
-from longtalk.memory.cards.prompt import CARD_TOKENS, CATCH_UP_TOKENS, limit_tokens, read_card, render_request
+from longtalk.memory.cards.prompt import CARD_TOKENS, CATCH_UP_TOKENS, limit_tokens, read_card, render_card_prompt
 from longtalk.tokens import Estimator
 from longtalk.wires.card_tags import MAX_CARD_CHARS, list_cards, neutralize_tags
 from tests.support.effort import is_linear
@@ -173,7 +173,7 @@ def test_a_card_has_a_limit_and_a_catch_up_card_a_higher_one() -> None:
 def tally(marks: str) -> CardTally:
     found = CardTally()
     for mark in marks:
-        found = found.with_ask(failed=mark == "x")
+        found = found.with_outcome(failed=mark == "x")
     return found
 
 
@@ -202,7 +202,7 @@ def test_more_than_five_percent_are_too_many() -> None:
 
 @pytest.mark.parametrize("catch_up", [False, True])
 def test_a_card_is_asked_for_in_few_words(catch_up: bool) -> None:
-    words = render_request(FIELDS, lists=["c", "d", "q", "f", "t"], catch_up=catch_up)
+    words = render_card_prompt(FIELDS, lists=["c", "d", "q", "f", "t"], catch_up=catch_up)
     assert Estimator().count(words) <= 95
     for key, says in FIELDS.items():
         assert f"{key} ({says})" in words
@@ -210,5 +210,5 @@ def test_a_card_is_asked_for_in_few_words(catch_up: bool) -> None:
     assert read_card(example_card.replace("…", "x")) == ([Operation("plain", "g", ("x",)), Operation.add("c", "x")], [])
     assert read_card(example_card)[0] == []
     assert ("120 words" in words) == catch_up
-    assert "Lists" not in render_request({"goal": "goal"})
-    assert "Keys: goal." in render_request({"goal": "goal"})
+    assert "Lists" not in render_card_prompt({"goal": "goal"})
+    assert "Keys: goal." in render_card_prompt({"goal": "goal"})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from longtalk.memory.recall.topics import PAUSE, Topics
 from longtalk.memory.recall.topics import segments as told
-from longtalk.memory.terms import terms
+from longtalk.memory.terms import extract_terms
 
 BREAD = (
     "My sourdough bread never rises in the oven",
@@ -24,7 +24,7 @@ BIKE = (
 
 def segments(said: list[str], at: int = 0) -> list[int]:
     topics = Topics()
-    return [topics.add(at, terms(text)) for text in said]
+    return [topics.add(at, extract_terms(text)) for text in said]
 
 
 def test_one_topic_is_one_segment() -> None:
@@ -41,16 +41,16 @@ def test_short_messages_stay_in_their_topic() -> None:
 
 def test_a_message_that_may_not_open_a_topic_stays() -> None:
     topics = Topics()
-    topics.add(0, terms(BREAD[0]))
-    assert topics.add(0, terms(BIKE[0]), opens=False) == 0
+    topics.add(0, extract_terms(BREAD[0]))
+    assert topics.add(0, extract_terms(BIKE[0]), opens=False) == 0
 
 
 def test_a_pause_begins_a_session_and_a_segment() -> None:
     topics = Topics()
-    topics.add(1_000, terms(BREAD[0]))
-    topics.add(1_000 + PAUSE, terms(BREAD[1]))
+    topics.add(1_000, extract_terms(BREAD[0]))
+    topics.add(1_000 + PAUSE, extract_terms(BREAD[1]))
     assert (topics.session, topics.segment) == (0, 0)
-    topics.add(1_001 + 2 * PAUSE, terms(BREAD[2]))
+    topics.add(1_001 + 2 * PAUSE, extract_terms(BREAD[2]))
     assert (topics.session, topics.segment) == (1, 1)
 
 

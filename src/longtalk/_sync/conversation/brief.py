@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.operations import change_branch, check_new
-from longtalk.memory.brief.edits import edit_brief, list_removed, render_record, revoke_line
+from longtalk.memory.brief.edits import edit_brief, list_removed_lines, render_record, revoke_line
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.operations import Operation
-from longtalk.memory.brief.record import KIND, BriefRecord, CardTally, brief_record_at
+from longtalk.memory.brief.record import KIND, BriefRecord, CardTally, read_brief_record_at
 from longtalk.memory.brief.schema import Brief
 from longtalk.stores.base import PlacedRecord
 from longtalk.tokens import Counter
@@ -37,7 +37,7 @@ class TalkBrief:
     def archived(self) -> tuple[Line, ...]:
         """The lines that fell out, were cut or were taken away on this branch, the newest last, as they were."""
         found: list[PlacedRecord] = self._stored.call(self._stored.store.records, self._stored.branch, KIND)
-        return list_removed(record for each in found if (record := read_record(each.record, BriefRecord)))
+        return list_removed_lines(record for each in found if (record := read_record(each.record, BriefRecord)))
 
     def tally(self) -> CardTally:
         """How asking the model for what is to be kept goes: `asks`, and how many of the last were `failures`."""
@@ -80,4 +80,4 @@ class TalkBrief:
         if head is None:
             check_new(self._stored)
             return BriefRecord()
-        return brief_record_at((each.record for each in head.records), head.size)
+        return read_brief_record_at((each.record for each in head.records), head.size)

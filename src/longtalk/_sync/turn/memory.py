@@ -16,7 +16,7 @@ from longtalk.context.epochs import Epoch, SentPositions, TurnSuffix, current, f
 from longtalk.context.planning import Plan
 from longtalk.memory.brief.record import CaptureMode, read_brief_record
 from longtalk.memory.cards import capture
-from longtalk.memory.head import unsent_app_lines
+from longtalk.memory.head import render_unsent_app_lines
 from longtalk.memory.recall.config import Recall, Recalled
 from longtalk.notices import Notice
 from longtalk.policies import Policy
@@ -94,12 +94,12 @@ class TurnMemory:
             return draft
         if (kept := self._kept(draft)) is not None:
             # It goes on with what was asked for before.
-            return msgspec.structs.replace(draft, added=TurnAdditions(card=capture.requested_card(kept.text)))
+            return msgspec.structs.replace(draft, added=TurnAdditions(card=capture.parse_card_request(kept.text)))
         asks = (
             capture.render_card_request(config.brief, self._way, catch_up=made.card == "catch_up") if made.card else ""
         )
         beside = [aside.data for aside in list_kept_suffixes(draft.transcript, made.epoch.current)]
-        new = unsent_app_lines(
+        new = render_unsent_app_lines(
             read_brief_record(draft.transcript), config.brief, draft.counter, made.epoch.summary, beside
         )
         draft = msgspec.structs.replace(
@@ -124,7 +124,7 @@ class TurnMemory:
             return preamble
         tools, system = preamble.tools, preamble.system
         if self._way_in(epoch) == "tool":
-            tools = (*tools, capture.make_tool(config.brief))
+            tools = (*tools, capture.make_memory_tool(config.brief))
         if draft.added and draft.added.alone and draft.added.request:
             system = f"{system}\n\n{draft.added.request}" if system else draft.added.request
         return Preamble(system=system, tools=tools)
@@ -183,7 +183,7 @@ class TurnMemory:
         if config is None or answer is None or not (cards := answer.view.cards) or not _asked(draft):
             return draft
         transcript, heard = capture.apply_cards(
-            draft.transcript, cards, config.brief, draft.counter, asked=_asked(draft), at=now()
+            draft.transcript, cards, config.brief, draft.counter, requested=_asked(draft), at=now()
         )
         return self._with(draft, transcript, heard=heard)
 
@@ -192,8 +192,8 @@ class TurnMemory:
         config, added = self._config, draft.added
         if config is None or added is None or not added.card:
             return draft
-        transcript, way = capture.record_ask(
-            draft.transcript, heard=added.heard, raw=self.epoch.raw, way=self._way, other=self._can_call
+        transcript, way = capture.record_card_outcome(
+            draft.transcript, succeeded=added.heard, raw=self.epoch.raw, mode=self._way, can_switch=self._can_call
         )
         draft = msgspec.structs.replace(draft, transcript=transcript)
         if way is None:
@@ -223,11 +223,11 @@ class TurnMemory:
     def update(self, draft: Draft, call: ToolCallView) -> tuple[Draft, str, bool]:
         """A draft that has noted what a call says, what the model is told, and whether it failed."""
         config = (self._config or Memory()).brief
-        given = _given(capture.make_tool(config), draft, call)
+        given = _given(capture.make_memory_tool(config), draft, call)
         if isinstance(given, ArgumentError):
             return draft, str(given), True
         transcript, problem = capture.apply_tool_call(
-            draft.transcript, given, config, draft.counter, asked=_asked(draft), at=now()
+            draft.transcript, given, config, draft.counter, requested=_asked(draft), at=now()
         )
         return self._with(draft, transcript, heard=not problem), problem or "Noted.", bool(problem)
 

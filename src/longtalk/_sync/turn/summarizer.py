@@ -12,7 +12,14 @@ from longtalk._sync._util.concurrency import within
 from longtalk.context.compose import compose
 from longtalk.context.epochs import Epoch, covered
 from longtalk.errors import ProviderError
-from longtalk.memory.summary import TAG, Summary, SummaryRequest, find_problem, render_summary_prompt, strip_tags
+from longtalk.memory.summary import (
+    TAG,
+    Summary,
+    SummaryRequest,
+    find_summary_problem,
+    render_summary_prompt,
+    strip_summary_tags,
+)
 from longtalk.providers.base import Provider
 from longtalk.tokens import Counter, of_message
 from longtalk.transcript.transcript import Transcript, now
@@ -110,10 +117,10 @@ class Summarizer:
         )
         answer = wire.parse(within(self.wants.timeout, lambda: self._provider.send(body)))
         instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
-        text = strip_tags(answer.view.text)
+        text = strip_summary_tags(answer.view.text)
         tokens = of_message(wire.quote(TAG, text), self._counter)
         wrong = "" if answer.finish == "stop" else _ENDED.get(answer.finish, "it is not whole")
-        wrong = wrong or answer.view.refusal or find_problem(text, tokens, instead)
+        wrong = wrong or answer.view.refusal or find_summary_problem(text, tokens, instead)
         usage = wire.usage(answer.usage) if answer.usage else Usage()
         spent = self._cost(usage)
         if wrong:

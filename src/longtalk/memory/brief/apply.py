@@ -13,18 +13,18 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from longtalk.memory.brief.budget import fit_budget
-from longtalk.memory.brief.lines import BriefContent, Line, clean_line, line_id, normalize
+from longtalk.memory.brief.lines import BriefContent, Line, clean_line, make_line_id, normalize
 from longtalk.memory.brief.operations import MAX_TEXTS, Operation, quote
 from longtalk.memory.brief.schema import Brief, Field, Schema
 from longtalk.tokens import Counter
 
-_REVOKED = 200
+_MAX_REVOKED = 200
 """The maximum number of ids of revoked lines that a brief remembers."""
 
 _replace = msgspec.structs.replace
 
 
-class Applied(msgspec.Struct, frozen=True):
+class ApplyResult(msgspec.Struct, frozen=True):
     """The result of applying operations to a brief."""
 
     content: BriefContent
@@ -44,7 +44,7 @@ def apply(
     *,
     entry: str = "",
     at: int = 0,
-) -> Applied:
+) -> ApplyResult:
     """Return the result of applying the changes to a brief and fitting it into its token budget.
 
     `entry` is the id of the conversation entry that the changes come from; it is empty for changes by the app. `at` is
@@ -52,39 +52,40 @@ def apply(
     an effect if the configuration or the counter has changed.
     """
     editor = _Editor(content, config.schema, entry, at)
-    for change in _first_texts(changes):
-        editor.do(change)
-    if (texts := sum(map(_size, changes))) > MAX_TEXTS:
+    for change in _limit_texts(changes):
+        editor.apply_operation(change)
+    if (texts := sum(map(_count_texts, changes))) > MAX_TEXTS:
         editor.refused.append(f"Only the first {MAX_TEXTS} of {texts} texts were applied.")
-    lines, dropped = fit_budget(editor.in_order(content), config, counter)
-    content = BriefContent(_renumber(lines, at), tuple(editor.revoked)[-_REVOKED:])
-    return Applied(content, tuple(dropped), tuple(editor.removed.values()), tuple(editor.refused))
+    lines, dropped = fit_budget(editor.list_in_order(content), config, counter)
+    content = BriefContent(_renumber(lines, at), tuple(editor.revoked)[-_MAX_REVOKED:])
+    return ApplyResult(content, tuple(dropped), tuple(editor.removed.values()), tuple(editor.refused))
 
 
 def _renumber(lines: Sequence[Line], at: int) -> tuple[Line, ...]:
-    """Return the lines with new `place` numbers, 0, 1, 2 …, for those that were last stated at the time `at`."""
-    new = sorted((line for line in lines if line.seen == at), key=lambda line: line.place)
+    """Return the lines with new ranks, 0, 1, 2 …, for those that were last stated at the time `at`."""
+    new = sorted((line for line in lines if line.seen == at), key=lambda line: line.rank)
     ranks = {line.id: rank for rank, line in enumerate(new)}
-    return tuple(_replace(line, place=ranks.get(line.id, line.place)) for line in lines)
+    return tuple(_replace(line, rank=ranks.get(line.id, line.rank)) for line in lines)
 
 
-def _size(change: Operation) -> int:
+def _count_texts(change: Operation) -> int:
+    """Return the number of texts in an operation; an operation without texts counts as one."""
     return max(1, len(change.texts))
 
 
-def _first_texts(changes: Sequence[Operation]) -> Iterator[Operation]:
+def _limit_texts(changes: Sequence[Operation]) -> Iterator[Operation]:
     """Yield changes until `MAX_TEXTS` texts are reached. The last change may lose some of its texts."""
-    left = MAX_TEXTS
+    remaining = MAX_TEXTS
     for change in changes:
-        if left > 0:
-            yield change if len(change.texts) <= left else _replace(change, texts=change.texts[:left])
-        left -= _size(change)
+        if remaining > 0:
+            yield change if len(change.texts) <= remaining else _replace(change, texts=change.texts[:remaining])
+        remaining -= _count_texts(change)
 
 
-def line_ids(line: Line) -> tuple[str, ...]:
+def list_line_ids(line: Line) -> tuple[str, ...]:
     """Return all ids of a line: its own, that of its present text in its field, and that of this text in any field."""
-    plain = normalize(line.text)
-    return line.id, line_id(line.field, plain), line_id("", plain)
+    normalized = normalize(line.text)
+    return line.id, make_line_id(line.field, normalized), make_line_id("", normalized)
 
 
 class _Editor:
@@ -92,35 +93,36 @@ class _Editor:
 
     def __init__(self, content: BriefContent, schema: Schema, entry: str, at: int) -> None:
         self.schema, self.entry, self.at = schema, entry, at
-        self.stated = 0
+        self.stated_count = 0
         """The number of texts that these changes have added or stated again."""
         self.lines = {line.id: line for line in content.lines}
         self.revoked = dict.fromkeys(content.revoked)
         self.removed: dict[str, Line] = {}
         """The lines removed so far, by id. A line that a later change states again is restored from here."""
         self.refused: list[str] = []
-        self.plain = {line.id: normalize(line.text) for line in content.lines}
-        # A line is known by its full text and, if it was cut, by the remaining text.
-        self.known = {line_id(line.field, self.plain[line.id]): line.id for line in content.lines}
-        self.known |= {line.id: line.id for line in content.lines}
+        self.normalized = {line.id: normalize(line.text) for line in content.lines}
+        # A line that was cut keeps the id of its full text, so it is found by both texts.
+        self.line_ids = {make_line_id(line.field, self.normalized[line.id]): line.id for line in content.lines}
+        self.line_ids |= {line.id: line.id for line in content.lines}
 
-    def in_order(self, content: BriefContent) -> list[Line]:
+    def list_in_order(self, content: BriefContent) -> list[Line]:
         """Return the current lines: first those of the old content in their old order, then the new ones."""
-        places = {line.id: i for i, line in enumerate(content.lines)}
-        size = len(places)
-        return sorted(self.lines.values(), key=lambda line: places.get(line.id, size + line.place))
+        old_positions = {line.id: i for i, line in enumerate(content.lines)}
+        size = len(old_positions)
+        return sorted(self.lines.values(), key=lambda line: old_positions.get(line.id, size + line.rank))
 
-    def do(self, change: Operation) -> None:
+    def apply_operation(self, change: Operation) -> None:
         """Apply one operation. If that is not possible, add the reason to `refused`."""
         field = self.schema.find(change.field)
         if field is None and (change.field or change.op not in ("remove", "resolve", "revoke")):
             self.refused.append(f"The brief has no field {quote(change.field)}.")
         elif change.op in ("remove", "resolve", "revoke"):
-            self._remove(change, field)
+            self._remove_lines(change, field)
         elif field is not None:
-            self._write(change, field)
+            self._write_field(change, field)
 
-    def _write(self, change: Operation, field: Field) -> None:
+    def _write_field(self, change: Operation, field: Field) -> None:
+        """Clear a field, or add texts to it or replace its texts."""
         if change.op == "clear":
             self._keep_only(field, ())
         elif change.op not in ("set", "add", "plain"):
@@ -129,92 +131,94 @@ class _Editor:
             self.refused.append(f"{quote(change.op)} needs a text for {field.name!r}.")
         elif field.kind == "list":
             replaces = change.op == "set" or (change.op == "plain" and field.whole)
-            self._put(field, texts, replace=replaces)
+            self._add_texts(field, texts, replace=replaces)
         elif len(texts) == 1:
-            self._put(field, texts, replace=True)
+            self._add_texts(field, texts, replace=True)
         else:
             self.refused.append(f"{field.name!r} takes one text, not {len(texts)}.")
 
-    def _put(self, field: Field, texts: list[str], *, replace: bool) -> None:
+    def _add_texts(self, field: Field, texts: list[str], *, replace: bool) -> None:
         """Add texts to a field; with `replace`, remove all other lines of the field."""
-        ids = [self._state(field, text) for text in texts]
+        ids = [self._state_line(field, text) for text in texts]
         if replace and any(ids):
             self._keep_only(field, ids)
 
-    def _state(self, field: Field, text: str) -> str:
+    def _state_line(self, field: Field, text: str) -> str:
         """Add a line with this text, or mark the existing one as stated again.
 
         Return the id of the line, or "" if the text is refused because the app revoked it.
         """
-        plain = normalize(text)
-        made = line_id(field.name, plain)
-        anywhere = line_id("", plain)
-        if self.entry and (made in self.revoked or anywhere in self.revoked):
+        normalized = normalize(text)
+        field_id = make_line_id(field.name, normalized)
+        any_field_id = make_line_id("", normalized)
+        if self.entry and (field_id in self.revoked or any_field_id in self.revoked):
             self.refused.append(f"{quote(text)} was revoked by the app.")
             return ""
-        self.revoked.pop(made, None)
-        self.revoked.pop(anywhere, None)
-        known = self.known.setdefault(made, made)
-        line = self.lines.get(known) or self.removed.pop(known, None)
+        self.revoked.pop(field_id, None)
+        self.revoked.pop(any_field_id, None)
+        own_id = self.line_ids.setdefault(field_id, field_id)
+        line = self.lines.get(own_id) or self.removed.pop(own_id, None)
         if line is None:
-            line = Line(made, field.name, text, self.entry, self.at)
-            self.plain[made] = plain
-        self.lines[known] = _replace(line, seen=max(line.seen, self.at), place=self.stated)
-        self.stated += 1
-        return known
+            line = Line(field_id, field.name, text, self.entry, self.at)
+            self.normalized[field_id] = normalized
+        self.lines[own_id] = _replace(line, seen=max(line.seen, self.at), rank=self.stated_count)
+        self.stated_count += 1
+        return own_id
 
     def _keep_only(self, field: Field, ids: Iterable[str]) -> None:
         """Remove all lines of a field except those with these ids."""
         kept = set(ids)
         for line in list(self.lines.values()):
             if line.field == field.name and line.id not in kept:
-                self._drop(line)
+                self._drop_line(line)
 
-    def _drop(self, line: Line) -> None:
+    def _drop_line(self, line: Line) -> None:
         self.removed[line.id] = self.lines.pop(line.id)
 
-    def _remove(self, change: Operation, field: Field | None) -> None:
+    def _remove_lines(self, change: Operation, field: Field | None) -> None:
+        """Remove lines of a field, or of any field if `field` is None, and add the answer to a resolved question."""
         if not change.texts and field is not None and field.kind == "text":
             self._keep_only(field, ())
         elif not change.texts:
             self.refused.append(f"{quote(change.op)} needs the text of a line.")
-        home = field
+        question_field = field
         for text in change.texts:
-            line = self._find(text, field)
+            line = self._find_line(text, field)
             if line is None:
                 continue
-            home = self.schema.find(line.field)
-            self._drop(line)
+            question_field = self.schema.find(line.field)
+            self._drop_line(line)
             if change.op == "revoke":
-                self.revoked |= dict.fromkeys(line_ids(line))
+                self.revoked |= dict.fromkeys(list_line_ids(line))
         if change.op == "resolve" and (answer := clean_line(change.answer)):
-            self._answer(answer, home)
+            self._add_answer(answer, question_field)
 
-    def _find(self, text: str, field: Field | None) -> Line | None:
+    def _find_line(self, text: str, field: Field | None) -> Line | None:
         """Return the line with this text or id, or the only line that begins with this text.
 
         If no line or several lines match, add the reason to `refused` and return None.
         """
-        plain = normalize(clean_line(text))
+        normalized = normalize(clean_line(text))
         fields = [field] if field else self.schema.fields
-        names = {each.name for each in fields}
-        ids = {self.known.get(line_id(name, plain), "") for name in names} | {text.strip()}
+        names = {field.name for field in fields}
+        ids = {self.line_ids.get(make_line_id(name, normalized), "") for name in names} | {text.strip()}
         found = [self.lines[i] for i in ids if i in self.lines and self.lines[i].field in names]
-        if not found and plain:
-            found = [each for i, each in self.lines.items() if each.field in names and self.plain[i].startswith(plain)]
+        if not found and normalized:
+            lines = [line for line in self.lines.values() if line.field in names]
+            found = [line for line in lines if self.normalized[line.id].startswith(normalized)]
         if len(found) == 1:
             return found[0]
         self.refused.append(f"{quote(text)} matches {f'{len(found)} lines' if found else 'no line'}.")
         return None
 
-    def _answer(self, answer: str, field: Field | None) -> None:
+    def _add_answer(self, answer: str, field: Field | None) -> None:
         """Add the answer to a resolved question to the field that the schema provides for answers.
 
         `field` is the question's field; None if the question was not found and no field was named.
         """
         names = [field.answers] if field else [each.answers for each in self.schema.fields if each.answers]
-        home = self.schema.find(names[0]) if names else None
-        if home is None:
+        target = self.schema.find(names[0]) if names else None
+        if target is None:
             self.refused.append(f"No field of the brief takes the answer {quote(answer)}.")
         else:
-            self._put(home, [answer], replace=False)
+            self._add_texts(target, [answer], replace=False)

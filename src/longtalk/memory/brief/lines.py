@@ -23,15 +23,15 @@ from longtalk.memory.brief.schema import Brief, Schema
 from longtalk.wires.text import wrap_in_tag
 
 TAG = "brief"
-_COMPARED = 4_000
+_MAX_COMPARED_CHARS = 4_000
 """The number of characters, from the start, that are used when two lines are compared."""
-_MOST_LINES = 2_000
+_MAX_LINES = 2_000
 _CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), " ")
 _TAG_START = re.compile(r"<(?=\s*[/!?]?\s*[^\W\d])")
-_WIDE = re.compile("[、。，！？；：「」『』（）【】《》・]")
+_WIDE_PUNCTUATION = re.compile("[、。，！？；：「」『』（）【】《》・]")
 _DASHES = frozenset("-–—*•·")
-_EDGES = ".,;:!?…\"'“”„‘’«»()[]{}`*_"
-_ENDS = " ,;:.-–—…"
+_PUNCTUATION = ".,;:!?…\"'“”„‘’«»()[]{}`*_"
+_TRAILING = " ,;:.-–—…"
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,8 +47,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """When the line was first stated, in milliseconds."""
     seen: int = 0
     """When the line was last stated, in milliseconds. Lines with the oldest time are dropped first."""
-    place: int = 0
-    """The position of the line in the last card that stated it. Models put what matters most first."""
+    rank: int = msgspec.field(default=0, name="place")
+    """The rank of the line in the last card that stated it, from 0. Models put what matters most first."""
     shown: int = 0
     """The number of characters of the line that are sent; 0 for all."""
 
@@ -60,10 +60,6 @@ class BriefContent(msgspec.Struct, frozen=True, omit_defaults=True):
     revoked: tuple[str, ...] = ()
     """Ids of lines that only the app can add again."""
 
-    def of(self, field: str) -> tuple[Line, ...]:
-        """Return the lines of the brief that belong to a field."""
-        return tuple(line for line in self.lines if line.field == field)
-
 
 def encode(content: BriefContent) -> bytes:
     """Encode the content of a brief as JSON."""
@@ -71,11 +67,11 @@ def encode(content: BriefContent) -> bytes:
 
 
 def decode(data: bytes) -> BriefContent | None:
-    """Decode the content of a brief from JSON; return None if the JSON does not describe one."""
+    """Decode the content of a brief from JSON; return None if the JSON is not valid content."""
     with contextlib.suppress(ValueError, TypeError, RecursionError):
         content = msgspec.json.decode(data, type=BriefContent)
         ids = {line.id for line in content.lines}
-        return content if len(ids) == len(content.lines) <= _MOST_LINES else None
+        return content if len(ids) == len(content.lines) <= _MAX_LINES else None
     return None
 
 
@@ -130,11 +126,11 @@ def shorten(text: str, length: int) -> str:
     blank = head.rfind(" ")
     if blank > len(head) // 2 and not text[len(head)].isspace():
         head = head[:blank]
-    return f"{head.rstrip(_ENDS) or head}…"
+    return f"{head.rstrip(_TRAILING) or head}…"
 
 
 def clean_line(text: str) -> str:
-    """Return a text on one line, without control characters and lone surrogates."""
+    """Return a text on one line, without control characters or lone surrogates."""
     if not text.isascii():
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return " ".join(text.translate(_CONTROLS).split())
@@ -145,12 +141,12 @@ def normalize(text: str) -> str:
 
     Signs inside a word or number (3.5) and signs that carry meaning (C#, -5) are kept.
     """
-    text = text[:_COMPARED].replace("&lt;", "<")
-    words = _WIDE.sub(" ", unicodedata.normalize("NFKC", text).casefold()).split()
-    bare = [word.strip(_EDGES) for word in words if not _DASHES.issuperset(word)]
-    return " ".join(filter(None, bare)) or " ".join(words)
+    text = text[:_MAX_COMPARED_CHARS].replace("&lt;", "<")
+    words = _WIDE_PUNCTUATION.sub(" ", unicodedata.normalize("NFKC", text).casefold()).split()
+    stripped = [word.strip(_PUNCTUATION) for word in words if not _DASHES.issuperset(word)]
+    return " ".join(filter(None, stripped)) or " ".join(words)
 
 
-def line_id(field: str, plain: str) -> str:
+def make_line_id(field: str, normalized: str) -> str:
     """Return the id of a line, given the name of its field ("" for any field) and its normalized text."""
-    return hashlib.blake2b(f"{field}\n{plain}".encode("utf-8", "replace"), digest_size=5).hexdigest()
+    return hashlib.blake2b(f"{field}\n{normalized}".encode("utf-8", "replace"), digest_size=5).hexdigest()

@@ -33,9 +33,9 @@ from longtalk.wires.card_tags import neutralize_tags
 _SIGNS = {"=": "set", "+": "add", "-": "remove", "~": "resolve", "!": "clear"}
 MAX_TEXTS = 300
 """The maximum number of texts that are applied from one card or edit. A sensible card has far fewer."""
-_DOTS = " .…"
-_TEXTS = ("text", "texts", "item", "items", "value")
-_KINDS = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "nothing"}
+_PLACEHOLDER_CHARS = " .…"
+_TEXT_KEYS = ("text", "texts", "item", "items", "value")
+_TYPE_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "nothing"}
 
 T = TypeVar("T")
 
@@ -78,85 +78,89 @@ class Operation(msgspec.Struct, frozen=True):
 
 def parse_operations(card: object) -> tuple[list[Operation], list[str]]:
     """Return the operations in a card, which may be any JSON value, and the reasons why parts of it were refused."""
-    made: list[Operation] = []
+    operations: list[Operation] = []
     refused: list[str] = []
     if isinstance(card, list) or (isinstance(card, dict) and isinstance(card.get("op"), str)):
         card = {"ops": card}
     if not isinstance(card, dict):
-        return [], [f"A card must be a JSON object, not {_kind(card)}."]
-    for key, value in _first(list(card.items()), refused):
-        name = _line(key)
+        return [], [f"A card must be a JSON object, not {_describe_type(card)}."]
+    for key, value in _limit_values(list(card.items()), refused):
+        name = _clean_text(key)
         op = _SIGNS.get(name[:1], "plain")
         field = name if op == "plain" else name[1:].strip()
         if name.casefold() in RESERVED:
-            for each in _first(as_list(value), refused):
-                _read(each, made, refused)
+            for each in _limit_values(to_list(value), refused):
+                _parse_operation(each, operations, refused)
         elif op == "clear":
-            made.append(Operation(op, field))
-        elif texts := _texts(value, name, refused):
-            made.append(Operation(op, field, texts))
-    return made, refused
+            operations.append(Operation(op, field))
+        elif texts := _parse_texts(value, name, refused):
+            operations.append(Operation(op, field, texts))
+    return operations, refused
 
 
-def as_list(value: object) -> list[Any]:
+def to_list(value: object) -> list[Any]:
     """Return a list unchanged, None as an empty list, and any other value as a list with one item."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _read(value: object, made: list[Operation], refused: list[str]) -> None:
-    """Parse one operation of a card and add it to `made`. If it is invalid, add the reason to `refused`."""
+def _parse_operation(value: object, operations: list[Operation], refused: list[str]) -> None:
+    """Parse one operation of a card and add it to `operations`. If it is invalid, add the reason to `refused`."""
     if not isinstance(value, dict):
-        refused.append(f"An operation must be a JSON object, not {_kind(value)}.")
+        refused.append(f"An operation must be a JSON object, not {_describe_type(value)}.")
         return
-    word, field, answer = value.get("op"), value.get("field"), value.get("answer")
-    op = word.strip().casefold() if isinstance(word, str) else ""
+    op_name, field, answer = value.get("op"), value.get("field"), value.get("answer")
+    op = op_name.strip().casefold() if isinstance(op_name, str) else ""
     if op not in _SIGNS.values():
-        refused.append(f"Unknown operation {quote(word)}.")
+        refused.append(f"Unknown operation {quote(op_name)}.")
         return
     if not isinstance(field, str | None):
-        refused.append(f"The field of an operation must be a string, not {_kind(field)}.")
+        refused.append(f"The field of an operation must be a string, not {_describe_type(field)}.")
         return
     if not isinstance(answer, str | None):
-        refused.append(f"An answer must be a string, not {_kind(answer)}.")
+        refused.append(f"An answer must be a string, not {_describe_type(answer)}.")
         answer = None
-    given = next((value[key] for key in _TEXTS if value.get(key) is not None), None)
+    text_value = next((value[key] for key in _TEXT_KEYS if value.get(key) is not None), None)
     before = len(refused)
-    texts = _texts(given, op, refused)
+    texts = _parse_texts(text_value, op, refused)
     if texts or len(refused) == before:
-        made.append(Operation(op, _line(field or ""), texts, _line(answer or "")))
+        operations.append(Operation(op, _clean_text(field or ""), texts, _clean_text(answer or "")))
 
 
-def _texts(value: object, where: str, refused: list[str]) -> tuple[str, ...]:
+def _parse_texts(value: object, where: str, refused: list[str]) -> tuple[str, ...]:
     """Return the texts in a string or a list of strings, without empty ones and placeholders ("…").
 
     Add the reason to `refused` for each placeholder and each value of another type. `where` names the part of the card.
     """
-    items = _first(as_list(value), refused)
-    refused += [f"{quote(where)} takes a string, not {_kind(item)}." for item in items if not isinstance(item, str)]
-    texts = [_line(item) for item in items if isinstance(item, str)]
+    items = _limit_values(to_list(value), refused)
+    refused += [
+        f"{quote(where)} takes a string, not {_describe_type(item)}." for item in items if not isinstance(item, str)
+    ]
+    texts = [_clean_text(item) for item in items if isinstance(item, str)]
     # A model may repeat the "…" of the prompt.
-    refused += [f"{quote(text)} is a placeholder, not a text." for text in texts if text and not text.strip(_DOTS)]
-    return tuple(text for text in texts if text.strip(_DOTS))
+    refused += [
+        f"{quote(text)} is a placeholder, not a text." for text in texts if text and not text.strip(_PLACEHOLDER_CHARS)
+    ]
+    return tuple(text for text in texts if text.strip(_PLACEHOLDER_CHARS))
 
 
-def _line(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Return a text on one line, with card tags neutralized so that the text is safe to send to a model."""
     return neutralize_tags(clean_line(text))
 
 
-def _first(values: list[T], refused: list[str]) -> list[T]:
+def _limit_values(values: list[T], refused: list[str]) -> list[T]:
     """Return the first `MAX_TEXTS` values. If there are more, add the reason to `refused`."""
     if len(values) > MAX_TEXTS:
         refused.append(f"Only the first {MAX_TEXTS} of {len(values)} values in a row were applied.")
     return values[:MAX_TEXTS]
 
 
-def _kind(value: object) -> str:
-    return _KINDS.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
+def _describe_type(value: object) -> str:
+    return _TYPE_NAMES.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
 
 
 def quote(value: object) -> str:
     """Return a value in a form for error messages: a string in quotes and cut to 40 characters, else its type."""
     if not isinstance(value, str):
-        return _kind(value)
+        return _describe_type(value)
     return repr(neutralize_tags(value[:40])) + "…" * (len(value) > 40)

@@ -25,25 +25,25 @@ CardKind: TypeAlias = Literal["", "small", "catch_up"]
 """Which card to request: none, one about this turn, or one about everything that no card covers yet."""
 _MAX_LINES = 500
 """The maximum number of lines in a record. No schema allows more."""
-MAX_FAILED_ASKS = 2
-"""After this many requests in a row without a card in return, a summary is requested instead."""
+MAX_FAILED_REQUESTS = 2
+"""After this many requests in a row that the model answered without a card, a summary is requested instead."""
 
 
 class CardTally(msgspec.Struct, frozen=True):
     """The outcomes of the most recent requests for cards, at most `WINDOW` of them."""
 
     WINDOW = 40
-    LEAST = 20
-    """The minimum number of requests before `SHARE` is applied: with fewer, a single failure could exceed it."""
-    SHARE = 0.05
+    MIN_REQUESTS = 20
+    """With fewer requests, `MAX_FAILED_SHARE` is not applied, because a single failure could exceed it."""
+    MAX_FAILED_SHARE = 0.05
     """The share of failures above which the capture mode changes."""
-    HOPELESS = 6
-    """With this many failures, the mode changes even before `LEAST` requests if at least half of them failed."""
+    MAX_EARLY_FAILURES = 6
+    """With this many failures, the mode changes even before `MIN_REQUESTS` requests if at least half of them failed."""
 
     marks: str = ""
     """One character per request, oldest first: `x` for a failure, `.` for a success."""
 
-    def with_ask(self, *, failed: bool) -> CardTally:
+    def with_outcome(self, *, failed: bool) -> CardTally:
         """Return the tally with the outcome of one more request added."""
         return CardTally((self.marks + ("x" if failed else "."))[-self.WINDOW :])
 
@@ -65,8 +65,8 @@ class CardTally(msgspec.Struct, frozen=True):
     @property
     def fails_too_often(self) -> bool:
         """Whether so many requests failed that the other capture mode should be tried."""
-        hopeless = self.failures >= self.HOPELESS and self.share >= 0.5
-        return hopeless or (self.asks >= self.LEAST and self.share > self.SHARE)
+        fails_early = self.failures >= self.MAX_EARLY_FAILURES and self.share >= 0.5
+        return fails_early or (self.asks >= self.MIN_REQUESTS and self.share > self.MAX_FAILED_SHARE)
 
 
 class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -78,20 +78,20 @@ class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     raw: int = 0
     """The position from which exchanges were sent unchanged when a card was last requested."""
     asks: int = 0
-    """How many requests in a row were answered without a card while `raw` stayed the same."""
+    """How many requests in a row the model answered without a card while `raw` stayed the same."""
     marks: str = ""
     """The outcomes of the last requests for cards, in the format of `CardTally.marks`."""
-    way: CaptureMode | None = None
+    capture_mode: CaptureMode | None = msgspec.field(default=None, name="way")
     """The capture mode to use from the next epoch on; None if it is the configured one."""
-    turned: int = 0
+    mode_changes: int = msgspec.field(default=0, name="turned")
     """The number of times that the capture mode has changed."""
     edition: int = 0
     """The number of edits that removed or redacted lines. A head with another edition must not be sent again."""
     dropped: tuple[Line, ...] = ()
     """The lines that the last change to the brief dropped."""
 
-    def asks_since(self, raw: int) -> int:
-        """Return how many requests in a row were answered without a card while unchanged exchanges began at `raw`."""
+    def count_asks_since(self, raw: int) -> int:
+        """Return how many requests in a row the model answered without a card since `raw` became this position."""
         return self.asks if self.raw == raw else 0
 
     @property
@@ -102,12 +102,13 @@ class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 def read_brief_record(transcript: Transcript) -> BriefRecord:
     """Return the latest brief record of a transcript, or an empty record if there is none or it is inconsistent."""
-    found = read_latest(transcript, KIND, BriefRecord)
-    return found if found is not None and _is_sound(found, transcript) else BriefRecord()
+    record = read_latest(transcript, KIND, BriefRecord)
+    return record if record is not None and _is_consistent(record, transcript) else BriefRecord()
 
 
-def brief_record_at(records: Iterable[Record], size: int) -> BriefRecord:
+def read_brief_record_at(records: Iterable[Record], size: int) -> BriefRecord:
     """Return the brief record as it was after the first `size` entries, given the records that existed then."""
+    # The size alone is needed here, so the entries are described as missing.
     missing = Ranges(entries=((0, size),) if size else ())
     return read_brief_record(Transcript(records=tuple(records), shed=missing))
 
@@ -117,7 +118,7 @@ def with_brief_record(transcript: Transcript, record: BriefRecord) -> Transcript
     return transcript.add_record(KIND, json_bytes.encode(record), replace=True)
 
 
-def _is_sound(record: BriefRecord, transcript: Transcript) -> bool:
+def _is_consistent(record: BriefRecord, transcript: Transcript) -> bool:
     """Return True if a brief record is consistent with its conversation. Imported records may be inconsistent."""
     ids = {line.id for line in record.content.lines}
     return (

@@ -18,11 +18,11 @@ from longtalk.errors import InputError
 
 RESERVED = frozenset(("op", "ops", "operations"))
 """Names that no field may have, because they introduce the list of operations in a card."""
-_LINES = 500
+_MAX_LINES = 500
 """The maximum number of lines in a brief, over all fields."""
-_TOKENS = 20_000
-_CAP = 8
-_NAME = 40
+_MAX_TOKENS = 20_000
+_DEFAULT_CAP = 8
+_MAX_NAME_CHARS = 40
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -54,13 +54,15 @@ class Field(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, "key", self.name)
         _check_name(self.key, f"The key of {self.name!r}")
         if self.cap == 0:
-            msgspec.structs.force_setattr(self, "cap", 1 if self.kind == "text" else max(_CAP, _number(self.floor)))
+            msgspec.structs.force_setattr(
+                self, "cap", 1 if self.kind == "text" else max(_DEFAULT_CAP, _to_int(self.floor))
+            )
         self._check()
 
     def _check(self) -> None:
-        check_whole_number(self.cap, f"The cap of {self.name!r}", 1, _LINES if self.kind == "list" else 1)
+        check_whole_number(self.cap, f"The cap of {self.name!r}", 1, _MAX_LINES if self.kind == "list" else 1)
         check_whole_number(self.floor, f"The floor of {self.name!r}", 0, self.cap)
-        check_whole_number(self.item, f"`item` of {self.name!r}, the tokens of an item,", 1, _TOKENS // 10)
+        check_whole_number(self.item, f"`item` of {self.name!r}, the tokens of an item,", 1, _MAX_TOKENS // 10)
         check_whole_number(self.value, f"The value of {self.name!r}", 0, 10**6)
         if not isinstance(self.whole, bool):
             raise InputError(f"`whole` of {self.name!r} must be True or False, not {self.whole!r}.")
@@ -84,15 +86,15 @@ class Schema(msgspec.Struct, frozen=True):
         _check_distinct(self.fields)
         _check_answers(self.fields)
         lines = sum(field.cap for field in self.fields)
-        if lines > _LINES:
-            raise InputError(f"The caps of all fields add up to {lines} lines, but a brief has at most {_LINES}.")
+        if lines > _MAX_LINES:
+            raise InputError(f"The caps of all fields add up to {lines} lines, but a brief has at most {_MAX_LINES}.")
 
     def find(self, name: str) -> Field | None:
         """Return the field with this name or key, or None if the schema has no such field.
 
         Case is ignored, and spaces and hyphens match underscores.
         """
-        return _fields_by_name(self).get(_normalize(name)) if len(name) <= 2 * _NAME else None
+        return _fields_by_name(self).get(_normalize_name(name)) if len(name) <= 2 * _MAX_NAME_CHARS else None
 
 
 def check_whole_number(value: object, what: str, least: int, most: int) -> None:
@@ -101,20 +103,21 @@ def check_whole_number(value: object, what: str, least: int, most: int) -> None:
         raise InputError(f"{what} must be an integer from {least:,} to {most:,}, not {value!r}.")
 
 
-def _number(value: object) -> int:
+def _to_int(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
 def _check_name(name: object, what: str) -> None:
-    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or len(name) > _NAME:
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or len(name) > _MAX_NAME_CHARS:
         raise InputError(
-            f"{what} must be letters, digits and underscores, at most {_NAME}, such as 'open_questions', not {name!r}."
+            f"{what} must be at most {_MAX_NAME_CHARS} letters, digits and underscores, such as 'open_questions', "
+            f"not {name!r}."
         )
-    if _normalize(name) in RESERVED:
+    if _normalize_name(name) in RESERVED:
         raise InputError(f"{what} can't be {name!r}: cards use that name for their operations.")
 
 
-def _normalize(name: str) -> str:
+def _normalize_name(name: str) -> str:
     name = unicodedata.normalize("NFKC", name).casefold()
     return "_".join(name.replace("-", " ").replace("_", " ").split())
 
@@ -124,7 +127,7 @@ def _check_distinct(fields: tuple[Field, ...]) -> None:
     taken: dict[str, Field] = {}
     for field in fields:
         for name in (field.name, field.key):
-            other = taken.setdefault(_normalize(name), field)
+            other = taken.setdefault(_normalize_name(name), field)
             if other is not field:
                 raise InputError(f"{name!r} names two fields, {other.name!r} and {field.name!r}: rename one.")
 
@@ -141,7 +144,7 @@ def _check_answers(fields: tuple[Field, ...]) -> None:
 
 @lru_cache(maxsize=64)
 def _fields_by_name(schema: Schema) -> dict[str, Field]:
-    return {_normalize(name): field for field in schema.fields for name in (field.name, field.key)}
+    return {_normalize_name(name): field for field in schema.fields for name in (field.name, field.key)}
 
 
 GENERAL = Schema(
@@ -164,6 +167,6 @@ class Brief(msgspec.Struct, frozen=True):
     schema: Schema = GENERAL
 
     def __post_init__(self) -> None:
-        check_whole_number(self.budget, "`budget` of a brief, in tokens,", 1, _TOKENS)
+        check_whole_number(self.budget, "`budget` of a brief, in tokens,", 1, _MAX_TOKENS)
         if not isinstance(self.schema, Schema):
             raise InputError(f"`schema` of a brief must be a Schema((Field(…), …)), not {self.schema!r}.")

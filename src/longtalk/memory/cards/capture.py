@@ -1,4 +1,4 @@
-"""Capture: ask the model for notes, and update the brief with the cards or tool calls that it returns.
+"""Capture: ask the model for cards, and update the brief with the cards or tool calls that it returns.
 
 A card that is unreadable, too long or useless changes nothing, and the request for it counts as failed. When too many
 of the last requests failed, the other capture mode is used from the next epoch on. The mode does not change within an
@@ -17,167 +17,173 @@ from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.operations import Operation, parse_operations
 from longtalk.memory.brief.record import BriefRecord, CaptureMode, CardKind, read_brief_record, with_brief_record
 from longtalk.memory.brief.schema import Brief
-from longtalk.memory.cards.prompt import CATCH_UP, describe_keys, limit_tokens, read_card, render_request
+from longtalk.memory.cards.prompt import CATCH_UP, describe_keys, limit_tokens, read_card, render_card_prompt
 from longtalk.tokens import Counter
 from longtalk.tools import Tool, tool
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import text_if_readable
 
 TOOL_NAME = "update_memory"
-_MAX_SWITCHES = 2
+_MAX_MODE_CHANGES = 2
 """How many times the capture mode may change: once to the other mode, and once back."""
-_READ = 200
+_MAX_ENTRIES_READ = 200
 """The maximum number of entries that are searched for the origin of a line."""
 
 _replace = msgspec.structs.replace
 
 
-def render_card_request(config: Brief, way: CaptureMode, *, catch_up: bool) -> str:
+def render_card_request(config: Brief, mode: CaptureMode, *, catch_up: bool) -> str:
     """Return the instruction that asks the model for a card or, in the mode "tool", for a call to the memory tool."""
-    if way == "tool":
+    if mode == "tool":
         what = CATCH_UP if catch_up else "what this turn changes"
         return f"Before you answer, call {TOOL_NAME} once with {what}. Do not mention it."
-    return render_request(_descriptions(config), lists=_list_keys(config), catch_up=catch_up)
+    return render_card_prompt(_describe_fields(config), lists=_select_list_keys(config), catch_up=catch_up)
 
 
-def requested_card(text: str) -> CardKind:
+def parse_card_request(text: str) -> CardKind:
     """Return which kind of card an instruction asks for, or "" if it asks for none."""
     asks = "<MEMORY_CARD>" in text or f"call {TOOL_NAME} once" in text
     return "" if not asks else "catch_up" if CATCH_UP in text else "small"
 
 
-def make_tool(config: Brief) -> Tool:
+def make_memory_tool(config: Brief) -> Tool:
     """Return the tool that a model calls to update the brief."""
 
     def update_memory(changes: Annotated[dict[str, Any], "The changes, by key."]) -> dict[str, Any]:
         return changes
 
     example = '{"changes": {"goal": "…", "+facts": ["…"]}}'
-    keys = describe_keys(_descriptions(config), lists=_list_keys(config))
+    keys = describe_keys(_describe_fields(config), lists=_select_list_keys(config))
     text = f"Note what matters later in this conversation, as {example}. {keys}"
     return tool(update_memory, name=TOOL_NAME, description=text, idempotent=True)
 
 
-def _descriptions(config: Brief) -> dict[str, str]:
+def _describe_fields(config: Brief) -> dict[str, str]:
     return {field.key: field.name.replace("_", " ") for field in config.schema.fields}
 
 
-def _list_keys(config: Brief) -> list[str]:
+def _select_list_keys(config: Brief) -> list[str]:
     return [field.key for field in config.schema.fields if field.kind == "list"]
 
 
 def apply_cards(
-    transcript: Transcript, cards: Sequence[str], config: Brief, counter: Counter, *, asked: str, at: int
+    transcript: Transcript, cards: Sequence[str], config: Brief, counter: Counter, *, requested: str, at: int
 ) -> tuple[Transcript, bool]:
     """Update the brief with the memory cards in the last answer.
 
-    `asked` is the kind of card that was requested, and `at` the time in milliseconds. Return the new transcript, and
-    whether any card was usable.
+    `requested` is the kind of card that was requested, and `at` the time in milliseconds. Return the new transcript,
+    and whether any card was usable.
     """
-    heard = False
-    gone: tuple[Line, ...] = ()
+    is_usable = False
+    dropped: tuple[Line, ...] = ()
     for content in cards:
-        read = read_card(content)
-        if isinstance(read, str):
+        parsed = read_card(content)
+        if isinstance(parsed, str):
             continue
-        made = limit_tokens(read[0], counter, catch_up=asked == "catch_up")
-        refused = read[1] if len(made) == len(read[0]) else [*read[1], "It is too long."]
-        taken = _take(transcript, made, refused, config, counter, covers=True, at=at, gone=gone)
-        if taken is not None:
-            transcript, heard = taken, True
-            gone = read_brief_record(taken).dropped
-    return transcript, heard
+        operations = limit_tokens(parsed[0], counter, catch_up=requested == "catch_up")
+        refused = parsed[1] if len(operations) == len(parsed[0]) else [*parsed[1], "It is too long."]
+        updated = _apply_changes(
+            transcript, operations, refused, config, counter, covers=True, at=at, already_dropped=dropped
+        )
+        if updated is not None:
+            transcript, is_usable = updated, True
+            dropped = read_brief_record(updated).dropped
+    return transcript, is_usable
 
 
 def apply_tool_call(
-    transcript: Transcript, changes: object, config: Brief, counter: Counter, *, asked: str, at: int
+    transcript: Transcript, changes: object, config: Brief, counter: Counter, *, requested: str, at: int
 ) -> tuple[Transcript, str]:
     """Update the brief with the changes that the model passed to the memory tool.
 
-    `asked` is the kind of card that was requested; a call that was not requested does not mark older entries as
+    `requested` is the kind of card that was requested; a call that was not requested does not mark older entries as
     covered. `at` is the time in milliseconds. Return the new transcript, and "" or the reason why the call was refused.
     """
-    made, refused = parse_operations(changes)
-    taken = _take(transcript, made, refused, config, counter, covers=bool(asked), at=at)
-    return taken or transcript, "" if taken else " ".join(refused) or "None of these changes could be applied."
+    operations, refused = parse_operations(changes)
+    updated = _apply_changes(transcript, operations, refused, config, counter, covers=bool(requested), at=at)
+    return updated or transcript, "" if updated else " ".join(refused) or "None of these changes could be applied."
 
 
-def _take(
+def _apply_changes(
     transcript: Transcript,
-    made: list[Operation],
+    operations: list[Operation],
     refused: list[str],
     config: Brief,
     counter: Counter,
     *,
     covers: bool,
     at: int,
-    gone: tuple[Line, ...] = (),
+    already_dropped: tuple[Line, ...] = (),
 ) -> Transcript | None:
-    """Return the transcript with these changes applied to its brief, or None if all of them were refused.
+    """Return the transcript with these operations applied to its brief, or None if all of them were refused.
 
-    `covers` says that the brief now covers all entries. `gone` are lines that earlier cards of the same answer dropped.
+    `refused` are the reasons why other parts of the card were refused. `covers` says that the brief now covers all
+    entries. `already_dropped` are the lines that earlier cards of the same answer dropped.
     """
-    if refused and not made:
+    if refused and not operations:
         return None
     record = read_brief_record(transcript)
     # These changes must count as newer than every line, whatever the clock says.
     at = max(at, 1 + max((line.seen for line in record.content.lines), default=0))
-    applied = apply(record.content, made, config, counter, entry=transcript.head or "", at=at)
-    if made and len(applied.refused) >= len(made) and applied.content == record.content:
+    applied = apply(record.content, operations, config, counter, entry=transcript.head or "", at=at)
+    if operations and len(applied.refused) >= len(operations) and applied.content == record.content:
         return None
     record = _replace(
         record,
         content=_replace(applied.content, lines=tuple(_with_origins(applied.content.lines, record, transcript))),
         covers=transcript.size if covers else record.covers,
         asks=0 if covers else record.asks,
-        dropped=(*gone, *applied.removed, *applied.dropped),
+        dropped=(*already_dropped, *applied.removed, *applied.dropped),
     )
     return with_brief_record(transcript, record)
 
 
 def _with_origins(lines: Sequence[Line], record: BriefRecord, transcript: Transcript) -> Sequence[Line]:
-    """Return the lines, with the entry that shares the most words with a new line as the source of that line.
+    """Return the lines, with the entry that shares the most terms with a new line as the source of that line.
 
-    A new line that shares fewer than half of its words with any entry keeps its present source.
+    A new line that shares fewer than half of its terms with any entry keeps its present source.
     """
-    known = {line.id for line in record.content.lines}
-    if all(line.id in known for line in lines):
+    known_ids = {line.id for line in record.content.lines}
+    if all(line.id in known_ids for line in lines):
         return lines
-    from longtalk.memory.terms import terms
+    from longtalk.memory.terms import extract_terms
 
-    first = max(transcript.index_of(record.covers), len(transcript) - _READ, 0)
-    texts = [
-        (transcript[i].id, frozenset(terms(text_if_readable(transcript[i])))) for i in range(first, len(transcript) - 1)
-    ]
+    start = max(transcript.index_of(record.covers), len(transcript) - _MAX_ENTRIES_READ, 0)
+    entries = [transcript[i] for i in range(start, len(transcript) - 1)]
+    entry_terms = [(entry.id, frozenset(extract_terms(text_if_readable(entry)))) for entry in entries]
     return [
-        line if line.id in known else _replace(line, entry=_origin(frozenset(terms(line.text)), texts, line.entry))
+        line
+        if line.id in known_ids
+        else _replace(line, entry=_find_origin(line, frozenset(extract_terms(line.text)), entry_terms))
         for line in lines
     ]
 
 
-def _origin(words: frozenset[str], texts: Sequence[tuple[str, frozenset[str]]], otherwise: str) -> str:
-    shared = [(len(words & held), entry) for entry, held in texts]
-    most = max((number for number, _ in shared), default=0)
-    if not words or 2 * most < len(words):
-        return otherwise
-    return next(entry for number, entry in shared if number == most)
+def _find_origin(line: Line, line_terms: frozenset[str], entries: Sequence[tuple[str, frozenset[str]]]) -> str:
+    """Return the id of the first entry that shares the most terms with a line, given the ids and terms of entries."""
+    shared = [(len(line_terms & entry_terms), entry) for entry, entry_terms in entries]
+    most_shared = max((count for count, _ in shared), default=0)
+    if not line_terms or 2 * most_shared < len(line_terms):
+        return line.entry
+    return next(entry for count, entry in shared if count == most_shared)
 
 
-def record_ask(
-    transcript: Transcript, *, heard: bool, raw: int, way: CaptureMode, other: bool
+def record_card_outcome(
+    transcript: Transcript, *, succeeded: bool, raw: int, mode: CaptureMode, can_switch: bool
 ) -> tuple[Transcript, CaptureMode | None]:
-    """Record whether a request for a card succeeded (`heard`), and decide whether to change the capture mode.
+    """Record whether a request for a card succeeded, and change the capture mode if too many have failed.
 
-    `raw` is the position from which exchanges are sent unchanged, `way` the present capture mode, and `other` says that
-    the other mode is available. Return the new transcript, and the capture mode from the next epoch on if it changes,
-    else None.
+    `raw` is the position from which exchanges are sent unchanged, `mode` the present capture mode, and `can_switch`
+    says that the other mode is available. Return the new transcript, and the capture mode from the next epoch on if it
+    changes, else None.
     """
     record = read_brief_record(transcript)
-    tally = record.tally.with_ask(failed=not heard)
-    asks = 0 if heard else record.asks_since(raw) + 1
-    record = _replace(record, marks=tally.marks, raw=raw, asks=asks, dropped=record.dropped if heard else ())
-    turned: CaptureMode | None = None
-    if tally.fails_too_often and other and (record.way or way) == way and record.turned < _MAX_SWITCHES:
-        turned = "sentinel" if way == "tool" else "tool"
-        record = _replace(record, way=turned, turned=record.turned + 1, marks="")
-    return with_brief_record(transcript, record), turned
+    tally = record.tally.with_outcome(failed=not succeeded)
+    asks = 0 if succeeded else record.count_asks_since(raw) + 1
+    record = _replace(record, marks=tally.marks, raw=raw, asks=asks, dropped=record.dropped if succeeded else ())
+    new_mode: CaptureMode | None = None
+    is_pending = record.capture_mode not in (None, mode)
+    if tally.fails_too_often and can_switch and not is_pending and record.mode_changes < _MAX_MODE_CHANGES:
+        new_mode = "sentinel" if mode == "tool" else "tool"
+        record = _replace(record, capture_mode=new_mode, mode_changes=record.mode_changes + 1, marks="")
+    return with_brief_record(transcript, record), new_mode

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk.memory.brief.operations import Operation, as_list, parse_operations
+from longtalk.memory.brief.operations import Operation, parse_operations, to_list
 from longtalk.tokens import Counter
 from longtalk.wires.card_tags import MAX_CARD_CHARS
 
@@ -23,7 +23,7 @@ CARD_TOKENS = 120
 CATCH_UP_TOKENS = 300
 
 # Matches strings too, even unclosed ones, so that commas inside them are skipped in linear time.
-_COMMA = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|,(?=\s*[}\]])', re.S)
+_STRING_OR_TRAILING_COMMA = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|,(?=\s*[}\]])', re.S)
 
 
 def read_card(content: str) -> tuple[list[Operation], list[str]] | str:
@@ -34,11 +34,11 @@ def read_card(content: str) -> tuple[list[Operation], list[str]] | str:
     """
     if len(content) > MAX_CARD_CHARS:
         return "too long"
-    bare = _strip_fence(content.strip())
-    if not bare:
+    text = _strip_fence(content.strip())
+    if not text:
         return "empty"
     try:
-        value = _parse_json(bare)
+        value = _parse_json(text)
     except ValueError:
         return "not JSON"
     except RecursionError:
@@ -63,15 +63,15 @@ def _parse_json(text: str) -> object:
     try:
         return decoder.decode(text)
     except ValueError:
-        return decoder.decode(_COMMA.sub(lambda found: "" if found[0] == "," else found[0], text))
+        return decoder.decode(_STRING_OR_TRAILING_COMMA.sub(lambda found: "" if found[0] == "," else found[0], text))
 
 
 def _merge_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of a JSON object as a dict. The values of a repeated key become one list."""
-    made: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for key, value in members:
-        made[key] = [*as_list(made[key]), *as_list(value)] if key in made else value
-    return made
+        merged[key] = [*to_list(merged[key]), *to_list(value)] if key in merged else value
+    return merged
 
 
 def limit_tokens(changes: Sequence[Operation], counter: Counter, *, catch_up: bool = False) -> list[Operation]:
@@ -79,21 +79,21 @@ def limit_tokens(changes: Sequence[Operation], counter: Counter, *, catch_up: bo
 
     The texts beyond the limit are left out, because models put what matters most first.
     """
-    left = CATCH_UP_TOKENS if catch_up else CARD_TOKENS
-    made: list[Operation] = []
+    remaining = CATCH_UP_TOKENS if catch_up else CARD_TOKENS
+    kept: list[Operation] = []
     for change in changes:
         texts: list[str] = []
         for text in change.texts:
-            left -= counter.count(text) + 1
-            if left >= 0:
+            remaining -= counter.count(text) + 1
+            if remaining >= 0:
                 texts.append(text)
-        left -= counter.count(change.answer) if change.answer else 0
-        if left >= 0 or texts:
-            made.append(msgspec.structs.replace(change, texts=tuple(texts)))
-    return made
+        remaining -= counter.count(change.answer) if change.answer else 0
+        if remaining >= 0 or texts:
+            kept.append(msgspec.structs.replace(change, texts=tuple(texts)))
+    return kept
 
 
-def render_request(fields: Mapping[str, str], *, lists: Collection[str] = (), catch_up: bool = False) -> str:
+def render_card_prompt(fields: Mapping[str, str], *, lists: Collection[str] = (), catch_up: bool = False) -> str:
     """Return the instruction that asks the model for a card.
 
     `fields` maps the keys of the brief to descriptions, and `lists` are the keys of fields with several items. By

@@ -16,7 +16,7 @@ from typing import Protocol
 from longtalk.memory.recall.index import RecallIndex, Unit
 from longtalk.memory.recall.protocol import Matches, SearchTerm
 from longtalk.memory.recall.query import EPOCH, Query, parse_query, year_of
-from longtalk.memory.terms import fold, spellings
+from longtalk.memory.terms import fold, list_spellings
 from longtalk.transcript.pack import Entry
 
 __all__ = ["EntrySource", "index_candidates"]
@@ -64,7 +64,7 @@ def index_candidates(
     years = range(year_of(EPOCH + ends[0] // _DAY), year_of(EPOCH + ends[-1] // _DAY) + 1) if ends else range(0)
     question = parse_query(message, now=now // 1000, years=years)
     terms = _asked(question)
-    sought = [SearchTerm(*map(tuple, spellings(*each))) for each in terms]
+    sought = [SearchTerm(*map(tuple, list_spellings(*each))) for each in terms]
     held = path.matches(sought, _HELD)
     guesses = _guesses(terms, held)
     alike = [i for each in (path.matches(guesses, _ALIKE) if guesses else ()) for i in each.positions]

@@ -29,7 +29,7 @@ from longtalk.memory.recall.embeddings import Vectors
 from longtalk.memory.recall.query import EPOCH, mentions_time, states_standing_wish
 from longtalk.memory.recall.topics import Topics
 from longtalk.memory.recall.vocabulary import Vocabulary
-from longtalk.memory.terms import stem, terms_with_words, words
+from longtalk.memory.terms import extract_terms_with_words, split_words, stem
 
 __all__ = ["Hit", "RankedHits", "RecallIndex", "Unit", "Weights", "split_parts"]
 
@@ -207,17 +207,17 @@ class RecallIndex:
         told: list[tuple[str, str]] = []
         for start, stop in spans:
             text = unit.text[start:stop]
-            told += (found := terms_with_words(text))
+            told += (found := extract_terms_with_words(text))
             self.spans.append((start, stop))
             self.traits.append(UNREAD)
             self._take(number, found)
             if self.vectors is not None:
                 self.vectors.add(" ".join(word for _, word in found))
-        for term, word in dict(terms_with_words(unit.labels)).items() if unit.labels else ():
+        for term, word in dict(extract_terms_with_words(unit.labels)).items() if unit.labels else ():
             self.labelled.setdefault(self._number(term, word), array("L")).append(number)
         self.segments.append(self._topics.add(unit.at, [term for term, _ in told], opens=unit.role != ASSISTANT))
         self.sessions.append(self._topics.session)
-        for word in words(unit.name):
+        for word in split_words(unit.name):
             self.names.setdefault(stem(word), set()).add(unit.name)
         if unit.at:
             self.days.setdefault(EPOCH + unit.at // 86_400, []).append(number)

@@ -47,13 +47,13 @@ def find_quotes(entry: Entry, later: Sequence[Entry]) -> list[tuple[Entry, str]]
     An entry may quote another if they share words. Of an answer with memory cards, everything but the cards is kept; of
     a result of the tool `recall`, nothing.
     """
-    from longtalk.memory.terms import terms
+    from longtalk.memory.terms import extract_terms
 
-    words = frozenset(terms(text_if_readable(entry)))
+    words = frozenset(extract_terms(text_if_readable(entry)))
     found: list[tuple[Entry, str]] = []
     for each in later:
         text, rest = (card_labels(each), text_if_readable(each)) if each.role == "assistant" else (_recalled(each), "")
-        if text and words & frozenset(terms(text)):
+        if text and words & frozenset(extract_terms(text)):
             found.append((each, rest))
     return found
 

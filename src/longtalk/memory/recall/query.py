@@ -10,7 +10,7 @@ from datetime import date, timedelta
 
 import msgspec
 
-from longtalk.memory.terms import terms_with_words
+from longtalk.memory.terms import extract_terms_with_words
 
 __all__ = ["EPOCH", "Query", "find_days", "mentions_time", "parse_query", "states_standing_wish", "year_of"]
 
@@ -75,7 +75,7 @@ def parse_query(text: str, *, now: int = 0, years: range = range(0)) -> Query:
     `now` is the time of the message in seconds; 0 if unknown. `years` are the years that a month named without a year
     may belong to.
     """
-    said = terms_with_words(text)
+    said = extract_terms_with_words(text)
     return Query(
         terms=tuple(term for term, _ in said),
         words=dict(said),

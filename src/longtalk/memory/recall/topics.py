@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from longtalk.memory.terms import terms_with_words
+from longtalk.memory.terms import extract_terms_with_words
 
 __all__ = ["PAUSE", "Segment", "Topics", "segments"]
 
@@ -100,7 +100,7 @@ def segments(said: Iterable[tuple[int, str, str]], *, words: int = 5) -> list[Se
     counts: list[Counter[str]] = []
     forms: dict[str, Counter[str]] = defaultdict(Counter)
     for number, (at, role, text) in enumerate(said):
-        found = terms_with_words(text) if role != "tool" else []
+        found = extract_terms_with_words(text) if role != "tool" else []
         if topics.add(at // 1000, [term for term, _ in found], opens=role not in ("assistant", "tool")) == len(parts):
             parts.append([])
             counts.append(Counter())
