@@ -15,7 +15,7 @@ from longtalk import Archive, Chat, Conversation, KeepLast, Seal
 from longtalk.errors import InputError
 from longtalk.state.codec import encode
 from longtalk.stores.in_memory import InMemory
-from longtalk.stores.jsonl.folder import closed, name_of, unclosed
+from longtalk.stores.jsonl.folder import format_group, strip_closing, to_file_name
 from longtalk.stores.jsonl.store import JSONL
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript.transcript import Entry, Transcript, Turns
@@ -313,7 +313,7 @@ def test_a_file_of_the_jsonl_store_is_the_conversation_in_it(tmp_path: Path) -> 
     branch, _ = talk.regenerate()
     store.describe("ada", "lesson 7", {"title": "Bows"})
     store.describe("ada", "lesson 7", {"star": True}, entry=talk.history()[1].id)
-    path = tmp_path / name_of("ada") / f"{name_of('lesson 7')}.jsonl"
+    path = tmp_path / to_file_name("ada") / f"{to_file_name('lesson 7')}.jsonl"
     data = path.read_bytes()
     [found] = read(data)
     assert (found.id, found.meta) == ("lesson 7", {"title": "Bows"})
@@ -336,20 +336,20 @@ def test_a_store_file_tells_what_was_removed_and_is_not_believed_when_it_lies(tm
     talk.send("a secret")
     store.redact("ada", "x", talk.history()[0].id, b'{"role":"user","content":"[redacted]"}')
     Conversation("x", model=Scripted(says("two")), owner="ada", store=store).send("more")
-    data = (tmp_path / name_of("ada") / "x.jsonl").read_bytes()
+    data = (tmp_path / to_file_name("ada") / "x.jsonl").read_bytes()
     assert texts(only(data))[0] == ("user", "[redacted]")
     assert len(only(data).entries) == 4
     assert "does not follow" in refused(_resummed(data.replace(b'"revision":1', b'"revision":5')))
     for old, new in ((b'"at":', b'"at":99999999999999999'), (b'"role":"user"', b'"role":5'), (b'"id":"x"', b'"id":5')):
         assert refused(_resummed(data.replace(old, new)))
-    assert "Expected `object`" in refused(data + closed([], b'{"type":"meta","meta":[1]}'))
+    assert "Expected `object`" in refused(data + format_group([], b'{"type":"meta","meta":[1]}'))
     forged = data.replace(b'{"role":"user","content":"[redacted]"}', b'[{"role":"system"}]')
     assert "not one JSON object" in refused(_resummed(forged))
 
 
 def _resummed(data: bytes) -> bytes:
     *first, close = data[: data.index(b"\n", data.index(b'"sum":')) + 1].splitlines()
-    return closed(first, unclosed(close))
+    return format_group(first, strip_closing(close))
 
 
 # KSI's session logs

@@ -68,10 +68,10 @@ def _list_all(archive: Archive) -> list[ConversationInfo]:
 
 
 def _export_folder(archive: Archive, folder: Path, *, force: bool) -> None:
-    from longtalk.stores.jsonl.folder import name_of
+    from longtalk.stores.jsonl.folder import to_file_name
 
     found = _list_all(archive)
-    paths = [folder / f"{name_of(each.id)}.md" for each in found]
+    paths = [folder / f"{to_file_name(each.id)}.md" for each in found]
     for path in paths:
         refuse_existing(path, force=force)
     try:

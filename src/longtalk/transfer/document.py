@@ -23,16 +23,16 @@ from longtalk.stores.jsonl.lines import (
     Line,
     RecordLine,
     TurnLine,
-    entry_line,
-    entry_of,
-    in_base64,
-    line_of,
-    meta_of,
-    read_line,
-    record_line,
-    record_of,
-    turn_line,
-    turn_of,
+    encode_line,
+    entry_to_line,
+    line_to_entry,
+    line_to_meta,
+    line_to_record,
+    line_to_turn,
+    parse_line,
+    record_to_line,
+    to_base64,
+    turn_to_line,
 )
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.transcript import Turn
@@ -97,15 +97,15 @@ def _branch(part: BranchPart) -> dict[str, Any]:
 def _lines(part: BranchPart) -> tuple[list[bytes], list[bytes], list[bytes]]:
     """Return three lists of lines: for the entries, turns and records of a part."""
     return (
-        [_line(entry_line(entry, part.metas.get(place))) for place, entry in enumerate(part.entries, part.start)],
-        [_line(turn_line(turn)) for turn in part.turns],
-        [_line(record_line(placed)) for placed in part.records],
+        [_line(entry_to_line(entry, part.metas.get(place))) for place, entry in enumerate(part.entries, part.start)],
+        [_line(turn_to_line(turn)) for turn in part.turns],
+        [_line(record_to_line(placed)) for placed in part.records],
     )
 
 
 def _line(value: Line) -> bytes:
-    line = line_of(value)
-    return line if _depth(line) <= _DEEP else line_of(in_base64(value))
+    line = encode_line(value)
+    return line if _depth(line) <= _DEEP else encode_line(to_base64(value))
 
 
 def _depth(line: bytes) -> int:
@@ -201,15 +201,15 @@ def _part(branch: _Branch, lines: Sequence[bytes]) -> BranchPart:
     start = branch.source[1] if branch.source else 0
     for number, data in enumerate(lines, 1):
         try:
-            line = read_line(data)
+            line = parse_line(data)
             if isinstance(line, EntryLine):
-                if (meta := meta_of(line)) is not None:
+                if (meta := line_to_meta(line)) is not None:
                     metas[start + len(entries)] = msgspec.convert(meta, dict[str, Any])
-                entries.append(entry_of(line))
+                entries.append(line_to_entry(line))
             elif isinstance(line, TurnLine):
-                turns.append(turn_of(line))
+                turns.append(line_to_turn(line))
             elif isinstance(line, RecordLine):
-                records.append(record_of(line))
+                records.append(line_to_record(line))
         except ValueError as problem:
             refuse(f"line {number} of the branch {branch.name!r}: {problem}")
     return BranchPart(

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from longtalk._util import json_bytes
 from longtalk.stores.base import MAIN
-from longtalk.stores.jsonl.lines import utc
+from longtalk.stores.jsonl.lines import format_utc
 from longtalk.transcript.pack import OWN, Entry
 from longtalk.transcript.transcript import Transcript, Turn
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, full_branch
@@ -229,4 +229,4 @@ def _inline(text: str) -> str:
 
 def _time(at: int) -> str:
     """Return a time as readable text; empty if the time is unknown."""
-    return utc(at, "seconds") if at > 0 else ""
+    return format_utc(at, "seconds") if at > 0 else ""

@@ -19,8 +19,8 @@ from longtalk.state.codec import decode
 from longtalk.state.sealed_header import SEALED
 from longtalk.stores._tree import ConversationTree
 from longtalk.stores.base import MAIN, HeadMoved, PlacedRecord, RequestKeyTaken
-from longtalk.stores.jsonl.folder import Damaged, groups
-from longtalk.stores.jsonl.lines import FORMAT, ConversationLine, apply, read_line
+from longtalk.stores.jsonl.folder import Damaged, parse_groups
+from longtalk.stores.jsonl.lines import FORMAT, ConversationLine, apply_group, parse_line
 from longtalk.transcript.ranges import Ranges
 from longtalk.transfer.chat_messages import parse_object, read_bodies, read_messages
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export, split_branches
@@ -128,8 +128,8 @@ def _stored(data: bytes, name: str) -> ConversationExport:
 
     Data after the last complete commit is ignored, since the store never reported it as saved.
     """
-    whole, _ = groups(data, Path(name), 1)
-    header = read_line(whole[0].lines[0]) if whole else None
+    whole, _ = parse_groups(data, Path(name), 1)
+    header = parse_line(whole[0].lines[0]) if whole else None
     if not isinstance(header, ConversationLine):
         raise ValueError("it holds no whole commit")
     if header.format > FORMAT:
@@ -137,7 +137,7 @@ def _stored(data: bytes, name: str) -> ConversationExport:
     ledger = ConversationTree()
     for group in whole:
         try:
-            apply(ledger, [read_line(line) for line in group.lines])
+            apply_group(ledger, [parse_line(line) for line in group.lines])
         except (HeadMoved, RequestKeyTaken) as problem:
             raise ValueError(f"line {group.first} does not follow from those before it ({problem})") from None
     # Main first, then the longest: shared entries are stored with the branch that comes first.

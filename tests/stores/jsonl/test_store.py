@@ -18,7 +18,7 @@ import pytest
 
 from longtalk.stores.base import MAIN, Commit, HeadMoved, KeyedRequest, Store
 from longtalk.stores.jsonl import folder
-from longtalk.stores.jsonl.folder import Damaged, closed, name_of, unclosed
+from longtalk.stores.jsonl.folder import Damaged, format_group, strip_closing, to_file_name
 from longtalk.stores.jsonl.store import JSONL
 from longtalk.testing.interrupts import Interrupts
 from longtalk.testing.stores.concurrency import HOSTILE
@@ -213,7 +213,7 @@ def test_a_first_commit_that_was_torn_leaves_no_conversation(talk: ConversationD
     for id in ("talk", "long" * 40):  # noqa: A001
         talk = ConversationDriver(JSONL(tmp_path), "ann", id)
         talk.say("one")
-        file = talk.store._talk("ann", id).log.path  # type: ignore[attr-defined]
+        file = talk.store._get_file("ann", id).log.path  # type: ignore[attr-defined]
         whole = file.read_bytes()
         for length in (0, 1, 20, whole.index(b"\n"), whole.index(b"\n") + 1, len(whole) - 1):
             file.write_bytes(whole[:length])
@@ -344,13 +344,13 @@ def test_what_others_append_is_read_without_reading_the_file_again(
     assert other.texts() == ["a" * 10_000]
     talk.say("b")
     read: list[int] = []
-    real = folder.groups
+    real = folder.parse_groups
 
     def counted(data: bytes, path: Path, line: int) -> object:
         read.append(len(data))
         return real(data, path, line)
 
-    monkeypatch.setattr("longtalk.stores.jsonl.store.groups", counted)
+    monkeypatch.setattr("longtalk.stores.jsonl.store.parse_groups", counted)
     assert other.head().size == 2
     assert 0 < sum(read) < 2_000
 
@@ -416,7 +416,7 @@ def test_no_name_leaves_its_folder(name: str, tmp_path: Path):
 
 def test_names_are_told_apart_without_capital_letters():
     names = [*HOSTILE, "\0", "%", "%41", "A", "a", "%a", "~", "con", "%63on", "CON", "x" * 100, "x" * 101, "é" * 50]
-    made = [name_of(name) for name in dict.fromkeys(names)]
+    made = [to_file_name(name) for name in dict.fromkeys(names)]
     assert len({name.casefold() for name in made}) == len(made)
     assert not [name for name in made if name.startswith(".") or name in ("con", "nul", "aux")]
     assert all(name.isascii() and not set(name) & set('/\\:.*?"<>| \0') for name in made)
@@ -560,14 +560,14 @@ def test_a_file_that_is_whole_again_is_read(lines: list[bytes], talk: Conversati
 
 def later(path: Path) -> None:
     """Change a file as a later version might: add keys and types of lines that this version doesn't know."""
-    groups, header = folder.groups(path.read_bytes(), path, 1)[0], True
+    groups, header = folder.parse_groups(path.read_bytes(), path, 1)[0], True
     made = []
     for group in groups:
         lines = [line[:-1] + b',"later":{"a" : 1}}' for line in group.lines[:-1]]
         lines.insert(len(lines) if header else 0, b'{"type":"later","text":"kept"}')
-        made.append(closed(lines, unclosed(group.lines[-1])[:-1] + b',"later":2}'))
+        made.append(format_group(lines, strip_closing(group.lines[-1])[:-1] + b',"later":2}'))
         header = False
-    made.append(closed([b'{"type":"entry","odd":"of a later kind"}'], b'{"type":"later_commit"}'))
+    made.append(format_group([b'{"type":"entry","odd":"of a later kind"}'], b'{"type":"later_commit"}'))
     path.write_bytes(b"".join(made))
 
 
@@ -580,7 +580,7 @@ def test_what_a_later_version_wrote_is_ignored_and_kept(talk: ConversationDriver
         # A line of a known type that lacks required keys is damage, not a later version.
         again.head()
     data = path.read_bytes()
-    path.write_bytes(data[: data.rindex(b'{"type":"entry","odd"')] + closed([], b'{"type":"later_commit"}'))
+    path.write_bytes(data[: data.rindex(b'{"type":"entry","odd"')] + format_group([], b'{"type":"later_commit"}'))
     assert again.all("first") == before
     entry = again.entries()[0].id
     assert again.store.redact("ann", "talk", entry, b'{"role":"user","content":"-"}')
@@ -596,7 +596,7 @@ def test_records_in_a_commit_of_a_later_kind_are_not_counted(talk: ConversationD
     talk.say("one", "two")
     record = b'{"type":"record","kind":"brief","entry":"","place":0,"at":0,"data":"later"}'
     with path.open("ab") as file:
-        file.write(closed([record], b'{"type":"later_commit"}'))
+        file.write(format_group([record], b'{"type":"later_commit"}'))
     talk.write(records=(talk.note("brief", '"kept"', 0), talk.note("brief", '"gone"', 1)))
     talk.store.redact("ann", "talk", talk.entries()[1].id, b"{}")
     assert ConversationDriver(JSONL(tmp_path), "ann", "talk").records() == talk.records() == [('"kept"', 0)]
@@ -605,9 +605,9 @@ def test_records_in_a_commit_of_a_later_kind_are_not_counted(talk: ConversationD
 
 def test_a_file_of_a_later_format_is_refused(talk: ConversationDriver, path: Path, tmp_path: Path):
     talk.say("one")
-    group = folder.groups(path.read_bytes(), path, 1)[0][0]
+    group = folder.parse_groups(path.read_bytes(), path, 1)[0][0]
     lines = [group.lines[0].replace(b'"format":1', b'"format":2'), *group.lines[1:-1]]
-    path.write_bytes(closed(lines, unclosed(group.lines[-1])))
+    path.write_bytes(format_group(lines, strip_closing(group.lines[-1])))
     with pytest.raises(Damaged, match="version 2"):
         JSONL(tmp_path).head("ann", "talk")
 
@@ -748,7 +748,7 @@ def test_a_copy_of_the_process_does_not_keep_the_lock(talk: ConversationDriver):
         time.sleep(30)
         os._exit(0)
 
-    child = store._writing("ann", "talk", fork)
+    child = store._run_locked("ann", "talk", fork)
     try:
         done = threading.Thread(target=talk.say, args=("two",), daemon=True)
         done.start()

@@ -32,8 +32,8 @@ from longtalk.stores.postgres import migrate as postgres_opening
 from longtalk.stores.postgres import pool as postgres_pool
 from longtalk.stores.postgres import search as postgres_search
 from longtalk.stores.postgres import store as postgres
-from longtalk.stores.postgres.pool import Pool, _User
-from longtalk.stores.postgres.rows import shown, text_in, text_out
+from longtalk.stores.postgres.pool import Pool, _Claim
+from longtalk.stores.postgres.rows import escape_text, shorten_text, unescape_text
 from longtalk.stores.postgres.schema import VERSION
 from longtalk.stores.postgres.store import Postgres, StoreError
 from longtalk.testing import Scripted, says
@@ -80,8 +80,8 @@ def test_the_store_keeps_the_contract(case: Case) -> None:
 
 def test_whoever_is_stopped_leaves_room_for_others() -> None:
     with closing(Pool(server().url(), 1)) as pool:
-        user = _User()
-        pool._wait_for_room(user)
+        user = _Claim()
+        pool._wait_for_claim(user)
         del user
         assert pool.run(lambda connection: connection.execute("SELECT 7").fetchone()) == (7,)
 
@@ -349,8 +349,8 @@ def test_a_role_with_what_the_docs_grant_can_use_a_store(store: Postgres) -> Non
 
 @holds(st.lists(st.text(st.sampled_from("\0\x01\x02\x03aé"), max_size=4), max_size=6))
 def test_names_with_noughts_are_texts_that_keep_their_order(names: list[str]) -> None:
-    stored = sorted(map(text_in, names))
-    assert list(map(text_out, stored)) == sorted(names)
+    stored = sorted(map(escape_text, names))
+    assert list(map(unescape_text, stored)) == sorted(names)
     assert not any("\0" in text for text in stored)
     # No owner's name is stored as this value, which stands for no owner.
     assert "\x01" not in stored
@@ -444,7 +444,7 @@ def test_a_long_answer_shows_as_its_outline(store: Postgres) -> None:
     assert asked.startswith("Where?")
     assert "# Lisbon" in told or "Lisbon" in told
     assert len(told) < 450
-    assert shown(message("x" * 400)) == "x" * 300 + "…"
+    assert shorten_text(message("x" * 400)) == "x" * 300 + "…"
     assert rows(store, "SELECT role, wire, tokens > 0 FROM {s}.entries ORDER BY place")[1] == (
         "assistant",
         "openai-chat",
@@ -502,7 +502,7 @@ def test_words_of_what_was_redacted_meanwhile_are_not_learnt(store: Postgres) ->
                 held.append(store.redact(ME, "talk", made.entries()[0].id, b'{"role":"user","content":"gone"}'))
             return self._connection.execute(sql, *args, **settings)
 
-    store._pool.run(lambda connection: postgres_search.freshen(Slow(connection), store._schema, ME, "talk"))  # type: ignore[arg-type]
+    store._pool.run(lambda connection: postgres_search.index_batch(Slow(connection), store._schema, ME, "talk"))  # type: ignore[arg-type]
     assert held == [True]
     assert SECRET not in everywhere(store)
     assert [hit.position for hit in store.candidates(ME, ["gone"], 9)] == [0]
@@ -818,7 +818,7 @@ def test_a_server_that_stays_away_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(StoreError, match="away"):
         store.head(ME, "talk")
     monkeypatch.setattr(postgres_pool, "PATIENCE", 600)
-    monkeypatch.setattr(postgres, "_SOON", 0.05)
+    monkeypatch.setattr(postgres, "_RENEW_PATIENCE", 0.05)
     # Renewing a lease fails sooner than other calls.
     with pytest.raises(StoreError, match="away"):
         store.renew(ME, "talk", MAIN, 1, 2)

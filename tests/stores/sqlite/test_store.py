@@ -86,9 +86,9 @@ def on_disk(path: Path) -> bytes:
 def sealing(at: int, size: int) -> Iterator[None]:
     """Lower the sizes at which rows are sealed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite_paths, "SEAL", size)
-        patch.setattr(sqlite_paths, "SEAL_AT", at)
-        patch.setattr(sqlite_write, "SEAL_AT", at)
+        patch.setattr(sqlite_paths, "PACK_BYTES", size)
+        patch.setattr(sqlite_paths, "MAX_ROW_BYTES", at)
+        patch.setattr(sqlite_write, "MAX_ROW_BYTES", at)
         yield
 
 
@@ -317,7 +317,7 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
 def test_a_word_is_found_on_a_path_of_many_segments_and_beside_other_conversations(
     store: SQLite, stretches: int, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(sqlite_search, "_STRETCHES", stretches)
+    monkeypatch.setattr(sqlite_search, "_MAX_RANGES", stretches)
     for i in range(12):
         say(store, "other", "a violin")
         if i:
@@ -347,11 +347,11 @@ def test_the_oldest_turns_of_a_long_branch_become_packs_and_the_end_stays_in_row
     for i in range(60):
         say(store, "talk", f"{i} " + "x" * 4000, "y" * 4000)
     held = rows(store, "SELECT sum(length(native)) FROM entries")[0][0]
-    assert 0 < held <= sqlite_paths.SEAL_AT
+    assert 0 < held <= sqlite_paths.MAX_ROW_BYTES
     packs = rows(store, "SELECT count, length(array) FROM packs ORDER BY key")
     assert len(packs) >= 5
     assert all(count % 2 == 0 for count, _ in packs), "a turn was torn"
-    assert all(sqlite_paths.SEAL <= length < sqlite_paths.SEAL_AT for _, length in packs)
+    assert all(sqlite_paths.PACK_BYTES <= length < sqlite_paths.MAX_ROW_BYTES for _, length in packs)
     assert [text.split()[0] for text in texts(store, "talk")[::2]] == [str(i) for i in range(60)]
 
 
@@ -360,7 +360,7 @@ def test_one_endless_turn_is_sealed_too(store: SQLite) -> None:
     for i in range(1, 80):
         more = link_entries(head.entry, head.turn.id if head.turn else "", i, [message("x" * 8000, "tool")])
         head = store.write(ME, "talk", Commit(expect=head.revision, entries=more, at=1))
-    assert rows(store, "SELECT sum(length(native)) FROM entries")[0][0] <= sqlite_paths.SEAL_AT
+    assert rows(store, "SELECT sum(length(native)) FROM entries")[0][0] <= sqlite_paths.MAX_ROW_BYTES
     assert [entry.id for entry in entries(store, "talk")] == [
         f"{head.turn.id if head.turn else ''}-{i}" for i in range(80)
     ]
@@ -368,7 +368,7 @@ def test_one_endless_turn_is_sealed_too(store: SQLite) -> None:
 
 def test_a_turn_that_comes_at_once_is_sealed_in_packs_of_a_common_length(store: SQLite) -> None:
     say(store, "talk", *["x" * 8000] * 80)
-    assert max(rows(store, "SELECT length(array) FROM packs"))[0] < sqlite_paths.SEAL_AT + 10_000
+    assert max(rows(store, "SELECT length(array) FROM packs"))[0] < sqlite_paths.MAX_ROW_BYTES + 10_000
     assert len(texts(store, "talk")) == 80
 
 
@@ -1152,7 +1152,7 @@ def test_a_long_history_is_made_ready_in_parts(store: SQLite, monkeypatch: Any) 
 def test_another_way_to_read_entries_makes_the_index_anew(store: SQLite, monkeypatch: Any) -> None:
     say(store, "talk", "apples")
     assert store.candidates(ME, ["apples"], 9)
-    monkeypatch.setattr(sqlite_search, "READING", sqlite_search.READING + 1)
+    monkeypatch.setattr(sqlite_search, "INDEX_VERSION", sqlite_search.INDEX_VERSION + 1)
     monkeypatch.setattr(sqlite_search, "searchable_text", lambda entry: "pears")
     assert store.candidates(ME, ["apples"], 9) == []
     assert store.candidates(ME, ["pears"], 9)
@@ -1167,7 +1167,7 @@ def test_what_was_indexed_in_another_way_is_removed_too(
         entry = say(store, "talk", "apples").entry
         assert store.candidates(ME, [SECRET], 9)
     for module in (sqlite_search, sqlite_remove):
-        monkeypatch.setattr(module, "READING", module.READING + 1)
+        monkeypatch.setattr(module, "INDEX_VERSION", module.INDEX_VERSION + 1)
     assert store.delete(ME, "talk") if remove == "delete" else store.redact(ME, "talk", entry or "", b"{}")
     assert SECRET[3:].encode() not in on_disk(path)
     assert store.candidates(ME, [SECRET, "apples"], 9) == []
@@ -1326,8 +1326,10 @@ def test_nothing_is_acknowledged_into_a_file_that_was_removed(tmp_path: Path):
 def at_once(store: SQLite, works: list[Any], monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], int]:
     """Run writes that wait at the same time. Return their outcomes, and the number of transactions."""
     begun: list[str] = []
-    whole = sqlite_file._whole
-    monkeypatch.setattr(sqlite_file, "_whole", lambda db, begin, work: begun.append(begin) or whole(db, begin, work))
+    whole = sqlite_file._run_transaction
+    monkeypatch.setattr(
+        sqlite_file, "_run_transaction", lambda db, begin, work: begun.append(begin) or whole(db, begin, work)
+    )
     outcomes: list[Any] = [None] * len(works)
 
     def run(i: int) -> None:
@@ -1340,7 +1342,7 @@ def at_once(store: SQLite, works: list[Any], monkeypatch: pytest.MonkeyPatch) ->
     with store._file.lock:
         for i, thread in enumerate(threads):
             thread.start()
-            while len(store._file._waiting) <= i:
+            while len(store._file._queue) <= i:
                 time.sleep(0.001)
     for thread in threads:
         thread.join()
@@ -1375,7 +1377,7 @@ def test_one_that_fails_does_not_take_the_others_along(full: SQLite, monkeypatch
 
 
 def test_ctrl_c_ends_who_got_it_and_nobody_else(full: SQLite, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, struck = sqlite_file._whole, list[int]()
+    whole, struck = sqlite_file._run_transaction, list[int]()
 
     def strike(db: Any, begin: str, work: Any) -> Any:
         if begin == "BEGIN IMMEDIATE" and not struck:
@@ -1383,7 +1385,7 @@ def test_ctrl_c_ends_who_got_it_and_nobody_else(full: SQLite, monkeypatch: pytes
             raise KeyboardInterrupt
         return whole(db, begin, work)
 
-    monkeypatch.setattr(sqlite_file, "_whole", strike)
+    monkeypatch.setattr(sqlite_file, "_run_transaction", strike)
     outcomes, _ = at_once(full, [first(full, f"talk {i}") for i in range(4)], monkeypatch)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == [
         "BranchHead",

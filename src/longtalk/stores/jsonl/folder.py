@@ -33,7 +33,7 @@ SUFFIX = ".jsonl"
 _CLOSING = re.compile(rb',"lines":(\d{1,9}),"sum":"([0-9a-f]{8})"\}')
 _PLAIN = re.compile(rb"[a-z0-9_-]")
 _RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)[0-9]")
-_LONG = 100
+_MAX_NAME = 100
 _FLAGS: int = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -65,7 +65,7 @@ class Group(NamedTuple):
     lines: list[bytes]
 
 
-def name_of(id: str) -> str:  # noqa: A002
+def to_file_name(id: str) -> str:  # noqa: A002
     """Return the file name for the id of an owner or a conversation, without the suffix.
 
     Lowercase letters, digits, `_` and `-` stay as they are, all other bytes are escaped, and long names are hashed.
@@ -73,14 +73,14 @@ def name_of(id: str) -> str:  # noqa: A002
     """
     data = id.encode("utf-8", "surrogatepass")
     name = "".join(chr(byte) if _PLAIN.match(bytes((byte,))) else f"%{byte:02x}" for byte in data)
-    if len(name) > _LONG:
+    if len(name) > _MAX_NAME:
         return f"{name[:30]}~{hashlib.sha256(data).hexdigest()}"
     if _RESERVED.fullmatch(name):
         return f"%{data[0]:02x}{name[1:]}"
     return name or "%"
 
 
-def id_of(path: Path) -> str | None:
+def parse_file_name(path: Path) -> str | None:
     """Return the id from which a file name was made, or None if the name contains a hash."""
     name = path.name.removesuffix(SUFFIX)
     if "~" in name:
@@ -89,7 +89,7 @@ def id_of(path: Path) -> str | None:
     return "" if name == "%" else data.decode("utf-8", "surrogatepass")
 
 
-def files(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     """Return the JSONL files in a folder, sorted by name. If the folder doesn't exist, the list is empty."""
     try:
         return [folder / name for name in sorted(os.listdir(folder)) if name.endswith(SUFFIX)]
@@ -97,7 +97,7 @@ def files(folder: Path) -> list[Path]:
         return []
 
 
-def first_line(path: Path) -> bytes:
+def read_first_line(path: Path) -> bytes:
     """Return the first line of a file, or empty bytes if the file doesn't exist."""
     try:
         with path.open("rb") as file:
@@ -106,19 +106,19 @@ def first_line(path: Path) -> bytes:
         return b""
 
 
-def closed(lines: Sequence[bytes], close: bytes) -> bytes:
+def format_group(lines: Sequence[bytes], close: bytes) -> bytes:
     """Return a group as it is written: its lines, then the JSON object `close` with line count and checksum added."""
     data = b"".join([line + b"\n" for line in lines]) + close[:-1] + b',"lines":%d' % len(lines)
     return b'%s,"sum":"%08x"}\n' % (data, zlib.crc32(data))
 
 
-def unclosed(line: bytes) -> bytes:
+def strip_closing(line: bytes) -> bytes:
     """Return the JSON object in a group's closing line, without the line count and checksum."""
-    closing = _closing(line)
+    closing = _match_closing(line)
     return line[: closing.start()] + b"}" if closing else line
 
 
-def groups(data: bytes, path: Path, line: int) -> tuple[list[Group], int]:
+def parse_groups(data: bytes, path: Path, line: int) -> tuple[list[Group], int]:
     """Return the complete groups in `data`, the content of a file from line number `line` on, and their size in bytes.
 
     Raises `Damaged` if the data after the last complete group can't be an interrupted write.
@@ -129,54 +129,54 @@ def groups(data: bytes, path: Path, line: int) -> tuple[list[Group], int]:
     while (end := data.find(b"\n", position)) >= 0:
         lines.append(data[position:end])
         position = end + 1
-        closing = _closing(lines[-1])
+        closing = _match_closing(lines[-1])
         if closing is None:
             continue
-        if not _is_whole(data[start:end], closing, len(lines)):
-            if position == len(data) and _is_blank(data[start:]):
+        if not _is_intact(data[start:end], closing, len(lines)):
+            if position == len(data) and _has_blank_blocks(data[start:]):
                 return found, start
-            raise _changed(lines, path, line)
+            raise _locate_damage(lines, path, line)
         found.append(Group(line, lines))
         line, lines, start = line + len(lines), [], position
-    if not _is_blank(data[start:]):
+    if not _has_blank_blocks(data[start:]):
         # An interrupted write leaves whole lines, none of which closes a group, and perhaps part of a line.
         for number, each in enumerate(lines, line):
-            if "lines" in _members(each, path, number):
+            if "lines" in _parse_members(each, path, number):
                 raise Damaged(path, number, "it can't be read")
     return found, start
 
 
-def _is_blank(data: bytes) -> bool:
+def _has_blank_blocks(data: bytes) -> bool:
     """Return whether the data contains zeros in place of disk blocks, which a power cut during a write can leave."""
     return bytes(64) in data or data[:1] == b"\0" or data[-1:] == b"\0"
 
 
-def _closing(line: bytes) -> re.Match[bytes] | None:
+def _match_closing(line: bytes) -> re.Match[bytes] | None:
     # Inside a JSON string the quotes would be escaped, so this is a member. Only one bracket may follow it.
     at = line.rfind(b',"lines":')
     return _CLOSING.fullmatch(line, at) if at > 0 else None
 
 
-def _is_whole(data: bytes, closing: re.Match[bytes], lines: int) -> bool:
+def _is_intact(data: bytes, closing: re.Match[bytes], lines: int) -> bool:
     before = data[: data.rindex(b',"sum":"')]
     return int(closing[1]) == lines - 1 and zlib.crc32(before) == int(closing[2], 16)
 
 
-def _changed(lines: list[bytes], path: Path, first: int) -> Damaged:
+def _locate_damage(lines: list[bytes], path: Path, first: int) -> Damaged:
     """Return the error for a group with a wrong line count or checksum.
 
     The error names the first line that can't be read, or, if all can be read, the last line of the group.
     """
     for number, line in enumerate(lines, first):
         try:
-            _members(line, path, number)
+            _parse_members(line, path, number)
         except Damaged as problem:
             return problem
     last = first + len(lines) - 1
     return Damaged(path, last, f"the lines {first} to {last} are not those that were written")
 
 
-def _members(line: bytes, path: Path, number: int) -> dict[str, bytes]:
+def _parse_members(line: bytes, path: Path, number: int) -> dict[str, bytes]:
     try:
         line.decode()
         return json_bytes.fields(line)
@@ -193,7 +193,7 @@ class Log:
         self._name = name
         self._lock = folder / f"{name}.lock"
 
-    def locked(self, work: Callable[[], T]) -> T:
+    def run_locked(self, work: Callable[[], T]) -> T:
         """Call `work` while no other process or thread writes to the file, and return the result of `work`.
 
         The lock is held inside a `with` on a file object, which C code closes, and never across a `yield`, so that
@@ -204,9 +204,9 @@ class Log:
         """
         while True:
             with self._open_lock() as file:
-                _wait_for(file.fileno())
+                _lock_file(file.fileno())
                 try:
-                    if not self._is_lock(file.fileno()):
+                    if not self._is_current_lock(file.fileno()):
                         continue
                     try:
                         return work()
@@ -217,7 +217,7 @@ class Log:
                                 self._folder.rmdir()
                 finally:
                     # A child process that was forked meanwhile has the file open too, and would keep the lock.
-                    _let_go(file.fileno())
+                    _unlock_file(file.fileno())
 
     def _open_lock(self) -> io.FileIO:
         while True:
@@ -231,7 +231,7 @@ class Log:
                     if self._folder.is_symlink():
                         raise
 
-    def _is_lock(self, file: int) -> bool:
+    def _is_current_lock(self, file: int) -> bool:
         """Return whether an open file is still the lock file. The last holder of the lock may have removed it."""
         try:
             return os.path.samestat(os.fstat(file), os.stat(self._lock))
@@ -268,11 +268,11 @@ class Log:
         finally:
             os.close(file)
         if fsync and not offset:
-            _fsync(self._folder)
+            _fsync_folder(self._folder)
 
     def set_aside(self, offset: int) -> Problem:
         """Move the bytes after an offset to a separate file, and return a description of the interrupted write."""
-        kept = self._beside("torn")
+        kept = self._make_side_path("torn")
         with self.path.open("rb+") as file:
             file.seek(offset)
             torn = file.read()
@@ -282,23 +282,23 @@ class Log:
 
     def replace(self, data: bytes) -> None:
         """Replace the content of the file atomically, and delete interrupted writes that were moved out of the file."""
-        made = self._beside("new")
+        made = self._make_side_path("new")
         self._create(made, data)
         made.replace(self.path)
-        _fsync(self._folder)
-        self._tidy()
+        _fsync_folder(self._folder)
+        self._remove_side_files()
 
     def remove(self) -> None:
         """Delete the file, and the interrupted writes that were moved out of it."""
         self.path.unlink(missing_ok=True)
-        self._tidy()
+        self._remove_side_files()
 
-    def _tidy(self) -> None:
+    def _remove_side_files(self) -> None:
         for name in os.listdir(self._folder):
             if name.startswith((f"{self._name}.torn-", f"{self._name}.new-")):
                 (self._folder / name).unlink(missing_ok=True)
 
-    def _beside(self, what: str) -> Path:
+    def _make_side_path(self, what: str) -> Path:
         return self._folder / f"{self._name}.{what}-{now()}-{new_id()[:4]}"
 
     def _create(self, path: Path, data: bytes) -> None:
@@ -316,7 +316,7 @@ def _write(file: int, data: bytes) -> None:
         left = left[os.write(file, left) :]
 
 
-def _fsync(folder: Path) -> None:
+def _fsync_folder(folder: Path) -> None:
     """Flush a folder to disk, so that the name of a new file survives a power cut. On Windows this does nothing."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -329,21 +329,21 @@ def _fsync(folder: Path) -> None:
 if sys.platform == "win32":
     import msvcrt
 
-    def _wait_for(file: int) -> None:
+    def _lock_file(file: int) -> None:
         while True:
             # The call fails after ten seconds of waiting: try again.
             with suppress(OSError):
                 msvcrt.locking(file, msvcrt.LK_LOCK, 1)
                 return
 
-    def _let_go(file: int) -> None:
+    def _unlock_file(file: int) -> None:
         with suppress(OSError):
             msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
 else:
     import fcntl
 
-    def _wait_for(file: int) -> None:
+    def _lock_file(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
 
-    def _let_go(file: int) -> None:
+    def _unlock_file(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_UN)

@@ -26,7 +26,7 @@ from longtalk.transcript.transcript import Finish, Record, Turn, TurnStatus
 FORMAT = 1
 """The version of the file format that this code writes, which is also the newest version that it can read."""
 
-NONE = Raw()
+EMPTY_JSON = Raw()
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
@@ -57,9 +57,9 @@ class EntryLine(_Line, tag="entry"):
     mark: str = ""
     bound: str = ""
     tokens: int = 0
-    meta: Raw = NONE
+    meta: Raw = EMPTY_JSON
     meta_base64: bytes = b""
-    native: Raw = NONE
+    native: Raw = EMPTY_JSON
     native_base64: bytes = b""
 
 
@@ -81,7 +81,7 @@ class TurnLine(_Line, tag="turn"):
     usage_base64: tuple[bytes, ...] = ()
     preamble: str = ""
     error: str = ""
-    manifest: Raw = NONE
+    manifest: Raw = EMPTY_JSON
     manifest_base64: bytes = b""
 
 
@@ -92,7 +92,7 @@ class RecordLine(_Line, tag="record"):
     entry: str
     position: int = msgspec.field(name="place")
     at: int
-    data: Raw = NONE
+    data: Raw = EMPTY_JSON
     data_base64: bytes = b""
 
 
@@ -111,7 +111,7 @@ class CommitLine(_Line, tag="commit"):
     lease: Lease | None = None
     time: str = ""
     """The value of `at` as a date and time in UTC, for human readers of the file."""
-    meta: Raw = NONE
+    meta: Raw = EMPTY_JSON
     meta_base64: bytes = b""
 
 
@@ -127,7 +127,7 @@ class MetaLine(_Line, tag="meta"):
     """The line for new metadata of the conversation or of an entry. It is a group of its own."""
 
     entry: str | None = None
-    meta: Raw = NONE
+    meta: Raw = EMPTY_JSON
     meta_base64: bytes = b""
 
 
@@ -140,16 +140,16 @@ class RedactLine(_Line, tag="redact"):
 
 Line: TypeAlias = ConversationLine | EntryLine | TurnLine | RecordLine | CommitLine | LeaseLine | MetaLine | RedactLine
 _TYPES = (ConversationLine, EntryLine, TurnLine, RecordLine, CommitLine, LeaseLine, MetaLine, RedactLine)
-_KNOWN = {kind.__struct_config__.tag for kind in _TYPES}
+_KNOWN_TAGS = {kind.__struct_config__.tag for kind in _TYPES}
 _decode: Callable[[bytes], Line] = msgspec.json.Decoder(Line).decode
 _encode = msgspec.json.Encoder().encode
-_ENTRY = ("id", "turn", "role", "at", "wire", "parent", "kind", "mark", "bound", "tokens")
-_TURN = ("id", "status", "model", "started", "ended", "finish", "preamble", "error")
+_ENTRY_FIELDS = ("id", "turn", "role", "at", "wire", "parent", "kind", "mark", "bound", "tokens")
+_TURN_FIELDS = ("id", "status", "model", "started", "ended", "finish", "preamble", "error")
 
 
-def line_of(value: Line) -> bytes:
+def encode_line(value: Line) -> bytes:
     """Return a line encoded as JSON, without the newline."""
-    odd = in_base64(value)
+    odd = to_base64(value)
     for each in (value, odd):
         try:
             line = _encode(each)
@@ -162,63 +162,67 @@ def line_of(value: Line) -> bytes:
     return json.dumps(msgspec.to_builtins(odd), separators=(",", ":")).encode()
 
 
-def in_base64(value: Line) -> Line:
+def to_base64(value: Line) -> Line:
     """Return a copy of a line with all raw JSON moved to the corresponding base64 fields."""
     changes: dict[str, Any] = {}
     for name in value.__struct_fields__:
         held = getattr(value, name)
         if isinstance(held, Raw):
-            changes |= {name: NONE, f"{name}_base64": bytes(held)}
+            changes |= {name: EMPTY_JSON, f"{name}_base64": bytes(held)}
         elif name == "usage":
             changes |= {name: (), f"{name}_base64": tuple(map(bytes, held))}
     return msgspec.structs.replace(value, **changes)
 
 
-def read_line(line: bytes) -> Line | None:
+def parse_line(line: bytes) -> Line | None:
     """Return the decoded line, or None if the line's type is unknown. Raise `ValueError` if it can't be decoded."""
     try:
         return _decode(line)
     except ValueError:
         members = json.loads(line)
-    if isinstance(members, dict) and isinstance(members.get("type"), str) and members["type"] not in _KNOWN:
+    if isinstance(members, dict) and isinstance(members.get("type"), str) and members["type"] not in _KNOWN_TAGS:
         return None
     read: Line = msgspec.convert(members, Line)
     return read
 
 
-def _same(value: object, names: Sequence[str]) -> dict[str, Any]:
+def _copy_fields(value: object, names: Sequence[str]) -> dict[str, Any]:
     # msgspec omits a default only if it is the identical object, so strings are interned.
     return {name: intern(held) if type(held := getattr(value, name)) is str else held for name in names}
 
 
-def entry_line(entry: Entry, meta: Mapping[str, Any] | None) -> EntryLine:
+def entry_to_line(entry: Entry, meta: Mapping[str, Any] | None) -> EntryLine:
     """Return the line for an entry and its metadata."""
-    return EntryLine(**_same(entry, _ENTRY), meta=raw(meta), native=Raw(entry.native) if entry.native else NONE)
+    return EntryLine(
+        **_copy_fields(entry, _ENTRY_FIELDS),
+        meta=meta_to_raw(meta),
+        native=Raw(entry.native) if entry.native else EMPTY_JSON,
+    )
 
 
-def entry_of(line: EntryLine) -> Entry:
+def line_to_entry(line: EntryLine) -> Entry:
     """Return the entry that a line contains."""
-    return Entry(**_same(line, _ENTRY), native=line.native_base64 or bytes(line.native))
+    return Entry(**_copy_fields(line, _ENTRY_FIELDS), native=line.native_base64 or bytes(line.native))
 
 
-def turn_line(turn: Turn, request: KeyedRequest | None = None, manifest: bytes = b"") -> TurnLine:
+def turn_to_line(turn: Turn, request: KeyedRequest | None = None, manifest: bytes = b"") -> TurnLine:
     """Return the line for a turn, the request that it answers, and its manifest."""
     return TurnLine(
-        **_same(turn, _TURN),
+        **_copy_fields(turn, _TURN_FIELDS),
         agent=turn.model.partition(":")[0],
         request=request,
         duration=max(0, turn.ended - turn.started),
         usage=tuple(map(Raw, turn.usage)),
-        manifest=Raw(manifest) if manifest else NONE,
+        manifest=Raw(manifest) if manifest else EMPTY_JSON,
     )
 
 
-def turn_of(line: TurnLine) -> Turn:
+def line_to_turn(line: TurnLine) -> Turn:
     """Return the turn that a line contains."""
-    return Turn(**_same(line, _TURN), usage=line.usage_base64 or tuple(map(bytes, line.usage)))
+    return Turn(**_copy_fields(line, _TURN_FIELDS), usage=line.usage_base64 or tuple(map(bytes, line.usage)))
 
 
-def record_line(placed: PlacedRecord) -> RecordLine:
+def record_to_line(placed: PlacedRecord) -> RecordLine:
     """Return the line for a record."""
     record = placed.record
     return RecordLine(
@@ -226,23 +230,23 @@ def record_line(placed: PlacedRecord) -> RecordLine:
     )
 
 
-def record_of(line: RecordLine) -> PlacedRecord:
+def line_to_record(line: RecordLine) -> PlacedRecord:
     """Return the record that a line contains, with its position."""
     return PlacedRecord(Record(line.kind, line.entry, line.at, line.data_base64 or bytes(line.data)), line.position)
 
 
-def raw(meta: Mapping[str, Any] | None) -> Raw:
+def meta_to_raw(meta: Mapping[str, Any] | None) -> Raw:
     """Return an app's metadata encoded for a line. None gives an empty value, which is not written to the file."""
-    return NONE if meta is None else Raw(utf8_json(meta))
+    return EMPTY_JSON if meta is None else Raw(utf8_json(meta))
 
 
-def meta_of(line: EntryLine | CommitLine | MetaLine) -> dict[str, Any] | None:
+def line_to_meta(line: EntryLine | CommitLine | MetaLine) -> dict[str, Any] | None:
     """Return the metadata that a line contains, or None if the line has no metadata."""
     data = line.meta_base64 or bytes(line.meta)
     return json.loads(data) if data else None
 
 
-def utc(at: int, timespec: str = "milliseconds") -> str:
+def format_utc(at: int, timespec: str = "milliseconds") -> str:
     """Return a time as ISO 8601 in UTC, or an empty string if the time is out of range.
 
     `at` is the time in milliseconds since 1970.
@@ -254,17 +258,17 @@ def utc(at: int, timespec: str = "milliseconds") -> str:
     return when.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
-def lines_of(commit: Commit, ledger: ConversationTree) -> tuple[list[bytes], bytes]:
+def commit_to_lines(commit: Commit, ledger: ConversationTree) -> tuple[list[bytes], bytes]:
     """Encode a commit. Return the lines of its entries, turn and records, and the line that closes the group.
 
     `ledger` is the tree of the conversation before the commit.
     """
     lines: list[Line] = []
     for i, entry in enumerate(commit.entries):
-        lines.append(entry_line(entry, commit.entry_meta.get(i)))
+        lines.append(entry_to_line(entry, commit.entry_meta.get(i)))
     if commit.turn is not None:
-        lines.append(turn_line(commit.turn, commit.request, commit.manifest))
-    lines += map(record_line, commit.records)
+        lines.append(turn_to_line(commit.turn, commit.request, commit.manifest))
+    lines += map(record_to_line, commit.records)
     head, size = ledger.after(commit)
     close = CommitLine(
         branch=commit.branch,
@@ -275,13 +279,13 @@ def lines_of(commit: Commit, ledger: ConversationTree) -> tuple[list[bytes], byt
         cut=commit.cut,
         lease=commit.lease,
         at=commit.at,
-        time=utc(commit.at),
-        meta=raw(commit.meta),
+        time=format_utc(commit.at),
+        meta=meta_to_raw(commit.meta),
     )
-    return list(map(line_of, lines)), line_of(close)
+    return list(map(encode_line, lines)), encode_line(close)
 
 
-def commit_of(lines: Sequence[Line | None], close: CommitLine) -> Commit:
+def lines_to_commit(lines: Sequence[Line | None], close: CommitLine) -> Commit:
     """Return the commit that was written as these lines and this closing line."""
     entries = [line for line in lines if isinstance(line, EntryLine)]
     turns = [line for line in lines if isinstance(line, TurnLine)]
@@ -290,32 +294,32 @@ def commit_of(lines: Sequence[Line | None], close: CommitLine) -> Commit:
         expect=close.revision - 1,
         source=close.source,
         cut=close.cut,
-        entries=tuple(map(entry_of, entries)),
-        turn=turn_of(turns[0]) if turns else None,
+        entries=tuple(map(line_to_entry, entries)),
+        turn=line_to_turn(turns[0]) if turns else None,
         request=turns[0].request if turns else None,
         manifest=(turns[0].manifest_base64 or bytes(turns[0].manifest)) if turns else b"",
-        records=tuple(record_of(line) for line in lines if isinstance(line, RecordLine)),
+        records=tuple(line_to_record(line) for line in lines if isinstance(line, RecordLine)),
         lease=close.lease,
         at=close.at,
-        meta=meta_of(close),
-        entry_meta={i: meta for i, line in enumerate(entries) if (meta := meta_of(line)) is not None},
+        meta=line_to_meta(close),
+        entry_meta={i: meta for i, line in enumerate(entries) if (meta := line_to_meta(line)) is not None},
     )
 
 
-def apply(ledger: ConversationTree, lines: Sequence[Line | None]) -> None:
+def apply_group(ledger: ConversationTree, lines: Sequence[Line | None]) -> None:
     """Apply a group of lines to the tree of a conversation.
 
     Raises `ValueError` if the head after a commit differs from the head in the commit's closing line.
     """
     close = lines[-1]
     if isinstance(close, CommitLine):
-        ledger.apply(commit_of(lines, close))
+        ledger.apply(lines_to_commit(lines, close))
         head = ledger.head(close.branch, records=False)
         if head is None or (head.entry, head.size) != (close.head, close.size):
             raise ValueError("the head is another one")
     elif isinstance(close, LeaseLine):
         ledger.renew(close.branch, close.token, close.until)
     elif isinstance(close, MetaLine):
-        ledger.describe(meta_of(close) or {}, close.entry)
+        ledger.describe(line_to_meta(close) or {}, close.entry)
     elif isinstance(close, RedactLine):
         ledger.touch(close.entry)

@@ -28,13 +28,13 @@ from longtalk.stores.jsonl.folder import (
     Group,
     Log,
     Problem,
-    closed,
-    files,
-    first_line,
-    groups,
-    id_of,
-    name_of,
-    unclosed,
+    format_group,
+    list_files,
+    parse_file_name,
+    parse_groups,
+    read_first_line,
+    strip_closing,
+    to_file_name,
 )
 from longtalk.stores.jsonl.lines import (
     FORMAT,
@@ -46,22 +46,22 @@ from longtalk.stores.jsonl.lines import (
     MetaLine,
     RecordLine,
     RedactLine,
-    apply,
-    line_of,
-    lines_of,
-    raw,
-    read_line,
+    apply_group,
+    commit_to_lines,
+    encode_line,
+    meta_to_raw,
+    parse_line,
 )
 from longtalk.transcript.transcript import new_id, now
 
 T = TypeVar("T")
 
 
-class _Talk:
+class _ConversationFile:
     """A conversation: its file, and the tree built from the part of the file that was read so far."""
 
     def __init__(self, folder: Path, owner: str, id: str) -> None:  # noqa: A002
-        self.log = Log(folder / name_of(owner), name_of(id))
+        self.log = Log(folder / to_file_name(owner), to_file_name(id))
         self.mutex = threading.RLock()
         self._owner = owner
         self._id = id
@@ -69,9 +69,9 @@ class _Talk:
 
     def forget(self) -> None:
         """Discard the tree, so that the next call reads the file again from the start."""
-        self.ledger = ConversationTree()
+        self.tree = ConversationTree()
         self.offset = 0
-        self.torn = 0
+        self.torn_size = 0
         """The number of bytes after `offset` that don't form a complete group."""
         self._line = 1
         self._header = b""
@@ -84,22 +84,22 @@ class _Talk:
         if found is None:
             return
         try:
-            whole, size = groups(found[1], self.log.path, self._line)
+            whole, size = parse_groups(found[1], self.log.path, self._line)
             if whole and not self.offset:
-                self._check(whole[0])
+                self._check_header(whole[0])
             for group in whole:
-                self._fold(group)
+                self._apply_group(group)
         except BaseException:
             # Read from the start the next time. Until then the tree has the part that was readable.
             self.offset = 0
             raise
         self.offset += size
-        self.torn = len(found[1]) - size
+        self.torn_size = len(found[1]) - size
 
-    def _check(self, first: Group) -> None:
+    def _check_header(self, first: Group) -> None:
         path = self.log.path
         try:
-            header = read_line(first.lines[0])
+            header = parse_line(first.lines[0])
         except ValueError as problem:
             raise Damaged(path, 1, str(problem)) from None
         if not isinstance(header, ConversationLine):
@@ -110,19 +110,19 @@ class _Talk:
             raise Damaged(path, 1, f"the file has the name of another conversation than {header.id!r}")
         self._header = first.lines[0] + b"\n"
 
-    def _fold(self, group: Group) -> None:
+    def _apply_group(self, group: Group) -> None:
         lines: list[Line | None] = []
         number = group.first
         try:
             for number, line in enumerate(group.lines, group.first):  # noqa: B007
-                lines.append(read_line(line))
-            apply(self.ledger, lines)
+                lines.append(parse_line(line))
+            apply_group(self.tree, lines)
         except (HeadMoved, RequestKeyTaken, ValueError) as problem:
             raise Damaged(self.log.path, number, f"it does not follow from the lines before it ({problem})") from None
         self._line = group.first + len(group.lines)
 
     @contextmanager
-    def both(self) -> Iterator[None]:
+    def discard_on_failure(self) -> Iterator[None]:
         """Guard a change of both the file and the tree: if the change fails or is interrupted, discard the tree.
 
         The next call then reads the file again, so that the file and the tree agree.
@@ -137,30 +137,30 @@ class _Talk:
         """Write a group of lines to the file. The caller has to apply the change to the tree."""
         if not self.offset:
             header = ConversationLine(format=FORMAT, id=self._id, owner=self._owner, file=new_id())
-            lines = [line_of(header), *lines]
-        data = closed(lines, close)
+            lines = [encode_line(header), *lines]
+        data = format_group(lines, close)
         self.log.append(data, self.offset, fsync=fsync)
         if not self.offset:
             self._header = lines[0] + b"\n"
         self.offset += len(data)
         self._line += len(lines) + 1
 
-    def redacted(self, entry: str, native: bytes) -> bytes:
+    def render_redacted(self, entry: str, native: bytes) -> bytes:
         """Return the new content of the file for a redaction.
 
         An entry's JSON is replaced by `native`, and the entry's metadata and the records that may quote the entry are
         left out.
         """
         found = self.log.read(b"", 0)
-        quoting, number, parts = self.ledger.quoting(entry), 0, list[bytes]()
-        for group in groups(found[1] if found else b"", self.log.path, 1)[0]:
+        quoting, number, parts = self.tree.quoting(entry), 0, list[bytes]()
+        for group in parse_groups(found[1] if found else b"", self.log.path, 1)[0]:
             lines: list[bytes] = []
-            close = read_line(group.lines[-1])
+            close = parse_line(group.lines[-1])
             if isinstance(close, MetaLine) and close.entry == entry:
                 continue
             ours = isinstance(close, CommitLine)
             for data in group.lines[:-1]:
-                line = read_line(data)
+                line = parse_line(data)
                 if ours and isinstance(line, RecordLine):
                     number += 1
                     if number - 1 in quoting:
@@ -168,17 +168,17 @@ class _Talk:
                 if isinstance(line, ConversationLine):
                     data = json_bytes.build(json_bytes.fields(data) | {"file": json_bytes.encode(new_id())})
                 elif isinstance(line, EntryLine) and line.id == entry:
-                    data = _with_native(data, native)
+                    data = _replace_native(data, native)
                 lines.append(data)
-            parts.append(closed(lines, unclosed(group.lines[-1])))
-        return b"".join((*parts, closed([], line_of(RedactLine(entry=entry, at=now())))))
+            parts.append(format_group(lines, strip_closing(group.lines[-1])))
+        return b"".join((*parts, format_group([], encode_line(RedactLine(entry=entry, at=now())))))
 
 
-def _with_native(line: bytes, native: bytes) -> bytes:
+def _replace_native(line: bytes, native: bytes) -> bytes:
     """Return the line of an entry with its JSON replaced and its metadata removed. Unknown keys are kept."""
     known = ("native", "native_base64", "meta", "meta_base64")
     members = {key: member for key, member in json_bytes.fields(line).items() if key not in known}
-    made = json_bytes.fields(line_of(EntryLine(id="", turn="", role="", at=0, wire="", native=Raw(native))))
+    made = json_bytes.fields(encode_line(EntryLine(id="", turn="", role="", at=0, wire="", native=Raw(native))))
     return json_bytes.build(members | {key: made[key] for key in ("native", "native_base64") if key in made})
 
 
@@ -194,7 +194,7 @@ class JSONL(TreeStore):
         self._fsync = fsync
         self._keep = keep
         self._lock = threading.Lock()
-        self._talks: OrderedDict[tuple[str, str], _Talk] = OrderedDict()
+        self._files: OrderedDict[tuple[str, str], _ConversationFile] = OrderedDict()
         self._problems: list[Problem] = []
         self._damaged: dict[Path, Damaged] = {}
 
@@ -219,129 +219,129 @@ class JSONL(TreeStore):
             except Damaged as problem:
                 self._damaged[problem.path] = problem
 
-    def _talk(self, owner: str, conversation: str) -> _Talk:
+    def _get_file(self, owner: str, conversation: str) -> _ConversationFile:
         with self._lock:
-            talk = self._talks.pop((owner, conversation), None) or _Talk(self._folder, owner, conversation)
-            self._talks[owner, conversation] = talk
-            if len(self._talks) > self._keep:
-                self._talks.popitem(last=False)
+            talk = self._files.pop((owner, conversation), None) or _ConversationFile(self._folder, owner, conversation)
+            self._files[owner, conversation] = talk
+            if len(self._files) > self._keep:
+                self._files.popitem(last=False)
             return talk
 
     @contextmanager
     def _reading(self, owner: str, conversation: str) -> Iterator[ConversationTree | None]:
-        talk = self._talk(owner, conversation)
+        talk = self._get_file(owner, conversation)
         with talk.mutex:
             talk.refresh()
-            yield talk.ledger or None
+            yield talk.tree or None
 
-    def _writing(self, owner: str, conversation: str, work: Callable[[_Talk], T]) -> T:
+    def _run_locked(self, owner: str, conversation: str, work: Callable[[_ConversationFile], T]) -> T:
         """Call `work` with an up-to-date conversation while nothing else can write to its file. Return the result."""
-        talk = self._talk(owner, conversation)
+        talk = self._get_file(owner, conversation)
 
         def refreshed() -> T:
             talk.refresh()
-            if talk.torn:
+            if talk.torn_size:
                 self._problems.append(talk.log.set_aside(talk.offset))
-                talk.torn = 0
+                talk.torn_size = 0
             return work(talk)
 
         with talk.mutex:
-            return talk.log.locked(refreshed)
+            return talk.log.run_locked(refreshed)
 
     def _names(self, owner: str) -> list[str]:
         found: list[str] = []
-        for path in files(self._folder / name_of(owner)):
+        for path in list_files(self._folder / to_file_name(owner)):
             # Skip files that this store hasn't named, and files whose first write is in progress or was interrupted.
             with suppress(ValueError):
-                name = id_of(path)
+                name = parse_file_name(path)
                 if name is None:
-                    header = read_line(first_line(path))
+                    header = parse_line(read_first_line(path))
                     name = header.id if isinstance(header, ConversationLine) else ""
-                if Log(path.parent, name_of(name)).path == path:
+                if Log(path.parent, to_file_name(name)).path == path:
                     found.append(name)
         return found
 
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        if commit.expect and not self._talk(owner, conversation).log.path.exists():
+        if commit.expect and not self._get_file(owner, conversation).log.path.exists():
             raise HeadMoved(None)
 
-        def work(talk: _Talk) -> BranchHead:
-            talk.ledger.check(commit)
-            with talk.both():
-                talk.append(*lines_of(commit, talk.ledger), fsync=self._fsync)
-                return talk.ledger.write(commit)
+        def work(talk: _ConversationFile) -> BranchHead:
+            talk.tree.check(commit)
+            with talk.discard_on_failure():
+                talk.append(*commit_to_lines(commit, talk.tree), fsync=self._fsync)
+                return talk.tree.write(commit)
 
-        return self._writing(owner, conversation, work)
+        return self._run_locked(owner, conversation, work)
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
-        def work(talk: _Talk) -> bool:
-            with talk.both():
-                if not talk.ledger.renew(branch, token, until):
+        def work(talk: _ConversationFile) -> bool:
+            with talk.discard_on_failure():
+                if not talk.tree.renew(branch, token, until):
                     return False
-                talk.append([], line_of(LeaseLine(branch=branch, token=token, until=until)), fsync=self._fsync)
+                talk.append([], encode_line(LeaseLine(branch=branch, token=token, until=until)), fsync=self._fsync)
                 return True
 
-        return self._changing(owner, conversation, work)
+        return self._change_existing(owner, conversation, work)
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
-        line = line_of(MetaLine(entry=entry, meta=raw(meta)))
+        line = encode_line(MetaLine(entry=entry, meta=meta_to_raw(meta)))
 
-        def work(talk: _Talk) -> bool:
-            if not talk.ledger or (entry is not None and not talk.ledger.holds(entry)):
+        def work(talk: _ConversationFile) -> bool:
+            if not talk.tree or (entry is not None and not talk.tree.holds(entry)):
                 return False
-            with talk.both():
+            with talk.discard_on_failure():
                 talk.append([], line, fsync=self._fsync)
-                return talk.ledger.describe(meta, entry)
+                return talk.tree.describe(meta, entry)
 
-        return self._changing(owner, conversation, work)
+        return self._change_existing(owner, conversation, work)
 
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
-        talk = self._talk(owner, conversation)
+        talk = self._get_file(owner, conversation)
         if not talk.log.path.exists():
             return None
 
         def work() -> DeletionReceipt | None:
             try:
                 talk.refresh()
-                found = bool(talk.ledger)
+                found = bool(talk.tree)
             except Damaged:
                 # Delete it anyway. The receipt counts the part that was readable.
                 found = True
-            receipt = talk.ledger.receipt(conversation) if found else None
+            receipt = talk.tree.receipt(conversation) if found else None
             talk.log.remove()
             talk.forget()
             return receipt
 
         with talk.mutex:
-            return talk.log.locked(work)
+            return talk.log.run_locked(work)
 
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        def work(talk: _Talk) -> bool:
-            if not talk.ledger.holds(entry):
+        def work(talk: _ConversationFile) -> bool:
+            if not talk.tree.holds(entry):
                 return False
-            talk.log.replace(talk.redacted(entry, native))
+            talk.log.replace(talk.render_redacted(entry, native))
             talk.forget()
             talk.refresh()
             return True
 
-        return self._changing(owner, conversation, work)
+        return self._change_existing(owner, conversation, work)
 
-    def _changing(self, owner: str, conversation: str, work: Callable[[_Talk], bool]) -> bool:
+    def _change_existing(self, owner: str, conversation: str, work: Callable[[_ConversationFile], bool]) -> bool:
         """Call `work` as `_writing` does and return its result, or return False if the conversation doesn't exist."""
-        if not self._talk(owner, conversation).log.path.exists():
+        if not self._get_file(owner, conversation).log.path.exists():
             return False
-        return self._writing(owner, conversation, work)
+        return self._run_locked(owner, conversation, work)
 
     def verify(self, owner: str, conversation: str) -> list[str]:
         """Read the whole file again, check all checksums, and return a description of each problem."""
-        talk = _Talk(self._folder, owner, conversation)
+        talk = _ConversationFile(self._folder, owner, conversation)
         try:
             talk.refresh()
         except Damaged as problem:
             return [str(problem)]
-        return talk.ledger.problems()
+        return talk.tree.problems()
 
     def close(self) -> None:
         """Discard the conversations in memory."""
         with self._lock:
-            self._talks.clear()
+            self._files.clear()

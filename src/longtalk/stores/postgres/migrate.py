@@ -9,22 +9,22 @@ import re
 from typing import TYPE_CHECKING
 
 from longtalk.errors import InputError
-from longtalk.stores.postgres.schema import VERSION, migration
+from longtalk.stores.postgres.schema import VERSION, read_migration
 
 if TYPE_CHECKING:
     from longtalk.stores.postgres.pool import Connection, Pool
 
-OLDEST = 150000
+MIN_SERVER_VERSION = 150000
 """The oldest supported server version, 15. Since then, views can apply the row policies of their tables."""
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('longtalk ' || %s, 0))"
-_VERSIONS = """
+_CREATE_MIGRATIONS = """
 CREATE SCHEMA IF NOT EXISTS {s};
 CREATE TABLE IF NOT EXISTS {s}.migrations (version int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
 """
 
 
-def ready(pool: Pool, schema: str, *, make: bool) -> str:
+def prepare_schema(pool: Pool, schema: str, *, make: bool) -> str:
     """Create or migrate the tables of a schema if needed. Return the schema's name, quoted for SQL.
 
     With `make=False`, raises `InputError` if the schema doesn't contain a store.
@@ -32,7 +32,7 @@ def ready(pool: Pool, schema: str, *, make: bool) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_]{1,63}", schema):
         raise InputError(f"The name of a schema is up to 63 letters, digits and underscores, not {schema!r}.")
     quoted = f'"{schema}"'
-    version = pool.run(lambda connection: _version(connection, quoted))
+    version = pool.run(lambda connection: _read_version(connection, quoted))
     if not version and not make:
         raise InputError(f"There is no store in the schema {quoted} of the database {pool!r}: name another.")
     if version < VERSION:
@@ -40,7 +40,7 @@ def ready(pool: Pool, schema: str, *, make: bool) -> str:
     return quoted
 
 
-def _version(connection: Connection, quoted: str) -> int:
+def _read_version(connection: Connection, quoted: str) -> int:
     """Return the number of the last migration that a schema has had, or 0 if it doesn't contain a store.
 
     Raises `InputError` if the server or its encoding isn't supported, or if a newer Longtalk has written the schema.
@@ -49,7 +49,7 @@ def _version(connection: Connection, quoted: str) -> int:
         "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), to_regclass(%s)",
         (f"{quoted}.migrations",),
     ).fetchone() or (0, "", None)
-    if version < OLDEST:
+    if version < MIN_SERVER_VERSION:
         raise InputError(f"A PostgreSQL store needs PostgreSQL 15 or newer, and this is {version // 10000}.")
     if encoding != "UTF8":
         raise InputError(f"A PostgreSQL store needs a database in UTF8, and this is in {encoding}: make another one.")
@@ -68,7 +68,7 @@ def _migrate(connection: Connection, schema: str, quoted: str) -> None:
     """Run the migrations that a schema hasn't had. Only one process at a time does this."""
     with connection.transaction():
         connection.execute(_LOCK, (schema,))
-        connection.execute(_VERSIONS.format(s=quoted).encode())
-        for number in range(_version(connection, quoted) + 1, VERSION + 1):
-            connection.execute(migration(number, quoted).encode())
+        connection.execute(_CREATE_MIGRATIONS.format(s=quoted).encode())
+        for number in range(_read_version(connection, quoted) + 1, VERSION + 1):
+            connection.execute(read_migration(number, quoted).encode())
             connection.execute(f"INSERT INTO {quoted}.migrations (version) VALUES (%s)", (number,))  # noqa: S608

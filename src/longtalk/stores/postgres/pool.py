@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 PATIENCE = 30.0
 """Seconds to keep trying while the server is unavailable."""
-WAIT = 0.02, 0.5
+RETRY_WAITS = 0.02, 0.5
 """Seconds between retries: the first wait, which doubles with each retry, and the longest wait."""
-_LISTEN = 0.05
+_POLL = 0.05
 """Seconds after which a waiting thread checks for a free connection, even if it wasn't notified of one."""
-CONNECT = 10
+CONNECT_TIMEOUT = 10
 """Seconds to wait until a new connection is established, unless the address sets another timeout."""
 
 # Temporary errors: the server is shutting down, has crashed or is starting; it has too many connections; a
 # serialization failure; a deadlock.
-_PASSING = ("57P01", "57P02", "57P03", "53300", "40001", "40P01")
+_TEMPORARY = ("57P01", "57P02", "57P03", "53300", "40001", "40P01")
 
-_FORM = (
+_URL_FORM = (
     "postgresql://user@host:5432/name. In a password every sign but letters and digits has to be percent-encoded, "
     "such as %40 for @ and %2F for /."
 )
@@ -54,7 +54,7 @@ _FORM = (
 T = TypeVar("T")
 
 
-def library() -> Any:
+def import_psycopg() -> Any:
     """Return the module `psycopg`, or raise `InputError` if it isn't installed."""
     try:
         import psycopg
@@ -64,7 +64,7 @@ def library() -> Any:
     return psycopg
 
 
-def _is_odd(url: str, where: dict[str, Any]) -> bool:
+def _may_expose_password(url: str, where: dict[str, Any]) -> bool:
     """Return whether part of the password may have been parsed as host, port or database name.
 
     Error messages show these, so a password must not end up there.
@@ -76,11 +76,11 @@ def _is_odd(url: str, where: dict[str, Any]) -> bool:
     return has_more or re.fullmatch(r"[0-9,]*", str(where.get("port") or "")) is None
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The error for a failed connection. Whether the server has run the call is unknown."""
 
 
-class _User:
+class _Claim:
     """A claim to one of the pool's connections.
 
     The claim ends when this object is garbage-collected, so a thread that is stopped by Ctrl-C doesn't keep it.
@@ -93,32 +93,32 @@ class Pool:
     """A pool of at most `most` connections to one database."""
 
     def __init__(self, url: str, most: int) -> None:
-        self._psycopg = library()
+        self._psycopg = import_psycopg()
         try:
-            self._where = self._psycopg.conninfo.conninfo_to_dict(url)
+            self._parameters = self._psycopg.conninfo.conninfo_to_dict(url)
         except self._psycopg.Error:
             # The original error may quote the password.
-            raise InputError(f"That is not the address of a database: {_FORM}") from None
-        if _is_odd(url, self._where):
-            raise InputError(f"That address of a database can't be read: {_FORM}")
+            raise InputError(f"That is not the address of a database: {_URL_FORM}") from None
+        if _may_expose_password(url, self._parameters):
+            raise InputError(f"That address of a database can't be read: {_URL_FORM}")
         self._most = most
-        self._known = False
+        self._was_connected = False
         self._is_pooled: bool | None = None
         """Whether there is a pooler such as PgBouncer before the server. None until the first connection is open."""
         self._closed = False
-        self._begin()
+        self._reset()
         _pools.add(self)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._users: weakref.WeakSet[_User] = weakref.WeakSet()
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._claims: weakref.WeakSet[_Claim] = weakref.WeakSet()
+        self._released: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
 
     def __repr__(self) -> str:
         """Return the host, port and database name, without the password."""
-        where = self._where
+        where = self._parameters
         host, port, name = (where.get(key) for key in ("host", "port", "dbname"))
         return f"{host or 'localhost'}{f':{port}' if port else ''}/{name or where.get('user') or ''}"
 
@@ -129,44 +129,44 @@ class Pool:
         """
         if self._closed:
             raise InputError("This store is closed.")
-        user = _User()
-        self._wait_for_room(user)
+        user = _Claim()
+        self._wait_for_claim(user)
         try:
-            return self._patiently(work, PATIENCE if patience is None else patience)
+            return self._retry(work, PATIENCE if patience is None else patience)
         finally:
             with self._lock:
-                self._users.discard(user)
-                if self._bell.empty():
-                    self._bell.put(None)
+                self._claims.discard(user)
+                if self._released.empty():
+                    self._released.put(None)
 
-    def _wait_for_room(self, user: _User) -> None:
+    def _wait_for_claim(self, user: _Claim) -> None:
         """Wait until fewer than the maximum number of connections are in use, and claim one for `user`.
 
         A semaphore doesn't work here: if Ctrl-C arrives at the wrong moment, the semaphore is never released.
         """
         while True:
             with self._lock:
-                if len(self._users) < self._most:
-                    self._users.add(user)
+                if len(self._claims) < self._most:
+                    self._claims.add(user)
                     return
             with suppress(queue.Empty):
-                self._bell.get(timeout=_LISTEN)
+                self._released.get(timeout=_POLL)
 
-    def _patiently(self, work: Callable[[Connection], T], patience: float) -> T:
-        end, wait = 0.0, WAIT[0]
+    def _retry(self, work: Callable[[Connection], T], patience: float) -> T:
+        end, wait = 0.0, RETRY_WAITS[0]
         while True:
             try:
-                return self._once(work)
-            except Lost as lost:
+                return self._try_once(work)
+            except ConnectionLost as lost:
                 now = time.monotonic()
                 end = end or now + patience
-                if not self._known or now > end:
-                    raise self._gone(lost) from lost.__cause__
+                if not self._was_connected or now > end:
+                    raise self._unavailable_error(lost) from lost.__cause__
                 time.sleep(wait)
-                wait = min(2 * wait, WAIT[1])
+                wait = min(2 * wait, RETRY_WAITS[1])
 
-    def _once(self, work: Callable[[Connection], T]) -> T:
-        connection = self._take()
+    def _try_once(self, work: Callable[[Connection], T]) -> T:
+        connection = self._acquire()
         try:
             return work(connection)
         except UnicodeEncodeError as problem:
@@ -174,34 +174,34 @@ class Pool:
         except self._psycopg.Error as problem:
             if connection.broken:
                 # A server that shuts down breaks the idle connections, too.
-                self._let_go()
-            if connection.broken or problem.sqlstate in _PASSING:
-                raise Lost(str(problem)) from problem
-            raise self._error(problem) from problem
+                self._close_idle()
+            if connection.broken or problem.sqlstate in _TEMPORARY:
+                raise ConnectionLost(str(problem)) from problem
+            raise self._translate_error(problem) from problem
         finally:
-            self._give(connection)
+            self._release(connection)
 
-    def _take(self) -> Connection:
+    def _acquire(self) -> Connection:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
         try:
             connection: Connection = self._psycopg.connect(
-                **{"connect_timeout": CONNECT, **self._where, "client_encoding": "utf8"}, autocommit=True
+                **{"connect_timeout": CONNECT_TIMEOUT, **self._parameters, "client_encoding": "utf8"}, autocommit=True
             )
-            self._prepare(connection)
+            self._disable_prepared_if_pooled(connection)
         except self._psycopg.Error as problem:
-            raise Lost(str(problem)) from problem
+            raise ConnectionLost(str(problem)) from problem
         numeric = self._psycopg.types.numeric
         # Send all numbers as one type: otherwise a statement is prepared again for each combination of sizes.
         for dumper in (numeric.Int8Dumper, numeric.Int8BinaryDumper):
             connection.adapters.register_dumper(int, dumper)
-        self._known = True
+        self._was_connected = True
         with self._lock:
             self._all.add(connection)
         return connection
 
-    def _prepare(self, connection: Connection) -> None:
+    def _disable_prepared_if_pooled(self, connection: Connection) -> None:
         """Disable prepared statements if a pooler is between this process and the server.
 
         A pooler may send each transaction to another server process, which doesn't know the statement or knows another
@@ -218,7 +218,7 @@ class Pool:
         if self._is_pooled:
             connection.prepare_threshold = None
 
-    def _give(self, connection: Connection) -> None:
+    def _release(self, connection: Connection) -> None:
         """Return a connection to the pool, or close it if the pool is closed or the connection isn't idle."""
         idle = self._psycopg.pq.TransactionStatus.IDLE
         with self._lock:
@@ -231,9 +231,9 @@ class Pool:
     def close(self) -> None:
         """Close the pool and its idle connections. Calls in progress can finish."""
         self._closed = True
-        self._let_go()
+        self._close_idle()
 
-    def _let_go(self) -> None:
+    def _close_idle(self) -> None:
         """Close the idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
@@ -241,7 +241,7 @@ class Pool:
         for connection in idle:
             connection.close()
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Drop all connections in a forked child, without sending anything to the server.
 
         The parent process still uses the connections, so the server must not see them closed.
@@ -252,15 +252,15 @@ class Pool:
                 os.dup2(mine, connection.fileno())
             connection.close()
         os.close(mine)
-        self._begin()
+        self._reset()
 
-    def _gone(self, lost: Lost) -> LongtalkError:
+    def _unavailable_error(self, lost: ConnectionLost) -> LongtalkError:
         said = str(lost).strip().replace("\n", " ")
-        if not self._known:
+        if not self._was_connected:
             return StoreError(f"There is no way to the database {self!r}: start it, or name another ({said}).")
         return StoreError(f"The database {self!r} is away, and did not come back in time: try again ({said}).")
 
-    def _error(self, problem: Any) -> LongtalkError:
+    def _translate_error(self, problem: Any) -> LongtalkError:
         errors, said = self._psycopg.errors, str(problem).strip().replace("\n", " ")
         if isinstance(problem, errors.InsufficientPrivilege):
             return InputError(
@@ -291,7 +291,7 @@ def _after_fork() -> None:
 
 def _after_fork_in_child() -> None:
     for pool in _forking:
-        pool.leave()
+        pool.abandon()
     _forking.clear()
 
 

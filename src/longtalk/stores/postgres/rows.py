@@ -31,65 +31,69 @@ from longtalk.transcript.transcript import Record, Turn
 from longtalk.usage import Usage
 from longtalk.wires import read_usage, text_if_readable
 
-SHORT = 300
+MAX_TEXT = 300
 """The maximum length, in characters, of a text that the table shows in full. Longer texts are shortened."""
 
-_MOST, FARTHEST = 2**62, 2**31 - 1
+MAX_NUMBER, MAX_POSITION = 2**62, 2**31 - 1
 """The largest number that the store sends to the server, and the largest position on a path."""
 
 _encode = msgspec.msgpack.Encoder().encode
-holder_of = msgspec.msgpack.Decoder(Holder).decode
+decode_holder = msgspec.msgpack.Decoder(Holder).decode
 _ESCAPED: Final = re.compile("\x01([\x01\x02])")
 
 
-def text_in(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return a text with its NUL characters, which PostgreSQL can't store, escaped. Escaping keeps the sort order."""
     if "\x00" in text or "\x01" in text:
         return text.replace("\x01", "\x01\x02").replace("\x00", "\x01\x01")
     return text
 
 
-def text_out(text: str) -> str:
+def unescape_text(text: str) -> str:
     """Return the original of a text that `text_in` has escaped."""
     return _ESCAPED.sub(lambda found: "\x00" if found[1] == "\x01" else "\x01", text) if "\x01" in text else text
 
 
-def _in(text: str | None) -> str | None:
-    return None if text is None else text_in(text)
+def _escape_optional(text: str | None) -> str | None:
+    return None if text is None else escape_text(text)
 
 
-def _out(text: str | None) -> str | None:
-    return None if text is None else text_out(text)
+def _unescape_optional(text: str | None) -> str | None:
+    return None if text is None else unescape_text(text)
 
 
-class _Rough:
+class _ByteEstimator:
     """A token counter that estimates from the number of bytes, which is good enough for the length of an outline."""
 
     def count(self, text: str) -> int:
         return estimate_tokens(len(text.encode()))
 
 
-_ROUGH, _COUNTER = _Rough(), Estimator()
+_OUTLINE_COUNTER, _BRIEF_COUNTER = _ByteEstimator(), Estimator()
 
 
-def shown(entry: Entry) -> str:
+def shorten_text(entry: Entry) -> str:
     """Return a short version of an entry's text, for people who read the tables."""
     text = text_if_readable(entry)
-    if len(text) > SHORT:
-        text = (entry.role == "assistant" and outline(text, counter=_ROUGH)) or text[:SHORT] + "…"
+    if len(text) > MAX_TEXT:
+        text = (entry.role == "assistant" and outline(text, counter=_OUTLINE_COUNTER)) or text[:MAX_TEXT] + "…"
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def brief_tokens(record: Record) -> int | None:
+def count_brief_tokens(record: Record) -> int | None:
     """Return the number of tokens in the lines of a brief, or None if the record isn't a brief."""
     brief = read_record(record, BriefRecord) if record.kind == BRIEF else None
-    return None if brief is None else sum(_COUNTER.count(f"{line.field}: {line.text}") for line in brief.content.lines)
+    return (
+        None
+        if brief is None
+        else sum(_BRIEF_COUNTER.count(f"{line.field}: {line.text}") for line in brief.content.lines)
+    )
 
 
 # Commits
 
 
-def arguments(owner: str, name: str, commit: Commit, stamp: int) -> list[Any]:
+def to_write_arguments(owner: str, name: str, commit: Commit, stamp: int) -> list[Any]:
     """Return the arguments of the SQL function `write` for a commit.
 
     `stamp` identifies the commit if it is sent twice. Raises `ValueError` if the commit is invalid regardless of the
@@ -103,39 +107,47 @@ def arguments(owner: str, name: str, commit: Commit, stamp: int) -> list[Any]:
         if not 0 <= entry.tokens <= MAX_COUNT or not 0 <= entry.at <= MAX_COUNT:
             raise ValueError(f"a number of {entry.id!r} is out of range")
     check_commit_fields(commit)
-    _in_range(commit)
+    _check_range(commit)
     records = [placed.record for placed in commit.records]
     source, start = commit.source or (None, None)
     return [
-        *(text_in(owner), text_in(name), text_in(commit.branch), within(commit.expect), stamp, commit.at),
-        *(_in(source), start, _in(commit.source_entry), commit.cut),
+        *(escape_text(owner), escape_text(name), escape_text(commit.branch), clamp(commit.expect), stamp, commit.at),
+        *(_escape_optional(source), start, _escape_optional(commit.source_entry), commit.cut),
         *(None if commit.meta is None else meta_in(commit.meta), lease and lease.token),
-        *(lease and _encode(lease.holder), lease and lease.until, _in(entries[0].parent) if entries else None),
-        [text_in(entry.turn) for entry in entries] or None,
-        [text_in(text) for e in entries for text in (e.kind, e.role, e.wire, e.mark, e.bound)] or None,
+        *(
+            lease and _encode(lease.holder),
+            lease and lease.until,
+            _escape_optional(entries[0].parent) if entries else None,
+        ),
+        [escape_text(entry.turn) for entry in entries] or None,
+        [escape_text(text) for e in entries for text in (e.kind, e.role, e.wire, e.mark, e.bound)] or None,
         [number for e in entries for number in (int(e.id[len(e.turn) + 1 :]), e.at, e.tokens, checksum(e.native))]
         or None,
-        [shown(entry) for entry in entries] or None,
+        [shorten_text(entry) for entry in entries] or None,
         [entry.native for entry in entries] or None,
         *(list(commit.entry_meta) or None, [meta_in(meta) for meta in commit.entry_meta.values()] or None),
-        *(_turn(turn) if turn else (None, None, None)),
+        *(_to_turn_arguments(turn) if turn else (None, None, None)),
         *(commit.manifest or None, read_manifest(commit.manifest).cost),
-        *((text_in(request.key), text_in(request.body)) if request else (None, None)),
-        _names(records),
-        [each for placed in commit.records for each in (placed.position, placed.record.at, brief_tokens(placed.record))]
+        *((escape_text(request.key), escape_text(request.body)) if request else (None, None)),
+        _list_names(records),
+        [
+            each
+            for placed in commit.records
+            for each in (placed.position, placed.record.at, count_brief_tokens(placed.record))
+        ]
         or None,
         [record.data for record in records] or None,
-        *(_names(commit.obsolete), [record.at for record in commit.obsolete] or None),
+        *(_list_names(commit.obsolete), [record.at for record in commit.obsolete] or None),
         [record.data for record in commit.obsolete] or None,
     ]
 
 
-def within(number: int) -> int:
+def clamp(number: int) -> int:
     """Return a limit or count, clamped to the range of numbers that the store sends to the server."""
-    return max(-_MOST, min(number, _MOST))
+    return max(-MAX_NUMBER, min(number, MAX_NUMBER))
 
 
-def _in_range(commit: Commit) -> None:
+def _check_range(commit: Commit) -> None:
     """Raise `ValueError` if a number in a commit is too large for its database column."""
     turn, lease = commit.turn, commit.lease
     times = [commit.at, *(record.at for record in (*(placed.record for placed in commit.records), *commit.obsolete))]
@@ -143,13 +155,13 @@ def _in_range(commit: Commit) -> None:
     times += [lease.token, lease.until] if lease else []
     positions = [placed.position for placed in commit.records]
     positions += [position for position in (commit.cut, commit.source and commit.source[1]) if position is not None]
-    for numbers, most in ((times, _MOST), (positions, FARTHEST)):
+    for numbers, most in ((times, MAX_NUMBER), (positions, MAX_POSITION)):
         for number in numbers:
             if abs(number) > most:
                 raise ValueError(f"{number} is out of range")
 
 
-def _turn(turn: Turn) -> tuple[list[str], list[int | None], list[bytes] | None]:
+def _to_turn_arguments(turn: Turn) -> tuple[list[str], list[int | None], list[bytes] | None]:
     # A provider may have the name of its wire. Otherwise, any wire that recognizes the usage report reads it.
     wire = turn.model.partition(":")[0]
     usage = sum((read_usage(raw, wire) for raw in turn.usage), Usage())
@@ -159,53 +171,53 @@ def _turn(turn: Turn) -> tuple[list[str], list[int | None], list[bytes] | None]:
         for count in (usage.input, usage.output, usage.cached, usage.written)
     ]
     told = (turn.id, turn.status, turn.model, turn.finish, turn.preamble, turn.error)
-    return list(map(text_in, told)), [turn.started, turn.ended, len(turn.usage), *counts], list(turn.usage) or None
+    return list(map(escape_text, told)), [turn.started, turn.ended, len(turn.usage), *counts], list(turn.usage) or None
 
 
-def _names(records: Sequence[Record]) -> list[str] | None:
-    return [text_in(text) for record in records for text in (record.kind, record.entry)] or None
+def _list_names(records: Sequence[Record]) -> list[str] | None:
+    return [escape_text(text) for record in records for text in (record.kind, record.entry)] or None
 
 
 # Rows
 
 
-def head_of(row: Sequence[Any]) -> BranchHead | None:
+def parse_head(row: Sequence[Any]) -> BranchHead | None:
     """Return the head that a row of the SQL type `head_row` contains, or None if the branch doesn't exist."""
     _, branch, revision, size, entry, token, holder, until, held, created, updated, *turn = row[:20]
     if revision is None:
         return None
     return BranchHead(
-        branch=text_out(branch),
+        branch=unescape_text(branch),
         revision=revision,
         size=size,
-        entry=_out(entry),
+        entry=_unescape_optional(entry),
         token=token,
-        lease=None if holder is None else Lease(holder_of(holder), until, held),
-        turn=None if turn[0] is None else turn_of(turn),
-        records=tuple(map(placed_of, *row[20:])) if row[20] else (),
+        lease=None if holder is None else Lease(decode_holder(holder), until, held),
+        turn=None if turn[0] is None else parse_turn(turn),
+        records=tuple(map(parse_record, *row[20:])) if row[20] else (),
         created=created,
         updated=updated,
     )
 
 
-def turn_of(row: Sequence[Any]) -> Turn:
+def parse_turn(row: Sequence[Any]) -> Turn:
     """Return the turn that a database row contains.
 
     The columns are name, status, model, started, ended, finish, usage, preamble and error.
     """
     name, status, model, started, ended, finish, usage, preamble, error = row
     return Turn(
-        *(text_out(name), status, text_out(model), started, ended, finish, tuple(usage)),
-        *(text_out(preamble), text_out(error)),
+        *(unescape_text(name), status, unescape_text(model), started, ended, finish, tuple(usage)),
+        *(unescape_text(preamble), unescape_text(error)),
     )
 
 
-def placed_of(position: int, kind: str, entry: str, at: int, data: bytes) -> PlacedRecord:
+def parse_record(position: int, kind: str, entry: str, at: int, data: bytes) -> PlacedRecord:
     """Return the record that the columns of a database row contain, with its position."""
-    return PlacedRecord(Record(text_out(kind), text_out(entry), at, data), position)
+    return PlacedRecord(Record(unescape_text(kind), unescape_text(entry), at, data), position)
 
 
-def pack_of(rows: Sequence[tuple[Any, ...]]) -> Pack:
+def parse_pack(rows: Sequence[tuple[Any, ...]]) -> Pack:
     """Return the entries that database rows contain, as a pack.
 
     The columns are turn, number, parent, kind, role, wire, at, mark, bound, tokens and native.
@@ -213,5 +225,5 @@ def pack_of(rows: Sequence[tuple[Any, ...]]) -> Pack:
     if not rows:
         return EMPTY
     if any("\x01" in text for row in rows for text in row if isinstance(text, str)):
-        rows = [tuple(text_out(each) if isinstance(each, str) else each for each in row) for row in rows]
+        rows = [tuple(unescape_text(each) if isinstance(each, str) else each for each in row) for row in rows]
     return from_rows(rows)

@@ -24,13 +24,13 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-NO_SENSE, TAKEN, DAMAGED = "LT422", "LT409", "LT500"
+INVALID, KEY_TAKEN, DAMAGED = "LT422", "LT409", "LT500"
 """SQL error codes for an invalid commit, for a request key that another turn has, and for missing rows."""
 VERSION = 2
 """The number of the newest migration."""
 
 
-def migration(number: int, schema: str) -> str:
+def read_migration(number: int, schema: str) -> str:
     """Return the SQL statements of a migration. `schema` is the schema's name, quoted for SQL."""
     folder = files("longtalk.stores.postgres").joinpath("sql")
     names = sorted(file.name for file in folder.iterdir() if file.name.startswith(f"{number}-"))

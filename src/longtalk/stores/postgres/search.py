@@ -20,7 +20,7 @@ from longtalk.memory.recall.labels import searchable_text
 from longtalk.memory.recall.protocol import SearchTerm
 from longtalk.stores._words import words
 from longtalk.stores.base import SearchHit
-from longtalk.stores.postgres.rows import text_in, text_out
+from longtalk.stores.postgres.rows import escape_text, unescape_text
 from longtalk.transcript.pack import Entry
 from longtalk.wires import text_if_readable
 
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
 
 BATCH = 500
 """The maximum number of entries that are indexed at once."""
-MAX_PATH = 400
+MAX_WORD = 400
 """The maximum length of an indexed word in characters, because PostgreSQL allows 2,046 bytes. Longer words are cut."""
-MOST = 1_000_000
+MAX_INDEXED_BYTES = 1_000_000
 """The maximum size of an entry's indexed words in bytes, because PostgreSQL allows 1 MB. Later words aren't found."""
 
 
-def freshen(connection: Connection, schema: str, owner: str, name: str | None) -> bool:
+def index_batch(connection: Connection, schema: str, owner: str, name: str | None) -> bool:
     """Index one batch of entries that aren't indexed yet. Return whether more entries may have to be indexed."""
     unread = f"SELECT * FROM {schema}.unread(%s, %s, %s)"  # noqa: S608
-    rows = connection.execute(unread, (text_in(owner), name and text_in(name), BATCH), binary=True).fetchall()
+    rows = connection.execute(unread, (escape_text(owner), name and escape_text(name), BATCH), binary=True).fetchall()
     more = len(rows) >= BATCH
     for conversation, some in groupby(rows, key=lambda row: row[0]):
-        learnt = [_learnt(owner, row) for row in some if row[1] is not None]
+        learnt = [_make_index_row(owner, row) for row in some if row[1] is not None]
         columns = map(list, zip(*learnt, strict=True)) if learnt else [None] * 7
         statement = f"SELECT {schema}.learn(%s, %s, %b, %b, %b, %b, %b, %b, %b)"
-        found = connection.execute(statement, (text_in(owner), conversation, *columns)).fetchone()
+        found = connection.execute(statement, (escape_text(owner), conversation, *columns)).fetchone()
         more = more or found == (True,)
     return more
 
 
-def _learnt(owner: str, row: Sequence[Any]) -> tuple[Any, ...]:
+def _make_index_row(owner: str, row: Sequence[Any]) -> tuple[Any, ...]:
     """Return the values with which the SQL function `learn` indexes an entry: its location, words and text."""
     conversation, segment, position, role, wire, kind, crc, native = row
     text = words(searchable_text(Entry(role=role, wire=wire, kind=kind, at=0, native=native)))
-    lexemes, room = [f"c{conversation}.", _owned(owner)], MOST
-    for word in dict.fromkeys(word[:MAX_PATH] for word in text.split()):
+    lexemes, room = [f"c{conversation}.", _make_owner_word(owner)], MAX_INDEXED_BYTES
+    for word in dict.fromkeys(word[:MAX_WORD] for word in text.split()):
         room -= len(word.encode())
         if room < 0:
             break
@@ -62,29 +62,29 @@ def _learnt(owner: str, row: Sequence[Any]) -> tuple[Any, ...]:
     return segment, position, crc, role == "tool", text.count(" ") - 1, " ".join(lexemes), text
 
 
-def _owned(owner: str) -> str:
+def _make_owner_word(owner: str) -> str:
     """Return the word that marks the entries of an owner in the index."""
     return "o" + hashlib.blake2b(owner.encode(), digest_size=12).hexdigest() + "."
 
 
-def asking(owner: str, terms: Collection[str]) -> tuple[list[str], str, str] | None:
+def make_candidate_query(owner: str, terms: Collection[str]) -> tuple[list[str], str, str] | None:
     """Return the arguments of the SQL function `candidates`, or None if the terms contain no words.
 
     The arguments are the normalized terms, whose occurrences are counted, an index query for the terms, and an index
     query for the owner.
     """
     forms = [form for form in dict.fromkeys(map(words, terms)) if form.strip()]
-    return (forms, " | ".join(map(_query, forms)), f"'{_owned(owner)}'") if forms else None
+    return (forms, " | ".join(map(_make_query, forms)), f"'{_make_owner_word(owner)}'") if forms else None
 
 
-def hits(rows: Iterable[tuple[Any, ...]]) -> list[SearchHit]:
+def parse_hits(rows: Iterable[tuple[Any, ...]]) -> list[SearchHit]:
     """Return the search hits that rows of the SQL function `candidates` contain."""
     return [
         SearchHit(
-            conversation=text_out(conversation),
-            branch=text_out(branch),
+            conversation=unescape_text(conversation),
+            branch=unescape_text(branch),
             position=position,
-            entry=f"{text_out(turn)}-{number}",
+            entry=f"{unescape_text(turn)}-{number}",
             role=role,
             at=at,
             text=text_if_readable(Entry(role=role, wire=wire, kind=kind, at=at, native=native)),
@@ -93,7 +93,7 @@ def hits(rows: Iterable[tuple[Any, ...]]) -> list[SearchHit]:
     ]
 
 
-def queries(sought: Sequence[SearchTerm]) -> tuple[list[int], list[str], list[str | None]]:
+def make_match_queries(sought: Sequence[SearchTerm]) -> tuple[list[int], list[str], list[str | None]]:
     """Return index queries for those terms that contain words, as three parallel lists.
 
     The lists contain the index of each term in `sought`, its query for the SQL function `holding`, and the strings to
@@ -108,16 +108,16 @@ def queries(sought: Sequence[SearchTerm]) -> tuple[list[int], list[str], list[st
         if not whole and not begun:
             continue
         numbers.append(number)
-        made.append(" | ".join([*map(_query, whole), *(_query(form, begins=True) for form in begun)]))
+        made.append(" | ".join([*map(_make_query, whole), *(_make_query(form, begins=True) for form in begun)]))
         simple = all(form.count(" ") == 2 for form in whole) and all(form.count(" ") == 1 for form in begun)
-        is_short = all(len(form) < MAX_PATH for form in (*whole, *begun))
+        is_short = all(len(form) < MAX_WORD for form in (*whole, *begun))
         forms.append(None if simple and is_short else "\n".join((*whole, *begun)))
     return numbers, made, forms
 
 
-def _query(form: str, *, begins: bool = False) -> str:
+def _make_query(form: str, *, begins: bool = False) -> str:
     """Return an index query for entries that have all words of a form, which every text that contains the form has."""
-    parts = [f"'{word[:MAX_PATH]}'" for word in form.split()]
+    parts = [f"'{word[:MAX_WORD]}'" for word in form.split()]
     if begins:
         parts[-1] += ":*"
     return f"({' & '.join(parts)})"

@@ -31,22 +31,22 @@ from longtalk.stores.base import (
     SearchHit,
     meta_matches,
 )
-from longtalk.stores.postgres.migrate import ready
+from longtalk.stores.postgres.migrate import prepare_schema
 from longtalk.stores.postgres.pool import Pool
 from longtalk.stores.postgres.rows import (
-    FARTHEST,
-    arguments,
-    head_of,
-    pack_of,
-    placed_of,
-    text_in,
-    text_out,
-    turn_of,
-    within,
+    MAX_POSITION,
+    clamp,
+    escape_text,
+    parse_head,
+    parse_pack,
+    parse_record,
+    parse_turn,
+    to_write_arguments,
+    unescape_text,
 )
-from longtalk.stores.postgres.schema import DAMAGED, NO_SENSE, TAKEN
-from longtalk.stores.postgres.search import asking, freshen, hits, queries
-from longtalk.stores.postgres.verify import problems
+from longtalk.stores.postgres.schema import DAMAGED, INVALID, KEY_TAKEN
+from longtalk.stores.postgres.search import index_batch, make_candidate_query, make_match_queries, parse_hits
+from longtalk.stores.postgres.verify import find_problems
 from longtalk.transcript.pack import Entry, Pack, checksum
 from longtalk.transcript.transcript import Turn, now
 
@@ -57,11 +57,11 @@ __all__ = ["Postgres", "StoreError"]
 
 _LATEST = 2**62
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
-_SOON = 2.0
+_RENEW_PATIENCE = 2.0
 """Seconds to keep trying to renew a lease while the server is unavailable."""
 _PAGE = 200
 """The number of conversations that are read at once when they are filtered by metadata."""
-_ARGUMENTS = ", ".join([*["%s"] * 15, *["%b"] * 10, *["%s"] * 4, *["%b"] * 6])
+_WRITE_PLACEHOLDERS = ", ".join([*["%s"] * 15, *["%b"] * 10, *["%s"] * 4, *["%b"] * 6])
 """The placeholders for the arguments of the SQL function `write`. Lists are sent in binary form."""
 T = TypeVar("T")
 
@@ -78,11 +78,11 @@ class Postgres:
             raise InputError("A store needs at least one connection.")
         self._pool = Pool(url, connections)
         try:
-            self._schema = ready(self._pool, schema, make=make)
+            self._schema = prepare_schema(self._pool, schema, make=make)
         except BaseException:
             self._pool.close()
             raise
-        self._write = f"SELECT * FROM {self._schema}.write({_ARGUMENTS})"  # noqa: S608
+        self._write = f"SELECT * FROM {self._schema}.write({_WRITE_PLACEHOLDERS})"  # noqa: S608
 
     def __repr__(self) -> str:
         return f"Postgres({str(self._pool)!r}, schema={self._schema})"
@@ -91,10 +91,10 @@ class Postgres:
 
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
         (row,) = self._call("head", owner, conversation, branch)
-        return self._made(head_of, row)
+        return self._decode(parse_head, row)
 
     def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
-        return pack_of(self._call("read", owner, conversation, branch, start, stop))
+        return parse_pack(self._call("read", owner, conversation, branch, start, stop))
 
     def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
         found: list[list[tuple[Any, ...]]] = [[] for _ in ranges]
@@ -102,46 +102,51 @@ class Postgres:
             limits = map(list, zip(*ranges, strict=True))
             for number, *row in self._call("pick", owner, conversation, branch, *limits):
                 found[number - 1].append(tuple(row))
-        return [pack_of(rows).entries() for rows in found]
+        return [parse_pack(rows).entries() for rows in found]
 
     def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
         rows = self._call("turns", owner, conversation, branch, start, stop)
-        return [(position, turn_of(turn)) for position, *turn in rows]
+        return [(position, parse_turn(turn)) for position, *turn in rows]
 
     def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
         return self._call("manifest", owner, conversation, turn)[0][0] or b""
 
     def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
         rows = self._call("manifests", owner, conversation, branch, start, stop)
-        return {text_out(name): manifest for name, manifest in rows}
+        return {unescape_text(name): manifest for name, manifest in rows}
 
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
-        return [placed_of(*row) for row in self._call("records", owner, conversation, branch, kind)]
+        return [parse_record(*row) for row in self._call("records", owner, conversation, branch, kind)]
 
     def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
         rows = self._call("metas", owner, conversation, branch, start, stop)
-        return {position: self._made(meta_out, meta) for position, meta in rows}
+        return {position: self._decode(meta_out, meta) for position, meta in rows}
 
     def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
-        found = self._requests(owner, conversation, key)
+        found = self._read_keyed_turns(owner, conversation, key)
         return found[0] if found else None
 
     def keyed_turns(self, owner: str, conversation: str) -> list[KeyedTurn]:
-        return self._requests(owner, conversation, None)
+        return self._read_keyed_turns(owner, conversation, None)
 
-    def _requests(self, owner: str, conversation: str, key: str | None) -> list[KeyedTurn]:
+    def _read_keyed_turns(self, owner: str, conversation: str, key: str | None) -> list[KeyedTurn]:
         return [
-            KeyedTurn(KeyedRequest(text_out(name), text_out(body)), text_out(branch), turn_of(turn), position)
+            KeyedTurn(
+                KeyedRequest(unescape_text(name), unescape_text(body)),
+                unescape_text(branch),
+                parse_turn(turn),
+                position,
+            )
             for name, body, branch, position, *turn in self._call("requests", owner, conversation, key)
         ]
 
     def branches(self, owner: str, conversation: str) -> list[BranchHead]:
-        heads = [self._made(head_of, row) for row in self._call("branches", owner, conversation)]
+        heads = [self._decode(parse_head, row) for row in self._call("branches", owner, conversation)]
         return [head for head in heads if head is not None]
 
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
         rows = self._call("summary", owner, conversation)
-        return self._summary(rows[0]) if rows else None
+        return self._parse_info(rows[0]) if rows else None
 
     def conversations(
         self,
@@ -156,46 +161,46 @@ class Postgres:
         found: list[ConversationInfo] = []
         page = max(0, limit) if not wanted else _PAGE
         while len(found) < limit:
-            listed = [self._summary(row) for row in self._call("conversations", owner, at, name, page)]
+            listed = [self._parse_info(row) for row in self._call("conversations", owner, at, name, page)]
             found += [each for each in listed if meta_matches(each.meta, wanted)]
             if len(listed) < page:
                 break
             at, name = listed[-1].updated, listed[-1].id
         return found[: max(0, limit)]
 
-    def _summary(self, row: Sequence[Any]) -> ConversationInfo:
+    def _parse_info(self, row: Sequence[Any]) -> ConversationInfo:
         name, created, updated, entries, meta, branches = row
         return ConversationInfo(
-            id=text_out(name),
+            id=unescape_text(name),
             created=created,
             updated=updated,
             entries=entries,
-            branches=tuple(map(text_out, branches)),
-            meta=self._made(meta_out, meta),
+            branches=tuple(map(unescape_text, branches)),
+            meta=self._decode(meta_out, meta),
         )
 
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[SearchHit]:
-        self._freshen(owner, conversation)
-        asked = asking(owner, terms)
-        return hits(self._call("candidates", owner, conversation, *asked, limit)) if asked and limit > 0 else []
+        self._index_new_entries(owner, conversation)
+        asked = make_candidate_query(owner, terms)
+        return parse_hits(self._call("candidates", owner, conversation, *asked, limit)) if asked and limit > 0 else []
 
     def matches(
         self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
-        numbers, asked, forms = queries(sought)
-        few = max(0, min(most, FARTHEST))
+        numbers, asked, forms = make_match_queries(sought)
+        few = max(0, min(most, MAX_POSITION))
         found = [Matches() for _ in sought]
         if asked:
-            self._freshen(owner, conversation)
+            self._index_new_entries(owner, conversation)
             for number, positions, count in self._call("holding", owner, conversation, branch, asked, forms, few):
                 found[numbers[number - 1]] = Matches(tuple(reversed(positions)), count)
         return found
 
-    def _freshen(self, owner: str, conversation: str | None) -> None:
+    def _index_new_entries(self, owner: str, conversation: str | None) -> None:
         """Index all new entries, in batches, so that no writer has to wait for the whole index."""
-        while self._pool.run(lambda connection: freshen(connection, self._schema, owner, conversation)):
+        while self._pool.run(lambda connection: index_batch(connection, self._schema, owner, conversation)):
             pass
 
     # Writing
@@ -205,22 +210,22 @@ class Postgres:
         stamp = random.getrandbits(62)
 
         def work(connection: Connection) -> Any:
-            values = arguments(owner, conversation, commit, stamp)
+            values = to_write_arguments(owner, conversation, commit, stamp)
             return connection.execute(self._write, values, binary=True).fetchone()
 
         row = self._run(work)
-        head = self._made(head_of, row)
+        head = self._decode(parse_head, row)
         if row[0] == "moved" or head is None:
             raise HeadMoved(head)
         return head
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
         # The caller has more leases to renew, and tries again later.
-        return self._is_done("renew", owner, conversation, branch, token, until, patience=_SOON)
+        return self._call_predicate("renew", owner, conversation, branch, token, until, patience=_RENEW_PATIENCE)
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
-        data, where = meta_in(meta), (None, None) if entry is None else _parts(entry)
-        return where is not None and self._is_done("describe", owner, conversation, *where, data)
+        data, where = meta_in(meta), (None, None) if entry is None else _split_entry_id(entry)
+        return where is not None and self._call_predicate("describe", owner, conversation, *where, data)
 
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
         first: list[tuple[Any, ...]] = []
@@ -230,7 +235,7 @@ class Postgres:
             with connection.transaction():
                 statement = f"SELECT * FROM {self._schema}.remove(%s, %s, %s)"  # noqa: S608
                 # On a retry remove only the same conversation: a new one may have its id by now.
-                values = text_in(owner), text_in(conversation), first[0][0] if first else None
+                values = escape_text(owner), escape_text(conversation), first[0][0] if first else None
                 first[:] = connection.execute(statement, values, binary=True).fetchall() or first
             return first
 
@@ -241,11 +246,13 @@ class Postgres:
         return None
 
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        where = _parts(entry)
-        return where is not None and self._is_done("redact", owner, conversation, *where, native, checksum(native))
+        where = _split_entry_id(entry)
+        return where is not None and self._call_predicate(
+            "redact", owner, conversation, *where, native, checksum(native)
+        )
 
     def verify(self, owner: str, conversation: str) -> list[str]:
-        return problems(self._call("kept", owner, conversation))
+        return find_problems(self._call("kept", owner, conversation))
 
     def close(self) -> None:
         self._pool.close()
@@ -257,12 +264,12 @@ class Postgres:
             try:
                 return work(connection)
             except connection.Error as problem:
-                if problem.sqlstate == NO_SENSE:
+                if problem.sqlstate == INVALID:
                     raise ValueError(problem.diag.message_primary) from None
-                if problem.sqlstate == TAKEN:
+                if problem.sqlstate == KEY_TAKEN:
                     raise RequestKeyTaken(problem.diag.message_primary) from None
                 if problem.sqlstate == DAMAGED:
-                    raise self._damaged(problem.diag.message_primary) from None
+                    raise self._damage_error(problem.diag.message_primary) from None
                 raise
 
         return self._pool.run(checked, patience=patience)
@@ -270,37 +277,37 @@ class Postgres:
     def _call(self, function: str, *values: Any, patience: float | None = None) -> list[tuple[Any, ...]]:
         """Call a SQL function in one round trip, and return its rows."""
         statement = f"SELECT * FROM {self._schema}.{function}({', '.join(['%s'] * len(values))})"  # noqa: S608
-        stored = list(map(_sent, values))
+        stored = list(map(_to_argument, values))
         return self._run(
             lambda connection: connection.execute(statement, stored, binary=True).fetchall(), patience=patience
         )
 
-    def _is_done(self, function: str, *values: Any, patience: float | None = None) -> bool:
+    def _call_predicate(self, function: str, *values: Any, patience: float | None = None) -> bool:
         return bool(self._call(function, *values, patience=patience)[0][0])
 
-    def _made(self, make: Callable[[Any], T], data: Any) -> T:
+    def _decode(self, make: Callable[[Any], T], data: Any) -> T:
         """Return the value that `make` decodes from stored data. Raise `StoreError` if the data can't be decoded."""
         try:
             return make(data)
         except ValueError as problem:
-            raise self._damaged(str(problem)) from None
+            raise self._damage_error(str(problem)) from None
 
-    def _damaged(self, what: str | None) -> StoreError:
+    def _damage_error(self, what: str | None) -> StoreError:
         return StoreError(f"The database {self._pool!r} is damaged: restore it from a backup ({what}).")
 
 
-def _sent(value: Any) -> Any:
+def _to_argument(value: Any) -> Any:
     """Return an argument of a SQL function in the form in which it is sent: texts escaped, numbers clamped."""
     if isinstance(value, str):
-        return text_in(value)
+        return escape_text(value)
     if isinstance(value, int):
-        return within(value)
+        return clamp(value)
     if isinstance(value, list) and value and isinstance(value[0], int):
-        return list(map(within, value))
+        return list(map(clamp, value))
     return value
 
 
-def _parts(entry: str) -> tuple[str, int] | None:
+def _split_entry_id(entry: str) -> tuple[str, int] | None:
     """Return the turn's id and the number that an entry's id consists of, or None if the id is invalid."""
     turn, _, number = entry.rpartition("-")
     return (turn, int(number)) if _NUMBER.fullmatch(number) else None

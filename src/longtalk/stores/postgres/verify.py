@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from longtalk.stores._rows import meta_out
-from longtalk.stores.postgres.rows import holder_of, text_out
+from longtalk.stores.postgres.rows import decode_holder, unescape_text
 from longtalk.transcript.pack import checksum
 
-_READ: dict[str, Callable[[bytes], object]] = {
-    "branch": holder_of,
+_DECODERS: dict[str, Callable[[bytes], object]] = {
+    "branch": decode_holder,
     "data on": meta_out,
     "data on the entry at place": meta_out,
 }
 
 
-def problems(rows: Iterable[tuple[Any, ...]]) -> list[str]:
+def find_problems(rows: Iterable[tuple[Any, ...]]) -> list[str]:
     """Return a description of each problem in the rows of the SQL function `kept`.
 
     Problems are missing entries, wrong checksums and unreadable values.
@@ -37,8 +37,8 @@ def problems(rows: Iterable[tuple[Any, ...]]) -> list[str]:
                 found.append(f"the entry at place {position}: its checksum does not hold")
         else:
             try:
-                _READ[what](data)
+                _DECODERS[what](data)
             except ValueError as problem:
-                unread.append(f"the {what} {text_out(name)!r}: {problem}")
+                unread.append(f"the {what} {unescape_text(name)!r}: {problem}")
     missing = [f"entries are missing before place {stop}" for segment, stop in stops.items() if ends[segment] < stop]
     return [*found, *missing, *unread]

@@ -15,13 +15,13 @@ from longtalk.stores._paths import Span, clip, shown
 from longtalk.stores._rows import meta_out
 from longtalk.stores.base import BranchHead, KeyedRequest, KeyedTurn, Lease, PlacedRecord
 from longtalk.stores.sqlite.database import Database
-from longtalk.stores.sqlite.paths import key, pack, position_of, spans
+from longtalk.stores.sqlite.paths import read_pack, read_path, to_key, to_position
 from longtalk.stores.sqlite.schema import POSITION_BITS
 from longtalk.transcript.transcript import Record, Turn
 
-lease_of = msgspec.msgpack.Decoder(Lease).decode
-turn_of = msgspec.msgpack.Decoder(Turn).decode
-_record_of = msgspec.msgpack.Decoder(Record).decode
+decode_lease = msgspec.msgpack.Decoder(Lease).decode
+decode_turn = msgspec.msgpack.Decoder(Turn).decode
+_decode_record = msgspec.msgpack.Decoder(Record).decode
 
 _BRANCH = """
 SELECT c.id, c.created, b.id, b.revision, b.segment, b.base, b.size, b.entry, b.turn, b.records, b.token, b.lease,
@@ -64,18 +64,18 @@ class Branch(msgspec.Struct, frozen=True):
     loose: int
     """The bytes of JSON in those entries of the segment that are still stored as rows, from `sealed` on."""
     updated: int
-    turned: bytes | None
+    turn_data: bytes | None
     """The last turn on the path, encoded, or None if there is no turn."""
 
 
-def number_of(db: Database, owner: str, conversation: str) -> int | None:
+def find_conversation(db: Database, owner: str, conversation: str) -> int | None:
     """Return the row id of a conversation, or None if the conversation doesn't exist."""
     sql = "SELECT id FROM conversations WHERE owner = ? AND name = ?"
     number: int | None = db.execute(sql, (owner, conversation)).get
     return number
 
 
-def branch_at(db: Database, owner: str, conversation: str, name: str) -> tuple[int | None, Branch | None]:
+def read_branch(db: Database, owner: str, conversation: str, name: str) -> tuple[int | None, Branch | None]:
     """Return the row id of a conversation and one of its branches. Either is None if it doesn't exist."""
     row = db.execute(_BRANCH, (name, owner, conversation)).fetchone()
     if row is None:
@@ -83,7 +83,7 @@ def branch_at(db: Database, owner: str, conversation: str, name: str) -> tuple[i
     return row[0], None if row[2] is None else Branch(name, *row)
 
 
-def head_of(db: Database, branch: Branch, *, records: bool = True) -> BranchHead:
+def read_head(db: Database, branch: Branch, *, records: bool = True) -> BranchHead:
     """Return the head of a branch. With `records=False`, its records are left out."""
     return BranchHead(
         branch=branch.name,
@@ -91,22 +91,22 @@ def head_of(db: Database, branch: Branch, *, records: bool = True) -> BranchHead
         size=branch.size,
         entry=branch.entry,
         token=branch.token,
-        lease=lease_of(branch.lease) if branch.lease else None,
-        turn=turn_of(branch.turned) if branch.turned else None,
-        records=records_of(db, branch.records) if records else (),
+        lease=decode_lease(branch.lease) if branch.lease else None,
+        turn=decode_turn(branch.turn_data) if branch.turn_data else None,
+        records=read_records(db, branch.records) if records else (),
         created=branch.created,
         updated=branch.updated,
     )
 
 
-def records_of(db: Database, ids: str) -> tuple[PlacedRecord, ...]:
+def read_records(db: Database, ids: str) -> tuple[PlacedRecord, ...]:
     """Return the records with these row ids, oldest first. `ids` is a JSON array."""
     if ids == "[]":
         return ()
-    return tuple([PlacedRecord(_record_of(data), position) for position, data in db.execute(_RECORDS, (ids,))])
+    return tuple([PlacedRecord(_decode_record(data), position) for position, data in db.execute(_RECORDS, (ids,))])
 
 
-def records_on(db: Database, path: Sequence[Span[int]]) -> str:
+def find_head_records(db: Database, path: Sequence[Span[int]]) -> str:
     """Return the row ids of the records that belong to the head of a path, as a JSON array."""
     rows: list[tuple[int, str]] = []
     for segment, _, stop in path:
@@ -114,25 +114,25 @@ def records_on(db: Database, path: Sequence[Span[int]]) -> str:
     return json.dumps([number for number, _ in shown(sorted(rows), lambda row: row[1])])
 
 
-def all_records(db: Database, path: Sequence[Span[int]], kind: str | None) -> list[PlacedRecord]:
+def read_all_records(db: Database, path: Sequence[Span[int]], kind: str | None) -> list[PlacedRecord]:
     """Return all records on a path, or all records of one kind, oldest first."""
     found: list[tuple[int, int, bytes]] = []
     for segment, _, stop in path:
         sql = "SELECT id, place, data FROM records WHERE segment = ?1 AND place < ?2 AND (?3 IS NULL OR kind = ?3)"
         found += db.execute(sql, (segment, stop, kind)).fetchall()
-    return [PlacedRecord(_record_of(data), position) for _, position, data in sorted(found)]
+    return [PlacedRecord(_decode_record(data), position) for _, position, data in sorted(found)]
 
 
-def unreadable(db: Database, conversation: int) -> list[str]:
+def find_value_problems(db: Database, conversation: int) -> list[str]:
     """Return a description of each turn, lease and record of a conversation that can't be decoded."""
     found: list[str] = []
     for what, sql, read in (
-        ("turn", "SELECT name, data FROM turns WHERE conversation = ? AND data IS NOT NULL", turn_of),
-        ("branch", "SELECT name, lease FROM branches WHERE conversation = ? AND lease IS NOT NULL", lease_of),
+        ("turn", "SELECT name, data FROM turns WHERE conversation = ? AND data IS NOT NULL", decode_turn),
+        ("branch", "SELECT name, lease FROM branches WHERE conversation = ? AND lease IS NOT NULL", decode_lease),
         (
             "record",
             "SELECT r.id, r.data FROM segments s JOIN records r ON r.segment = s.id WHERE s.conversation = ?",
-            _record_of,
+            _decode_record,
         ),
     ):
         for name, data in db.execute(sql, (conversation,)):
@@ -143,41 +143,41 @@ def unreadable(db: Database, conversation: int) -> list[str]:
     return found
 
 
-def metas_between(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> dict[int, dict[str, Any]]:
+def read_metas(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> dict[int, dict[str, Any]]:
     """Return the app's metadata of the entries at positions `start` to `stop - 1` of a path, by position."""
     found: dict[int, dict[str, Any]] = {}
     for segment, first, end in clip(path, start, stop):
-        bounds = key(segment, first), key(segment, end)
+        bounds = to_key(segment, first), to_key(segment, end)
         for at, data in db.execute("SELECT key, meta FROM entry_meta WHERE key >= ? AND key < ? ORDER BY key", bounds):
-            found[position_of(at)] = meta_out(data)
+            found[to_position(at)] = meta_out(data)
     return found
 
 
-def turn_on(db: Database, path: Sequence[Span[int]]) -> tuple[int, bytes] | None:
+def read_last_turn(db: Database, path: Sequence[Span[int]]) -> tuple[int, bytes] | None:
     """Return the row id and the encoded value of the last turn on a path, or None if the path has no turn."""
     for segment, start, stop in reversed(path):
         row: tuple[int, bytes] | None = db.execute(
             "SELECT t.id, t.data FROM runs r JOIN turns t ON t.id = r.turn"
             " WHERE r.key >= ? AND r.key < ? AND t.data IS NOT NULL ORDER BY r.key DESC LIMIT 1",
-            (key(segment, start), key(segment, stop)),
+            (to_key(segment, start), to_key(segment, stop)),
         ).fetchone()
         if row is not None:
             return row
     return None
 
 
-def begins(db: Database, turn: int, path: Sequence[Span[int]]) -> int | None:
+def find_turn_start(db: Database, turn: int, path: Sequence[Span[int]]) -> int | None:
     """Return the position of a turn's first entry on a path, or None if no entry of the turn is on the path."""
     ends = {segment: stop for segment, _, stop in path}
     found = [
         position
         for (at,) in db.execute("SELECT key FROM runs WHERE turn = ?", (turn,))
-        if (position := position_of(at)) < ends.get(at >> POSITION_BITS, 0)
+        if (position := to_position(at)) < ends.get(at >> POSITION_BITS, 0)
     ]
     return min(found, default=None)
 
 
-def requests(db: Database, owner: str, conversation: str, *wanted: str) -> list[KeyedTurn]:
+def read_keyed_turns(db: Database, owner: str, conversation: str, *wanted: str) -> list[KeyedTurn]:
     """Return the turns of a conversation that were requested with an idempotency key, ordered by key.
 
     With `wanted`, a single key, return only the turn that was requested with it.
@@ -194,26 +194,26 @@ def requests(db: Database, owner: str, conversation: str, *wanted: str) -> list[
         where = branch, position
         # Prefer the branch on which the turn was made, as long as its path still contains the turn.
         for each in sorted(ends, key=lambda end: (end != branch, end)):
-            path = paths[each] = paths.get(each) or spans(db, *ends[each])
-            first = begins(db, turn, path)
+            path = paths[each] = paths.get(each) or read_path(db, *ends[each])
+            first = find_turn_start(db, turn, path)
             if first is not None:
                 where = each, first
                 break
-        found.append(KeyedTurn(KeyedRequest(name, body), where[0], turn_of(data), where[1]))
+        found.append(KeyedTurn(KeyedRequest(name, body), where[0], decode_turn(data), where[1]))
     return found
 
 
-def turns_between(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> list[tuple[int, Turn]]:
+def read_turns(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> list[tuple[int, Turn]]:
     """Return the turns that begin at positions `start` to `stop - 1` of a path, each with its position."""
-    return [(position, turn_of(data)) for position, _, data in _begun(db, path, start, stop, "data")]
+    return [(position, decode_turn(data)) for position, _, data in _read_turn_column(db, path, start, stop, "data")]
 
 
-def manifests_between(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> dict[str, bytes]:
+def read_manifests(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> dict[str, bytes]:
     """Return the manifests of the turns that begin at positions `start` to `stop - 1` of a path, by turn id."""
-    return {name: data for _, name, data in _begun(db, path, start, stop, "manifest") if data}
+    return {name: data for _, name, data in _read_turn_column(db, path, start, stop, "manifest") if data}
 
 
-def _begun(
+def _read_turn_column(
     db: Database, path: Sequence[Span[int]], start: int, stop: int, what: Literal["data", "manifest"]
 ) -> list[tuple[int, str, bytes]]:
     """Return the turns that begin at positions `start` to `stop - 1` of a path, as position, id and column `what`."""
@@ -223,18 +223,18 @@ def _begun(
             f"SELECT r.key, t.id, t.name, t.{what}, (SELECT count(*) FROM runs WHERE turn = t.id)"  # noqa: S608
             " FROM runs r JOIN turns t ON t.id = r.turn"
             " WHERE r.key >= ? AND r.key < ? AND t.data IS NOT NULL ORDER BY r.key",
-            (key(segment, first), key(segment, end)),
+            (to_key(segment, first), to_key(segment, end)),
         ).fetchall()
         for at, turn, name, data, runs in rows:
-            position = position_of(at)
-            if runs == 1 or begins(db, turn, path) == position:
+            position = to_position(at)
+            if runs == 1 or find_turn_start(db, turn, path) == position:
                 found.append((position, name, data))
     return found
 
 
-def entry_at(db: Database, segment: int, size: int) -> str | None:
+def read_last_entry_id(db: Database, segment: int, size: int) -> str | None:
     """Return the id of the last entry of a path, or None if the path is empty.
 
     The path is given by the segment in which it ends and by the number of its entries, `size`.
     """
-    return pack(db, spans(db, segment, size, size - 1), size - 1, size).entry(0).id if size else None
+    return read_pack(db, read_path(db, segment, size, size - 1), size - 1, size).entry(0).id if size else None

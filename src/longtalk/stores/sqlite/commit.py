@@ -24,17 +24,17 @@ from longtalk.stores.base import (
 )
 from longtalk.stores.sqlite.branches import (
     Branch,
-    begins,
-    branch_at,
-    entry_at,
-    head_of,
-    records_of,
-    records_on,
-    turn_of,
-    turn_on,
+    decode_turn,
+    find_head_records,
+    find_turn_start,
+    read_branch,
+    read_head,
+    read_last_entry_id,
+    read_last_turn,
+    read_records,
 )
-from longtalk.stores.sqlite.database import Damaged, Database
-from longtalk.stores.sqlite.paths import MAX_PATH, SEAL_AT, key, seal, spans
+from longtalk.stores.sqlite.database import DamagedData, Database
+from longtalk.stores.sqlite.paths import MAX_PATH, MAX_ROW_BYTES, pack_oldest_rows, read_path, to_key
 from longtalk.transcript.pack import Entry, checksum
 from longtalk.transcript.pack_index import MAX_COUNT
 from longtalk.transcript.record_kinds import KINDS, kind_of
@@ -42,19 +42,19 @@ from longtalk.transcript.transcript import Turn
 
 _encode = msgspec.msgpack.Encoder().encode
 
-_ENTRY = """
+_INSERT_ENTRY = """
 INSERT INTO entries (key, turn, number, parent, kind, role, wire, at, mark, bound, tokens, native, crc)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_TURN = """
+_INSERT_TURN = """
 INSERT INTO turns (conversation, name, data, manifest) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
-_BEGIN = """
+_INSERT_BRANCH = """
 INSERT INTO branches (revision, segment, base, size, entry, turn, records, token, lease, sealed, loose, stale, updated,
     conversation, name)
 VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_MOVE = """
+_UPDATE_BRANCH = """
 UPDATE branches SET revision = revision + 1, segment = ?, base = ?, size = ?, entry = ?, turn = ?, records = ?,
     token = ?, lease = ?, sealed = ?, loose = ?, stale = stale OR ?, updated = ?
 WHERE id = ? AND revision = ?
@@ -71,9 +71,9 @@ class Tip(NamedTuple):
     entry: str | None
     turn: int | None
     """The row id of the last turn that has an entry on the path, or None if there is no turn."""
-    turned: bytes | None
+    turn_data: bytes | None
     """The last turn on the path, encoded, or None if there is no turn."""
-    ids: str
+    record_ids: str
     """The row ids of the records in `records`, as a JSON array."""
     records: tuple[PlacedRecord, ...]
     sealed: int
@@ -82,45 +82,45 @@ class Tip(NamedTuple):
     """The bytes of JSON in those entries of the segment that are still stored as rows, from `sealed` on."""
 
 
-def write(db: Database, owner: str, name: str, commit: Commit, *, compress: bool) -> BranchHead:
+def apply_commit(db: Database, owner: str, name: str, commit: Commit, *, compress: bool) -> BranchHead:
     """Apply a commit and return the new head of its branch. See `Store.write` for the exceptions."""
-    conversation, branch = branch_at(db, owner, name, commit.branch)
-    head = head_of(db, branch) if branch else None
-    source = branch_at(db, owner, name, commit.source[0])[1] if commit.source and not branch else None
-    check_commit(head, commit, head_of(db, source, records=False) if source else None)
-    if source and commit.source and commit.source_entry not in (None, _last_of(db, source, commit)):
-        raise HeadMoved(head_of(db, source))
+    conversation, branch = read_branch(db, owner, name, commit.branch)
+    head = read_head(db, branch) if branch else None
+    source = read_branch(db, owner, name, commit.source[0])[1] if commit.source and not branch else None
+    check_commit(head, commit, read_head(db, source, records=False) if source else None)
+    if source and commit.source and commit.source_entry not in (None, _read_source_entry(db, source, commit)):
+        raise HeadMoved(read_head(db, source))
     meta = None if commit.meta is None else meta_in(commit.meta)
     if conversation is None:
-        conversation = _conversation(db, owner, name, commit, meta)
+        conversation = _insert_conversation(db, owner, name, commit, meta)
     else:
         db.execute(
             "UPDATE conversations SET updated = max(updated, ?), entries = entries + ?, meta = coalesce(?, meta)"
             " WHERE id = ?",
             (commit.at, len(commit.entries), meta, conversation),
         )
-    tip = _alone(db, conversation, _tip(db, conversation, branch, head, source, commit), commit)
+    tip = _isolate_own_records(db, conversation, _prepare_tip(db, conversation, branch, head, source, commit), commit)
     size = tip.size + len(commit.entries)
-    runs = _append(db, tip, commit)
-    turn, turned, late = _turns(db, conversation, tip, runs, commit)
-    ids, records, shared = _records(db, conversation, tip, size, commit)
+    runs = _insert_entries(db, tip, commit)
+    turn, turned, late = _store_turns(db, conversation, tip, runs, commit)
+    ids, records, shared = _store_records(db, conversation, tip, size, commit)
 
     sealed, loose = tip.sealed, tip.loose + sum([len(entry.native) for entry in commit.entries])
-    if loose > (SEAL_AT // 2 if compress else SEAL_AT):
-        sealed, loose = seal(db, tip.segment, sealed, size, compress=compress)
+    if loose > (MAX_ROW_BYTES // 2 if compress else MAX_ROW_BYTES):
+        sealed, loose = pack_oldest_rows(db, tip.segment, sealed, size, compress=compress)
     last = commit.entries[-1].id if commit.entries else tip.entry
     token = max(head.token if head else 0, commit.lease.token if commit.lease else 0)
     lease = _encode(commit.lease) if commit.lease else None
     stale = bool(commit.entries) or branch is None or tip.segment != branch.segment
     row = (tip.segment, tip.base, size, last, turn, ids, token, lease, sealed, loose, stale, commit.at)
     if branch is None:
-        db.execute(_BEGIN, (*row, conversation, commit.branch))
+        db.execute(_INSERT_BRANCH, (*row, conversation, commit.branch))
     else:
-        db.execute(_MOVE, (*row, branch.id, commit.expect))
+        db.execute(_UPDATE_BRANCH, (*row, branch.id, commit.expect))
         if db.changes() != 1:
-            raise Damaged("a branch has moved inside a transaction")
+            raise DamagedData("a branch has moved inside a transaction")
     if shared or late:
-        refresh(db, conversation, beside=commit.branch)
+        refresh_heads(db, conversation, beside=commit.branch)
     return BranchHead(
         branch=commit.branch,
         revision=commit.expect + 1,
@@ -128,30 +128,30 @@ def write(db: Database, owner: str, name: str, commit: Commit, *, compress: bool
         entry=last,
         token=token,
         lease=commit.lease,
-        turn=turn_of(turned) if turned else None,
+        turn=decode_turn(turned) if turned else None,
         records=records,
-        created=head.created if head else _created(db, conversation),
+        created=head.created if head else _read_created(db, conversation),
         updated=commit.at,
     )
 
 
-def refresh(db: Database, conversation: int, *, beside: str | None = None) -> None:
+def refresh_heads(db: Database, conversation: int, *, beside: str | None = None) -> None:
     """Update the columns for records and last turn in all branches of a conversation, except the branch `beside`."""
     rows = db.execute(
         "SELECT id, segment, size FROM branches WHERE conversation = ? AND name IS NOT ?", (conversation, beside)
     ).fetchall()
     for id, segment, size in rows:  # noqa: A001
-        path = spans(db, segment, size)
-        turn, _ = turn_on(db, path) or (None, None)
-        db.execute("UPDATE branches SET records = ?, turn = ? WHERE id = ?", (records_on(db, path), turn, id))
+        path = read_path(db, segment, size)
+        turn, _ = read_last_turn(db, path) or (None, None)
+        db.execute("UPDATE branches SET records = ?, turn = ? WHERE id = ?", (find_head_records(db, path), turn, id))
 
 
-def _last_of(db: Database, source: Branch, commit: Commit) -> str | None:
+def _read_source_entry(db: Database, source: Branch, commit: Commit) -> str | None:
     """Return the id of the last entry that a new branch takes from `source`, or None if the commit doesn't check it."""
-    return entry_at(db, source.segment, commit.source[1]) if commit.source and commit.source_entry else None
+    return read_last_entry_id(db, source.segment, commit.source[1]) if commit.source and commit.source_entry else None
 
 
-def _conversation(db: Database, owner: str, name: str, commit: Commit, meta: bytes | None) -> int:
+def _insert_conversation(db: Database, owner: str, name: str, commit: Commit, meta: bytes | None) -> int:
     db.execute(
         "INSERT INTO conversations (owner, name, created, updated, entries, meta) VALUES (?, ?, ?, ?, ?, ?)",
         (owner, name, commit.at, commit.at, len(commit.entries), meta or b"{}"),
@@ -159,12 +159,12 @@ def _conversation(db: Database, owner: str, name: str, commit: Commit, meta: byt
     return db.last_insert_rowid()
 
 
-def _created(db: Database, conversation: int) -> int:
+def _read_created(db: Database, conversation: int) -> int:
     at: int = db.execute("SELECT created FROM conversations WHERE id = ?", (conversation,)).get
     return at
 
 
-def _tip(
+def _prepare_tip(
     db: Database,
     conversation: int,
     branch: Branch | None,
@@ -177,50 +177,50 @@ def _tip(
     start = size if commit.cut is None else commit.cut
     if branch is not None and head is not None and start == size:
         return Tip(
-            *(branch.segment, branch.base, size, branch.entry, branch.turn, branch.turned),
+            *(branch.segment, branch.base, size, branch.entry, branch.turn, branch.turn_data),
             *(branch.records, head.records, branch.sealed, branch.loose),
         )
     origin = branch or source
     up = None
     if origin is not None:
-        path = spans(db, origin.segment, origin.size)
+        path = read_path(db, origin.segment, origin.size)
         # Even a path that is cut to no entries keeps the records that hold before its first entry.
-        up = fork_point(path, start, lambda each: _has_own(db, each))
-    segment = _segment(db, conversation, up, start)
-    path = spans(db, segment, start)
-    turn, turned = turn_on(db, path) or (None, None)
-    ids = records_on(db, path)
-    entry = entry_at(db, up, start) if up is not None else None
-    return Tip(segment, start, start, entry, turn, turned, ids, records_of(db, ids), start, 0)
+        up = fork_point(path, start, lambda each: _has_own_records(db, each))
+    segment = _insert_segment(db, conversation, up, start)
+    path = read_path(db, segment, start)
+    turn, turned = read_last_turn(db, path) or (None, None)
+    ids = find_head_records(db, path)
+    entry = read_last_entry_id(db, up, start) if up is not None else None
+    return Tip(segment, start, start, entry, turn, turned, ids, read_records(db, ids), start, 0)
 
 
-def _segment(db: Database, conversation: int, up: int | None, base: int) -> int:
+def _insert_segment(db: Database, conversation: int, up: int | None, base: int) -> int:
     db.execute(
         "INSERT INTO segments (conversation, up, base, indexed) VALUES (?, ?, ?, ?)", (conversation, up, base, base)
     )
     return db.last_insert_rowid()
 
 
-def _has_own(db: Database, segment: int) -> bool:
+def _has_own_records(db: Database, segment: int) -> bool:
     """Return whether a segment has a record that only the segment's own branch may see."""
     kinds = json.dumps([kind.name for kind in KINDS if kind.own_branch_only])
     query = "SELECT EXISTS (SELECT 1 FROM records WHERE segment = ? AND kind IN (SELECT value FROM json_each(?)))"
     return bool(db.execute(query, (segment, kinds)).get)
 
 
-def _alone(db: Database, conversation: int, tip: Tip, commit: Commit) -> Tip:
+def _isolate_own_records(db: Database, conversation: int, tip: Tip, commit: Commit) -> Tip:
     """Return the tip for a commit, moved to a new segment if its records must be hidden from other branches.
 
     This is needed if a record is meant for this branch only, and another branch forks off after the record's position.
     """
     own = [placed.position for placed in commit.records if kind_of(placed.record.kind).own_branch_only]
-    if not own or _forked(db, conversation, tip) <= min(own):
+    if not own or _find_last_fork(db, conversation, tip) <= min(own):
         return tip
-    segment = _segment(db, conversation, tip.segment, tip.size)
+    segment = _insert_segment(db, conversation, tip.segment, tip.size)
     return tip._replace(segment=segment, base=tip.size, sealed=tip.size, loose=0)
 
 
-def _forked(db: Database, conversation: int, tip: Tip) -> int:
+def _find_last_fork(db: Database, conversation: int, tip: Tip) -> int:
     """Return the last position at which another segment forks off the tip's segment, or -1 if no segment does."""
     forked: int = db.execute(
         "SELECT coalesce(max(base), -1) FROM segments WHERE conversation = ? AND up = ?", (conversation, tip.segment)
@@ -228,7 +228,7 @@ def _forked(db: Database, conversation: int, tip: Tip) -> int:
     return forked
 
 
-def _append(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, str, int]]:
+def _insert_entries(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, str, int]]:
     """Insert the entries of a commit, and return the runs that begin among them.
 
     A run is a sequence of entries of one turn with consecutive numbers. It is returned as the position of its first
@@ -244,23 +244,23 @@ def _append(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, str, int]
     runs: list[tuple[int, str, int]] = []
     rows = []
     for position, entry in enumerate(commit.entries, tip.size):
-        number = _number(entry)
+        number = _parse_entry_number(entry)
         if entry.turn != last or number != following:
             runs.append((position, entry.turn, number))
         last, following = entry.turn, number + 1
         rows.append(
             (
-                *(key(tip.segment, position), entry.turn, number, entry.parent, entry.kind, entry.role, entry.wire),
+                *(to_key(tip.segment, position), entry.turn, number, entry.parent, entry.kind, entry.role, entry.wire),
                 *(entry.at, entry.mark, entry.bound, entry.tokens, entry.native, checksum(entry.native)),
             )
         )
-    db.executemany(_ENTRY, rows)
+    db.executemany(_INSERT_ENTRY, rows)
     for i, meta in commit.entry_meta.items():
-        db.execute("INSERT INTO entry_meta VALUES (?, ?)", (key(tip.segment, tip.size + i), meta_in(meta)))
+        db.execute("INSERT INTO entry_meta VALUES (?, ?)", (to_key(tip.segment, tip.size + i), meta_in(meta)))
     return runs
 
 
-def _number(entry: Entry) -> int:
+def _parse_entry_number(entry: Entry) -> int:
     """Return the number of an entry within its turn.
 
     Raises `ValueError` if the entry's id, time or token count is invalid.
@@ -273,7 +273,7 @@ def _number(entry: Entry) -> int:
     return int(number)
 
 
-def _turns(
+def _store_turns(
     db: Database, conversation: int, tip: Tip, runs: Sequence[tuple[int, str, int]], commit: Commit
 ) -> tuple[int | None, bytes | None, bool]:
     """Store the turn and the runs of a commit.
@@ -283,12 +283,12 @@ def _turns(
     """
     made = commit.turn
     known: dict[str, tuple[int, bytes | None]] = {}
-    if tip.turn is not None and tip.turned is not None:
-        known[turn_of(tip.turned).id] = tip.turn, tip.turned
+    if tip.turn is not None and tip.turn_data is not None:
+        known[decode_turn(tip.turn_data).id] = tip.turn, tip.turn_data
     fresh = set()
     for name in {*[name for _, name, _ in runs], *([made.id] if made else [])}.difference(known):
         data = _encode(made) if made and made.id == name else None
-        db.execute(_TURN, (conversation, name, data, commit.manifest or None if data else None))
+        db.execute(_INSERT_TURN, (conversation, name, data, commit.manifest or None if data else None))
         if db.changes():
             fresh.add(name)
             known[name] = db.last_insert_rowid(), data
@@ -296,13 +296,13 @@ def _turns(
             sql = "SELECT id, data FROM turns WHERE conversation = ? AND name = ?"
             known[name] = db.execute(sql, (conversation, name)).fetchone()
     for position, name, number in runs:
-        db.execute("INSERT INTO runs VALUES (?, ?, ?)", (key(tip.segment, position), known[name][0], number))
+        db.execute("INSERT INTO runs VALUES (?, ?, ?)", (to_key(tip.segment, position), known[name][0], number))
     late = False
     if made is not None:
         is_new = made.id in fresh
         id, held = known[made.id]  # noqa: A001
         if not is_new:
-            known[made.id] = id, _newer(held, made)
+            known[made.id] = id, _encode_turn(held, made)
             db.execute(
                 "UPDATE turns SET data = ?, manifest = coalesce(?, manifest) WHERE id = ?",
                 (known[made.id][1], commit.manifest or None, id),
@@ -310,19 +310,19 @@ def _turns(
         late = held is None
         first = next((position for position, name, _ in runs if name == made.id), None)
         if late or (commit.request and not is_new):
-            first = begins(db, id, spans(db, tip.segment, tip.size + len(commit.entries)))
+            first = find_turn_start(db, id, read_path(db, tip.segment, tip.size + len(commit.entries)))
         if first is None and (held is None or is_new):
             raise ValueError(f"the turn {made.id!r} can't begin without an entry")
-        _ask(db, conversation, id, first, commit)
+        _store_request(db, conversation, id, first, commit)
         if tip.turn == id:
-            tip = tip._replace(turned=known[made.id][1])
+            tip = tip._replace(turn_data=known[made.id][1])
     if late:
-        return *(turn_on(db, spans(db, tip.segment, tip.size + len(commit.entries))) or (None, None)), True
-    last = next((known[name] for _, name, _ in reversed(runs) if known[name][1]), (tip.turn, tip.turned))
+        return *(read_last_turn(db, read_path(db, tip.segment, tip.size + len(commit.entries))) or (None, None)), True
+    last = next((known[name] for _, name, _ in reversed(runs) if known[name][1]), (tip.turn, tip.turn_data))
     return *last, False
 
 
-def _newer(held: bytes | None, turn: Turn) -> bytes:
+def _encode_turn(held: bytes | None, turn: Turn) -> bytes:
     """Return the new version of a turn, encoded. Keep any fields that a newer Longtalk added to the stored version."""
     data = _encode(turn)
     if held is None or held[0] == data[0]:
@@ -331,7 +331,7 @@ def _newer(held: bytes | None, turn: Turn) -> bytes:
     return _encode([*fields, *msgspec.msgpack.decode(held)[len(fields) :]])
 
 
-def _ask(db: Database, conversation: int, turn: int, position: int | None, commit: Commit) -> None:
+def _store_request(db: Database, conversation: int, turn: int, position: int | None, commit: Commit) -> None:
     """Store the idempotency key of a turn's request. Raise `RequestKeyTaken` if another turn has this key."""
     request = commit.request
     if request is None:
@@ -346,7 +346,7 @@ def _ask(db: Database, conversation: int, turn: int, position: int | None, commi
         raise RequestKeyTaken(request.key)
 
 
-def _records(
+def _store_records(
     db: Database, conversation: int, tip: Tip, size: int, commit: Commit
 ) -> tuple[str, tuple[PlacedRecord, ...], bool]:
     """Store the records of a commit, and leave records that it declares obsolete out of the head.
@@ -356,8 +356,8 @@ def _records(
     """
     made = commit.records
     if not made and not commit.obsolete:
-        return tip.ids, tip.records, False
-    shown = dict(zip(json.loads(tip.ids), tip.records, strict=True))
+        return tip.record_ids, tip.records, False
+    shown = dict(zip(json.loads(tip.record_ids), tip.records, strict=True))
     if commit.obsolete:
         shown = {number: each for number, each in shown.items() if each.record not in commit.obsolete}
     if not made:
@@ -365,8 +365,8 @@ def _records(
     lowest = min(placed.position for placed in made)
     if lowest < -1 or max(placed.position for placed in made) >= size:
         raise ValueError("a record can't hold up to an entry that is not there")
-    path = [Span(tip.segment, tip.base, size)] if lowest >= tip.base else spans(db, tip.segment, size, lowest)
-    forked = _forked(db, conversation, tip)
+    path = [Span(tip.segment, tip.base, size)] if lowest >= tip.base else read_path(db, tip.segment, size, lowest)
+    forked = _find_last_fork(db, conversation, tip)
     for placed in made:
         kind, data = placed.record.kind, _encode(placed.record)
         about = kind_of(kind)

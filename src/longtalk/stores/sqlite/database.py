@@ -30,10 +30,10 @@ MEMORY = ":memory:"
 PATIENCE = 300.0
 """Seconds to keep trying while another process has the file locked."""
 
-BUSY = 10_000
+BUSY_TIMEOUT = 10_000
 """Milliseconds for which SQLite itself waits for a lock before it raises an error."""
 
-_OWES = "SELECT value FROM settings WHERE name = 'owes'"
+_PENDING_PURGE = "SELECT value FROM settings WHERE name = 'owes'"
 
 Synchronous = Literal["normal", "full"]
 T = TypeVar("T")
@@ -53,11 +53,11 @@ class Database(Protocol):
     def in_transaction(self) -> bool: ...
 
 
-class Damaged(Exception):
+class DamagedData(Exception):
     """The error for stored data that can't be what was written."""
 
 
-class _Job:
+class _QueuedWrite:
     """A write that may share a transaction with the writes of other threads."""
 
     def __init__(self, work: Callable[[Database], Any]) -> None:
@@ -76,38 +76,38 @@ class File:
         self.users = 0
         self.lock = threading.Lock()
         self.db: Database | None = None
-        self._opened: tuple[int, int] | None = None
-        self._waiting: deque[_Job] = deque()
+        self._opened_identity: tuple[int, int] | None = None
+        self._queue: deque[_QueuedWrite] = deque()
 
     def read(self, work: Callable[[Database], T]) -> T:
         """Run `work` in a read transaction and return its result. All queries of `work` see the same state."""
-        return self._transaction("BEGIN", work)
+        return self._run_alone("BEGIN", work)
 
     def write(self, work: Callable[[Database], T]) -> T:
         """Run `work` in a write transaction and return its result. If `work` raises an exception, write nothing."""
         # Ctrl-C interrupts only the main thread, so the main thread doesn't share transactions with other threads.
         alone = self.synchronous != "full" or threading.current_thread() is threading.main_thread()
-        change = partial(self._transaction, "BEGIN IMMEDIATE") if alone else self._together
-        result, owes = change(lambda db: (work(db), db.execute(_OWES).get))
+        change = partial(self._run_alone, "BEGIN IMMEDIATE") if alone else self._write_together
+        result, owes = change(lambda db: (work(db), db.execute(_PENDING_PURGE).get))
         if owes:
-            self.forget(wait=0)
+            self.purge_log(wait=0)
         return cast("T", result)
 
-    def _together(self, work: Callable[[Database], Any]) -> Any:
+    def _write_together(self, work: Callable[[Database], Any]) -> Any:
         """Run `work` in one transaction with the waiting writes of other threads, to share one wait for the disk."""
-        job = _Job(work)
-        self._waiting.append(job)
+        job = _QueuedWrite(work)
+        self._queue.append(job)
         with self.lock:
             if not job.done:
-                self._do_waiting(job)
+                self._run_queued(job)
         if job.problem is not None:
             raise job.problem
         return job.result
 
-    def _do_waiting(self, own: _Job) -> None:
-        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+    def _run_queued(self, own: _QueuedWrite) -> None:
+        batch = [self._queue.popleft() for _ in range(len(self._queue))]
         try:
-            results = self._do("BEGIN IMMEDIATE", lambda db: [job.work(db) for job in batch])
+            results = self._run("BEGIN IMMEDIATE", lambda db: [job.work(db) for job in batch])
             for job, result in zip(batch, results, strict=True):
                 job.result, job.done = result, True
         except Exception as failure:
@@ -116,36 +116,36 @@ class File:
                 own.problem, own.done = failure, True
             for job in [] if own.done else batch:
                 try:
-                    job.result = self._do("BEGIN IMMEDIATE", job.work)
+                    job.result = self._run("BEGIN IMMEDIATE", job.work)
                 except Exception as problem:
                     job.problem = problem
                 job.done = True
         finally:
             # After Ctrl-C, only the interrupted thread's write is dropped. The rest of the batch goes back to the
             # queue.
-            self._waiting.extendleft(job for job in reversed(batch) if not job.done and job is not own)
+            self._queue.extendleft(job for job in reversed(batch) if not job.done and job is not own)
 
-    def _transaction(self, begin: str, work: Callable[[Database], T]) -> T:
+    def _run_alone(self, begin: str, work: Callable[[Database], T]) -> T:
         with self.lock:
-            return self._do(begin, work)
+            return self._run(begin, work)
 
-    def _do(self, begin: str, work: Callable[[Database], T]) -> T:
+    def _run(self, begin: str, work: Callable[[Database], T]) -> T:
         try:
             db = self.db or self._open()
-            if begin != "BEGIN" and self.path != MEMORY and self._identity() != self._opened:
+            if begin != "BEGIN" and self.path != MEMORY and self._identity() != self._opened_identity:
                 # Data written to a deleted file is lost when the file is closed.
                 raise StoreError(f"{self.path} was moved or removed: nothing of this change was saved.")
-            return self._patiently(lambda: _whole(db, begin, work))
+            return self._retry_while_locked(lambda: _run_transaction(db, begin, work))
         except UnicodeEncodeError as problem:
             raise InputError(f"{problem.object[:60]!r} can't be stored: it is not Unicode.") from None
-        except (Damaged, msgspec.DecodeError) as problem:
+        except (DamagedData, msgspec.DecodeError) as problem:
             raise StoreError(f"{self.path} is damaged: restore it from a backup ({problem}).") from None
         except apsw.TooBigError:
             raise InputError(f"{self.path}: this is more than the 1 GB that SQLite takes at once.") from None
         except apsw.Error as problem:
-            raise self._error(problem) from problem
+            raise self._translate_error(problem) from problem
 
-    def forget(self, *, wait: int = 1000) -> None:
+    def purge_log(self, *, wait: int = 1000) -> None:
         """Remove deleted data from the write-ahead log too, unless another connection is reading from the log.
 
         The file contains a note that this removal is pending (see `owe`). As long as the note is there, each write by
@@ -156,16 +156,16 @@ class File:
                 return
             try:
                 self.db.set_busy_timeout(wait)
-                owes = self.db.execute(_OWES).get
+                owes = self.db.execute(_PENDING_PURGE).get
                 if not self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                     # Keep the note if more data was removed in the meantime.
                     self.db.execute("DELETE FROM settings WHERE name = 'owes' AND value = ?", (owes,))
             except apsw.BusyError:
                 pass
             except apsw.Error as problem:
-                raise self._error(problem) from problem
+                raise self._translate_error(problem) from problem
             finally:
-                self.db.set_busy_timeout(BUSY)
+                self.db.set_busy_timeout(BUSY_TIMEOUT)
 
     def open(self) -> None:
         """Open the connection if it isn't open yet."""
@@ -174,7 +174,7 @@ class File:
                 if self.db is None:
                     self._open()
             except apsw.Error as problem:
-                raise self._error(problem) from problem
+                raise self._translate_error(problem) from problem
 
     def close(self) -> None:
         """Close the connection. The next transaction opens it again."""
@@ -189,25 +189,25 @@ class File:
     def _open(self) -> Database:
         db: Database = (connection := apsw.Connection(self.path))
         try:
-            db.set_busy_timeout(BUSY)
+            db.set_busy_timeout(BUSY_TIMEOUT)
             # Otherwise SQLite plans a query on a table with a partial index again for each bound value.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             # Check this first: the database of another application must not be changed, not even its journal mode.
-            version = self._patiently(lambda: _whole(db, "BEGIN", self._version))
+            version = self._retry_while_locked(lambda: _run_transaction(db, "BEGIN", self._version))
             # While another process does the same, SQLite refuses this at once and ignores the busy timeout.
-            self._patiently(lambda: db.execute("PRAGMA journal_mode = WAL").fetchall())
+            self._retry_while_locked(lambda: db.execute("PRAGMA journal_mode = WAL").fetchall())
             db.execute(f"PRAGMA synchronous = {self.synchronous}")
             db.execute("PRAGMA secure_delete = ON")
             db.execute("PRAGMA journal_size_limit = 16777216")
             db.execute("PRAGMA trusted_schema = OFF")
             db.execute("PRAGMA temp_store = MEMORY")
             if version < len(MIGRATIONS):
-                self._patiently(lambda: _whole(db, "BEGIN IMMEDIATE", self._migrate))
+                self._retry_while_locked(lambda: _run_transaction(db, "BEGIN IMMEDIATE", self._migrate))
         except BaseException:
             db.close()
             raise
         self.db = db
-        self._opened = self._identity()
+        self._opened_identity = self._identity()
         return db
 
     def _identity(self) -> tuple[int, int] | None:
@@ -239,7 +239,7 @@ class File:
         db.pragma("application_id", APPLICATION)
         db.pragma("user_version", len(MIGRATIONS))
 
-    def _patiently(self, work: Callable[[], T]) -> T:
+    def _retry_while_locked(self, work: Callable[[], T]) -> T:
         """Run `work` and return its result. Retry as long as another process has the file locked, up to `PATIENCE`."""
         try:
             return work()
@@ -254,7 +254,7 @@ class File:
                 if time.monotonic() > start + PATIENCE:
                     raise
 
-    def _error(self, problem: apsw.Error) -> LongtalkError:
+    def _translate_error(self, problem: apsw.Error) -> LongtalkError:
         path = self.path
         if isinstance(problem, apsw.NotADBError):
             return InputError(f"{path} is not a database: name another path for the conversations.")
@@ -271,12 +271,12 @@ class File:
         return StoreError(f"{path}: {problem}.")
 
 
-def owe(db: Database) -> None:
+def note_pending_purge(db: Database) -> None:
     """Note in the file that the write-ahead log still contains deleted data."""
     db.execute("INSERT INTO settings VALUES ('owes', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
 
 
-def _whole(db: Database, begin: str, work: Callable[[Database], T]) -> T:
+def _run_transaction(db: Database, begin: str, work: Callable[[Database], T]) -> T:
     """Run `work` in a transaction and return its result. Roll back if `work` raises an exception."""
     try:
         # Inside the `try`, because Ctrl-C may arrive right after the transaction begins.
@@ -292,17 +292,17 @@ def _whole(db: Database, begin: str, work: Callable[[Database], T]) -> T:
 
 
 _files: dict[tuple[str, str], File] = {}
-_private: list[File] = []
+_memory_files: list[File] = []
 _guard = threading.Lock()
 
 
-def take(path: str, synchronous: Synchronous) -> File:
+def acquire_file(path: str, synchronous: Synchronous) -> File:
     """Open the file at this path, or share it if this process has it open. The caller must release it with `give`."""
     if path == MEMORY:
         file = File(path, synchronous)
         file.users = 1
         with _guard:
-            _private.append(file)
+            _memory_files.append(file)
         file.open()
         return file
     if "\0" in path:
@@ -314,19 +314,19 @@ def take(path: str, synchronous: Synchronous) -> File:
     try:
         file.open()
     except BaseException:
-        give(file)
+        release_file(file)
         raise
     return file
 
 
-def give(file: File) -> None:
+def release_file(file: File) -> None:
     """Release a file that `take` returned, and close it if no other store uses it."""
     with _guard:
         file.users -= 1
         if file.users:
             return
-        if file in _private:
-            _private.remove(file)
+        if file in _memory_files:
+            _memory_files.remove(file)
         else:
             _files.pop((file.path, file.synchronous), None)
     file.close()
@@ -334,22 +334,22 @@ def give(file: File) -> None:
 
 def _before_fork() -> None:
     _guard.acquire()
-    for file in (*_files.values(), *_private):
+    for file in (*_files.values(), *_memory_files):
         file.lock.acquire()
         if file.path != MEMORY:
             file._close()
 
 
 def _after_fork() -> None:
-    for file in (*_files.values(), *_private):
+    for file in (*_files.values(), *_memory_files):
         file.lock.release()
     _guard.release()
 
 
 def _after_fork_in_child() -> None:
-    for file in (*_files.values(), *_private):
+    for file in (*_files.values(), *_memory_files):
         # The threads that wait for these writes exist only in the parent process.
-        file._waiting.clear()
+        file._queue.clear()
     _after_fork()
 
 

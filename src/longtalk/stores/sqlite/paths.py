@@ -12,14 +12,14 @@ import msgspec
 
 from longtalk.stores._paths import Span, clip
 from longtalk.stores._rows import from_rows
-from longtalk.stores.sqlite.database import Damaged, Database
+from longtalk.stores.sqlite.database import DamagedData, Database
 from longtalk.stores.sqlite.schema import POSITION_BITS
 from longtalk.transcript.pack import EMPTY, Entry, Pack, checksum, join_slices
 from longtalk.transcript.pack_index import PackIndex, read_column
 
-SEAL_AT = 128 * 1024
+MAX_ROW_BYTES = 128 * 1024
 """The bytes of JSON that a segment may have in rows. Beyond that, its oldest rows are moved into packs."""
-SEAL = 64 * 1024
+PACK_BYTES = 64 * 1024
 """The bytes of JSON at which a pack is full. The turn that reaches this size is still completed in the pack."""
 MAX_PATH = 1 << POSITION_BITS
 """The number of positions that a key can express. A path must have fewer entries than that."""
@@ -35,7 +35,7 @@ ORDER BY key
 _PACK = """
 SELECT key, count, form, crc, columns, array FROM packs WHERE key >= ? AND key <= ? ORDER BY key DESC LIMIT 1
 """
-_WALK = """
+_PATH = """
 WITH RECURSIVE path (id, up, base, stop) AS (
     SELECT id, up, base, :size FROM segments WHERE id = :segment
     UNION ALL
@@ -51,60 +51,60 @@ SELECT id, base, max(base,
 FROM segments s WHERE conversation = ? ORDER BY id
 """
 
-_index = msgspec.msgpack.Decoder(PackIndex)
+_index_decoder = msgspec.msgpack.Decoder(PackIndex)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def key(segment: int, position: int) -> int:
+def to_key(segment: int, position: int) -> int:
     """Return the database key of the entry at a position of a segment."""
     return segment << POSITION_BITS | position
 
 
-def position_of(key: int) -> int:
+def to_position(key: int) -> int:
     """Return the position of the entry that has this database key."""
     return key & MAX_PATH - 1
 
 
-def spans(db: Database, segment: int, size: int, start: int = -1) -> list[Span[int]]:
+def read_path(db: Database, segment: int, size: int, start: int = -1) -> list[Span[int]]:
     """Return the path of `size` entries that ends in this segment, from the root on.
 
     With `start`, the path begins with the segment that contains this position.
     """
-    rows = db.execute(_WALK, {"segment": segment, "size": size, "start": start})
+    rows = db.execute(_PATH, {"segment": segment, "size": size, "start": start})
     return [Span(*row) for row in rows][::-1]
 
 
-def pack(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> Pack:
+def read_pack(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> Pack:
     """Return the entries at positions `start` to `stop - 1` of a path as one pack."""
     slices: list[tuple[Pack, int, int]] = []
     for span in clip(path, start, stop):
-        slices += _slices(db, *span)
+        slices += _read_slices(db, *span)
     if len(slices) == 1 and slices[0][2] - slices[0][1] == len(slices[0][0]):
         return slices[0][0]
     return join_slices(slices) if slices else EMPTY
 
 
-def _slices(db: Database, segment: int, start: int, stop: int) -> list[tuple[Pack, int, int]]:
+def _read_slices(db: Database, segment: int, start: int, stop: int) -> list[tuple[Pack, int, int]]:
     """Return packs that contain the entries at positions `start` to `stop - 1` of a segment.
 
     Each pack comes with the range of its entries that belong to the result.
     """
     found: list[tuple[Pack, int, int]] = []
-    zero = key(segment, 0)
+    zero = to_key(segment, 0)
     at = zero + start
     for first, form, crc, columns, data in db.execute(_PACKS, {"start": at, "stop": zero + stop, "zero": zero}):
-        sealed = unsealed(form, crc, columns, data)
+        sealed = decode_pack(form, crc, columns, data)
         found.append((sealed, at - first, min(len(sealed), zero + stop - first)))
         at = first + found[-1][2]
     if at < zero + stop:
         rows = db.execute(_ROWS, (at, zero + stop)).fetchall()
         if len(rows) != zero + stop - at:
-            raise Damaged("entries are missing")
+            raise DamagedData("entries are missing")
         found.append((from_rows(rows), 0, len(rows)))
     return found
 
 
-def picked(db: Database, path: Sequence[Span[int]], ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
+def read_ranges(db: Database, path: Sequence[Span[int]], ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
     """Return the entries of several ranges of a path, as one list per range.
 
     A pack that contains entries of several consecutive ranges is read only once.
@@ -114,14 +114,14 @@ def picked(db: Database, path: Sequence[Span[int]], ranges: Sequence[tuple[int, 
     for start, stop in ranges:
         entries: list[Entry] = []
         for segment, begin, end in clip(path, start, stop):
-            at, until = key(segment, begin), key(segment, end)
+            at, until = to_key(segment, begin), to_key(segment, end)
             while at < until:
                 if not first <= at < first + len(sealed):
-                    row = db.execute(_PACK, (key(segment, 0), at)).fetchone()
+                    row = db.execute(_PACK, (to_key(segment, 0), at)).fetchone()
                     if row is None or at >= row[0] + row[1]:
-                        entries += _loose(db, at, until)
+                        entries += _read_row_entries(db, at, until)
                         break
-                    first, sealed = row[0], unsealed(*row[2:])
+                    first, sealed = row[0], decode_pack(*row[2:])
                 some = range(at - first, min(until - first, len(sealed)))
                 entries += map(sealed.entry, some)
                 at += len(some)
@@ -129,14 +129,14 @@ def picked(db: Database, path: Sequence[Span[int]], ranges: Sequence[tuple[int, 
     return found
 
 
-def _loose(db: Database, start: int, stop: int) -> list[Entry]:
+def _read_row_entries(db: Database, start: int, stop: int) -> list[Entry]:
     """Return the entries with the keys `start` to `stop - 1`, which must be stored as rows.
 
     Raises `Damaged` if any of them is missing.
     """
     rows = db.execute(_ROWS, (start, stop)).fetchall()
     if len(rows) != stop - start:
-        raise Damaged("entries are missing")
+        raise DamagedData("entries are missing")
     return [
         Entry(
             id=f"{turn}-{number}",
@@ -155,18 +155,18 @@ def _loose(db: Database, start: int, stop: int) -> list[Entry]:
     ]
 
 
-def seal(db: Database, segment: int, sealed: int, size: int, *, compress: bool) -> tuple[int, int]:
+def pack_oldest_rows(db: Database, segment: int, sealed: int, size: int, *, compress: bool) -> tuple[int, int]:
     """Move the oldest rows of a segment into packs.
 
     Returns the position before which the segment is now sealed, and the bytes of JSON in the remaining rows.
     """
-    zero = key(segment, 0)
+    zero = to_key(segment, 0)
     rows = db.execute(
         "SELECT turn, length(native) FROM entries WHERE key >= ? AND key < ? ORDER BY key", (zero + sealed, zero + size)
     ).fetchall()
     loose = sum(length for _, length in rows)
     # Rows are not compressed, so a store that compresses seals them sooner.
-    enough, limit = (SEAL // 2, SEAL_AT // 2) if compress else (SEAL, SEAL_AT)
+    enough, limit = (PACK_BYTES // 2, MAX_ROW_BYTES // 2) if compress else (PACK_BYTES, MAX_ROW_BYTES)
     i = 0
     while loose > limit:
         first, held = i, 0
@@ -174,12 +174,12 @@ def seal(db: Database, segment: int, sealed: int, size: int, *, compress: bool) 
         while i < len(rows) and (held < enough or (rows[i][0] == rows[i - 1][0] and held < limit)):
             held += rows[i][1]
             i += 1
-        _seal(db, zero + sealed + first, zero + sealed + i, compress=compress)
+        _pack_rows(db, zero + sealed + first, zero + sealed + i, compress=compress)
         loose -= held
     return sealed + i, loose
 
 
-def _seal(db: Database, start: int, stop: int, *, compress: bool) -> None:
+def _pack_rows(db: Database, start: int, stop: int, *, compress: bool) -> None:
     rows = db.execute(_ROWS, (start, stop)).fetchall()
     made = from_rows(rows)
     extra = dict(
@@ -192,59 +192,59 @@ def _seal(db: Database, start: int, stop: int, *, compress: bool) -> None:
         "INSERT INTO packs (key, count, form, crc, extra, columns, array) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             *(start, len(made), int(compress), made.crc),
-            *(_encode(extra) if extra else None, _encode(made.index), squeezed(data) if compress else data),
+            *(_encode(extra) if extra else None, _encode(made.index), compress_bytes(data) if compress else data),
         ),
     )
     db.execute("DELETE FROM entries WHERE key >= ? AND key < ?", (start, stop))
 
 
-def unsealed(form: int, crc: int, columns: bytes, data: bytes) -> Pack:
+def decode_pack(form: int, crc: int, columns: bytes, data: bytes) -> Pack:
     """Return the pack that a row of the table `packs` contains. Raise `Damaged` if the pack can't be read."""
     try:
-        index = _index.decode(columns)
-        data = stretched(data) if form else data
+        index = _index_decoder.decode(columns)
+        data = decompress_bytes(data) if form else data
         size = 1 + sum(read_column("I", index.sizes))
     except ValueError as problem:
-        raise Damaged(f"a pack can't be read: {problem}") from None
+        raise DamagedData(f"a pack can't be read: {problem}") from None
     if len(data) != size:
-        raise Damaged("a pack is not as long as it says")
+        raise DamagedData("a pack is not as long as it says")
     return Pack(index, data, crc)
 
 
-def problems(db: Database, conversation: int) -> list[str]:
+def find_entry_problems(db: Database, conversation: int) -> list[str]:
     """Return a description of each problem in a conversation's entries: missing or unreadable ones, wrong checksums."""
     found: list[str] = []
     for segment, base, stop in db.execute(_NEEDED, (conversation,)).fetchall():
-        bounds = key(segment, 0), key(segment + 1, 0)
+        bounds = to_key(segment, 0), to_key(segment + 1, 0)
         # The key that the next entry must have; None after a pack that can't be read.
-        end: int | None = key(segment, base)
+        end: int | None = to_key(segment, base)
         packs = db.execute(
             "SELECT key, count, form, crc, columns, array FROM packs WHERE key >= ? AND key < ? ORDER BY key", bounds
         )
         for at, count, *held in packs:
-            found += _gap(end, at)
+            found += _describe_gap(end, at)
             try:
-                _prove(unsealed(*held), count)
+                _check_pack(decode_pack(*held), count)
                 end = at + count
-            except (Damaged, ValueError, LookupError) as problem:
-                found.append(f"the pack that begins at place {position_of(at)}: {problem}")
+            except (DamagedData, ValueError, LookupError) as problem:
+                found.append(f"the pack that begins at place {to_position(at)}: {problem}")
                 end = None
         rows = db.execute("SELECT key, native, crc FROM entries WHERE key >= ? AND key < ? ORDER BY key", bounds)
         for at, native, crc in rows:
-            found += _gap(end, at)
+            found += _describe_gap(end, at)
             end = at + 1
             if crc not in (None, checksum(native)):
                 found.append(f"the entry at place {at & (1 << POSITION_BITS) - 1}: its checksum does not hold")
-        if end is not None and end < key(segment, stop):
-            found += _gap(end, key(segment, stop))
+        if end is not None and end < to_key(segment, stop):
+            found += _describe_gap(end, to_key(segment, stop))
     return found
 
 
-def _gap(end: int | None, at: int) -> list[str]:
-    return [] if end in (None, at) else [f"entries are missing before place {position_of(at)}"]
+def _describe_gap(end: int | None, at: int) -> list[str]:
+    return [] if end in (None, at) else [f"entries are missing before place {to_position(at)}"]
 
 
-def _prove(sealed: Pack, count: int) -> None:
+def _check_pack(sealed: Pack, count: int) -> None:
     """Raise `ValueError` or `LookupError` unless a pack has `count` readable entries and the right checksum."""
     if len(sealed) != count or sealed.array[-1:] != b"]" or checksum(sealed.array) != sealed.crc:
         raise ValueError("its checksum does not hold")
@@ -252,22 +252,22 @@ def _prove(sealed: Pack, count: int) -> None:
         sealed.entry(i)
 
 
-def squeezed(data: bytes) -> bytes:
+def compress_bytes(data: bytes) -> bytes:
     """Return the data compressed with zstd."""
-    done: bytes = _zstd().compress(data)
+    done: bytes = _import_zstd().compress(data)
     return done
 
 
-def stretched(data: bytes) -> bytes:
+def decompress_bytes(data: bytes) -> bytes:
     """Return the data decompressed with zstd. Raise `ValueError` if the data isn't valid."""
     try:
-        done: bytes = _zstd().decompress(data)
-    except _zstd().ZstdError as problem:
+        done: bytes = _import_zstd().decompress(data)
+    except _import_zstd().ZstdError as problem:
         raise ValueError(str(problem)) from None
     return done
 
 
-def _zstd() -> Any:
+def _import_zstd() -> Any:
     try:
         from compression import zstd  # type: ignore[import-not-found,unused-ignore]
     except ImportError:

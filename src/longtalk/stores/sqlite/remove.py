@@ -12,12 +12,19 @@ import msgspec
 
 from longtalk.stores._paths import Span
 from longtalk.stores.base import DeletionReceipt
-from longtalk.stores.sqlite.branches import number_of
-from longtalk.stores.sqlite.commit import refresh
-from longtalk.stores.sqlite.database import Database, owe
-from longtalk.stores.sqlite.paths import key, position_of, squeezed, unsealed
+from longtalk.stores.sqlite.branches import find_conversation
+from longtalk.stores.sqlite.commit import refresh_heads
+from longtalk.stores.sqlite.database import Database, note_pending_purge
+from longtalk.stores.sqlite.paths import compress_bytes, decode_pack, to_key, to_position
 from longtalk.stores.sqlite.schema import POSITION_BITS
-from longtalk.stores.sqlite.search import READING, drop, put, reading, reindex, scope
+from longtalk.stores.sqlite.search import (
+    INDEX_VERSION,
+    add_to_index,
+    make_scope,
+    read_index_version,
+    remove_from_index,
+    reset_index,
+)
 from longtalk.transcript.pack import checksum
 from longtalk.transcript.pack_index import PackIndex, pack_column, read_column
 from longtalk.transcript.record_kinds import KINDS
@@ -26,7 +33,7 @@ from longtalk.transcript.transcript import now
 _SIZES = PackIndex.__struct_fields__.index("sizes")
 """The position of the column `sizes` in the encoded index of a pack."""
 
-_BEHIND = """
+_LATER_SEGMENTS = """
 WITH RECURSIVE behind (id) AS (
     SELECT id FROM segments WHERE conversation = :conversation AND up = :segment AND base > :place
     UNION ALL
@@ -36,20 +43,20 @@ WITH RECURSIVE behind (id) AS (
 _QUOTES = "kind NOT IN (SELECT value FROM json_each(:bare))"
 
 
-def delete(db: Database, owner: str, name: str) -> DeletionReceipt | None:
+def delete_conversation(db: Database, owner: str, name: str) -> DeletionReceipt | None:
     """Delete a conversation and return a receipt, or None if the conversation doesn't exist. See `Store.delete`."""
     row = db.execute("SELECT id, entries FROM conversations WHERE owner = ? AND name = ?", (owner, name)).fetchone()
     if row is None:
         return None
     number, entries = row
     segments = db.execute("SELECT id, base, indexed FROM segments WHERE conversation = ?", (number,)).fetchall()
-    if reading(db) != READING:
-        reindex(db)
+    if read_index_version(db) != INDEX_VERSION:
+        reset_index(db)
         segments = [(segment, base, base) for segment, base, _ in segments]
     records = 0
     for segment, base, indexed in segments:
-        drop(db, scope(owner, number), Span(segment, base, indexed))
-        bounds = key(segment, 0), key(segment + 1, 0)
+        remove_from_index(db, make_scope(owner, number), Span(segment, base, indexed))
+        bounds = to_key(segment, 0), to_key(segment + 1, 0)
         for table in ("entries", "packs", "entry_meta", "runs"):
             db.execute(f"DELETE FROM {table} WHERE key >= ? AND key < ?", bounds)  # noqa: S608
         db.execute("DELETE FROM records WHERE segment = ?", (segment,))
@@ -59,38 +66,38 @@ def delete(db: Database, owner: str, name: str) -> DeletionReceipt | None:
     for table in ("turns", "requests", "branches", "segments"):
         db.execute(f"DELETE FROM {table} WHERE conversation = ?", (number,))  # noqa: S608
     db.execute("DELETE FROM conversations WHERE id = ?", (number,))
-    owe(db)
+    note_pending_purge(db)
     return DeletionReceipt(
         conversation=name, entries=entries, turns=turns, records=records, branches=branches, at=now()
     )
 
 
-def redact(db: Database, owner: str, name: str, entry: str, native: bytes) -> bool:
+def redact_entry(db: Database, owner: str, name: str, entry: str, native: bytes) -> bool:
     """Replace the JSON of an entry. Return False if the entry doesn't exist. See `Store.redact`.
 
     If two branches gave the same id to different entries, both entries are replaced.
     """
-    number = number_of(db, owner, name)
-    found = keys_of(db, number, entry)
+    number = find_conversation(db, owner, name)
+    found = find_entry_keys(db, number, entry)
     if number is None or not found:
         return False
-    if reading(db) != READING:
-        reindex(db)
+    if read_index_version(db) != INDEX_VERSION:
+        reset_index(db)
     bare = json.dumps([kind.name for kind in KINDS if not kind.quotes_entries])
     for at in found:
-        _replace(db, scope(owner, number), at, native)
-        segment, position = at >> POSITION_BITS, position_of(at)
+        _replace_entry(db, make_scope(owner, number), at, native)
+        segment, position = at >> POSITION_BITS, to_position(at)
         db.execute("DELETE FROM entry_meta WHERE key = ?", (at,))
         where = {"conversation": number, "segment": segment, "place": position, "bare": bare}
         db.execute(f"DELETE FROM records WHERE segment = :segment AND place >= :place AND {_QUOTES}", where)  # noqa: S608
-        db.execute(f"{_BEHIND} DELETE FROM records WHERE segment IN behind AND {_QUOTES}", where)  # noqa: S608
+        db.execute(f"{_LATER_SEGMENTS} DELETE FROM records WHERE segment IN behind AND {_QUOTES}", where)  # noqa: S608
     db.execute("UPDATE branches SET revision = revision + 1 WHERE conversation = ?", (number,))
-    refresh(db, number)
-    owe(db)
+    refresh_heads(db, number)
+    note_pending_purge(db)
     return True
 
 
-def keys_of(db: Database, conversation: int | None, entry: str) -> list[int]:
+def find_entry_keys(db: Database, conversation: int | None, entry: str) -> list[int]:
     """Return the keys of the entries that have this id. There are several if branches gave the same id to entries."""
     turn, _, count = entry.rpartition("-")
     if conversation is None or not count.isdecimal() or not count.isascii() or len(count) > 10:
@@ -100,19 +107,19 @@ def keys_of(db: Database, conversation: int | None, entry: str) -> list[int]:
         (conversation, turn),
     ).fetchall()
     positions = [at + int(count) - first for at, first in rows if int(count) >= first]
-    return [at for at in positions if _is(db, at, entry)]
+    return [at for at in positions if _has_id(db, at, entry)]
 
 
-def _is(db: Database, at: int, entry: str) -> bool:
+def _has_id(db: Database, at: int, entry: str) -> bool:
     """Return whether there is an entry with this key and this id."""
     row = db.execute("SELECT turn, number FROM entries WHERE key = ?", (at,)).fetchone()
     if row is not None:
         return entry == f"{row[0]}-{row[1]}"
-    sealed = _sealed(db, at)
-    return sealed is not None and unsealed(*sealed[2:]).entry(at - sealed[0]).id == entry
+    sealed = _find_pack_row(db, at)
+    return sealed is not None and decode_pack(*sealed[2:]).entry(at - sealed[0]).id == entry
 
 
-def _sealed(db: Database, at: int) -> tuple[int, int, int, int, bytes, bytes] | None:
+def _find_pack_row(db: Database, at: int) -> tuple[int, int, int, int, bytes, bytes] | None:
     """Return the row of the pack that contains the entry with this key, or None if no pack contains it."""
     row: tuple[int, int, int, int, bytes, bytes] | None = db.execute(
         "SELECT key, count, form, crc, columns, array FROM packs WHERE key <= ? ORDER BY key DESC LIMIT 1", (at,)
@@ -120,25 +127,25 @@ def _sealed(db: Database, at: int) -> tuple[int, int, int, int, bytes, bytes] | 
     return row if row is not None and at < row[0] + row[1] else None
 
 
-def _replace(db: Database, scope: str, at: int, native: bytes) -> None:
-    segment, position = at >> POSITION_BITS, position_of(at)
+def _replace_entry(db: Database, scope: str, at: int, native: bytes) -> None:
+    segment, position = at >> POSITION_BITS, to_position(at)
     span = Span(segment, position, position + 1)
     indexed = position < db.execute("SELECT indexed FROM segments WHERE id = ?", (segment,)).get
     if indexed:
-        drop(db, scope, span)
+        remove_from_index(db, scope, span)
     db.execute("UPDATE entries SET native = ?, crc = ? WHERE key = ?", (native, checksum(native), at))
     if not db.changes():
-        _replace_sealed(db, at, native)
+        _replace_in_pack(db, at, native)
     if indexed:
-        put(db, scope, span)
+        add_to_index(db, scope, span)
 
 
-def _replace_sealed(db: Database, at: int, native: bytes) -> None:
-    row = _sealed(db, at)
+def _replace_in_pack(db: Database, at: int, native: bytes) -> None:
+    row = _find_pack_row(db, at)
     if row is None:
         return
     first, _, form, crc, columns, data = row
-    held = bytes(unsealed(form, crc, columns, data).array)
+    held = bytes(decode_pack(form, crc, columns, data).array)
     # Decode the index as a list, so that columns that a newer version added are kept.
     index = msgspec.msgpack.decode(columns)
     sizes = read_column("I", index[_SIZES])
@@ -148,5 +155,5 @@ def _replace_sealed(db: Database, at: int, native: bytes) -> None:
     index[_SIZES] = pack_column(sizes)
     db.execute(
         "UPDATE packs SET crc = ?, columns = ?, array = ? WHERE key = ?",
-        (checksum(held), msgspec.msgpack.encode(index), squeezed(held) if form else held, first),
+        (checksum(held), msgspec.msgpack.encode(index), compress_bytes(held) if form else held, first),
     )

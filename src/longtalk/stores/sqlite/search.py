@@ -21,18 +21,18 @@ from longtalk.memory.recall.labels import searchable_text
 from longtalk.memory.recall.protocol import Matches, SearchTerm
 from longtalk.stores._paths import Span
 from longtalk.stores.base import MAIN, SearchHit
-from longtalk.stores.sqlite.branches import number_of
+from longtalk.stores.sqlite.branches import find_conversation
 from longtalk.stores.sqlite.database import Database
-from longtalk.stores.sqlite.paths import MAX_PATH, key, pack, position_of, spans
+from longtalk.stores.sqlite.paths import MAX_PATH, read_pack, read_path, to_key, to_position
 from longtalk.stores.sqlite.schema import POSITION_BITS
 from longtalk.wires import text_if_readable
 
-READING = 2
+INDEX_VERSION = 2
 """The version of the code that extracts the searchable text of an entry. Increase it to have the index rebuilt."""
 BATCH = 1000
 """The maximum number of entries that are indexed in one transaction."""
 
-_EACH = re.compile(
+_CJK = re.compile(
     "([\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f"
     "\U00020000-\U0003ffff])"
@@ -41,10 +41,10 @@ _EACH = re.compile(
 _TOOL = "tool"
 """The word in the index column `scope` that marks a tool result."""
 
-_STRETCHES = 8
+_MAX_RANGES = 8
 """The maximum number of segments of a path that are searched one by one. Longer paths are searched in one query."""
 
-_HELD = "SELECT rowid FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC"
+_MATCHES = "SELECT rowid FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC"
 _STALE = """
 SELECT b.segment, b.size, b.id, c.id FROM branches b JOIN conversations c ON c.id = b.conversation
 WHERE b.stale AND c.owner = :owner AND (:name IS NULL OR c.name = :name) LIMIT 1
@@ -53,28 +53,31 @@ WHERE b.stale AND c.owner = :owner AND (:name IS NULL OR c.name = :name) LIMIT 1
 
 def is_stale(db: Database, owner: str, conversation: str | None) -> bool:
     """Return whether entries of an owner, or of one of the owner's conversations, may be missing from the index."""
-    return reading(db) != READING or db.execute(_STALE, {"owner": owner, "name": conversation}).fetchone() is not None
+    return (
+        read_index_version(db) != INDEX_VERSION
+        or db.execute(_STALE, {"owner": owner, "name": conversation}).fetchone() is not None
+    )
 
 
-def reading(db: Database) -> int:
+def read_index_version(db: Database) -> int:
     """Return the value that `READING` had when the index was built."""
     held: int = db.execute("SELECT value FROM settings WHERE name = 'reading'").get
     return held
 
 
-def freshen(db: Database, owner: str, conversation: str | None) -> bool:
+def index_batch(db: Database, owner: str, conversation: str | None) -> bool:
     """Index at most `BATCH` entries that are missing from the index. Return whether more may be missing."""
-    if reading(db) != READING:
-        reindex(db)
-        db.execute("UPDATE settings SET value = ? WHERE name = 'reading'", (READING,))
+    if read_index_version(db) != INDEX_VERSION:
+        reset_index(db)
+        db.execute("UPDATE settings SET value = ? WHERE name = 'reading'", (INDEX_VERSION,))
     left = BATCH
     while row := db.execute(_STALE, {"owner": owner, "name": conversation}).fetchone():
         segment, size, branch, number = row
-        for span in spans(db, segment, size):
+        for span in read_path(db, segment, size):
             indexed: int = db.execute("SELECT indexed FROM segments WHERE id = ?", (span.segment,)).get
             stop = min(span.stop, indexed + left)
             if indexed < stop:
-                put(db, scope(owner, number), span._replace(start=indexed, stop=stop))
+                add_to_index(db, make_scope(owner, number), span._replace(start=indexed, stop=stop))
                 db.execute("UPDATE segments SET indexed = ? WHERE id = ?", (stop, span.segment))
                 left -= stop - indexed
             if not left:
@@ -83,56 +86,56 @@ def freshen(db: Database, owner: str, conversation: str | None) -> bool:
     return False
 
 
-def reindex(db: Database) -> None:
+def reset_index(db: Database) -> None:
     """Clear the index and mark all branches as not indexed."""
     db.execute("INSERT INTO words (words) VALUES ('delete-all')")
     db.execute("UPDATE segments SET indexed = base")
     db.execute("UPDATE branches SET stale = 1")
 
 
-def put(db: Database, scope: str, span: Span[int]) -> None:
+def add_to_index(db: Database, scope: str, span: Span[int]) -> None:
     """Add the entries of a span to the index."""
-    db.executemany("INSERT INTO words (rowid, scope, text) VALUES (?, ?, ?)", _rows(db, scope, span))
+    db.executemany("INSERT INTO words (rowid, scope, text) VALUES (?, ?, ?)", _make_index_rows(db, scope, span))
 
 
-def drop(db: Database, scope: str, span: Span[int]) -> None:
+def remove_from_index(db: Database, scope: str, span: Span[int]) -> None:
     """Remove the entries of a span from the index. The entries must not have changed since they were added."""
-    rows = _rows(db, scope, span)
+    rows = _make_index_rows(db, scope, span)
     db.executemany("INSERT INTO words (words, rowid, scope, text) VALUES ('delete', ?, ?, ?)", rows)
 
 
-def _rows(db: Database, scope: str, span: Span[int]) -> Iterator[tuple[int, str, str]]:
+def _make_index_rows(db: Database, scope: str, span: Span[int]) -> Iterator[tuple[int, str, str]]:
     for start in range(span.start, span.stop, BATCH):
-        found = pack(db, [span], start, min(span.stop, start + BATCH))
+        found = read_pack(db, [span], start, min(span.stop, start + BATCH))
         for position, entry in enumerate(found.entries(), start):
-            if text := spaced(searchable_text(entry)):
-                yield key(span.segment, position), f"{scope} {_TOOL}" if entry.role == "tool" else scope, text
+            if text := normalize_text(searchable_text(entry)):
+                yield to_key(span.segment, position), f"{scope} {_TOOL}" if entry.role == "tool" else scope, text
 
 
-def scope(owner: str, conversation: int) -> str:
+def make_scope(owner: str, conversation: int) -> str:
     """Return the two words that mark the index rows of a conversation: one for its owner and one for itself."""
-    return f"{_owned(owner)} c{conversation}"
+    return f"{_make_owner_word(owner)} c{conversation}"
 
 
-def _owned(owner: str) -> str:
+def _make_owner_word(owner: str) -> str:
     return "o" + hashlib.blake2b(owner.encode(), digest_size=12).hexdigest()
 
 
-def spaced(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Return a text in the form in which it is indexed and searched."""
     text = unicodedata.normalize("NFC", text).replace("\0", " ")
-    return _EACH.sub(r" \1 ", text).encode("utf-8", "replace").decode().strip()
+    return _CJK.sub(r" \1 ", text).encode("utf-8", "replace").decode().strip()
 
 
-def candidates(
+def find_candidates(
     db: Database, owner: str, terms: Collection[str], limit: int, conversation: str | None
 ) -> list[SearchHit]:
     """Return entries that contain any of the terms, the best matches first. See `Store.candidates`."""
-    within = f"scope : {_owned(owner)}"
+    within = f"scope : {_make_owner_word(owner)}"
     if conversation is not None:
-        number = number_of(db, owner, conversation)
+        number = find_conversation(db, owner, conversation)
         within += f" AND scope : c{number}"
-    phrases = [_phrase(term) for term in dict.fromkeys(terms)]
+    phrases = [_quote_phrase(term) for term in dict.fromkeys(terms)]
     if not phrases or limit <= 0:
         return []
     found: list[SearchHit] = []
@@ -143,7 +146,7 @@ def candidates(
     for (at,) in rows:
         if len(found) >= limit:
             break
-        segment, position = at >> POSITION_BITS, position_of(at)
+        segment, position = at >> POSITION_BITS, to_position(at)
         owned = db.execute(
             "SELECT c.id, c.name FROM segments s JOIN conversations c ON c.id = s.conversation"
             " WHERE s.id = ? AND c.owner = ?",
@@ -152,11 +155,11 @@ def candidates(
         if owned is None:
             continue
         if owned[0] not in paths:
-            paths[owned[0]] = _paths(db, owned[0])
+            paths[owned[0]] = _read_branch_paths(db, owned[0])
         branch = next((name for name, stops in paths[owned[0]] if position < stops.get(segment, 0)), None)
         if branch is None:
             continue
-        one = pack(db, [Span(segment, position, position + 1)], position, position + 1)
+        one = read_pack(db, [Span(segment, position, position + 1)], position, position + 1)
         entry = one.entry(0)
         found.append(
             SearchHit(
@@ -172,24 +175,27 @@ def candidates(
     return found
 
 
-def matches(
+def find_matches(
     db: Database, scope: str, path: Sequence[Span[int]], sought: Sequence[SearchTerm], most: int
 ) -> list[Matches]:
     """Return, for each term, the positions of a path that match it. See `Store.matches`."""
     # The keys of a segment are contiguous. Searching a few ranges of keys is faster than filtering by scope.
-    stretches, within = [(key(each.segment, each.start), key(each.segment, each.stop)) for each in reversed(path)], ""
-    if len(path) > _STRETCHES:
+    stretches, within = (
+        [(to_key(each.segment, each.start), to_key(each.segment, each.stop)) for each in reversed(path)],
+        "",
+    )
+    if len(path) > _MAX_RANGES:
         stretches = [(stretches[-1][0], stretches[0][1])]
         within = "".join(f"scope : {word} AND " for word in scope.split())
     stops = {span.segment: span.stop for span in path}
     found: list[Matches] = []
     for each in sought:
-        forms = [_phrase(word) for word in each.words if word.strip()]
-        forms += [f"{_phrase(beginning)} *" for beginning in each.beginnings if beginning.strip()]
+        forms = [_quote_phrase(word) for word in each.words if word.strip()]
+        forms += [f"{_quote_phrase(beginning)} *" for beginning in each.beginnings if beginning.strip()]
         query = f"({within}text : ({' OR '.join(forms)})) NOT scope : {_TOOL}"
         positions: list[int] = []
         for first, end in stretches if forms else ():
-            rows = db.execute(_HELD, (query, first, end))
+            rows = db.execute(_MATCHES, (query, first, end))
             on_path = (
                 position for (at,) in rows if (position := at & MAX_PATH - 1) < stops.get(at >> POSITION_BITS, 0)
             )
@@ -204,14 +210,14 @@ def matches(
     return found
 
 
-def _phrase(term: str) -> str:
-    return '"' + spaced(term).replace('"', " ") + '"'
+def _quote_phrase(term: str) -> str:
+    return '"' + normalize_text(term).replace('"', " ") + '"'
 
 
-def _paths(db: Database, conversation: int) -> list[tuple[str, dict[int, int]]]:
+def _read_branch_paths(db: Database, conversation: int) -> list[tuple[str, dict[int, int]]]:
     """Return the branches of a conversation, `main` first. Each comes with the end of its path in each segment."""
     rows = db.execute("SELECT name, segment, size FROM branches WHERE conversation = ?", (conversation,)).fetchall()
     return [
-        (name, {span.segment: span.stop for span in spans(db, segment, size)})
+        (name, {span.segment: span.stop for span in read_path(db, segment, size)})
         for name, segment, size in sorted(rows, key=lambda row: (row[0] != MAIN, row[0]))
     ]

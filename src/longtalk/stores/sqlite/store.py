@@ -31,22 +31,22 @@ from longtalk.stores.base import (
     meta_matches,
 )
 from longtalk.stores.sqlite.branches import (
-    all_records,
-    branch_at,
-    head_of,
-    lease_of,
-    manifests_between,
-    metas_between,
-    number_of,
-    requests,
-    turns_between,
-    unreadable,
+    decode_lease,
+    find_conversation,
+    find_value_problems,
+    read_all_records,
+    read_branch,
+    read_head,
+    read_keyed_turns,
+    read_manifests,
+    read_metas,
+    read_turns,
 )
-from longtalk.stores.sqlite.commit import write
-from longtalk.stores.sqlite.database import Database, File, Synchronous, give, take
-from longtalk.stores.sqlite.paths import pack, picked, problems, spans
-from longtalk.stores.sqlite.remove import delete, keys_of, redact
-from longtalk.stores.sqlite.search import candidates, freshen, is_stale, matches, scope
+from longtalk.stores.sqlite.commit import apply_commit
+from longtalk.stores.sqlite.database import Database, File, Synchronous, acquire_file, release_file
+from longtalk.stores.sqlite.paths import find_entry_problems, read_pack, read_path, read_ranges
+from longtalk.stores.sqlite.remove import delete_conversation, find_entry_keys, redact_entry
+from longtalk.stores.sqlite.search import find_candidates, find_matches, index_batch, is_stale, make_scope
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.transcript import Turn
 
@@ -76,51 +76,51 @@ class SQLite:
 
         False with `synchronous="full"`, because several threads can then share one wait for the disk.
         """
-        self._taken: File | None = take(os.fspath(path), synchronous)
+        self._shared_file: File | None = acquire_file(os.fspath(path), synchronous)
 
     def __repr__(self) -> str:
-        return f"SQLite({self._taken.path if self._taken else 'closed'!r})"
+        return f"SQLite({self._shared_file.path if self._shared_file else 'closed'!r})"
 
     @property
     def _file(self) -> File:
-        if self._taken is None:
+        if self._shared_file is None:
             raise InputError("This store is closed.")
-        return self._taken
+        return self._shared_file
 
     # Reading
 
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
         def work(db: Database) -> BranchHead | None:
-            _, found = branch_at(db, owner, conversation, branch)
-            return head_of(db, found) if found else None
+            _, found = read_branch(db, owner, conversation, branch)
+            return read_head(db, found) if found else None
 
         return self._file.read(work)
 
     def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
         def work(db: Database) -> Pack:
-            _, found = branch_at(db, owner, conversation, branch)
+            _, found = read_branch(db, owner, conversation, branch)
             first, end = max(start, 0), min(stop, found.size if found else 0)
             if found is None or first >= end:
                 return EMPTY
             if first >= found.base:
-                return pack(db, [Span(found.segment, found.base, found.size)], first, end)
-            return pack(db, spans(db, found.segment, found.size, first), first, end)
+                return read_pack(db, [Span(found.segment, found.base, found.size)], first, end)
+            return read_pack(db, read_path(db, found.segment, found.size, first), first, end)
 
         return self._file.read(work)
 
     def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
         def work(db: Database) -> list[list[Entry]]:
-            _, found = branch_at(db, owner, conversation, branch)
+            _, found = read_branch(db, owner, conversation, branch)
             if found is None or not ranges:
                 return [[] for _ in ranges]
-            return picked(db, spans(db, found.segment, found.size, ranges[0][0]), ranges)
+            return read_ranges(db, read_path(db, found.segment, found.size, ranges[0][0]), ranges)
 
         return self._file.read(work)
 
     def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
         def work(db: Database) -> list[tuple[int, Turn]]:
-            _, found = branch_at(db, owner, conversation, branch)
-            return turns_between(db, spans(db, found.segment, found.size), start, stop) if found else []
+            _, found = read_branch(db, owner, conversation, branch)
+            return read_turns(db, read_path(db, found.segment, found.size), start, stop) if found else []
 
         return self._file.read(work)
 
@@ -133,31 +133,31 @@ class SQLite:
 
     def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
         def work(db: Database) -> dict[str, bytes]:
-            _, found = branch_at(db, owner, conversation, branch)
-            return manifests_between(db, spans(db, found.segment, found.size), start, stop) if found else {}
+            _, found = read_branch(db, owner, conversation, branch)
+            return read_manifests(db, read_path(db, found.segment, found.size), start, stop) if found else {}
 
         return self._file.read(work)
 
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
         def work(db: Database) -> list[PlacedRecord]:
-            _, found = branch_at(db, owner, conversation, branch)
-            return all_records(db, spans(db, found.segment, found.size), kind) if found else []
+            _, found = read_branch(db, owner, conversation, branch)
+            return read_all_records(db, read_path(db, found.segment, found.size), kind) if found else []
 
         return self._file.read(work)
 
     def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
         def work(db: Database) -> dict[int, dict[str, Any]]:
-            _, found = branch_at(db, owner, conversation, branch)
-            return metas_between(db, spans(db, found.segment, found.size), start, stop) if found else {}
+            _, found = read_branch(db, owner, conversation, branch)
+            return read_metas(db, read_path(db, found.segment, found.size), start, stop) if found else {}
 
         return self._file.read(work)
 
     def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
-        found = self._file.read(lambda db: requests(db, owner, conversation, key))
+        found = self._file.read(lambda db: read_keyed_turns(db, owner, conversation, key))
         return found[0] if found else None
 
     def keyed_turns(self, owner: str, conversation: str) -> list[KeyedTurn]:
-        return self._file.read(lambda db: requests(db, owner, conversation))
+        return self._file.read(lambda db: read_keyed_turns(db, owner, conversation))
 
     def branches(self, owner: str, conversation: str) -> list[BranchHead]:
         def work(db: Database) -> list[BranchHead]:
@@ -166,15 +166,15 @@ class SQLite:
                 " WHERE c.owner = ? AND c.name = ? ORDER BY b.name",
                 (owner, conversation),
             )
-            found = [branch_at(db, owner, conversation, name)[1] for (name,) in names.fetchall()]
-            return [head_of(db, each, records=False) for each in found if each]
+            found = [read_branch(db, owner, conversation, name)[1] for (name,) in names.fetchall()]
+            return [read_head(db, each, records=False) for each in found if each]
 
         return self._file.read(work)
 
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
         def work(db: Database) -> ConversationInfo | None:
             row = db.execute(f"{_INFO} WHERE owner = ? AND name = ?", (owner, conversation)).fetchone()
-            return row and _info(db, *row)
+            return row and _read_info(db, *row)
 
         return self._file.read(work)
 
@@ -199,7 +199,7 @@ class SQLite:
                 if len(found) >= limit:
                     break
                 if not wanted or meta_matches(meta_out(row[-1]), wanted):
-                    found.append(_info(db, *row))
+                    found.append(_read_info(db, *row))
             return found
 
         return self._file.read(work)
@@ -207,37 +207,37 @@ class SQLite:
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[SearchHit]:
-        self._freshen(owner, conversation)
-        return self._file.read(lambda db: candidates(db, owner, terms, limit, conversation))
+        self._index_new_entries(owner, conversation)
+        return self._file.read(lambda db: find_candidates(db, owner, terms, limit, conversation))
 
     def matches(
         self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
-        self._freshen(owner, conversation)
+        self._index_new_entries(owner, conversation)
 
         def work(db: Database) -> list[Matches]:
-            number, found = branch_at(db, owner, conversation, branch)
+            number, found = read_branch(db, owner, conversation, branch)
             if number is None or found is None:
                 return [Matches() for _ in sought]
-            return matches(db, scope(owner, number), spans(db, found.segment, found.size), sought, most)
+            return find_matches(db, make_scope(owner, number), read_path(db, found.segment, found.size), sought, most)
 
         return self._file.read(work)
 
-    def _freshen(self, owner: str, conversation: str | None) -> None:
+    def _index_new_entries(self, owner: str, conversation: str | None) -> None:
         """Index the entries that a search needs, in batches, so that writers don't have to wait for all of them."""
         more = self._file.read(lambda db: is_stale(db, owner, conversation))
         while more:
-            more = self._file.write(lambda db: freshen(db, owner, conversation))
+            more = self._file.write(lambda db: index_batch(db, owner, conversation))
 
     # Writing
 
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        return self._file.write(lambda db: write(db, owner, conversation, commit, compress=self._compress))
+        return self._file.write(lambda db: apply_commit(db, owner, conversation, commit, compress=self._compress))
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
         def work(db: Database) -> bool:
-            _, found = branch_at(db, owner, conversation, branch)
-            lease = found and found.lease and lease_of(found.lease)
+            _, found = read_branch(db, owner, conversation, branch)
+            lease = found and found.lease and decode_lease(found.lease)
             if not found or not lease or lease.token != token:
                 return False
             held = _encode(msgspec.structs.replace(lease, until=until))
@@ -250,11 +250,11 @@ class SQLite:
         data = meta_in(meta)
 
         def work(db: Database) -> bool:
-            number = number_of(db, owner, conversation)
+            number = find_conversation(db, owner, conversation)
             if entry is None:
                 db.execute("UPDATE conversations SET meta = ? WHERE id = ?", (data, number))
                 return number is not None
-            keys = keys_of(db, number, entry)
+            keys = find_entry_keys(db, number, entry)
             for key in keys:
                 db.execute("INSERT OR REPLACE INTO entry_meta VALUES (?, ?)", (key, data))
             return bool(keys)
@@ -262,31 +262,31 @@ class SQLite:
         return self._file.write(work)
 
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
-        receipt = self._file.write(lambda db: delete(db, owner, conversation))
+        receipt = self._file.write(lambda db: delete_conversation(db, owner, conversation))
         if receipt:
-            self._file.forget()
+            self._file.purge_log()
         return receipt
 
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        found = self._file.write(lambda db: redact(db, owner, conversation, entry, native))
+        found = self._file.write(lambda db: redact_entry(db, owner, conversation, entry, native))
         if found:
-            self._file.forget()
+            self._file.purge_log()
         return found
 
     def verify(self, owner: str, conversation: str) -> list[str]:
         def work(db: Database) -> list[str]:
-            number = number_of(db, owner, conversation)
-            return [*problems(db, number), *unreadable(db, number)] if number is not None else []
+            number = find_conversation(db, owner, conversation)
+            return [*find_entry_problems(db, number), *find_value_problems(db, number)] if number is not None else []
 
         return self._file.read(work)
 
     def close(self) -> None:
-        taken, self._taken = self._taken, None
+        taken, self._shared_file = self._shared_file, None
         if taken is not None:
-            give(taken)
+            release_file(taken)
 
 
-def _info(
+def _read_info(
     db: Database, number: int, name: str, created: int, updated: int, entries: int, meta: bytes
 ) -> ConversationInfo:
     names = db.execute("SELECT name FROM branches WHERE conversation = ? ORDER BY name", (number,)).fetchall()
