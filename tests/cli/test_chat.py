@@ -152,7 +152,7 @@ def test_the_environment_can_name_the_store(loopback: Loopback, environment: dic
         (["-m", "openai-chat"], "No model given for openai-chat"),
         (["-m", "local:/nowhere.gguf"], "/nowhere.gguf"),
         (["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "Can't reach"),
-        (["--store", "/proc/none/x.db", "-m", "compatible:m", "--base-url", "URL"], "Can't make the folder"),
+        (["--store", "/proc/none/x.db", "-m", "compatible:m", "--base-url", "URL"], "Can't create the folder"),
         (["--store", "/dev/null", "-m", "compatible:m", "--base-url", "URL"], "/dev/null"),
         (["--store", "/dev/null/", "-m", "compatible:m", "--base-url", "URL"], "is a file"),
         (["--store", "", "-m", "compatible:m", "--base-url", "URL"], "not a path"),

@@ -439,7 +439,7 @@ def test_a_store_that_is_not_there_is_not_made(
 ) -> None:
     done = longtalk(*command, "--store", store, environment=environment)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"longtalk: There is no store {store!r}: name another.\n"
+    assert done.stderr == f"longtalk: The store {store!r} doesn't exist: check the path.\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -24,7 +24,7 @@ from longtalk.stores.base import Commit
 )
 def test_an_address_of_another_kind_is_no_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"Known are postgres://, postgresql://, redis://, rediss://") as caught:
+    with pytest.raises(InputError, match=r"Use postgres://, postgresql://, redis://, rediss:// or a path") as caught:
         open_store(name)
     assert name.strip().partition("://")[0] in str(caught.value)
     assert "hunter2" not in str(caught.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk.stores._paths import Span, clip, fork_point, holder, is_on, shown, walk
+from longtalk.stores._paths import Span, clip, find_base, find_segment, is_on_path, list_head_records, trace_path
 
 Tree = dict[int, tuple[int, int | None]]
 
@@ -19,13 +19,13 @@ def trees(draw: st.DrawFn) -> tuple[Tree, dict[int, list[tuple[int, int]]]]:
     tree: Tree = {}
     paths: dict[int, list[tuple[int, int]]] = {}
     for number in range(draw(st.integers(1, 6))):
-        up = draw(st.sampled_from(sorted(tree))) if tree else None
-        start = draw(st.integers(0, len(paths[up]))) if up is not None else 0
-        if up is not None:
-            up = fork_point(walk(up, len(paths[up]), tree.__getitem__), start, lambda _: False)
-        tree[number] = start, up
-        own = [(number, place) for place in range(start, start + draw(st.integers(0, 4)))]
-        paths[number] = [*(paths[up][:start] if up is not None else ()), *own]
+        base = draw(st.sampled_from(sorted(tree))) if tree else None
+        start = draw(st.integers(0, len(paths[base]))) if base is not None else 0
+        if base is not None:
+            base = find_base(trace_path(base, len(paths[base]), tree.__getitem__), start, lambda _: False)
+        tree[number] = start, base
+        own = [(number, position) for position in range(start, start + draw(st.integers(0, 4)))]
+        paths[number] = [*(paths[base][:start] if base is not None else ()), *own]
     return tree, paths
 
 
@@ -34,31 +34,31 @@ def test_a_path_is_its_entries(made: tuple[Tree, dict[int, list[tuple[int, int]]
     tree, paths = made
     tip = data.draw(st.sampled_from(sorted(tree)))
     entries = paths[tip]
-    path = walk(tip, len(entries), tree.__getitem__)
+    path = trace_path(tip, len(entries), tree.__getitem__)
     assert _entries(path) == entries
     start, stop = data.draw(st.integers(-2, 30)), data.draw(st.integers(-2, 30))
     clipped = clip(path, start, stop)
     assert _entries(clipped) == entries[max(0, start) : max(0, stop)]
     assert all(span.start < span.stop for span in clipped)
-    for segment, place in {entry for each in paths.values() for entry in each}:
-        assert is_on(path, segment, place) == ((segment, place) in entries)
-    for segment, place in entries:
-        assert holder(path, place) == segment
-    assert holder(path, -1) == path[0].segment
+    for segment, position in {entry for each in paths.values() for entry in each}:
+        assert is_on_path(path, segment, position) == ((segment, position) in entries)
+    for segment, position in entries:
+        assert find_segment(path, position) == segment
+    assert find_segment(path, -1) == path[0].segment
 
 
 def _entries(path: list[Span[int]]) -> list[tuple[int, int]]:
-    return [(segment, place) for segment, start, stop in path for place in range(start, stop)]
+    return [(segment, position) for segment, start, stop in path for position in range(start, stop)]
 
 
 def test_a_segment_that_adds_nothing_before_a_fork_is_passed_over_unless_it_has_records_of_its_own() -> None:
     path = [Span("a", 0, 3), Span("b", 3, 3), Span("c", 3, 5)]
-    assert fork_point(path, 4, lambda _: False) == "c"
-    assert fork_point(path, 3, lambda _: False) == "a"
-    assert fork_point(path, 3, lambda each: each == "b") == "b"
-    assert fork_point(path, 0, lambda _: False) == "a"
+    assert find_base(path, 4, lambda _: False) == "c"
+    assert find_base(path, 3, lambda _: False) == "a"
+    assert find_base(path, 3, lambda each: each == "b") == "b"
+    assert find_base(path, 0, lambda _: False) == "a"
 
 
 def test_a_head_shows_the_newest_of_some_kinds_and_all_of_others() -> None:
     records = [("epoch", 1), ("quirks", 2), ("epoch", 3), ("unknown", 4), ("quirks", 5), ("pins", 6)]
-    assert [number for _, number in shown(records, lambda record: record[0])] == [2, 3, 4, 5, 6]
+    assert [number for _, number in list_head_records(records, lambda record: record[0])] == [2, 3, 4, 5, 6]

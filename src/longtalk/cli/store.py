@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from longtalk._sync.archive.archive import Archive
 from longtalk.cli.output import print_note
 from longtalk.errors import InputError
-from longtalk.stores import default, default_path, open_store, shown
+from longtalk.stores import get_default_path, hide_credentials, open_default_store, open_store
 from longtalk.stores.base import MAIN, ConversationInfo
 from longtalk.stores.jsonl.folder import Damaged
 
@@ -20,7 +20,7 @@ def open_archive(path: str | None, owner: str, *, make: bool = False, whole: boo
     Damaged files are reported on standard error. If the command reads the whole store (`whole`), damaged files also
     make the command exit with status 1.
     """
-    store = default() if path is None else open_store(path, make=make)
+    store = open_default_store() if path is None else open_store(path, make=make)
     try:
         archive = Archive(store, owner=owner)
         try:
@@ -81,4 +81,4 @@ def choose_branch(summary: ConversationInfo, branch: str | None) -> str:
 
 def describe_location(path: str | None) -> str:
     """Return the location of a store for display: a path, or an address without its password."""
-    return default_path() if path is None else shown(path)
+    return get_default_path() if path is None else hide_credentials(path)

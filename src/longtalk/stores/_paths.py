@@ -28,16 +28,16 @@ class Span(NamedTuple, Generic[S]):
     stop: int
 
 
-def walk(segment: S | None, size: int, above: Callable[[S], tuple[int, S | None]]) -> list[Span[S]]:
+def trace_path(segment: S | None, size: int, get_base: Callable[[S], tuple[int, S | None]]) -> list[Span[S]]:
     """Return the path of `size` entries that ends in a segment, from the root on.
 
-    `above` is a function that returns the position at which a segment starts, and the segment that it continues.
+    `get_base` returns the position at which a segment starts, and the segment that it continues (None for a root).
     """
     path: list[Span[S]] = []
     while segment is not None:
-        start, up = above(segment)
+        start, base = get_base(segment)
         path.append(Span(segment, start, max(start, size)))
-        segment, size = up, min(size, start)
+        segment, size = base, min(size, start)
     return path[::-1]
 
 
@@ -50,38 +50,39 @@ def clip(path: Sequence[Span[S]], start: int, stop: int) -> list[Span[S]]:
     ]
 
 
-def is_on(path: Sequence[Span[S]], segment: S, position: int) -> bool:
+def is_on_path(path: Sequence[Span[S]], segment: S, position: int) -> bool:
     """Return whether a path contains this position of a segment. Position -1 means before the first entry."""
     return any(span.segment == segment and position < span.stop for span in path)
 
 
-def holder(path: Sequence[Span[S]], position: int) -> S:
+def find_segment(path: Sequence[Span[S]], position: int) -> S:
     """Return the segment of a path that contains a position. For position -1, return the first segment."""
     return next((span.segment for span in reversed(path) if span.start <= position), path[0].segment)
 
 
-def fork_point(path: Sequence[Span[S]], start: int, has_own: Callable[[S], bool]) -> S:
+def find_base(path: Sequence[Span[S]], start: int, has_own_records: Callable[[S], bool]) -> S:
     """Return the segment that a new segment, which starts at position `start` of a path, should continue.
 
     Segments that add nothing to the path before this position are skipped. Otherwise, every further cut would make the
     path longer. A segment that starts at this position is not skipped if it has a record that only its own branch may
-    see (`has_own`).
+    see (`has_own_records`).
     """
-    added = (span.segment for span in reversed(path) if span.start < start + has_own(span.segment))
-    return next(added, path[0].segment)
+    bases = (span.segment for span in reversed(path) if span.start < start + has_own_records(span.segment))
+    return next(bases, path[0].segment)
 
 
-def shown(records: Sequence[R], kind: Callable[[R], str]) -> list[R]:
-    """Return those of a path's records that belong to its head, oldest first.
+def list_head_records(records: Sequence[R], get_kind: Callable[[R], str]) -> list[R]:
+    """Return the records that belong to the head of a branch, oldest first.
 
-    Of each kind that is `newest_only`, the head includes only the newest record.
+    `records` are all records on the branch's path, oldest first. Of each kind that is `newest_only`, the head includes
+    only the newest record.
     """
-    found: list[R] = []
+    newest_first: list[R] = []
     replaced: set[str] = set()
     for record in reversed(records):
-        name = kind(record)
-        if name not in replaced:
-            found.append(record)
-            if kind_of(name).newest_only:
-                replaced.add(name)
-    return found[::-1]
+        kind = get_kind(record)
+        if kind not in replaced:
+            newest_first.append(record)
+            if kind_of(kind).newest_only:
+                replaced.add(kind)
+    return newest_first[::-1]

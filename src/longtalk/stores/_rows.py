@@ -1,4 +1,4 @@
-"""Conversions that stores with database rows share: from rows to packs of entries, and from metadata to JSON."""
+"""Conversions that several stores share: from database rows to packs of entries, and between metadata and JSON."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from longtalk.transcript.pack import Pack, checksum
 from longtalk.transcript.pack_index import Kind, PackIndex, pack_column
 
 
-def from_rows(rows: Sequence[tuple[Any, ...]]) -> Pack:
-    """Return the entries in these database rows as a pack."""
+def pack_from_rows(rows: Sequence[tuple[Any, ...]]) -> Pack:
+    """Return the entries in database rows as a pack.
+
+    The columns are: turn, number in the turn, parent, kind, role, wire, time, mark, bound, tokens and native JSON.
+    """
     turn, number, parent, kind, role, wire, at, mark, bound, tokens, native = zip(*rows, strict=True)
     turns: list[str] = []
     firsts, counts = array("I"), array("I")
-    last, following = None, -1
+    last_turn, next_number = None, -1
     for name, count in zip(turn, number, strict=True):
-        if name == last and count == following:
+        if name == last_turn and count == next_number:
             counts[-1] += 1
         else:
             turns.append(name)
             firsts.append(count)
             counts.append(1)
-            last = name
-        following = count + 1
+            last_turn = name
+        next_number = count + 1
     codes: dict[tuple[Kind, str, str], int] = {}
     shape = bytes([codes.setdefault(each, len(codes)) for each in zip(kind, role, wire, strict=True)])
     data = b"[%s]" % b",".join(native)
@@ -47,27 +50,29 @@ def from_rows(rows: Sequence[tuple[Any, ...]]) -> Pack:
     return Pack(index, data, checksum(data))
 
 
-def meta_in(meta: Mapping[str, Any]) -> bytes:
-    """Return an app's metadata as JSON in ASCII."""
+def to_ascii_json(meta: Mapping[str, Any]) -> bytes:
+    """Return an app's metadata as JSON in ASCII. Raise `InputError` if it can't be represented as JSON."""
     try:
         return json.dumps(meta, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as problem:
-        raise InputError(f"Metadata must be JSON: {problem}.") from None
+        raise InputError(f"Metadata can't be stored as JSON: {problem}.") from None
 
 
-def utf8_json(meta: Mapping[str, Any]) -> bytes:
+def to_utf8_json(meta: Mapping[str, Any]) -> bytes:
     """Return an app's metadata as JSON in UTF-8, for stores and exports that people read.
 
-    Metadata with unpaired surrogates, which UTF-8 can't encode, is returned as JSON in ASCII.
+    Metadata with unpaired surrogates, which UTF-8 can't encode, is returned as JSON in ASCII. Raises `InputError` if
+    the metadata can't be represented as JSON.
     """
     try:
         return json.dumps(meta, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         return json.dumps(meta, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as problem:
-        raise InputError(f"Metadata must be JSON: {problem}.") from None
+        raise InputError(f"Metadata can't be stored as JSON: {problem}.") from None
 
 
-def meta_out(data: bytes) -> dict[str, Any]:
-    held: dict[str, Any] = json.loads(data)
-    return held
+def meta_from_json(data: bytes) -> dict[str, Any]:
+    """Return the metadata that JSON from `to_ascii_json` or `to_utf8_json` contains."""
+    meta: dict[str, Any] = json.loads(data)
+    return meta

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from longtalk.memory.recall.labels import searchable_text
-from longtalk.stores._paths import Span, walk
-from longtalk.stores._words import words
+from longtalk.stores._paths import Span, trace_path
+from longtalk.stores._words import normalize_words
 from longtalk.stores.base import KeyedRequest, Lease
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.transcript import Record
@@ -18,15 +18,15 @@ from longtalk.wires import text_if_readable
 class Segment:
     """The entries that one branch added after the first `start` entries of the path that ends in `base`."""
 
-    __slots__ = ("base", "entries", "firsts", "metas", "own", "start", "words")
+    __slots__ = ("base", "entries", "has_own_records", "metas", "start", "turn_starts", "words")
 
     def __init__(self, base: Segment | None = None, start: int = 0) -> None:
         self.base: Segment | None = base
         self.start: int = start
-        self.own: bool = False
+        self.has_own_records: bool = False
         """Whether the segment has a record that only the segment's own branch may see."""
         self.entries: list[Entry] = []
-        self.firsts: list[tuple[int, str]] = []
+        self.turn_starts: list[tuple[int, str]] = []
         """The position and the turn id of each turn whose first entry is in this segment."""
         self.metas: dict[int, bytes] = {}
         """The app's metadata of entries, as JSON, by position."""
@@ -53,16 +53,19 @@ class Branch(msgspec.Struct):
     lease: Lease | None = None
 
 
-class Attached(NamedTuple):
-    """A record in the tree, attached to the entry at `position` (-1: before the first entry of the path)."""
+class AttachedRecord(NamedTuple):
+    """A record in a conversation tree, attached to the entry at `position` (-1: before the first entry of the path)."""
 
     segment: Segment
     position: int
     record: Record
 
 
-class Key(NamedTuple):
-    """A turn that was requested with an idempotency key."""
+class KeyedTurnRef(NamedTuple):
+    """The id and location of a turn that was requested with an idempotency key.
+
+    `branch` and `position` say where the turn was first committed. The branch may have been cut since.
+    """
 
     request: KeyedRequest
     branch: str
@@ -70,20 +73,20 @@ class Key(NamedTuple):
     position: int
 
 
-def entry_words(segment: Segment, position: int) -> tuple[str, str]:
-    """Return the text of an entry and its normalized words, which a search compares. Both are cached in the segment."""
+def read_words(segment: Segment, position: int) -> tuple[str, str]:
+    """Return the text of an entry and its normalized words, for searching. Both are cached in the segment."""
     if position not in segment.words:
         entry = segment.entries[position - segment.start]
-        segment.words[position] = (text_if_readable(entry), words(searchable_text(entry)))
+        segment.words[position] = (text_if_readable(entry), normalize_words(searchable_text(entry)))
     return segment.words[position]
 
 
-def path_to(segment: Segment | None, stop: int) -> Path:
-    """Return the first `stop` entries of the path that ends in a segment, as spans from the root on."""
-    return walk(segment, min(stop, segment.stop) if segment else 0, lambda each: (each.start, each.base))
+def find_path(segment: Segment | None, stop: int) -> Path:
+    """Return the path that ends in a segment, from the root on, limited to its first `stop` entries."""
+    return trace_path(segment, min(stop, segment.stop) if segment else 0, lambda each: (each.start, each.base))
 
 
-def last_entry(path: Path) -> str | None:
+def find_last_entry(path: Path) -> str | None:
     """Return the id of the last entry of a path, or None if the path is empty."""
     for segment, start, stop in reversed(path):
         if start < stop:

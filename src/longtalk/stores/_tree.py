@@ -12,9 +12,18 @@ from typing import Any
 
 import msgspec
 
-from longtalk.stores._paths import clip, fork_point, holder, is_on, shown
-from longtalk.stores._rows import utf8_json
-from longtalk.stores._segments import Attached, Branch, Key, Path, Segment, entry_words, last_entry, path_to
+from longtalk.stores._paths import clip, find_base, find_segment, is_on_path, list_head_records
+from longtalk.stores._rows import to_utf8_json
+from longtalk.stores._segments import (
+    AttachedRecord,
+    Branch,
+    KeyedTurnRef,
+    Path,
+    Segment,
+    find_last_entry,
+    find_path,
+    read_words,
+)
 from longtalk.stores.base import (
     MAIN,
     BranchHead,
@@ -29,6 +38,7 @@ from longtalk.stores.base import (
     check_commit,
     check_entry_id,
     check_parents,
+    check_record_positions,
 )
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.record_kinds import kind_of
@@ -43,14 +53,14 @@ class ConversationTree:
         self.meta = b"{}"
         self._branches: dict[str, Branch] = {}
         self._turns: dict[str, Turn] = {}
-        self._begun: dict[str, list[tuple[Segment, int]]] = {}
-        """The segment and position at which each turn starts, by turn id.
+        self._turn_starts: dict[str, list[tuple[Segment, int]]] = {}
+        """The segments and positions at which a turn starts, by turn id.
 
         A turn starts in several segments if branches that don't share its first entry continued the turn.
         """
         self._manifests: dict[str, bytes] = {}
-        self._records: list[Attached] = []
-        self._keys: dict[str, Key] = {}
+        self._records: list[AttachedRecord] = []
+        self._keys: dict[str, KeyedTurnRef] = {}
         self._segments: list[Segment] = []
 
     def __bool__(self) -> bool:
@@ -65,37 +75,36 @@ class ConversationTree:
             check_commit(head, commit, self.head(commit.source[0], records=False) if commit.source else None)
         except HeadMoved as moved:
             raise HeadMoved(moved.head and self.head(moved.head.branch)) from None
-        segment, size = self._from(commit)
-        path = path_to(segment, size)
-        if commit.source and commit.source_entry not in (None, last_entry(path_to(segment, commit.source[1]))):
+        segment, size = self._find_append_point(commit)
+        path = find_path(segment, size)
+        if commit.source and commit.source_entry not in (None, find_last_entry(find_path(segment, commit.source[1]))):
             raise HeadMoved(self.head(commit.source[0]))
-        check_parents(last_entry(path), commit.entries)
+        check_parents(find_last_entry(path), commit.entries)
         for entry in commit.entries:
             check_entry_id(entry)
         turn = commit.turn
         if turn is not None and turn.id not in self._turns:
-            own = any(entry.turn == turn.id for entry in commit.entries)
-            if not own and self._begins(turn.id, path) is None:
-                raise ValueError(f"the turn {turn.id!r} can't begin without an entry")
+            has_entries = any(entry.turn == turn.id for entry in commit.entries)
+            if not has_entries and self._find_turn_start(turn.id, path) is None:
+                raise ValueError(f"the turn {turn.id!r} has no entries: commit its first entry with it")
         if commit.request is not None and turn is not None:
             key = self._keys.get(commit.request.key)
             if key is not None and key.turn != turn.id:
                 raise RequestKeyTaken(commit.request.key)
-        for placed in commit.records:
-            if not -1 <= placed.position < size + len(commit.entries):
-                raise ValueError("a record can't hold up to an entry that is not there")
+        check_record_positions(commit.records, size + len(commit.entries))
 
     def apply(self, commit: Commit) -> None:
         """Apply a commit completely, or raise an exception and leave the tree unchanged."""
         self.check(commit)
-        meta = None if commit.meta is None else utf8_json(commit.meta)
-        entry_meta = {i: utf8_json(each) for i, each in commit.entry_meta.items()}
+        meta = None if commit.meta is None else to_utf8_json(commit.meta)
+        entry_meta = {i: to_utf8_json(each) for i, each in commit.entry_meta.items()}
         if not self._branches:
             self.created = commit.at
-        segment, size = self._from(commit)
+        segment, size = self._find_append_point(commit)
         branch = self._branches.get(commit.branch)
-        if branch is None or segment is None or size < segment.stop or self._is_shared(segment, commit):
-            base = fork_point(path_to(segment, segment.stop), size, lambda each: each.own) if segment else None
+        if branch is None or segment is None or size < segment.stop or self._is_visible_elsewhere(segment, commit):
+            path = find_path(segment, segment.stop) if segment else []
+            base = find_base(path, size, lambda each: each.has_own_records) if path else None
             segment = Segment(base, size)
             self._segments.append(segment)
         if branch is None:
@@ -111,14 +120,14 @@ class ConversationTree:
             if commit.manifest:
                 self._manifests[commit.turn.id] = commit.manifest
         if commit.request is not None and commit.turn is not None and commit.request.key not in self._keys:
-            position = self._begins(commit.turn.id, path_to(segment, segment.stop)) or 0
-            self._keys[commit.request.key] = Key(commit.request, commit.branch, commit.turn.id, position)
-        path = path_to(segment, segment.stop) if commit.records else []
+            position = self._find_turn_start(commit.turn.id, find_path(segment, segment.stop)) or 0
+            self._keys[commit.request.key] = KeyedTurnRef(commit.request, commit.branch, commit.turn.id, position)
+        path = find_path(segment, segment.stop) if commit.records else []
         for placed in commit.records:
-            alone = kind_of(placed.record.kind).own_branch_only
-            segment.own = segment.own or alone
-            held = segment if alone else holder(path, placed.position)
-            self._records.append(Attached(held, placed.position, placed.record))
+            is_own = kind_of(placed.record.kind).own_branch_only
+            segment.has_own_records = segment.has_own_records or is_own
+            attached_to = segment if is_own else find_segment(path, placed.position)
+            self._records.append(AttachedRecord(attached_to, placed.position, placed.record))
         if meta is not None:
             self.meta = meta
         segment.metas.update({size + i: each for i, each in entry_meta.items()})
@@ -126,10 +135,10 @@ class ConversationTree:
     def write(self, commit: Commit) -> BranchHead:
         """Apply a commit and return the new head of its branch."""
         self.apply(commit)
-        return self._head(self._branches[commit.branch])
+        return self._build_head(self._branches[commit.branch])
 
-    def _from(self, commit: Commit) -> tuple[Segment | None, int]:
-        """Return where a commit appends: a segment, and how many entries of the path that ends there remain."""
+    def _find_append_point(self, commit: Commit) -> tuple[Segment | None, int]:
+        """Return the segment to which a commit appends, and the number of entries that its path keeps."""
         branch = self._branches.get(commit.branch)
         if branch is not None:
             segment, size = branch.segment, branch.segment.stop
@@ -139,30 +148,31 @@ class ConversationTree:
             return None, 0
         return segment, size if commit.cut is None else commit.cut
 
-    def _is_shared(self, segment: Segment, commit: Commit) -> bool:
+    def _is_visible_elsewhere(self, segment: Segment, commit: Commit) -> bool:
         """Return whether another branch would see a record of the commit that only the commit's own branch may see."""
         own = [placed.position for placed in commit.records if kind_of(placed.record.kind).own_branch_only]
         return bool(own) and any(each.base is segment and each.start > min(own) for each in self._segments)
 
-    def after(self, commit: Commit) -> tuple[str | None, int]:
-        """Return the id of the path's last entry, and the length of the path, as they would be after a commit."""
-        segment, size = self._from(commit)
-        last = commit.entries[-1].id if commit.entries else last_entry(path_to(segment, size))
+    def find_end_after(self, commit: Commit) -> tuple[str | None, int]:
+        """Return the id of the last entry and the number of entries that the path would have after a commit."""
+        segment, size = self._find_append_point(commit)
+        last = commit.entries[-1].id if commit.entries else find_last_entry(find_path(segment, size))
         return last, size + len(commit.entries)
 
     def _append(self, segment: Segment, entries: Iterable[Entry]) -> None:
         turn = segment.entries[-1].turn if segment.entries else None
         for entry in entries:
-            if entry.turn != turn and self._begins(entry.turn, path_to(segment, segment.stop)) is None:
-                segment.firsts.append((segment.stop, entry.turn))
-                self._begun.setdefault(entry.turn, []).append((segment, segment.stop))
+            if entry.turn != turn and self._find_turn_start(entry.turn, find_path(segment, segment.stop)) is None:
+                segment.turn_starts.append((segment.stop, entry.turn))
+                self._turn_starts.setdefault(entry.turn, []).append((segment, segment.stop))
             segment.entries.append(entry)
             turn = entry.turn
 
-    def _begins(self, turn: str, path: Path) -> int | None:
+    def _find_turn_start(self, turn: str, path: Path) -> int | None:
         """Return the position of a turn's first entry on a path, or None if the turn doesn't start on that path."""
         return next(
-            (position for segment, position in self._begun.get(turn, ()) if is_on(path, segment, position)), None
+            (position for segment, position in self._turn_starts.get(turn, ()) if is_on_path(path, segment, position)),
+            None,
         )
 
     def renew(self, branch: str, token: int, until: int) -> bool:
@@ -174,26 +184,26 @@ class ConversationTree:
 
     def describe(self, meta: Mapping[str, Any], entry: str | None) -> bool:
         """Replace the app's metadata of the conversation or of an entry. Return False if the entry doesn't exist."""
-        data = utf8_json(meta)
+        data = to_utf8_json(meta)
         if entry is None:
             self.meta = data
             return True
-        positions = list(self._positions(entry))
+        positions = list(self._find_entry(entry))
         for segment, position in positions:
             segment.metas[position] = data
         return bool(positions)
 
-    def quoting(self, entry: str) -> set[int]:
+    def find_quoting_records(self, entry: str) -> set[int]:
         """Return the indexes of the records that may quote an entry.
 
         These are records that are attached to this entry or a later one and whose kind says `quotes_entries`.
         """
-        positions = list(self._positions(entry))
+        positions = list(self._find_entry(entry))
         return {
             number
             for number, (segment, position, record) in enumerate(self._records)
             if kind_of(record.kind).quotes_entries
-            and any(is_on(path_to(segment, position + 1), *node) for node in positions)
+            and any(is_on_path(find_path(segment, position + 1), *node) for node in positions)
         }
 
     def redact(self, entry: str, native: bytes) -> None:
@@ -202,92 +212,93 @@ class ConversationTree:
         Each branch that contains the entry gets a new revision, so that a turn that was based on the old JSON can't be
         committed.
         """
-        quoting = self.quoting(entry)
+        quoting = self.find_quoting_records(entry)
         self._records = [record for number, record in enumerate(self._records) if number not in quoting]
-        for segment, position in self._positions(entry):
+        for segment, position in self._find_entry(entry):
             i = position - segment.start
             segment.entries[i] = msgspec.structs.replace(segment.entries[i], native=native)
             segment.words.pop(position, None)
             segment.metas.pop(position, None)
-        self.touch(entry)
+        self.bump_revisions(entry)
 
-    def touch(self, entry: str) -> None:
+    def bump_revisions(self, entry: str) -> None:
         """Increase the revision of each branch that has this entry on its path."""
-        positions = list(self._positions(entry))
+        positions = list(self._find_entry(entry))
         for branch in self._branches.values():
-            if any(is_on(path_to(branch.segment, branch.segment.stop), *node) for node in positions):
+            if any(is_on_path(find_path(branch.segment, branch.segment.stop), *node) for node in positions):
                 branch.revision += 1
 
-    def holds(self, entry: str) -> bool:
-        return any(True for _ in self._positions(entry))
+    def has_entry(self, entry: str) -> bool:
+        return any(True for _ in self._find_entry(entry))
 
-    def _positions(self, entry: str) -> Iterator[tuple[Segment, int]]:
+    def _find_entry(self, entry: str) -> Iterator[tuple[Segment, int]]:
+        """Yield each segment and position that has an entry with this id."""
         for segment in self._segments:
-            for i, held in enumerate(segment.entries, segment.start):
-                if held.id == entry:
-                    yield segment, i
+            for position, stored in enumerate(segment.entries, segment.start):
+                if stored.id == entry:
+                    yield segment, position
 
     # Reading
 
     def head(self, branch: str, *, records: bool = True) -> BranchHead | None:
         found = self._branches.get(branch)
-        return self._head(found, records=records) if found else None
+        return self._build_head(found, records=records) if found else None
 
-    def _head(self, branch: Branch, *, records: bool = True) -> BranchHead:
-        path = path_to(branch.segment, branch.segment.stop)
+    def _build_head(self, branch: Branch, *, records: bool = True) -> BranchHead:
+        path = find_path(branch.segment, branch.segment.stop)
         return BranchHead(
             branch=branch.name,
             revision=branch.revision,
             size=branch.segment.stop,
-            entry=last_entry(path),
+            entry=find_last_entry(path),
             token=branch.token,
             lease=branch.lease,
-            turn=next((turn for _, turn in self._turns_back(path)), None),
-            records=self._shown(path) if records else (),
+            turn=next((turn for _, turn in self._iterate_turns_backwards(path)), None),
+            records=self._list_head_records(path) if records else (),
             created=self.created,
             updated=branch.updated,
         )
 
-    def _shown(self, path: Path) -> tuple[PlacedRecord, ...]:
-        there = shown(self._records_on(path), lambda attached: attached.record.kind)
-        return tuple([PlacedRecord(record, position) for _, position, record in there])
+    def _list_head_records(self, path: Path) -> tuple[PlacedRecord, ...]:
+        records = list_head_records(self._list_records(path), lambda attached: attached.record.kind)
+        return tuple([PlacedRecord(record, position) for _, position, record in records])
 
-    def _turns_back(self, path: Path) -> Iterator[tuple[int, Turn]]:
+    def _iterate_turns_backwards(self, path: Path) -> Iterator[tuple[int, Turn]]:
         """Yield the turns of a path, the last turn first, each with the position of its first entry."""
         for span in reversed(path):
-            for position, id in reversed(span.segment.firsts):  # noqa: A001
+            for position, id in reversed(span.segment.turn_starts):  # noqa: A001
                 if position < span.stop and id in self._turns:
                     yield position, self._turns[id]
 
     def read(self, branch: str, start: int, stop: int) -> Pack:
-        index, more, crc = EMPTY.grow(self.between(branch, start, stop))
+        index, more, crc = EMPTY.grow(self.read_entries(branch, start, stop))
         return Pack(index, b"[" + more, crc)
 
-    def between(self, branch: str, start: int, stop: int) -> list[Entry]:
+    def read_entries(self, branch: str, start: int, stop: int) -> list[Entry]:
         """Return the entries at positions `start` to `stop - 1` of a branch's path."""
         entries: list[Entry] = []
-        for segment, first, end in clip(self._path_of(branch), start, stop):
+        for segment, first, end in clip(self._find_branch_path(branch), start, stop):
             entries += segment.entries[first - segment.start : end - segment.start]
         return entries
 
     def turns(self, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
-        found: list[tuple[int, Turn]] = []
-        for position, turn in self._turns_back(self._path_of(branch)):
+        last_first: list[tuple[int, Turn]] = []
+        for position, turn in self._iterate_turns_backwards(self._find_branch_path(branch)):
             if position < start:
                 break
             if position < stop:
-                found.append((position, turn))
-        return found[::-1]
+                last_first.append((position, turn))
+        return last_first[::-1]
 
-    def problems(self) -> list[str]:
-        """Describe each segment in which an entry's parent is not the entry before it."""
-        found: list[str] = []
+    def find_problems(self) -> list[str]:
+        """Return a description of each segment in which an entry's parent is not the entry before it."""
+        problems: list[str] = []
         for segment in self._segments:
             try:
-                check_parents(last_entry(path_to(segment.base, segment.start)), segment.entries)
+                check_parents(find_last_entry(find_path(segment.base, segment.start)), segment.entries)
             except ValueError as problem:
-                found.append(str(problem))
-        return found
+                problems.append(str(problem))
+        return problems
 
     def manifest(self, turn: str) -> bytes:
         return self._manifests.get(turn, b"")
@@ -297,10 +308,10 @@ class ConversationTree:
         return {turn: self._manifests[turn] for turn in turns if turn in self._manifests}
 
     def records(self, branch: str, kind: str | None) -> list[PlacedRecord]:
-        there = self._records_on(self._path_of(branch))
-        return [PlacedRecord(record, position) for _, position, record in there if kind in (None, record.kind)]
+        records = self._list_records(self._find_branch_path(branch))
+        return [PlacedRecord(record, position) for _, position, record in records if kind in (None, record.kind)]
 
-    def _records_on(self, path: Path) -> list[Attached]:
+    def _list_records(self, path: Path) -> list[AttachedRecord]:
         """Return all records that are attached to entries of a path, oldest first."""
         stops = {span.segment: span.stop for span in path}
         return [each for each in self._records if each.position < stops.get(each.segment, -1)]
@@ -308,26 +319,26 @@ class ConversationTree:
     def metas(self, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
         return {
             position: json.loads(data)
-            for segment, first, end in clip(self._path_of(branch), start, stop)
+            for segment, first, end in clip(self._find_branch_path(branch), start, stop)
             for position, data in sorted(segment.metas.items())
             if first <= position < end
         }
 
     def keyed_turn(self, key: str) -> KeyedTurn | None:
-        found = self._keys.get(key)
-        if found is None:
+        ref = self._keys.get(key)
+        if ref is None:
             return None
-        for name in (found.branch, *sorted(self._branches)):
-            position = self._begins(found.turn, self._path_of(name))
+        for name in (ref.branch, *sorted(self._branches)):
+            position = self._find_turn_start(ref.turn, self._find_branch_path(name))
             if position is not None:
-                return KeyedTurn(found.request, name, self._turns[found.turn], position)
-        return KeyedTurn(found.request, found.branch, self._turns[found.turn], found.position)
+                return KeyedTurn(ref.request, name, self._turns[ref.turn], position)
+        return KeyedTurn(ref.request, ref.branch, self._turns[ref.turn], ref.position)
 
     def keyed_turns(self) -> list[KeyedTurn]:
-        return [asked for key in sorted(self._keys) if (asked := self.keyed_turn(key))]
+        return [turn for key in sorted(self._keys) if (turn := self.keyed_turn(key))]
 
     def branches(self) -> list[BranchHead]:
-        return [self._head(branch, records=False) for _, branch in sorted(self._branches.items())]
+        return [self._build_head(branch, records=False) for _, branch in sorted(self._branches.items())]
 
     def info(self, id: str) -> ConversationInfo:  # noqa: A002
         return ConversationInfo(
@@ -339,7 +350,7 @@ class ConversationTree:
             meta=json.loads(self.meta),
         )
 
-    def receipt(self, id: str) -> DeletionReceipt:  # noqa: A002
+    def make_receipt(self, id: str) -> DeletionReceipt:  # noqa: A002
         return DeletionReceipt(
             conversation=id,
             entries=sum(len(segment.entries) for segment in self._segments),
@@ -349,14 +360,14 @@ class ConversationTree:
             at=now(),
         )
 
-    def found(self, conversation: str) -> Iterator[tuple[SearchHit, str]]:
+    def iterate_hits(self, conversation: str) -> Iterator[tuple[SearchHit, str]]:
         """Yield each entry on the path of any branch once, as a search hit with the entry's normalized words."""
         seen: dict[int, int] = {}
         for name in sorted(self._branches, key=lambda name: (name != MAIN, name)):
-            for segment, start, stop in self._path_of(name):
+            for segment, start, stop in self._find_branch_path(name):
                 for position in range(max(start, seen.get(id(segment), 0)), stop):
                     entry = segment.entries[position - segment.start]
-                    text, spaced = entry_words(segment, position)
+                    text, words = read_words(segment, position)
                     hit = SearchHit(
                         conversation=conversation,
                         branch=name,
@@ -366,16 +377,16 @@ class ConversationTree:
                         at=entry.at,
                         text=text,
                     )
-                    yield hit, spaced
+                    yield hit, words
                 seen[id(segment)] = max(stop, seen.get(id(segment), 0))
 
-    def spoken(self, branch: str) -> Iterator[tuple[int, str]]:
+    def iterate_words(self, branch: str) -> Iterator[tuple[int, str]]:
         """Yield the position and normalized words of each entry of a path, newest first. Tool results are left out."""
-        for segment, start, stop in reversed(self._path_of(branch)):
+        for segment, start, stop in reversed(self._find_branch_path(branch)):
             for position in range(stop - 1, start - 1, -1):
                 if segment.entries[position - segment.start].role != "tool":
-                    yield position, entry_words(segment, position)[1]
+                    yield position, read_words(segment, position)[1]
 
-    def _path_of(self, branch: str) -> Path:
+    def _find_branch_path(self, branch: str) -> Path:
         found = self._branches.get(branch)
-        return path_to(found.segment, found.segment.stop) if found else []
+        return find_path(found.segment, found.segment.stop) if found else []

@@ -11,7 +11,7 @@ _NO_SPACES = r"[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaf
 _WORD = re.compile(rf"(?=\w){_NO_SPACES}|(?:(?!{_NO_SPACES})\w)+")
 
 
-def words(text: str) -> str:
+def normalize_words(text: str) -> str:
     """Return the words of a text in lower case and without accents, with a space before and after each word.
 
     A text contains a word if the returned string contains the word between two spaces.

@@ -32,18 +32,18 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class HeadMoved(Exception):
-    """The error for a commit that expects another revision than the branch has.
+    """Raised for a commit that expects another revision than the branch has.
 
     `head` is the current head of the branch, or None if the branch doesn't exist.
     """
 
     def __init__(self, head: BranchHead | None) -> None:
-        super().__init__("the branch has moved on")
+        super().__init__("the branch is not at the revision that the commit expects")
         self.head = head
 
 
 class RequestKeyTaken(Exception):
-    """The error for a request whose idempotency key already belongs to another turn of the conversation."""
+    """Raised for a request whose idempotency key already belongs to another turn of the conversation."""
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -344,21 +344,29 @@ def check_commit(head: BranchHead | None, commit: Commit, source: BranchHead | N
             # The source was truncated after the caller read it.
             raise HeadMoved(source)
         if source is None or not 0 <= commit.source[1] <= source.size:
-            raise ValueError("a branch can't begin where there is nothing")
+            name, size = commit.source
+            raise ValueError(f"can't fork after {size} entries of the branch {name!r}: it doesn't have that many")
         size = commit.source[1]
     if commit.cut is not None and not 0 <= commit.cut <= size:
-        raise ValueError("a path can't be cut behind its end")
+        raise ValueError(f"can't cut a path of {size} entries to {commit.cut} entries")
     if head is not None and commit.source is not None:
-        raise ValueError("a branch that is there has its source")
+        raise ValueError(f"the branch {commit.branch!r} exists already, so the commit can't have a source")
     check_commit_fields(commit)
 
 
 def check_commit_fields(commit: Commit) -> None:
     """Raise `ValueError` if the fields of a commit contradict each other, regardless of the stored data."""
     if any(not 0 <= i < len(commit.entries) for i in commit.entry_meta):
-        raise ValueError("there is no entry to keep data on")
+        raise ValueError("entry_meta has an index that is not in entries")
     if commit.turn is None and (commit.request is not None or commit.manifest):
-        raise ValueError("a request and a manifest need their turn")
+        raise ValueError("a commit with a request or a manifest needs a turn")
+
+
+def check_record_positions(records: Sequence[PlacedRecord], size: int) -> None:
+    """Raise `ValueError` if a record's position is not on a path of `size` entries."""
+    for placed in records:
+        if not -1 <= placed.position < size:
+            raise ValueError(f"a record can't be attached to position {placed.position} of {size} entries")
 
 
 def check_entry_id(entry: Entry) -> None:
@@ -374,7 +382,7 @@ def check_parents(parent: str | None, entries: Sequence[Entry]) -> None:
     """
     for entry in entries:
         if entry.parent != parent:
-            raise ValueError(f"the parent of {entry.id!r} is {entry.parent!r}, and the entry before it is {parent!r}")
+            raise ValueError(f"the parent of {entry.id!r} is {entry.parent!r}, but the entry before it is {parent!r}")
         parent = entry.id
 
 

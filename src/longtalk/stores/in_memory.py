@@ -15,7 +15,7 @@ from typing import Any
 
 from longtalk.memory.recall.protocol import Matches, SearchTerm
 from longtalk.stores._tree import ConversationTree
-from longtalk.stores._words import words
+from longtalk.stores._words import normalize_words
 from longtalk.stores.base import (
     MAIN,
     BranchHead,
@@ -35,67 +35,67 @@ class TreeStore(ABC):
     """The base of stores that hold each conversation as a `ConversationTree`. It implements the reading methods."""
 
     @abstractmethod
-    def _reading(self, owner: str, conversation: str) -> AbstractContextManager[ConversationTree | None]:
+    def _lock_tree(self, owner: str, conversation: str) -> AbstractContextManager[ConversationTree | None]:
         """Lock a conversation and yield its tree, or None if the conversation doesn't exist."""
 
     @abstractmethod
-    def _names(self, owner: str) -> list[str]:
+    def _list_ids(self, owner: str) -> list[str]:
         """Return the ids of the owner's conversations."""
 
-    def _each(self, owner: str) -> Iterator[tuple[str, ConversationTree]]:
+    def _iterate_trees(self, owner: str) -> Iterator[tuple[str, ConversationTree]]:
         """Yield the id and the tree of each of the owner's conversations. A tree is locked while the caller uses it."""
-        for name in self._names(owner):
-            with self._reading(owner, name) as ledger:
-                if ledger:
-                    yield name, ledger
+        for name in self._list_ids(owner):
+            with self._lock_tree(owner, name) as tree:
+                if tree:
+                    yield name, tree
 
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.head(branch) if ledger else None
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.head(branch) if tree else None
 
     def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.read(branch, start, stop) if ledger else EMPTY
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.read(branch, start, stop) if tree else EMPTY
 
     def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
-        with self._reading(owner, conversation) as ledger:
-            return [ledger.between(branch, *each) if ledger else [] for each in ranges]
+        with self._lock_tree(owner, conversation) as tree:
+            return [tree.read_entries(branch, *each) if tree else [] for each in ranges]
 
     def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.turns(branch, start, stop) if ledger else []
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.turns(branch, start, stop) if tree else []
 
     def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.manifest(turn) if ledger else b""
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.manifest(turn) if tree else b""
 
     def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.manifests(branch, start, stop) if ledger else {}
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.manifests(branch, start, stop) if tree else {}
 
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.records(branch, kind) if ledger else []
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.records(branch, kind) if tree else []
 
     def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.metas(branch, start, stop) if ledger else {}
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.metas(branch, start, stop) if tree else {}
 
     def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.keyed_turn(key) if ledger else None
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.keyed_turn(key) if tree else None
 
     def keyed_turns(self, owner: str, conversation: str) -> list[KeyedTurn]:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.keyed_turns() if ledger else []
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.keyed_turns() if tree else []
 
     def branches(self, owner: str, conversation: str) -> list[BranchHead]:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.branches() if ledger else []
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.branches() if tree else []
 
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.info(conversation) if ledger else None
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.info(conversation) if tree else None
 
     def conversations(
         self,
@@ -105,29 +105,29 @@ class TreeStore(ABC):
         after: tuple[int, str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> list[ConversationInfo]:
-        found = [ledger.info(name) for name, ledger in self._each(owner)]
-        found = [each for each in found if meta_matches(each.meta, meta or {})]
+        infos = [tree.info(name) for name, tree in self._iterate_trees(owner)]
+        infos = [info for info in infos if meta_matches(info.meta, meta or {})]
         if after is not None:
-            found = [each for each in found if (-each.updated, each.id) > (-after[0], after[1])]
-        return heapq.nsmallest(max(0, limit), found, key=lambda summary: (-summary.updated, summary.id))
+            infos = [info for info in infos if (-info.updated, info.id) > (-after[0], after[1])]
+        return heapq.nsmallest(max(0, limit), infos, key=lambda info: (-info.updated, info.id))
 
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[SearchHit]:
         texts: list[tuple[SearchHit, str]] = []
         if conversation is None:
-            for name, ledger in self._each(owner):
-                texts += ledger.found(name)
+            for name, tree in self._iterate_trees(owner):
+                texts += tree.iterate_hits(name)
         else:
-            with self._reading(owner, conversation) as one:
-                texts += one.found(conversation) if one else ()
-        return best(texts, terms, limit)
+            with self._lock_tree(owner, conversation) as only:
+                texts += only.iterate_hits(conversation) if only else ()
+        return rank_hits(texts, terms, limit)
 
     def matches(
-        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+        self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
-        with self._reading(owner, conversation) as ledger:
-            return held(ledger.spoken(branch) if ledger else (), sought, most)
+        with self._lock_tree(owner, conversation) as tree:
+            return match_terms(tree.iterate_words(branch) if tree else (), terms, most)
 
 
 class InMemory(TreeStore):
@@ -141,90 +141,93 @@ class InMemory(TreeStore):
         return "InMemory()"
 
     @contextmanager
-    def _reading(self, owner: str, conversation: str) -> Iterator[ConversationTree | None]:
+    def _lock_tree(self, owner: str, conversation: str) -> Iterator[ConversationTree | None]:
         with self._lock:
             yield self._owners.get(owner, {}).get(conversation)
 
-    def _names(self, owner: str) -> list[str]:
+    def _list_ids(self, owner: str) -> list[str]:
         with self._lock:
             return list(self._owners.get(owner, ()))
 
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        with self._reading(owner, conversation) as known:
-            ledger = known or ConversationTree()
-            head = ledger.write(commit)
-            self._owners.setdefault(owner, {})[conversation] = ledger
+        with self._lock_tree(owner, conversation) as existing:
+            tree = existing or ConversationTree()
+            head = tree.write(commit)
+            self._owners.setdefault(owner, {})[conversation] = tree
             return head
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
-        with self._reading(owner, conversation) as ledger:
-            return ledger is not None and ledger.renew(branch, token, until)
+        with self._lock_tree(owner, conversation) as tree:
+            return tree is not None and tree.renew(branch, token, until)
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
-        with self._reading(owner, conversation) as ledger:
-            return ledger is not None and ledger.describe(meta, entry)
+        with self._lock_tree(owner, conversation) as tree:
+            return tree is not None and tree.describe(meta, entry)
 
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
         with self._lock:
             owned = self._owners.get(owner, {})
-            ledger = owned.pop(conversation, None)
+            tree = owned.pop(conversation, None)
             if not owned:
                 self._owners.pop(owner, None)
-            return ledger.receipt(conversation) if ledger else None
+            return tree.make_receipt(conversation) if tree else None
 
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._reading(owner, conversation) as ledger:
-            if not ledger or not ledger.holds(entry):
+        with self._lock_tree(owner, conversation) as tree:
+            if not tree or not tree.has_entry(entry):
                 return False
-            ledger.redact(entry, native)
+            tree.redact(entry, native)
             return True
 
     def verify(self, owner: str, conversation: str) -> list[str]:
-        with self._reading(owner, conversation) as ledger:
-            return ledger.problems() if ledger else []
+        with self._lock_tree(owner, conversation) as tree:
+            return tree.find_problems() if tree else []
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
 
-def held(spoken: Iterable[tuple[int, str]], sought: Sequence[SearchTerm], most: int) -> list[Matches]:
+def match_terms(entries: Iterable[tuple[int, str]], terms: Sequence[SearchTerm], most: int) -> list[Matches]:
     """Return, for each term, the last `most` positions that match it, and the number of all matches.
 
-    `spoken` yields the positions of entries with their normalized words, newest first.
+    `entries` yields the positions of entries with their normalized words, newest first.
     """
-    forms = [tuple(filter(str.strip, _forms(each))) for each in sought]
-    positions: list[list[int]] = [[] for _ in sought]
-    for position, spaced in spoken:
-        for some, found in zip(forms, positions, strict=True):
-            if any(form in spaced for form in some):
-                found.append(position)
-    return [Matches(tuple(reversed(found[: max(0, most)])), len(found)) for found in positions]
+    forms_by_term = [tuple(filter(str.strip, _list_forms(term))) for term in terms]
+    positions_by_term: list[list[int]] = [[] for _ in terms]
+    for position, words in entries:
+        for forms, positions in zip(forms_by_term, positions_by_term, strict=True):
+            if any(form in words for form in forms):
+                positions.append(position)
+    return [Matches(tuple(reversed(each[: max(0, most)])), len(each)) for each in positions_by_term]
 
 
-def _forms(sought: SearchTerm) -> Iterator[str]:
+def _list_forms(term: SearchTerm) -> Iterator[str]:
     """Yield the strings to look for in normalized words. A term's `beginnings` have no space after them."""
-    yield from map(words, sought.words)
-    yield from (words(beginning).rstrip(" ") for beginning in sought.beginnings)
+    yield from map(normalize_words, term.words)
+    yield from (normalize_words(beginning).rstrip(" ") for beginning in term.beginnings)
 
 
-def best(texts: Iterable[tuple[SearchHit, str]], terms: Collection[str], limit: int) -> list[SearchHit]:
-    """Return the `limit` best hits that contain any of the terms, ranked by BM25, then newest first."""
-    sought = [term for term in dict.fromkeys(map(words, terms)) if term.strip()]
-    found: list[tuple[SearchHit, int, list[int]]] = []
-    number = total = 0
-    for hit, spaced in texts:
-        counts = [spaced.count(term) for term in sought]
-        size = spaced.count(" ")
-        number, total = number + 1, total + size
+def rank_hits(texts: Iterable[tuple[SearchHit, str]], terms: Collection[str], limit: int) -> list[SearchHit]:
+    """Return the `limit` best hits that contain any of the terms, ranked by BM25, then newest first.
+
+    `texts` yields all entries that are searched, each with its normalized words.
+    """
+    forms = [form for form in dict.fromkeys(map(normalize_words, terms)) if form.strip()]
+    matching: list[tuple[SearchHit, int, list[int]]] = []
+    entry_count = total_size = 0
+    for hit, words in texts:
+        counts = [words.count(form) for form in forms]
+        size = words.count(" ")
+        entry_count, total_size = entry_count + 1, total_size + size
         if any(counts):
-            found.append((hit, size, counts))
-    having = [sum(1 for _, _, counts in found if counts[i]) for i in range(len(sought))]
-    rarity = [log(1 + (number - some + 0.5) / (some + 0.5)) for some in having]
+            matching.append((hit, size, counts))
+    entries_with_form = [sum(1 for _, _, counts in matching if counts[i]) for i in range(len(forms))]
+    rarity = [log(1 + (entry_count - count + 0.5) / (count + 0.5)) for count in entries_with_form]
 
-    def rank(each: tuple[SearchHit, int, list[int]]) -> tuple[float, int, str, int]:
-        hit, size, counts = each
-        length = 1.2 * (0.25 + 0.75 * size * number / total)
+    def rank(match: tuple[SearchHit, int, list[int]]) -> tuple[float, int, str, int]:
+        hit, size, counts = match
+        length = 1.2 * (0.25 + 0.75 * size * entry_count / total_size)
         score = sum(rare * count / (count + length) for rare, count in zip(rarity, counts, strict=True))
         return -score, -hit.at, hit.conversation, hit.position
 
-    return [hit for hit, _, _ in heapq.nsmallest(max(0, limit), found, key=rank)]
+    return [hit for hit, _, _ in heapq.nsmallest(max(0, limit), matching, key=rank)]

@@ -15,7 +15,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.errors import InputError
-from longtalk.stores._rows import utf8_json
+from longtalk.stores._rows import to_utf8_json
 from longtalk.stores.base import MAIN, PlacedRecord, check_entry_id, check_parents
 from longtalk.transcript.pack import OWN, Entry
 from longtalk.transcript.pack_index import MAX_COUNT, MAX_SHAPES
@@ -143,7 +143,7 @@ def _records(path: BranchPart, size: int, source: BranchPart | None) -> tuple[Pl
 
 def check_export(export: ConversationExport) -> None:
     """Raise `ValueError` unless a store can hold this conversation and an export of it can be read again."""
-    utf8_json(export.meta)
+    to_utf8_json(export.meta)
     if not all(0 <= at < 2**47 for at in (export.created, export.updated)):
         refuse("a time is out of range")
     said = [entry for part in export.branches for entry in part.entries]
@@ -169,7 +169,7 @@ def check_export(export: ConversationExport) -> None:
         if any(not -1 <= placed.position < part.stop for placed in part.records):
             refuse(f"a record of the branch {part.name!r} holds up to an entry that is not there")
         for place, meta in part.metas.items():
-            utf8_json(meta)
+            to_utf8_json(meta)
             if not part.start <= place < part.stop:
                 refuse(f"there is no entry at the place {place} of the branch {part.name!r} to keep data on")
         known[part.name] = part

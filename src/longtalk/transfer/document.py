@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.stores._rows import utf8_json
+from longtalk.stores._rows import to_utf8_json
 from longtalk.stores.base import PlacedRecord
 from longtalk.stores.jsonl.lines import (
     EntryLine,
@@ -60,8 +60,10 @@ def to_json(exports: Sequence[ConversationExport]) -> bytes:
 
 def _document(export: ConversationExport) -> bytes:
     check_export(export)
-    branches = [_opened(utf8_json(_branch(part)), zip(_PARTS, _lines(part), strict=True)) for part in export.branches]
-    return _opened(utf8_json(_head(export)), [("branches", branches)])
+    branches = [
+        _opened(to_utf8_json(_branch(part)), zip(_PARTS, _lines(part), strict=True)) for part in export.branches
+    ]
+    return _opened(to_utf8_json(_head(export)), [("branches", branches)])
 
 
 def _opened(head: bytes, lists: Iterable[tuple[str, Sequence[bytes]]]) -> bytes:
@@ -78,9 +80,9 @@ def to_jsonl(exports: Sequence[ConversationExport]) -> bytes:
     lines: list[bytes] = []
     for export in exports:
         check_export(export)
-        lines.append(utf8_json({"type": "conversation", "longtalk": FORMAT, **_head(export)}))
+        lines.append(to_utf8_json({"type": "conversation", "longtalk": FORMAT, **_head(export)}))
         for part in export.branches:
-            lines.append(utf8_json({"type": "branch", **_branch(part)}))
+            lines.append(to_utf8_json({"type": "branch", **_branch(part)}))
             for group in _lines(part):
                 lines += group
     return b"".join([line + b"\n" for line in lines])

@@ -25,8 +25,7 @@ from longtalk.context.epochs import Epoch
 from longtalk.errors import InputError
 from longtalk.memory.recall.protocol import SearchTerm
 from longtalk.policies import KeepLast, Memory
-from longtalk.stores import open_store
-from longtalk.stores import shown as shown_name
+from longtalk.stores import hide_credentials, open_store
 from longtalk.stores.base import MAIN, Commit, HeadMoved, Holder, KeyedRequest, Lease, PlacedRecord
 from longtalk.stores.postgres import migrate as postgres_opening
 from longtalk.stores.postgres import pool as postgres_pool
@@ -289,7 +288,7 @@ def test_the_command_line_takes_an_address() -> None:
     ],
 )
 def test_an_address_is_shown_without_its_password(name: str, told: str) -> None:
-    assert shown_name(name) == told
+    assert hide_credentials(name) == told
 
 
 # Owners

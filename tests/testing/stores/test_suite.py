@@ -14,8 +14,8 @@ import pytest
 from longtalk._util import json_bytes
 from longtalk.errors import StoreError
 from longtalk.memory.recall.protocol import Matches, SearchTerm
-from longtalk.stores._paths import holder
-from longtalk.stores._segments import path_to
+from longtalk.stores._paths import find_segment
+from longtalk.stores._segments import find_path
 from longtalk.stores.base import (
     MAIN,
     BranchHead,
@@ -81,16 +81,16 @@ class WritesEntriesOneByOne(InMemory):
         first = msgspec.structs.replace(commit, entries=commit.entries[:1], records=())
         super().write(owner, conversation, first)
         time.sleep(0.001)
-        with self._reading(owner, conversation) as ledger:
-            assert ledger is not None
-            ledger._branches[commit.branch].revision -= 1
+        with self._lock_tree(owner, conversation) as tree:
+            assert tree is not None
+            tree._branches[commit.branch].revision -= 1
             rest = msgspec.structs.replace(commit, entries=commit.entries[1:], cut=None, source=None)
             if commit.expect:
                 return super().write(owner, conversation, rest)
-            ledger._branches[commit.branch].revision += 1
+            tree._branches[commit.branch].revision += 1
             super().write(owner, conversation, msgspec.structs.replace(rest, expect=1))
-            ledger._branches[commit.branch].revision -= 1
-            head = ledger.head(commit.branch)
+            tree._branches[commit.branch].revision -= 1
+            head = tree.head(commit.branch)
             assert head is not None
             return head
 
@@ -104,9 +104,9 @@ class KeepsPartOfWhatItRefuses(InMemory):
 
 class ChecksNoParents(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        with self._reading(owner, conversation) as ledger:
-            if ledger and commit.entries and commit.cut is None and commit.source is None:
-                last = ledger.after(msgspec.structs.replace(commit, entries=()))[0]
+        with self._lock_tree(owner, conversation) as tree:
+            if tree and commit.entries and commit.cut is None and commit.source is None:
+                last = tree.find_end_after(msgspec.structs.replace(commit, entries=()))[0]
                 first = msgspec.structs.replace(commit.entries[0], parent=last)
                 commit = msgspec.structs.replace(commit, entries=(first, *commit.entries[1:]))
         return super().write(owner, conversation, commit)
@@ -142,10 +142,10 @@ class FindsWhatOthersSaid(InMemory):
 class ShowsRecordsOfSiblings(InMemory):
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
         head = super().head(owner, conversation, branch)
-        with self._reading(owner, conversation) as ledger:
-            if head is None or ledger is None:
+        with self._lock_tree(owner, conversation) as tree:
+            if head is None or tree is None:
                 return head
-            every = [super(ShowsRecordsOfSiblings, self).head(owner, conversation, b.branch) for b in ledger.branches()]
+            every = [super(ShowsRecordsOfSiblings, self).head(owner, conversation, b.branch) for b in tree.branches()]
         found = [placed for each in every if each for placed in each.records]
         return msgspec.structs.replace(head, records=tuple(dict.fromkeys((*head.records, *found))))
 
@@ -220,8 +220,8 @@ class CutsForAll(InMemory):
 
 class KeepsOldTurns(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        with self._reading(owner, conversation) as ledger:
-            known = ledger and commit.turn and ledger._turns.get(commit.turn.id)
+        with self._lock_tree(owner, conversation) as tree:
+            known = tree and commit.turn and tree._turns.get(commit.turn.id)
         return super().write(owner, conversation, msgspec.structs.replace(commit, turn=known or commit.turn))
 
 
@@ -347,10 +347,10 @@ class HoldsWhatShows(InMemory):
 
 class ForgetsHalfOfADeletion(InMemory):
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
-        with self._reading(owner, conversation) as ledger:
+        with self._lock_tree(owner, conversation) as tree:
             receipt = super().delete(owner, conversation)
-            if ledger and receipt:
-                keys, meta = ledger._keys, ledger.meta
+            if tree and receipt:
+                keys, meta = tree._keys, tree.meta
                 self._left = (owner, conversation, keys, meta)
         return receipt
 
@@ -362,23 +362,23 @@ class ForgetsHalfOfADeletion(InMemory):
 
 class KeepsRecordsOfWhatIsRedacted(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._reading(owner, conversation) as ledger:
-            records = list(ledger._records) if ledger else []
+        with self._lock_tree(owner, conversation) as tree:
+            records = list(tree._records) if tree else []
             done = super().redact(owner, conversation, entry, native)
-            if ledger:
-                ledger._records = records
+            if tree:
+                tree._records = records
             return done
 
 
 class FindsWhatIsRedacted(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._reading(owner, conversation) as ledger:
-            if ledger is None:
+        with self._lock_tree(owner, conversation) as tree:
+            if tree is None:
                 return False
-            list(ledger.found(conversation))
-            kept = [dict(segment.words) for segment in ledger._segments]
+            list(tree.iterate_hits(conversation))
+            kept = [dict(segment.words) for segment in tree._segments]
             done = super().redact(owner, conversation, entry, native)
-            for segment, texts in zip(ledger._segments, kept, strict=True):
+            for segment, texts in zip(tree._segments, kept, strict=True):
                 segment.words = texts
             return done
 
@@ -423,9 +423,9 @@ class WritesManifestsAnew(InMemory):
 
 class LosesManifests(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        with self._reading(owner, conversation) as ledger:
-            if ledger and commit.turn:
-                ledger._manifests.pop(commit.turn.id, None)
+        with self._lock_tree(owner, conversation) as tree:
+            if tree and commit.turn:
+                tree._manifests.pop(commit.turn.id, None)
             return super().write(owner, conversation, commit)
 
 
@@ -438,8 +438,8 @@ class KeepsTheFirstManifest(InMemory):
 
 class GivesAllManifests(InMemory):
     def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
-        with self._reading(owner, conversation) as ledger:
-            return dict(ledger._manifests) if ledger else {}
+        with self._lock_tree(owner, conversation) as tree:
+            return dict(tree._manifests) if tree else {}
 
 
 class GivesManifestsOfAllThatHaveAnEntryThere(InMemory):
@@ -468,9 +468,9 @@ class ForgetsKindsThatAreDone(InMemory):
 
 class RemovesWhatIsDone(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        with self._reading(owner, conversation) as ledger:
-            if ledger:
-                ledger._records = [each for each in ledger._records if each.record not in commit.obsolete]
+        with self._lock_tree(owner, conversation) as tree:
+            if tree:
+                tree._records = [each for each in tree._records if each.record not in commit.obsolete]
             return super().write(owner, conversation, commit)
 
 
@@ -489,15 +489,15 @@ class PutsTheNewWhereTheOldWas(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         with self._lock:
             super().write(owner, conversation, commit)
-            ledger = self._owners[owner][conversation]
+            tree = self._owners[owner][conversation]
             first: dict[str, int] = {}
-            for i in reversed(range(len(ledger._records))):
-                kind = ledger._records[i].record.kind
+            for i in reversed(range(len(tree._records))):
+                kind = tree._records[i].record.kind
                 if kind_of(kind).may_discard_replaced and kind in first:
-                    ledger._records[i] = ledger._records.pop(first[kind])
+                    tree._records[i] = tree._records.pop(first[kind])
                     first = {each: place - (place > first[kind]) for each, place in first.items()}
                 first[kind] = i
-            head = ledger.head(commit.branch)
+            head = tree.head(commit.branch)
             assert head is not None
             return head
 
@@ -545,8 +545,8 @@ class SaysThatAllIsDescribed(InMemory):
 class TellsWhereATurnWasMade(InMemory):
     def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
         found = super().keyed_turn(owner, conversation, key)
-        with self._reading(owner, conversation) as ledger:
-            made = ledger and ledger._keys.get(key)
+        with self._lock_tree(owner, conversation) as tree:
+            made = tree and tree._keys.get(key)
         return KeyedTurn(found.request, made.branch, found.turn, made.position) if found and made else found
 
 
@@ -572,31 +572,31 @@ class ListsTheKeysOfOthers(InMemory):
 
 class KeepsDataOnWhatIsRedacted(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._reading(owner, conversation) as ledger:
-            if ledger is None:
+        with self._lock_tree(owner, conversation) as tree:
+            if tree is None:
                 return False
-            kept = [dict(segment.metas) for segment in ledger._segments]
+            kept = [dict(segment.metas) for segment in tree._segments]
             done = super().redact(owner, conversation, entry, native)
-            for segment, metas in zip(ledger._segments, kept, strict=True):
+            for segment, metas in zip(tree._segments, kept, strict=True):
                 segment.metas = metas
             return done
 
 
 class RedactsAllRecords(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._reading(owner, conversation) as ledger:
+        with self._lock_tree(owner, conversation) as tree:
             done = super().redact(owner, conversation, entry, native)
-            if ledger and done:
-                ledger._records = [each for each in ledger._records if each.position < 1]
+            if tree and done:
+                tree._records = [each for each in tree._records if each.position < 1]
             return done
 
 
 class RedactsQuietly(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._reading(owner, conversation) as ledger:
+        with self._lock_tree(owner, conversation) as tree:
             done = super().redact(owner, conversation, entry, native)
-            if ledger and done:
-                ledger._branches["fork"].revision -= 1
+            if tree and done:
+                tree._branches["fork"].revision -= 1
             return done
 
 
@@ -608,13 +608,13 @@ class FindsFault(InMemory):
 class SharesWhatIsOwn(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         super().write(owner, conversation, commit)
-        with self._reading(owner, conversation) as ledger:
-            assert ledger is not None
-            ledger._records = [
-                each._replace(segment=holder(path_to(each.segment, each.segment.stop), each.position))
-                for each in ledger._records
+        with self._lock_tree(owner, conversation) as tree:
+            assert tree is not None
+            tree._records = [
+                each._replace(segment=find_segment(find_path(each.segment, each.segment.stop), each.position))
+                for each in tree._records
             ]
-            head = ledger.head(commit.branch)
+            head = tree.head(commit.branch)
             assert head is not None
             return head
 
@@ -816,7 +816,7 @@ def test_a_store_that_is_killed_and_loses_nothing_passes(tmp_path: Path):
         (SavesLater, r"commits were acknowledged, and|not found|after \d+ commits"),
         (SavesInTwoParts, "instead of"),
         (StaysLocked, "File exists"),
-        (WaitsForTheLease, "moved on"),
+        (WaitsForTheLease, "not at the revision"),
     ],
 )
 def test_a_store_that_is_not_made_to_be_killed_fails(broken: type[Snapshots], what: str, tmp_path: Path):

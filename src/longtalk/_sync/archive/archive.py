@@ -23,7 +23,7 @@ from longtalk.context.costs import CostReceipt, Meter, told
 from longtalk.context.epochs import Epoch
 from longtalk.context.manifest import whole
 from longtalk.errors import InputError
-from longtalk.stores import default
+from longtalk.stores import open_default_store
 from longtalk.stores.base import (
     MAIN,
     BranchHead,
@@ -60,7 +60,7 @@ class Archive:
         check_name(owner, "owner", empty=True)
         if store is not None and not hasattr(store, "candidates"):
             raise InputError(f"`store` must be a store such as SQLite('talks.db'), not {store!r}.")
-        self.store = default() if store is None else store
+        self.store = open_default_store() if store is None else store
         self.owner = owner
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from longtalk.stores._rows import utf8_json
+from longtalk.stores._rows import to_utf8_json
 from longtalk.stores._tree import ConversationTree
 from longtalk.stores.base import Commit, KeyedRequest, Lease, PlacedRecord
 from longtalk.transcript.pack import Entry
@@ -237,7 +237,7 @@ def line_to_record(line: RecordLine) -> PlacedRecord:
 
 def meta_to_raw(meta: Mapping[str, Any] | None) -> Raw:
     """Return an app's metadata encoded for a line. None gives an empty value, which is not written to the file."""
-    return EMPTY_JSON if meta is None else Raw(utf8_json(meta))
+    return EMPTY_JSON if meta is None else Raw(to_utf8_json(meta))
 
 
 def line_to_meta(line: EntryLine | CommitLine | MetaLine) -> dict[str, Any] | None:
@@ -269,7 +269,7 @@ def commit_to_lines(commit: Commit, ledger: ConversationTree) -> tuple[list[byte
     if commit.turn is not None:
         lines.append(turn_to_line(commit.turn, commit.request, commit.manifest))
     lines += map(record_to_line, commit.records)
-    head, size = ledger.after(commit)
+    head, size = ledger.find_end_after(commit)
     close = CommitLine(
         branch=commit.branch,
         revision=commit.expect + 1,
@@ -322,4 +322,4 @@ def apply_group(ledger: ConversationTree, lines: Sequence[Line | None]) -> None:
     elif isinstance(close, MetaLine):
         ledger.describe(line_to_meta(close) or {}, close.entry)
     elif isinstance(close, RedactLine):
-        ledger.touch(close.entry)
+        ledger.bump_revisions(close.entry)

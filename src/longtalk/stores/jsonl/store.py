@@ -152,7 +152,7 @@ class _ConversationFile:
         left out.
         """
         found = self.log.read(b"", 0)
-        quoting, number, parts = self.tree.quoting(entry), 0, list[bytes]()
+        quoting, number, parts = self.tree.find_quoting_records(entry), 0, list[bytes]()
         for group in parse_groups(found[1] if found else b"", self.log.path, 1)[0]:
             lines: list[bytes] = []
             close = parse_line(group.lines[-1])
@@ -209,11 +209,11 @@ class JSONL(TreeStore):
         """Return an error for each damaged file that this store has left out of a list or a search."""
         return list(self._damaged.values())
 
-    def _each(self, owner: str) -> Iterator[tuple[str, ConversationTree]]:
-        for name in self._names(owner):
+    def _iterate_trees(self, owner: str) -> Iterator[tuple[str, ConversationTree]]:
+        for name in self._list_ids(owner):
             # A damaged conversation must not hide the rest.
             try:
-                with self._reading(owner, name) as ledger:
+                with self._lock_tree(owner, name) as ledger:
                     if ledger:
                         yield name, ledger
             except Damaged as problem:
@@ -228,7 +228,7 @@ class JSONL(TreeStore):
             return talk
 
     @contextmanager
-    def _reading(self, owner: str, conversation: str) -> Iterator[ConversationTree | None]:
+    def _lock_tree(self, owner: str, conversation: str) -> Iterator[ConversationTree | None]:
         talk = self._get_file(owner, conversation)
         with talk.mutex:
             talk.refresh()
@@ -248,7 +248,7 @@ class JSONL(TreeStore):
         with talk.mutex:
             return talk.log.run_locked(refreshed)
 
-    def _names(self, owner: str) -> list[str]:
+    def _list_ids(self, owner: str) -> list[str]:
         found: list[str] = []
         for path in list_files(self._folder / to_file_name(owner)):
             # Skip files that this store hasn't named, and files whose first write is in progress or was interrupted.
@@ -287,7 +287,7 @@ class JSONL(TreeStore):
         line = encode_line(MetaLine(entry=entry, meta=meta_to_raw(meta)))
 
         def work(talk: _ConversationFile) -> bool:
-            if not talk.tree or (entry is not None and not talk.tree.holds(entry)):
+            if not talk.tree or (entry is not None and not talk.tree.has_entry(entry)):
                 return False
             with talk.discard_on_failure():
                 talk.append([], line, fsync=self._fsync)
@@ -307,7 +307,7 @@ class JSONL(TreeStore):
             except Damaged:
                 # Delete it anyway. The receipt counts the part that was readable.
                 found = True
-            receipt = talk.tree.receipt(conversation) if found else None
+            receipt = talk.tree.make_receipt(conversation) if found else None
             talk.log.remove()
             talk.forget()
             return receipt
@@ -317,7 +317,7 @@ class JSONL(TreeStore):
 
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
         def work(talk: _ConversationFile) -> bool:
-            if not talk.tree.holds(entry):
+            if not talk.tree.has_entry(entry):
                 return False
             talk.log.replace(talk.render_redacted(entry, native))
             talk.forget()
@@ -339,7 +339,7 @@ class JSONL(TreeStore):
             talk.refresh()
         except Damaged as problem:
             return [str(problem)]
-        return talk.tree.problems()
+        return talk.tree.find_problems()
 
     def close(self) -> None:
         """Discard the conversations in memory."""

@@ -11,7 +11,7 @@ import msgspec
 from longtalk.memory.brief.record import KIND as BRIEF
 from longtalk.memory.brief.record import BriefRecord
 from longtalk.memory.outline import outline
-from longtalk.stores._rows import from_rows, meta_in
+from longtalk.stores._rows import pack_from_rows, to_ascii_json
 from longtalk.stores.base import (
     BranchHead,
     Commit,
@@ -113,7 +113,7 @@ def to_write_arguments(owner: str, name: str, commit: Commit, stamp: int) -> lis
     return [
         *(escape_text(owner), escape_text(name), escape_text(commit.branch), clamp(commit.expect), stamp, commit.at),
         *(_escape_optional(source), start, _escape_optional(commit.source_entry), commit.cut),
-        *(None if commit.meta is None else meta_in(commit.meta), lease and lease.token),
+        *(None if commit.meta is None else to_ascii_json(commit.meta), lease and lease.token),
         *(
             lease and _encode(lease.holder),
             lease and lease.until,
@@ -125,7 +125,7 @@ def to_write_arguments(owner: str, name: str, commit: Commit, stamp: int) -> lis
         or None,
         [shorten_text(entry) for entry in entries] or None,
         [entry.native for entry in entries] or None,
-        *(list(commit.entry_meta) or None, [meta_in(meta) for meta in commit.entry_meta.values()] or None),
+        *(list(commit.entry_meta) or None, [to_ascii_json(meta) for meta in commit.entry_meta.values()] or None),
         *(_to_turn_arguments(turn) if turn else (None, None, None)),
         *(commit.manifest or None, read_manifest(commit.manifest).cost),
         *((escape_text(request.key), escape_text(request.body)) if request else (None, None)),
@@ -226,4 +226,4 @@ def parse_pack(rows: Sequence[tuple[Any, ...]]) -> Pack:
         return EMPTY
     if any("\x01" in text for row in rows for text in row if isinstance(text, str)):
         rows = [tuple(unescape_text(each) if isinstance(each, str) else each for each in row) for row in rows]
-    return from_rows(rows)
+    return pack_from_rows(rows)

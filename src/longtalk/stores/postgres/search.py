@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from longtalk.memory.recall.labels import searchable_text
 from longtalk.memory.recall.protocol import SearchTerm
-from longtalk.stores._words import words
+from longtalk.stores._words import normalize_words
 from longtalk.stores.base import SearchHit
 from longtalk.stores.postgres.rows import escape_text, unescape_text
 from longtalk.transcript.pack import Entry
@@ -52,7 +52,7 @@ def index_batch(connection: Connection, schema: str, owner: str, name: str | Non
 def _make_index_row(owner: str, row: Sequence[Any]) -> tuple[Any, ...]:
     """Return the values with which the SQL function `learn` indexes an entry: its location, words and text."""
     conversation, segment, position, role, wire, kind, crc, native = row
-    text = words(searchable_text(Entry(role=role, wire=wire, kind=kind, at=0, native=native)))
+    text = normalize_words(searchable_text(Entry(role=role, wire=wire, kind=kind, at=0, native=native)))
     lexemes, room = [f"c{conversation}.", _make_owner_word(owner)], MAX_INDEXED_BYTES
     for word in dict.fromkeys(word[:MAX_WORD] for word in text.split()):
         room -= len(word.encode())
@@ -73,7 +73,7 @@ def make_candidate_query(owner: str, terms: Collection[str]) -> tuple[list[str],
     The arguments are the normalized terms, whose occurrences are counted, an index query for the terms, and an index
     query for the owner.
     """
-    forms = [form for form in dict.fromkeys(map(words, terms)) if form.strip()]
+    forms = [form for form in dict.fromkeys(map(normalize_words, terms)) if form.strip()]
     return (forms, " | ".join(map(_make_query, forms)), f"'{_make_owner_word(owner)}'") if forms else None
 
 
@@ -103,8 +103,8 @@ def make_match_queries(sought: Sequence[SearchTerm]) -> tuple[list[int], list[st
     made: list[str] = []
     forms: list[str | None] = []
     for number, each in enumerate(sought):
-        whole = [form for form in map(words, each.words) if form.strip()]
-        begun = [form for form in (words(text).rstrip(" ") for text in each.beginnings) if form.strip()]
+        whole = [form for form in map(normalize_words, each.words) if form.strip()]
+        begun = [form for form in (normalize_words(text).rstrip(" ") for text in each.beginnings) if form.strip()]
         if not whole and not begun:
             continue
         numbers.append(number)

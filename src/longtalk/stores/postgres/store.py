@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from longtalk.errors import InputError, StoreError
 from longtalk.memory.recall.protocol import Matches, SearchTerm
-from longtalk.stores._rows import meta_in, meta_out
+from longtalk.stores._rows import meta_from_json, to_ascii_json
 from longtalk.stores.base import (
     MAIN,
     BranchHead,
@@ -120,7 +120,7 @@ class Postgres:
 
     def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
         rows = self._call("metas", owner, conversation, branch, start, stop)
-        return {position: self._decode(meta_out, meta) for position, meta in rows}
+        return {position: self._decode(meta_from_json, meta) for position, meta in rows}
 
     def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
         found = self._read_keyed_turns(owner, conversation, key)
@@ -156,7 +156,7 @@ class Postgres:
         after: tuple[int, str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> list[ConversationInfo]:
-        wanted = meta_out(meta_in(meta or {}))
+        wanted = meta_from_json(to_ascii_json(meta or {}))
         at, name = after or (_LATEST, "")
         found: list[ConversationInfo] = []
         page = max(0, limit) if not wanted else _PAGE
@@ -176,7 +176,7 @@ class Postgres:
             updated=updated,
             entries=entries,
             branches=tuple(map(unescape_text, branches)),
-            meta=self._decode(meta_out, meta),
+            meta=self._decode(meta_from_json, meta),
         )
 
     def candidates(
@@ -224,7 +224,7 @@ class Postgres:
         return self._call_predicate("renew", owner, conversation, branch, token, until, patience=_RENEW_PATIENCE)
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
-        data, where = meta_in(meta), (None, None) if entry is None else _split_entry_id(entry)
+        data, where = to_ascii_json(meta), (None, None) if entry is None else _split_entry_id(entry)
         return where is not None and self._call_predicate("describe", owner, conversation, *where, data)
 
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from longtalk.stores._rows import meta_out
+from longtalk.stores._rows import meta_from_json
 from longtalk.stores.postgres.rows import decode_holder, unescape_text
 from longtalk.transcript.pack import checksum
 
 _DECODERS: dict[str, Callable[[bytes], object]] = {
     "branch": decode_holder,
-    "data on": meta_out,
-    "data on the entry at place": meta_out,
+    "data on": meta_from_json,
+    "data on the entry at place": meta_from_json,
 }
 
 

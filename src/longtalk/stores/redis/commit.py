@@ -15,8 +15,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from longtalk.stores._paths import Span, fork_point, holder, is_on
-from longtalk.stores._rows import utf8_json
+from longtalk.stores._paths import Span, find_base, find_segment, is_on_path
+from longtalk.stores._rows import to_utf8_json
 from longtalk.stores.base import (
     BranchHead,
     Commit,
@@ -100,7 +100,7 @@ def arguments(commit: Commit, *, segment: int, mark: bytes, hot: bytes, gen: byt
         check_parents(entries[0].parent, entries)
     told: list[Any] = [
         *(commit.branch, commit.expect, segment, mark, commit.at, "" if commit.cut is None else commit.cut),
-        *(hot, gen, os.urandom(8), b"" if commit.meta is None else utf8_json(commit.meta)),
+        *(hot, gen, os.urandom(8), b"" if commit.meta is None else to_utf8_json(commit.meta)),
         *((encode(lease.holder), lease.until, lease.token) if lease else ("", 0, "")),
         *((entries[0].parent or "", entries[-1].id) if entries else ("", "")),
         *(len(entries), *[row_in(entry, number_of(entry)) for entry in entries]),
@@ -118,7 +118,7 @@ def arguments(commit: Commit, *, segment: int, mark: bytes, hot: bytes, gen: byt
     told += [len(commit.obsolete), *map(encode, commit.obsolete)]
     told.append(len(commit.entry_meta))
     for i, meta in commit.entry_meta.items():
-        told += [i, utf8_json(meta)]
+        told += [i, to_utf8_json(meta)]
     return told
 
 
@@ -236,7 +236,7 @@ class Plan:
                 return held.number, held.start, False
         segments = self._tree.segments
         path = self._tree.path(origin.segment, origin.size) if origin else []
-        up = segments[fork_point(path, size, lambda each: segments[each].own)] if path else None
+        up = segments[find_base(path, size, lambda each: segments[each].own)] if path else None
         number = self._tree.number("segments") + 1
         self._new = (up.number if up else 0, size)
         self._changes.add("HSET", self._keys.c, "segments", number, f"S:{number}", f"{up.number if up else 0}:{size}")
@@ -263,12 +263,14 @@ class Plan:
         for turn, runs in held.items():
             self._changes.add("HSET", keys.g, turn, runs.strip())
         for i, meta in self._commit.entry_meta.items():
-            self._changes.add("HSET", keys.x, f"{segment}:{size + i}", utf8_json(meta))
+            self._changes.add("HSET", keys.x, f"{segment}:{size + i}", to_utf8_json(meta))
         return begins
 
     def _begun(self, runs: bytes | None, path: Sequence[Span[int]]) -> int | None:
         """Return the position at which a turn with these runs begins on a path, or None if it doesn't begin there."""
-        return min((position for segment, position, _ in runs_of(runs) if is_on(path, segment, position)), default=None)
+        return min(
+            (position for segment, position, _ in runs_of(runs) if is_on_path(path, segment, position)), default=None
+        )
 
     def _turn(self, path: Sequence[Span[int]], begins: dict[str, int]) -> bool:
         """Store the commit's turn. Return whether entries of the turn were stored before it.
@@ -312,7 +314,7 @@ class Plan:
         number = self._tree.number("records")
         for placed in commit.records:
             number += 1
-            held = segment if is_alone(placed) else holder(path, placed.position)
+            held = segment if is_alone(placed) else find_segment(path, placed.position)
             about = About(number, held, placed.position, placed.record.kind)
             made.append(about)
             self._changes.add("HSET", keys.r, number, encode(placed.record))
@@ -321,7 +323,7 @@ class Plan:
             self._changes.add("HSET", keys.c, f"O:{segment}", 1)
         self._changes.add("HSET", keys.c, "records", number)
         others = [self._tree.path_of(name) for name in self._tree.branches if name != commit.branch]
-        return made, any(is_on(theirs, about.segment, about.position) for theirs in others for about in made)
+        return made, any(is_on_path(theirs, about.segment, about.position) for theirs in others for about in made)
 
     def _shown(self, before: Sequence[int], abouts: Sequence[About], made: Sequence[About]) -> list[int]:
         """Return the numbers of the records in the new head. `before` contains those in the current head."""
@@ -350,7 +352,7 @@ class Plan:
         skip = 0
         while page := self._read("ZREVRANGEBYSCORE", self._keys.f, stop, "-inf", "LIMIT", skip, PAGE):
             skip += PAGE
-            turns = [turn for segment, position, turn in map(begun_of, page) if is_on(path, segment, position)]
+            turns = [turn for segment, position, turn in map(begun_of, page) if is_on_path(path, segment, position)]
             held = self._read("HMGET", self._keys.t, *turns) if turns else []
             for turn, data in zip(turns, held, strict=True):
                 if data is not None or turn == made:
@@ -383,7 +385,7 @@ class Plan:
         self._changes.add("HSET", keys.c, *fields, "updated", max(commit.at, self._tree.number("updated")))
         self._changes.add("HINCRBY", keys.c, "entries", len(commit.entries))
         if commit.meta is not None:
-            self._changes.add("HSET", keys.c, "meta", utf8_json(commit.meta))
+            self._changes.add("HSET", keys.c, "meta", to_utf8_json(commit.meta))
 
     def heat(self, nonce: bytes) -> None:
         """Mark the conversation as hot in its own hash, with this nonce (see `lists.py`)."""

@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from longtalk.memory.recall.protocol import Matches, SearchTerm
-from longtalk.stores._paths import Span, clip, is_on
+from longtalk.stores._paths import Span, clip, is_on_path
 from longtalk.stores.base import MAIN, BranchHead, ConversationInfo, KeyedTurn, PlacedRecord, SearchHit, meta_matches
-from longtalk.stores.in_memory import best, held
+from longtalk.stores.in_memory import match_terms, rank_hits
 from longtalk.stores.redis.connection import Command, Link
 from longtalk.stores.redis.lists import Lists
 from longtalk.stores.redis.scripts import HEAD
@@ -158,7 +158,9 @@ class Reader:
             path = tree.path_of(branch)
             found = self._link.read(keys.c, Command("ZRANGEBYSCORE", (start, f"({stop}"), [keys.f]))[0]
             begun = [
-                (position, turn) for segment, position, turn in map(begun_of, found) if is_on(path, segment, position)
+                (position, turn)
+                for segment, position, turn in map(begun_of, found)
+                if is_on_path(path, segment, position)
             ]
             if not begun:
                 return []
@@ -187,7 +189,9 @@ class Reader:
             path = tree.path_of(branch) if tree else []
             abouts = abouts_of(self._link.read(keys.c, Command("HGETALL", (), [keys.h]))[0]) if path else []
             seen = [
-                about for about in abouts if kind in (None, about.kind) and is_on(path, about.segment, about.position)
+                about
+                for about in abouts
+                if kind in (None, about.kind) and is_on_path(path, about.segment, about.position)
             ]
             if not seen:
                 return []
@@ -248,7 +252,7 @@ class Reader:
             # Prefer the branch that the turn was made on, if it still has the turn.
             for name in (branch, *tree.branches):
                 path = tree.path_of(name)
-                positions = [at for segment, at, _ in runs_of(run) if is_on(path, segment, at)]
+                positions = [at for segment, at, _ in runs_of(run) if is_on_path(path, segment, at)]
                 if positions:
                     where = name, min(positions)
                     break
@@ -308,7 +312,7 @@ class Reader:
 
             known = tree is None or self._words.has(keys, tree)
             texts += work(tree) if known else self._steady(keys, work)
-        return best(texts, terms, limit)
+        return rank_hits(texts, terms, limit)
 
     def matches(
         self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
@@ -316,7 +320,7 @@ class Reader:
         keys = self._keys(owner, conversation)
 
         def work(tree: Tree | None) -> list[Matches]:
-            return held(self._words.spoken(self._link, keys, tree, branch) if tree else (), sought, most)
+            return match_terms(self._words.spoken(self._link, keys, tree, branch) if tree else (), sought, most)
 
         return self._steady(keys, work)
 

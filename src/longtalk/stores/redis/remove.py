@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longtalk.stores._paths import is_on
+from longtalk.stores._paths import is_on_path
 from longtalk.stores.base import DeletionReceipt
 from longtalk.stores.redis.commit import Changes
 from longtalk.stores.redis.connection import Command, Link
@@ -67,14 +67,14 @@ def redact(link: Link, keys: Keys, tree: Tree, entry: str, native: bytes) -> Cha
     left = []
     for about in abouts:
         path = tree.path(about.segment, about.position + 1) if kind_of(about.kind).quotes_entries else []
-        if not any(is_on(path, segment, position) for segment, position, _ in positions):
+        if not any(is_on_path(path, segment, position) for segment, position, _ in positions):
             left.append(about)
         else:
             changes.add("HDEL", keys.r, about.number)
             changes.add("HDEL", keys.h, about.number)
     for name, branch in tree.branches.items():
         path = tree.path(branch.segment, branch.size)
-        if any(is_on(path, segment, position) for segment, position, _ in positions):
+        if any(is_on_path(path, segment, position) for segment, position, _ in positions):
             seen = " ".join(map(str, shown_on(left, path)))
             changes.add("HSET", keys.c, f"v:{name}", branch.revision + 1, f"p:{name}", seen)
     changes.add("HINCRBY", keys.c, "redacted", 1)

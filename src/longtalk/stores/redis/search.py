@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from longtalk.memory.recall.labels import searchable_text
-from longtalk.stores._words import words
+from longtalk.stores._words import normalize_words
 from longtalk.stores.base import MAIN, SearchHit
 from longtalk.stores.redis.connection import Command, Link
 from longtalk.stores.redis.tree import Gone, Keys, Tree, pack_of
@@ -131,6 +131,6 @@ def _read(link: Link, keys: Keys, segment: int, start: int, stop: int) -> list[S
     if not values:
         raise Gone
     return [
-        Said(entry.id, entry.role, entry.at, text_if_readable(entry), words(searchable_text(entry)))
+        Said(entry.id, entry.role, entry.at, text_if_readable(entry), normalize_words(searchable_text(entry)))
         for entry in pack_of(values).entries()
     ]

@@ -15,8 +15,16 @@ from typing import Any
 import msgspec
 
 from longtalk.errors import InputError, StoreError
-from longtalk.stores._rows import utf8_json
-from longtalk.stores.base import BranchHead, Commit, DeletionReceipt, HeadMoved, RequestKeyTaken, check_commit_fields
+from longtalk.stores._rows import to_utf8_json
+from longtalk.stores.base import (
+    BranchHead,
+    Commit,
+    DeletionReceipt,
+    HeadMoved,
+    RequestKeyTaken,
+    check_commit,
+    check_commit_fields,
+)
 from longtalk.stores.redis.commit import Changes, Plan, arguments, new_mark
 from longtalk.stores.redis.connection import Command, Link, NotReplicated
 from longtalk.stores.redis.read import Reader
@@ -103,9 +111,8 @@ class Redis(Reader):
         """
         tree = self._tree(keys)
         if tree is None:
-            if commit.expect:
-                raise HeadMoved(None)
-            raise ValueError("a branch can't begin where there is nothing")
+            check_commit(None, commit)
+            raise ValueError(f"the conversation {conversation!r} was deleted during the commit")
         branch = tree.branches.get(commit.branch)
         if branch is not None and branch.made(mark):
             changes = Changes(keys, tree)
@@ -148,7 +155,7 @@ class Redis(Reader):
         return bool(self._link.change(keys.c, Command(RENEW, [branch, token, until], [keys.c]))[0])
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
-        keys, data = self._keys(owner, conversation), utf8_json(meta)
+        keys, data = self._keys(owner, conversation), to_utf8_json(meta)
 
         def make(tree: Tree) -> Changes | None:
             changes = Changes(keys, tree)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import msgspec
 
 from longtalk.errors import InputError, StoreError
-from longtalk.stores._paths import Span, is_on, shown, walk
-from longtalk.stores._rows import from_rows
+from longtalk.stores._paths import Span, is_on_path, list_head_records, trace_path
+from longtalk.stores._rows import pack_from_rows
 from longtalk.stores.base import BranchHead, ConversationInfo, Holder, KeyedRequest, Lease, PlacedRecord
 from longtalk.stores.redis.scripts import MARK, PARTS
 from longtalk.transcript.pack import Entry, Pack, checksum
@@ -177,7 +177,9 @@ class Tree:
 
     def path(self, segment: int, size: int) -> list[Span[int]]:
         """Return the path of `size` entries that ends in a segment, from the root on."""
-        return walk(segment or None, size, lambda each: (self.segments[each].start, self.segments[each].up or None))
+        return trace_path(
+            segment or None, size, lambda each: (self.segments[each].start, self.segments[each].up or None)
+        )
 
     def path_of(self, branch: str) -> list[Span[int]]:
         """Return the path of a branch, from the root on. The path is empty if the branch doesn't exist."""
@@ -286,7 +288,7 @@ def rows_of(values: Sequence[bytes]) -> list[Any]:
 
 def pack_of(values: Sequence[bytes]) -> Pack:
     """Decode stored entries into a pack."""
-    return from_rows([row[:-1] for row in rows_of(values)])
+    return pack_from_rows([row[:-1] for row in rows_of(values)])
 
 
 def id_of(value: bytes) -> str:
@@ -325,8 +327,8 @@ def abouts_of(fields: Sequence[bytes]) -> list[About]:
 
 def shown_on(abouts: Sequence[About], path: Sequence[Span[int]]) -> list[int]:
     """Return the numbers of the records that belong to the head of a branch with this path."""
-    there = [about for about in abouts if is_on(path, about.segment, about.position)]
-    return [about.number for about in shown(there, lambda about: about.kind)]
+    there = [about for about in abouts if is_on_path(path, about.segment, about.position)]
+    return [about.number for about in list_head_records(there, lambda about: about.kind)]
 
 
 @_reads("where a turn is")

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from longtalk.stores._paths import Span, clip, shown
-from longtalk.stores._rows import meta_out
+from longtalk.stores._paths import Span, clip, list_head_records
+from longtalk.stores._rows import meta_from_json
 from longtalk.stores.base import BranchHead, KeyedRequest, KeyedTurn, Lease, PlacedRecord
 from longtalk.stores.sqlite.database import Database
 from longtalk.stores.sqlite.paths import read_pack, read_path, to_key, to_position
@@ -111,7 +111,7 @@ def find_head_records(db: Database, path: Sequence[Span[int]]) -> str:
     rows: list[tuple[int, str]] = []
     for segment, _, stop in path:
         rows += db.execute("SELECT id, kind FROM records WHERE segment = ? AND place < ?", (segment, stop))
-    return json.dumps([number for number, _ in shown(sorted(rows), lambda row: row[1])])
+    return json.dumps([number for number, _ in list_head_records(sorted(rows), lambda row: row[1])])
 
 
 def read_all_records(db: Database, path: Sequence[Span[int]], kind: str | None) -> list[PlacedRecord]:
@@ -149,7 +149,7 @@ def read_metas(db: Database, path: Sequence[Span[int]], start: int, stop: int) -
     for segment, first, end in clip(path, start, stop):
         bounds = to_key(segment, first), to_key(segment, end)
         for at, data in db.execute("SELECT key, meta FROM entry_meta WHERE key >= ? AND key < ? ORDER BY key", bounds):
-            found[to_position(at)] = meta_out(data)
+            found[to_position(at)] = meta_from_json(data)
     return found
 
 

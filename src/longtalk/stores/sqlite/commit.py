@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from longtalk.stores._paths import Span, fork_point, holder
-from longtalk.stores._rows import meta_in
+from longtalk.stores._paths import Span, find_base, find_segment
+from longtalk.stores._rows import to_ascii_json
 from longtalk.stores.base import (
     BranchHead,
     Commit,
@@ -90,7 +90,7 @@ def apply_commit(db: Database, owner: str, name: str, commit: Commit, *, compres
     check_commit(head, commit, read_head(db, source, records=False) if source else None)
     if source and commit.source and commit.source_entry not in (None, _read_source_entry(db, source, commit)):
         raise HeadMoved(read_head(db, source))
-    meta = None if commit.meta is None else meta_in(commit.meta)
+    meta = None if commit.meta is None else to_ascii_json(commit.meta)
     if conversation is None:
         conversation = _insert_conversation(db, owner, name, commit, meta)
     else:
@@ -185,7 +185,7 @@ def _prepare_tip(
     if origin is not None:
         path = read_path(db, origin.segment, origin.size)
         # Even a path that is cut to no entries keeps the records that hold before its first entry.
-        up = fork_point(path, start, lambda each: _has_own_records(db, each))
+        up = find_base(path, start, lambda each: _has_own_records(db, each))
     segment = _insert_segment(db, conversation, up, start)
     path = read_path(db, segment, start)
     turn, turned = read_last_turn(db, path) or (None, None)
@@ -256,7 +256,7 @@ def _insert_entries(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, s
         )
     db.executemany(_INSERT_ENTRY, rows)
     for i, meta in commit.entry_meta.items():
-        db.execute("INSERT INTO entry_meta VALUES (?, ?)", (to_key(tip.segment, tip.size + i), meta_in(meta)))
+        db.execute("INSERT INTO entry_meta VALUES (?, ?)", (to_key(tip.segment, tip.size + i), to_ascii_json(meta)))
     return runs
 
 
@@ -371,7 +371,7 @@ def _store_records(
         kind, data = placed.record.kind, _encode(placed.record)
         about = kind_of(kind)
         olds = [number for number, each in shown.items() if about.newest_only and each.record.kind == kind]
-        segment = tip.segment if about.own_branch_only else holder(path, placed.position)
+        segment = tip.segment if about.own_branch_only else find_segment(path, placed.position)
         row = (segment, placed.position, kind, data)
         db.execute("INSERT INTO records (segment, place, kind, data) VALUES (?, ?, ?, ?)", row)
         made_id = db.last_insert_rowid()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from longtalk.stores._paths import Span, clip
-from longtalk.stores._rows import from_rows
+from longtalk.stores._rows import pack_from_rows
 from longtalk.stores.sqlite.database import DamagedData, Database
 from longtalk.stores.sqlite.schema import POSITION_BITS
 from longtalk.transcript.pack import EMPTY, Entry, Pack, checksum, join_slices
@@ -100,7 +100,7 @@ def _read_slices(db: Database, segment: int, start: int, stop: int) -> list[tupl
         rows = db.execute(_ROWS, (at, zero + stop)).fetchall()
         if len(rows) != zero + stop - at:
             raise DamagedData("entries are missing")
-        found.append((from_rows(rows), 0, len(rows)))
+        found.append((pack_from_rows(rows), 0, len(rows)))
     return found
 
 
@@ -181,7 +181,7 @@ def pack_oldest_rows(db: Database, segment: int, sealed: int, size: int, *, comp
 
 def _pack_rows(db: Database, start: int, stop: int, *, compress: bool) -> None:
     rows = db.execute(_ROWS, (start, stop)).fetchall()
-    made = from_rows(rows)
+    made = pack_from_rows(rows)
     extra = dict(
         db.execute(
             "SELECT key - ?1, extra FROM entries WHERE key >= ?1 AND key < ?2 AND extra IS NOT NULL", (start, stop)

@@ -18,7 +18,7 @@ import msgspec
 from longtalk.errors import InputError, StoreError
 from longtalk.memory.recall.protocol import Matches, SearchTerm
 from longtalk.stores._paths import Span
-from longtalk.stores._rows import meta_in, meta_out
+from longtalk.stores._rows import meta_from_json, to_ascii_json
 from longtalk.stores.base import (
     MAIN,
     BranchHead,
@@ -186,7 +186,7 @@ class SQLite:
         after: tuple[int, str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> list[ConversationInfo]:
-        wanted = meta_out(meta_in(meta or {}))
+        wanted = meta_from_json(to_ascii_json(meta or {}))
 
         def work(db: Database) -> list[ConversationInfo]:
             found: list[ConversationInfo] = []
@@ -198,7 +198,7 @@ class SQLite:
             for row in rows:
                 if len(found) >= limit:
                     break
-                if not wanted or meta_matches(meta_out(row[-1]), wanted):
+                if not wanted or meta_matches(meta_from_json(row[-1]), wanted):
                     found.append(_read_info(db, *row))
             return found
 
@@ -247,7 +247,7 @@ class SQLite:
         return self._file.write(work)
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
-        data = meta_in(meta)
+        data = to_ascii_json(meta)
 
         def work(db: Database) -> bool:
             number = find_conversation(db, owner, conversation)
@@ -296,5 +296,5 @@ def _read_info(
         updated=updated,
         entries=entries,
         branches=tuple(each for (each,) in names),
-        meta=meta_out(meta),
+        meta=meta_from_json(meta),
     )
