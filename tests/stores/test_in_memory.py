@@ -10,7 +10,7 @@ from longtalk.stores._tree import ConversationTree
 from longtalk.stores._words import normalize_words
 from longtalk.stores.base import MAIN, Commit, KeyedRequest, PlacedRecord
 from longtalk.stores.in_memory import InMemory
-from longtalk.testing.stores.harness import Harness, message
+from longtalk.testing.stores.harness import Harness, make_message
 from longtalk.testing.stores.suite import CASES, Case
 from longtalk.transcript.transcript import Record, Turn, link_entries
 
@@ -35,8 +35,8 @@ def test_an_entry_that_can_not_be_read_is_not_found():
     for number, (wire, native) in enumerate(
         [("later", b'{"content":"lisbon"}'), ("openai-chat", b"lisbon"), ("longtalk", b'{"says":"lisbon"}')]
     ):
-        odd = msgspec.structs.replace(message("x"), wire=wire, native=native)
-        talk.write(entries=link_entries(talk.tip(), f"t{number}", 0, [odd]))
+        odd = msgspec.structs.replace(make_message("x"), wire=wire, native=native)
+        talk.write(entries=link_entries(talk.find_parent(), f"t{number}", 0, [odd]))
     assert talk.store.candidates(talk.owner, ["lisbon"], 9) == []
 
 
@@ -56,7 +56,7 @@ def test_words_stand_between_spaces(text: str, found: str):
 
 @pytest.mark.parametrize("name", ["", "t", "t-", "t-01", "t-x", "u-0", "t0", "t-+1"])
 def test_the_id_of_an_entry_is_its_turn_and_a_number(name: str):
-    entry = msgspec.structs.replace(message("x"), id=name, turn="t")
+    entry = msgspec.structs.replace(make_message("x"), id=name, turn="t")
     with pytest.raises(ValueError, match="is not the id of an entry"):
         ConversationTree().apply(Commit(expect=0, at=0, entries=(entry,)))
 
@@ -68,10 +68,10 @@ def test_a_turn_that_has_no_entry_can_not_begin():
 
 def test_a_turn_that_goes_on_beside_its_branch_begins_where_it_did():
     talk = Harness(InMemory()).conversation()
-    begun = talk.turn(None, "hello", status="running")
+    begun = talk.make_turn(None, "hello", status="running")
     talk.write(**begun)
     turn = begun["turn"]
-    answer = link_entries(talk.tip(), turn.id, 1, [message("late", role="assistant")])
+    answer = link_entries(talk.find_parent(), turn.id, 1, [make_message("late", role="assistant")])
     talk.write("aside", entries=answer, turn=turn, source=(MAIN, 1))
     assert talk.store.turns(talk.owner, talk.id, "aside", 0, 9) == [(0, turn)]
 
@@ -101,7 +101,7 @@ def test_what_hangs_on_nothing_is_refused(fields: dict[str, Any], what: str):
 
 
 def test_data_that_is_not_json_is_refused_and_nothing_is_kept():
-    store, entries = InMemory(), link_entries(None, "t", 0, [message("x")])
+    store, entries = InMemory(), link_entries(None, "t", 0, [make_message("x")])
     for fields in ({"meta": {"a": object()}}, {"entries": entries, "entry_meta": {0: {"a": object()}}}):
         with pytest.raises(InputError):
             store.write("ann", "talk", Commit(expect=0, at=0, **fields))  # type: ignore[arg-type]
@@ -114,7 +114,11 @@ def test_data_that_is_not_json_is_refused_and_nothing_is_kept():
 
 def test_an_entry_that_does_not_follow_the_one_before_it_is_named():
     store = InMemory()
-    store.write("ann", "talk", Commit(expect=0, at=0, entries=link_entries(None, "t", 0, [message("x"), message("y")])))
+    store.write(
+        "ann",
+        "talk",
+        Commit(expect=0, at=0, entries=link_entries(None, "t", 0, [make_message("x"), make_message("y")])),
+    )
     assert store.verify("ann", "talk") == []
     entries = store._owners["ann"]["talk"]._segments[0].entries
     entries[1] = msgspec.structs.replace(entries[1], parent="elsewhere-0")

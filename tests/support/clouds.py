@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import quote, unquote
 
 from longtalk._util import json_bytes
-from longtalk.testing.providers.script import Script, ScriptedResponse, _is_gone
+from longtalk.testing.providers.script import Script, ScriptedResponse, has_disconnected
 from tests.support.http_server import HttpHandler, HttpServer
 
 SECRET = "dummy-secret"
@@ -140,7 +140,7 @@ def _handler(cloud: Cloud, pack: Callable[[bytes], bytes]) -> type[HttpHandler]:
             self.begin_stream(response.status, {**response.headers, "content-type": kind})
             for number, data in enumerate(response.events):
                 if number == response.hold:
-                    cloud.script.wait_while_held(lambda: _is_gone(self.connection))
+                    cloud.script.wait_while_held(lambda: has_disconnected(self.connection))
                 event = pack(data)
                 for at in range(0, len(event), response.size or len(event)):
                     self.send_chunk(event[at : at + (response.size or len(event))])

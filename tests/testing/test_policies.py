@@ -1,4 +1,4 @@
-"""A policy is tried on a conversation, which comes from a state or from messages."""
+"""The policy checker: which conversations it reads, and which policies it refuses."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def look(q: str) -> str:
     return f"about {q}"
 
 
-def held(wire: str = "openai-chat", turns: int = 4) -> bytes:
-    """The state of a conversation with an event and tools."""
+def make_state(wire: str = "openai-chat", turns: int = 4) -> bytes:
+    """Return the state of a conversation with an event and tool calls."""
     steps = [
         step
         for n in range(turns)
@@ -47,15 +47,15 @@ TALK: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
-def test_a_state_is_a_conversation(wire: str) -> None:
-    state = held(wire)
+def test_a_policy_can_be_checked_on_a_state(wire: str) -> None:
+    state = make_state(wire)
     assert transcript_of(state) == decode(state, wires=NAMES)
     played = check_policy(KeepLast(2), transcript_of(state), wire=wire)
     assert played.requests == 8
     assert played.epochs == 2
 
 
-def test_messages_are_one_as_bytes_and_as_mappings() -> None:
+def test_messages_may_be_bytes_or_mappings() -> None:
     natives = [json.dumps(message, separators=(",", ":")).encode() for message in TALK]
     transcript = transcript_of(TALK)
     assert transcript == transcript_of(natives) == transcript_of([*natives[:3], *TALK[3:]])
@@ -66,12 +66,12 @@ def test_messages_are_one_as_bytes_and_as_mappings() -> None:
     assert check_policy(KeepLast(2), transcript).epochs == 4
 
 
-def test_bytes_of_a_message_stay_as_they_are() -> None:
+def test_messages_in_bytes_stay_unchanged() -> None:
     native = b'{ "role":"user",  "content":"caf\\u00e9" }'
     assert transcript_of([native])[0].native == native
 
 
-def test_messages_are_of_the_wire_that_is_named() -> None:
+def test_messages_are_read_in_the_format_of_the_given_wire() -> None:
     said = [
         {"role": "user", "content": [{"type": "text", "text": "q"}]},
         {"role": "assistant", "content": [{"type": "text", "text": "a"}]},
@@ -81,13 +81,13 @@ def test_messages_are_of_the_wire_that_is_named() -> None:
     assert check_policy(KeepLast(1), transcript, wire="anthropic").requests == 3
 
 
-def test_no_messages_are_an_empty_conversation() -> None:
+def test_an_empty_list_is_an_empty_conversation() -> None:
     assert len(transcript_of([])) == 0
     assert check_policy(KeepAll(), transcript_of([])).requests == 0
 
 
-@pytest.mark.parametrize("state", [b"", b"nonsense", Seal({"k": Seal.new_key()}).close(held(turns=1))])
-def test_what_is_no_state_is_told_as_anywhere(state: bytes) -> None:
+@pytest.mark.parametrize("state", [b"", b"nonsense", Seal({"k": Seal.new_key()}).close(make_state(turns=1))])
+def test_an_invalid_state_raises_bad_state(state: bytes) -> None:
     with pytest.raises(BadState):
         transcript_of(state)
 
@@ -96,31 +96,33 @@ def test_what_is_no_state_is_told_as_anywhere(state: bytes) -> None:
 
 
 @pytest.mark.parametrize("wrong", [KeepLast, TokenBudget, Compactor, 5, None, "KeepLast(5)", OverExchanges(5)])
-def test_what_is_no_policy_is_a_violation(wrong: Any) -> None:
+def test_an_object_that_is_no_policy_is_a_violation(wrong: Any) -> None:
     with pytest.raises(PolicyViolation, match=r"is not a policy. Pass one such as KeepLast\(5\)"):
         check_policy(wrong, transcript_of(TALK))
 
 
 @dataclass(frozen=True)
-class Shy:
-    """Fires, and does not reach what it asks for."""
+class OverTwoExchanges:
+    """A trigger and target: more than two exchanges."""
 
     def fires(self, size: Size) -> bool:
         return size.exchanges > 2
 
 
 @dataclass(frozen=True)
-class Idle:
+class DropNothing:
+    """A strategy that leaves the view as it is."""
+
     def apply(self, view: View, limits: Compactor) -> View:
         return view
 
 
-def test_a_limit_that_does_not_hold_is_a_violation() -> None:
-    with pytest.raises(PolicyViolation, match=r"The request is Shy\(\): it has 3 exchanges"):
-        check_policy(Compactor(Shy(), (Idle(),), Shy()), transcript_of(TALK))
-    check_policy(Compactor(Shy(), (DropOldest(),), Shy()), transcript_of(TALK))
+def test_a_policy_that_misses_its_target_is_a_violation() -> None:
+    with pytest.raises(PolicyViolation, match=r"The request is OverTwoExchanges\(\): it has 3 exchanges"):
+        check_policy(Compactor(OverTwoExchanges(), (DropNothing(),), OverTwoExchanges()), transcript_of(TALK))
+    check_policy(Compactor(OverTwoExchanges(), (DropOldest(),), OverTwoExchanges()), transcript_of(TALK))
 
 
-def test_a_conversation_that_no_server_would_take_is_one_of_the_wire() -> None:
+def test_a_conversation_that_breaks_a_wire_rule_raises_wire_violation() -> None:
     with pytest.raises(WireViolation):
         check_policy(KeepAll(), transcript_of([{"role": "user"}, TALK[1], *TALK]))

@@ -22,7 +22,7 @@ from longtalk.stores.jsonl.store import JSONL
 from longtalk.stores.redis.store import Redis
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says
-from longtalk.testing.stores.harness import message
+from longtalk.testing.stores.harness import make_message
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 from longtalk.transfer.restore import IMPORTING, remove
@@ -320,7 +320,7 @@ def test_growing_goes_on_wherever_it_was_cut_off(make: Make) -> None:
 def test_some_of_them_and_those_since(make: Make) -> None:
     source = make("sqlite")
     for number in range(4):
-        entry = link_entries(None, "t", 0, [message("x", role="user", at=1)])
+        entry = link_entries(None, "t", 0, [make_message("x", role="user", at=1)])
         source.write("", f"talk-{number}", Commit(expect=0, entries=entry, at=1_000 + number))
     archive = Archive(source)
 
@@ -460,13 +460,13 @@ async def test_the_async_archive_copies_too(make: Make) -> None:
 def test_a_turn_that_runs_goes_along_without_who_runs_it(make: Make) -> None:
     source, target = make("sqlite"), make("sqlite")
     lease = Lease(Holder("host", "boot", 1, 2), until=2**45, token=7)
-    entries = link_entries(None, "t", 0, [message("x", role="user", at=1)])
+    entries = link_entries(None, "t", 0, [make_message("x", role="user", at=1)])
     source.write("", "c", Commit(expect=0, entries=entries, turn=Turn("t", "running", "m", 1), lease=lease, at=5))
     assert Archive(source).copy_to(target).ids == ["c"]
     head = target.head("", "c")
     assert head is not None
     assert (head.lease, head.turn and head.turn.status, head.updated) == (None, "running", 5)
-    more = link_entries("t-0", "t", 1, [message("y", role="assistant", at=2)])
+    more = link_entries("t-0", "t", 1, [make_message("y", role="assistant", at=2)])
     source.write("", "c", Commit(expect=1, entries=more, turn=Turn("t", "complete", "m", 1, 2), at=6))
     assert [each.how for each in Archive(source).copy_to(target).conversations] == ["grown"]
     assert same(source, target, "c")
@@ -498,7 +498,9 @@ class Drawn:
         texts = ["q", "a"][: self.draw(st.integers(0, 2))]
         parent = self._last(source or (branch, size))
         roles = ("user", "assistant")
-        entries = link_entries(parent, name, 0, [message(text, role=roles[i], at=5) for i, text in enumerate(texts)])
+        entries = link_entries(
+            parent, name, 0, [make_message(text, role=roles[i], at=5) for i, text in enumerate(texts)]
+        )
         kept = self.draw(st.booleans()) and bool(entries)
         places = st.integers(-1, size + len(entries) - 1)
         kinds = st.sampled_from(["summary", "quirks", "epoch", "memory", "anchor", "meter", "attempt"])

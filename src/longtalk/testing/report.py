@@ -14,7 +14,8 @@ from unittest import SkipTest
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 
-_HELPERS = ("_fails", "_same_all", "assert_equal", "assert_present", "assert_raises", "assert_true")
+_HELPERS = ("_assert_all_equal", "_expect_error", "assert_equal", "assert_present", "assert_raises", "assert_true")
+"""The functions whose frames a failure's location skips, so that it points into the case."""
 
 
 class Named(Protocol):
@@ -75,31 +76,34 @@ def run_all(cases: Iterable[C], run: Callable[[C], None], *, subject: str) -> Re
     return Report(tuple(passed), tuple(failed), tuple(skipped), subject)
 
 
-def assert_true(condition: object, what: str = "the condition is false") -> None:
-    """Raise `AssertionError` with the message `what` if the condition is false."""
+def assert_true(condition: object, message: str = "the condition is false") -> None:
+    """Raise `AssertionError` with this message if the condition is false."""
     if not condition:
-        raise AssertionError(what)
+        raise AssertionError(message)
 
 
-def assert_equal(found: object, wanted: object, what: str = "found") -> None:
-    """Raise `AssertionError` if two values differ. Unlike in Python, `True` and `1` count as different."""
+def assert_equal(found: object, wanted: object, label: str = "found") -> None:
+    """Raise `AssertionError` if two values differ. `label` names the value in the message.
+
+    Unlike in Python, `True` and `1` count as different.
+    """
     if found != wanted or isinstance(found, bool) != isinstance(wanted, bool):
-        raise AssertionError(f"{what}: {_short(found)} instead of {_short(wanted)}")
+        raise AssertionError(f"{label}: {_shorten(found)} instead of {_shorten(wanted)}")
 
 
-def assert_present(value: T | None, what: str) -> T:
+def assert_present(value: T | None, label: str) -> T:
     """Return the value, or raise `AssertionError` if it is None."""
     if value is None:
-        raise AssertionError(f"{what}: not found")
+        raise AssertionError(f"{label}: not found")
     return value
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 400 else f"{text[:300]}…{text[-90:]}"
 
 
-def assert_raises(kind: type[E], call: Callable[[], object], what: str) -> E:
+def assert_raises(kind: type[E], call: Callable[[], object], label: str) -> E:
     """Return the error of class `kind` that `call` raises. Raise `AssertionError` if it doesn't raise such an error."""
     try:
         call()
@@ -107,5 +111,5 @@ def assert_raises(kind: type[E], call: Callable[[], object], what: str) -> E:
         return problem
     except Exception as problem:
         found = f"{type(problem).__name__} ({problem})"
-        raise AssertionError(f"{what}: {found} instead of {kind.__name__}") from problem
-    raise AssertionError(f"{what}: {kind.__name__} was not raised")
+        raise AssertionError(f"{label}: {found} instead of {kind.__name__}") from problem
+    raise AssertionError(f"{label}: {kind.__name__} was not raised")

@@ -115,7 +115,7 @@ async def test_a_turn_that_is_cancelled_lets_go_of_the_connection(kind: str) -> 
                     if isinstance(event, Text):
                         scope.cancel()
             assert scope.cancelled_caught
-            assert await anyio.to_thread.run_sync(script.left.wait, script.patience)
+            assert await anyio.to_thread.run_sync(script.disconnected.wait, script.patience)
 
 
 @pytest.mark.parametrize("kind", ["OpenAI", "Anthropic", "AnthropicBedrock", "AnthropicVertex"])

@@ -22,7 +22,7 @@ from longtalk.stores.jsonl.folder import Damaged, format_group, strip_closing, t
 from longtalk.stores.jsonl.store import JSONL
 from longtalk.testing.interrupts import Interrupts
 from longtalk.testing.stores.concurrency import HOSTILE
-from longtalk.testing.stores.harness import ConversationDriver, message
+from longtalk.testing.stores.harness import ConversationDriver, make_message
 from longtalk.testing.stores.suite import CASES, Case
 from longtalk.transcript.transcript import Turn, link_entries
 from tests.support.matrix import thin
@@ -84,7 +84,7 @@ def test_files_keep_the_contract_between_two_who_take_turns(case: Case, tmp_path
 
 
 def test_a_person_can_read_the_file(talk: ConversationDriver, path: Path):
-    entries = link_entries(None, "t1", 0, [message("Grüße"), message("Hello", role="assistant")])
+    entries = link_entries(None, "t1", 0, [make_message("Grüße"), make_message("Hello", role="assistant")])
     turn = Turn("t1", "complete", "test:m", 1_000, 3_500, usage=(b'{"in": 7}',))
     talk.write(entries=entries, turn=turn, request=KeyedRequest("key-7", "digest"), at=1_790_000_000_000)
     header, user, answer, made, commit = [json.loads(line) for line in path.read_text().splitlines()]
@@ -107,7 +107,7 @@ def test_a_person_can_read_the_file(talk: ConversationDriver, path: Path):
 
 
 def test_a_person_can_read_manifests_and_the_apps_own_data(talk: ConversationDriver, path: Path):
-    turn = talk.turn(None, "Grüße", "Hello")
+    turn = talk.make_turn(None, "Grüße", "Hello")
     talk.write(
         **turn, manifest=b'{"sent": [1, "\xc3\xbc"]}', entry_meta={1: {"channel": "Post ü"}}, meta={"title": "é"}
     )
@@ -128,7 +128,7 @@ def test_a_person_can_read_manifests_and_the_apps_own_data(talk: ConversationDri
 
 @pytest.mark.parametrize("manifest", [b'{"a":\n1}', b'{"a":"\xff"}', b"{", b'{"a":"\\ud800"}'])
 def test_a_manifest_that_can_not_stand_in_a_line_is_in_base64(manifest: bytes, talk: ConversationDriver, path: Path):
-    turn = talk.turn(None, "x")
+    turn = talk.make_turn(None, "x")
     talk.write(**turn, manifest=manifest)
     line = json.loads(path.read_bytes().splitlines()[2])
     assert "manifest" not in line
@@ -152,7 +152,7 @@ def test_a_manifest_that_can_not_stand_in_a_line_is_in_base64(manifest: bytes, t
     ],
 )
 def test_what_can_not_stand_in_a_line_is_in_base64(native: bytes, talk: ConversationDriver, path: Path):
-    entry = msgspec.structs.replace(message("x"), native=native)
+    entry = msgspec.structs.replace(make_message("x"), native=native)
     talk.write(entries=link_entries(None, "t", 0, [entry]))
     line = json.loads(path.read_bytes().splitlines()[1])
     assert "native" not in line
@@ -165,13 +165,16 @@ def test_what_is_not_unicode_is_kept_in_names_keys_errors_and_data(tmp_path: Pat
     turn = Turn("t", "failed", "m", 0, usage=(b"{}",), error="no such file: \udce9")
     meta = {"\ud800": "\udcff"}
     talk.write(
-        entries=link_entries(None, "t", 0, [message("x")]), turn=turn, request=KeyedRequest("\udfff", "b"), meta=meta
+        entries=link_entries(None, "t", 0, [make_message("x")]),
+        turn=turn,
+        request=KeyedRequest("\udfff", "b"),
+        meta=meta,
     )
     talk.store.describe(talk.owner, talk.id, {"b": "\ud800"})
     again = ConversationDriver(JSONL(tmp_path), "\ud800", "a\udcff")
-    assert again.all("\udfff") == talk.all("\udfff")
+    assert again.read_all("\udfff") == talk.read_all("\udfff")
     assert again.head().turn == turn
-    assert again.all()["summary"][0].meta == {"b": "\ud800"}
+    assert again.read_all()["summary"][0].meta == {"b": "\ud800"}
 
 
 # Crashes
@@ -187,14 +190,14 @@ def test_a_commit_that_was_torn_at_any_byte_never_was(
 ):
     monkeypatch.setattr(os, "fsync", lambda _: None)
     grown(talk)
-    before, size = talk.all("k"), path.stat().st_size
-    talk.write(**talk.turn(talk.tip(), "drei ü", "four"), request=KeyedRequest("k", "b"), meta={"a": 1})
-    whole, after = path.read_bytes(), talk.all("k")
+    before, size = talk.read_all("k"), path.stat().st_size
+    talk.write(**talk.make_turn(talk.find_parent(), "drei ü", "four"), request=KeyedRequest("k", "b"), meta={"a": 1})
+    whole, after = path.read_bytes(), talk.read_all("k")
     for length in range(size, len(whole)):
         path.write_bytes(whole[:length])
         store = JSONL(tmp_path)
         again = ConversationDriver(store, "ann", "talk")
-        assert again.all("k") == before, f"{length - size} bytes of a commit count"
+        assert again.read_all("k") == before, f"{length - size} bytes of a commit count"
         assert store.problems() == []
         assert again.say("next").revision == 2
         torn = list(path.parent.glob("*.torn-*"))
@@ -206,7 +209,7 @@ def test_a_commit_that_was_torn_at_any_byte_never_was(
         for each in torn:
             each.unlink()
     path.write_bytes(whole)
-    assert ConversationDriver(JSONL(tmp_path), "ann", "talk").all("k") == after
+    assert ConversationDriver(JSONL(tmp_path), "ann", "talk").read_all("k") == after
 
 
 def test_a_first_commit_that_was_torn_leaves_no_conversation(talk: ConversationDriver, path: Path, tmp_path: Path):
@@ -240,7 +243,7 @@ def test_a_power_cut_that_leaves_noughts_is_a_torn_commit(talk: ConversationDriv
 
 def test_a_full_disk_leaves_nothing_of_a_commit(talk: ConversationDriver, path: Path, monkeypatch: pytest.MonkeyPatch):
     grown(talk)
-    before, size, write = talk.all(), path.stat().st_size, os.write
+    before, size, write = talk.read_all(), path.stat().st_size, os.write
 
     def full(file: int, data: bytes) -> int:
         if len(data) < 50:
@@ -252,7 +255,7 @@ def test_a_full_disk_leaves_nothing_of_a_commit(talk: ConversationDriver, path: 
         with pytest.raises(OSError, match="No space"):
             talk.say("much", "too", "much")
     assert path.stat().st_size == size
-    assert talk.all() == before
+    assert talk.read_all() == before
     talk.say("now")
     assert talk.texts() == ["one", "two", "now"]
 
@@ -322,7 +325,7 @@ def test_two_processes_and_this_one_write_in_turn(tmp_path: Path):
     assert texts[::2] == texts[1::2]
     assert sorted(texts[::2]) == sorted(f"{name}/{number}" for name in "abc" for number in range(40))
     assert talk.head().revision == 120
-    assert ConversationDriver(JSONL(tmp_path), "ann", "talk").all() == talk.all()
+    assert ConversationDriver(JSONL(tmp_path), "ann", "talk").read_all() == talk.read_all()
 
 
 RETRY = """
@@ -573,7 +576,7 @@ def later(path: Path) -> None:
 
 def test_what_a_later_version_wrote_is_ignored_and_kept(talk: ConversationDriver, path: Path, tmp_path: Path):
     grown(talk)
-    before = talk.all("first")
+    before = talk.read_all("first")
     later(path)
     again = ConversationDriver(JSONL(tmp_path), "ann", "talk")
     with pytest.raises(Damaged):
@@ -581,7 +584,7 @@ def test_what_a_later_version_wrote_is_ignored_and_kept(talk: ConversationDriver
         again.head()
     data = path.read_bytes()
     path.write_bytes(data[: data.rindex(b'{"type":"entry","odd"')] + format_group([], b'{"type":"later_commit"}'))
-    assert again.all("first") == before
+    assert again.read_all("first") == before
     entry = again.entries()[0].id
     assert again.store.redact("ann", "talk", entry, b'{"role":"user","content":"-"}')
     data = path.read_bytes()
@@ -597,9 +600,13 @@ def test_records_in_a_commit_of_a_later_kind_are_not_counted(talk: ConversationD
     record = b'{"type":"record","kind":"brief","entry":"","place":0,"at":0,"data":"later"}'
     with path.open("ab") as file:
         file.write(format_group([record], b'{"type":"later_commit"}'))
-    talk.write(records=(talk.note("brief", '"kept"', 0), talk.note("brief", '"gone"', 1)))
+    talk.write(records=(talk.make_record("brief", '"kept"', 0), talk.make_record("brief", '"gone"', 1)))
     talk.store.redact("ann", "talk", talk.entries()[1].id, b"{}")
-    assert ConversationDriver(JSONL(tmp_path), "ann", "talk").records() == talk.records() == [('"kept"', 0)]
+    assert (
+        ConversationDriver(JSONL(tmp_path), "ann", "talk").list_head_records()
+        == talk.list_head_records()
+        == [('"kept"', 0)]
+    )
     assert record in path.read_bytes()
 
 
@@ -618,7 +625,7 @@ def test_a_file_of_a_later_format_is_refused(talk: ConversationDriver, path: Pat
 def test_data_that_looks_like_the_end_of_a_commit_is_kept(talk: ConversationDriver, path: Path, tmp_path: Path):
     odd = {"x": 1, "lines": 1, "sum": "00000000"}
     for native in (b'{"x":1,"lines":1,"sum":"00000000"}', b'{"x":",\\"lines\\":1,\\"sum\\":\\"00000000\\"}"}'):
-        entry = msgspec.structs.replace(message("x"), native=native)
+        entry = msgspec.structs.replace(make_message("x"), native=native)
         turn = Turn("t", "complete", "m", 0, usage=(native,))
         talk.write(entries=link_entries(None, "t", 0, [entry]), turn=turn, meta=odd, entry_meta={0: odd})
         size = path.stat().st_size
@@ -627,10 +634,10 @@ def test_data_that_looks_like_the_end_of_a_commit_is_kept(talk: ConversationDriv
         path.write_bytes(whole[: whole.rindex(b'{"type":"commit"')])
         assert ConversationDriver(JSONL(tmp_path), "ann", "talk").head().revision == 1
         path.write_bytes(whole[:size])
-        before = talk.all()
+        before = talk.read_all()
         assert before["summary"][0].meta == odd
         assert talk.store.redact("ann", "talk", "t-0", native)
-        after = ConversationDriver(JSONL(tmp_path), "ann", "talk").all()
+        after = ConversationDriver(JSONL(tmp_path), "ann", "talk").read_all()
         assert (after["entries"], after["turns"], after["summary"]) == (
             before["entries"],
             before["turns"],
@@ -648,7 +655,7 @@ def test_a_file_that_is_not_ours_is_no_conversation(talk: ConversationDriver, pa
 
 def test_what_is_redacted_is_in_no_file(talk: ConversationDriver, path: Path, tmp_path: Path):
     talk.say("my password is hunter2", "I won't tell")
-    talk.write(records=(talk.note("brief", '"hunter2"', 1),))
+    talk.write(records=(talk.make_record("brief", '"hunter2"', 1),))
     with path.open("ab") as file:
         file.write(b'{"type":"entry","id":"t-9","native":{"content":"hunter2')
     talk.say("torn")
@@ -659,7 +666,7 @@ def test_what_is_redacted_is_in_no_file(talk: ConversationDriver, path: Path, tm
     assert talk.store.redact("ann", "talk", talk.entries()[0].id, b'{"role":"user","content":"[gone]"}')
     assert not [found for found in files(tmp_path) if b"hunter2" in found.read_bytes()]
     assert reader.texts() == talk.texts() == ["[gone]", "I won't tell", "torn"]
-    assert reader.all() == talk.all() == ConversationDriver(JSONL(tmp_path), "ann", "talk").all()
+    assert reader.read_all() == talk.read_all() == ConversationDriver(JSONL(tmp_path), "ann", "talk").read_all()
     reader.say("goes on")
     assert talk.texts()[-1] == "goes on"
 
@@ -684,7 +691,7 @@ def test_the_apps_own_data_on_a_redacted_entry_is_in_no_file(talk: ConversationD
     assert not [found for found in files(tmp_path) if b"hunter2" in found.read_bytes()]
     for each in (talk, reader, ConversationDriver(JSONL(tmp_path), "ann", "talk")):
         assert each.metas() == {1: {"from": "kept 2"}}
-        assert each.all()["summary"][0].meta == {"title": "kept 3"}
+        assert each.read_all()["summary"][0].meta == {"title": "kept 3"}
     assert talk.store.verify("ann", "talk") == []
     assert talk.store.describe("ann", "talk", {"anew": 1}, entry=first.id)
     assert ConversationDriver(JSONL(tmp_path), "ann", "talk").metas() == {0: {"anew": 1}, 1: {"from": "kept 2"}}

@@ -23,7 +23,7 @@ from longtalk.stores.base import (
 )
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.postgres.store import Postgres
-from longtalk.testing.stores.harness import ME, WRITTEN_KINDS, ConversationDriver, message
+from longtalk.testing.stores.harness import ME, WRITTEN_KINDS, ConversationDriver, make_message
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 from tests.support.postgres_server import server
@@ -72,7 +72,7 @@ class Drawn:
         parent = self._id(source, size) if head or "source" in fields else None
         roles = ["user", "assistant", "tool"]
         said = [
-            message(self.draw.choice(SAID), role=self.draw.choice(roles), at=step)
+            make_message(self.draw.choice(SAID), role=self.draw.choice(roles), at=step)
             for _ in range(self.draw.randint(0, 3))
         ]
         fields["entries"] = link_entries(parent, f"t{step}", 0, said)
@@ -120,7 +120,7 @@ def outcome(store: Store, owner: str, commit: Commit) -> object:
 def seen(store: Store, owner: str) -> dict[str, Any]:
     """Return all data of the conversation, without details in which stores may differ."""
     talk = ConversationDriver(store, owner, "talk")
-    found = talk.all("k1", "k2")
+    found = talk.read_all("k1", "k2")
     # Revisions may differ: a store may increase those of more branches than have the redacted entry.
     found["heads"] = [(*_told(head), head.records) for head in found["heads"]]
     found["branches"] = [_told(head) for head in found["branches"]]

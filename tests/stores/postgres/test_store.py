@@ -36,7 +36,7 @@ from longtalk.stores.postgres.rows import escape_text, shorten_text, unescape_te
 from longtalk.stores.postgres.schema import VERSION
 from longtalk.stores.postgres.store import Postgres, StoreError
 from longtalk.testing import Scripted, says
-from longtalk.testing.stores.harness import ConversationDriver, message
+from longtalk.testing.stores.harness import ConversationDriver, make_message
 from longtalk.testing.stores.suite import CASES, Case
 from longtalk.transcript.manifest import Run, StoredManifest
 from longtalk.transcript.record_kinds import KINDS
@@ -234,14 +234,14 @@ def test_the_kinds_of_records_are_those_of_the_contract(store: Postgres) -> None
 def test_a_backup_by_pg_dump_is_whole(store: Postgres, tmp_path: Path) -> None:
     made = talk(store)
     made.say("lisbon", "b", request=KeyedRequest("key", "body"), entry_meta={0: {"a": 1}})
-    made.write(records=(made.note("memory", "{}", 1),))
+    made.write(records=(made.make_record("memory", "{}", 1),))
     store.candidates(ME, ["lisbon"], 9)
-    before, there = made.all("key"), server().database()
+    before, there = made.read_all("key"), server().database()
     file = tmp_path / "dump"
     server().program("pg_dump", "-Fc", "--schema", schema_of(store), "--file", str(file), "postgres")
     server().program("pg_restore", "--exit-on-error", "-d", there, str(file))
     with closing(Postgres(server().url(database=there), schema=schema_of(store), make=False)) as other:
-        assert talk(other).all("key") == before
+        assert talk(other).read_all("key") == before
         assert [hit.position for hit in other.candidates(ME, ["lisbon"], 9)] == [0]
         assert talk(other).say("goes on").size == 3
 
@@ -298,7 +298,7 @@ def test_a_query_by_an_ordinary_role_sees_what_its_owner_has(store: Postgres) ->
     for owner in (ME, "other", ""):
         made = talk(store, owner=owner)
         made.say("lisbon", "b", request=KeyedRequest("key", "body"), entry_meta={0: {"a": 1}}, meta={"b": 2})
-        made.write(records=(made.note("memory", "{}", 1),))
+        made.write(records=(made.make_record("memory", "{}", 1),))
         store.candidates(owner, ["lisbon"], 9)
     tables = [f"{schema_of(store)}.{table}" for table in (*TABLES, "briefs", "metrics")]
     with server().asking("app") as connection:
@@ -360,7 +360,7 @@ def test_names_with_noughts_are_names_like_others(store: Postgres) -> None:
     for name in names:
         made = talk(store, name, owner=f"{ME}{name}")
         head = made.say("x", branch=name, request=KeyedRequest(name, name))
-        entries = link_entries(head.entry, f"t{name}", 0, [message("y")])
+        entries = link_entries(head.entry, f"t{name}", 0, [make_message("y")])
         made.write(name, entries=entries, records=(PlacedRecord(Record(name, entries[0].id, 1, b"{}"), 1),))
         talk(store, name).say("x", at=5)
     for name in names:
@@ -429,7 +429,7 @@ def test_a_commit_with_a_number_that_no_column_holds_makes_no_sense(store: Postg
 
 def test_an_answer_is_kept_whatever_was_counted(store: Postgres) -> None:
     made = talk(store)
-    fields = made.turn(None, "a", "b")
+    fields = made.make_turn(None, "a", "b")
     usage = b'{"prompt_tokens":-99999999999999999999,"completion_tokens":99999999999999999999}'
     made.write(**{**fields, "turn": msgspec.structs.replace(fields["turn"], usage=(usage,))})
     assert store.turns(ME, "talk", MAIN, 0, 2)[0][1].usage == (usage,)
@@ -443,7 +443,7 @@ def test_a_long_answer_shows_as_its_outline(store: Postgres) -> None:
     assert asked.startswith("Where?")
     assert "# Lisbon" in told or "Lisbon" in told
     assert len(told) < 450
-    assert shorten_text(message("x" * 400)) == "x" * 300 + "…"
+    assert shorten_text(make_message("x" * 400)) == "x" * 300 + "…"
     assert rows(store, "SELECT role, wire, tokens > 0 FROM {s}.entries ORDER BY place")[1] == (
         "assistant",
         "openai-chat",
@@ -466,7 +466,7 @@ def everywhere(store: Postgres) -> str:
 def test_what_is_redacted_is_in_no_table(store: Postgres) -> None:
     made = talk(store)
     made.say(f"my password is {SECRET}", "b", entry_meta={0: {"a": SECRET}})
-    made.write(records=(made.note("brief", f"about {SECRET}", 1),))
+    made.write(records=(made.make_record("brief", f"about {SECRET}", 1),))
     assert store.candidates(ME, [SECRET], 9)
     assert SECRET in everywhere(store)
     assert store.redact(ME, "talk", made.entries()[0].id, b'{"role":"user","content":"gone"}')
@@ -479,7 +479,7 @@ def test_what_is_deleted_leaves_no_row(store: Postgres) -> None:
     made = talk(store)
     made.say("lisbon", "b", request=KeyedRequest("key", "body"), entry_meta={0: {"a": 1}})
     made.say("c", branch="fork", source=(MAIN, 1))
-    made.write(records=(made.note("brief", "x", 1),))
+    made.write(records=(made.make_record("brief", "x", 1),))
     store.candidates(ME, ["lisbon"], 9)
     store.delete(ME, "talk")
     for table in TABLES:
@@ -649,7 +649,9 @@ def test_turns_of_a_part_of_a_forked_path_are_those_that_begin_there(store: Post
     made.write("fork", source=(MAIN, 3))
     head = made.head("fork")
     made.write(
-        "fork", expect=head.revision, entries=link_entries(head.entry, made.entries()[2].turn, 7, [message("late")])
+        "fork",
+        expect=head.revision,
+        entries=link_entries(head.entry, made.entries()[2].turn, 7, [make_message("late")]),
     )
     made.say("c", "d", branch="fork")
     turns = [entry.turn for entry in made.entries("fork")]
@@ -737,22 +739,22 @@ def test_a_commit_whose_answer_got_lost_is_there_once() -> None:
         made.say("a", "b")
         for number in range(3):
             proxy.lose_answer()
-            head = made.write(**made.turn(made.tip(), f"c{number}"), expect=1 + number)
+            head = made.write(**made.make_turn(made.find_parent(), f"c{number}"), expect=1 + number)
             assert (head.revision, head.size) == (2 + number, 3 + number)
         assert proxy.lost == 3
         assert made.texts() == ["a", "b", "c0", "c1", "c2"]
         # A commit without entries is retried as well.
         proxy.lose_answer()
-        note = made.note("brief", "once", 0)
+        note = made.make_record("brief", "once", 0)
         assert made.write(expect=4, records=(note,)).revision == 5
-        assert made.records() == [("once", 0)]
+        assert made.list_head_records() == [("once", 0)]
 
 
 def test_a_commit_whose_answer_got_lost_is_told_as_it_was_when_somebody_went_on() -> None:
     with Proxy(server().folder) as proxy, closing(Postgres(proxy.url, schema=server().schema())) as store:
         made = talk(store)
         made.say("a", "b")
-        fields = made.turn(made.tip(), "mine", "too")
+        fields = made.make_turn(made.find_parent(), "mine", "too")
         with closing(Postgres(server().url(), schema=schema_of(store))) as other:
             proxy.lose_answer(then=lambda: talk(other).say("theirs"))
             head = made.write(**fields, expect=1)
@@ -767,7 +769,7 @@ def test_a_commit_that_never_arrived_is_made() -> None:
         made = talk(store)
         made.say("a", "b")
         proxy.lose_request()
-        assert made.write(**made.turn(made.tip(), "c"), expect=1).revision == 2
+        assert made.write(**made.make_turn(made.find_parent(), "c"), expect=1).revision == 2
         proxy.lose_request()
         assert made.texts() == ["a", "b", "c"]
         assert proxy.lost == 2
@@ -853,7 +855,7 @@ def test_under_load_a_restart_loses_nothing_and_doubles_nothing(store: Postgres)
         try:
             while not done.is_set() or count < 10:
                 head = store.head(ME, made.id)
-                fields = made.turn(head.entry if head else None, f"{number}/{count}", "answer")
+                fields = made.make_turn(head.entry if head else None, f"{number}/{count}", "answer")
                 try:
                     made.write(**fields, expect=head.revision if head else 0)
                 except HeadMoved:
@@ -925,7 +927,7 @@ def test_metrics_of_a_long_manifest_count_what_its_epoch_says(store: Postgres) -
     made.say(*["x"] * 20)
     early = (Run(0, 9, "left_out", "old", 50), Run(10, 14, "sent", "kept", 70), Run(15, 19, "recalled", "kept", 9))
     epoch = Record("epoch", "", 1, msgspec.json.encode(Epoch(policy="p", start=18, runs=early)))
-    fields = made.turn(made.tip(), "y", "z")
+    fields = made.make_turn(made.find_parent(), "y", "z")
     runs = ((15, 17, 30), (18, 21, 40, "held"), (22, 22, 5, "recalled"))
     kept = StoredManifest(tokens=300, epoch=18, runs=runs, cost=0.5)
     made.write(**fields, manifest=msgspec.json.encode(kept), records=(PlacedRecord(epoch, 19),))

@@ -70,7 +70,7 @@ class Writers:
         talk = ConversationDriver(self.store, ME, conversation)
         while True:
             head = self.store.head(ME, conversation)
-            turn = talk.turn(head.entry if head else None, text)
+            turn = talk.make_turn(head.entry if head else None, text)
             try:
                 self.store.write(ME, conversation, Commit(expect=head.revision if head else 0, at=1, **turn))
             except HeadMoved:

@@ -250,7 +250,7 @@ def test_who_went_on_behind_a_commit_whose_answer_was_lost_is_noticed_by_the_nex
             return replies
 
         talk = ConversationDriver(store, ME, "t")
-        fields = talk.turn(talk.tip(), "mine")
+        fields = talk.make_turn(talk.find_parent(), "mine")
         lost.after("RPUSH")
         lost._send = then
         head = store.write(ME, "t", Commit(expect=1, at=1, **fields))
@@ -313,7 +313,7 @@ def test_who_asks_for_more_replicas_than_there_are_is_told_that_it_is_there() ->
     with closing(made("cluster")) as store, closing(store.again(replicas=2, wait_ms=20)) as careful:
         say(store, "t", "a")
         talk = ConversationDriver(careful, ME, "t")
-        fields = talk.turn(talk.tip(), "b")
+        fields = talk.make_turn(talk.find_parent(), "b")
         commit = Commit(expect=1, at=1, request=KeyedRequest("k", "b"), **fields)
         with pytest.raises(NotReplicated, match="was written"):
             careful.write(ME, "t", commit)
@@ -321,7 +321,7 @@ def test_who_asks_for_more_replicas_than_there_are_is_told_that_it_is_there() ->
         # A retry doesn't write a second turn.
         with pytest.raises(HeadMoved):
             careful.write(ME, "t", commit)
-        again = Commit(expect=2, at=1, request=KeyedRequest("k", "b"), **talk.turn(talk.tip(), "b"))
+        again = Commit(expect=2, at=1, request=KeyedRequest("k", "b"), **talk.make_turn(talk.find_parent(), "b"))
         with pytest.raises(RequestKeyTaken):
             store.write(ME, "t", again)
         with pytest.raises(NotReplicated):
@@ -362,7 +362,7 @@ def test_what_a_master_has_just_written_before_it_was_made_a_replica_is_written_
             monkeypatch.setattr(store._link, "_send", send)
             return [b"whatever it says", library.ResponseError(word)]
 
-        commit = Commit(expect=1, at=1, **talk.turn(talk.tip(), "b"))
+        commit = Commit(expect=1, at=1, **talk.make_turn(talk.find_parent(), "b"))
         monkeypatch.setattr(store._link, "_send", lost)
         assert store.write(ME, "t", commit).size == 2
         assert talk.texts() == ["a", "b"]
@@ -502,7 +502,7 @@ def test_a_conversation_that_is_made_anew_while_it_is_read_is_not_mixed(
     def fill(where: Redis, text: str) -> None:
         say(where, "t", text, text, entry_meta={0: {text: 1}}, request=KeyedRequest("k", text), manifest=b"{}")
         say(where, "t", text, branch="fork", source=(MAIN, 1), request=KeyedRequest(f"k {text}", text))
-        note = ConversationDriver(where, ME, "t").note("brief", text, 0)
+        note = ConversationDriver(where, ME, "t").make_record("brief", text, 0)
         ConversationDriver(where, ME, "t").write("fork", records=(note,))
 
     fill(store, "old")
@@ -542,7 +542,7 @@ def test_a_conversation_that_is_made_anew_while_it_is_read_is_not_mixed(
 def test_a_removal_leaves_no_key_on_any_node(store: Store) -> None:
     say(store, "t", "a", "b", meta={"a": 1}, entry_meta={0: {"b": 1}}, request=KeyedRequest("k", "b"), manifest=b"{}")
     say(store, "t", "c", branch="fork", source=(MAIN, 1))
-    ConversationDriver(store, ME, "t").write(records=(ConversationDriver(store, ME, "t").note("brief", "x", 1),))
+    ConversationDriver(store, ME, "t").write(records=(ConversationDriver(store, ME, "t").make_record("brief", "x", 1),))
     assert len(keys(store)) > 8
     store.delete(ME, "t")
     assert keys(store) == set()
@@ -553,7 +553,9 @@ def test_a_redaction_leaves_no_byte_on_any_node(store: Store) -> None:
     secret = "xq7hunter2zk"
     say(store, "t", secret, "b", entry_meta={0: {secret: 1}})
     say(store, "t", "c", branch="fork", source=(MAIN, 1))
-    ConversationDriver(store, ME, "t").write(records=(ConversationDriver(store, ME, "t").note("brief", secret, 1),))
+    ConversationDriver(store, ME, "t").write(
+        records=(ConversationDriver(store, ME, "t").make_record("brief", secret, 1),)
+    )
     assert any(secret.encode() in value for value in dumped(store))
     store.redact(ME, "t", ConversationDriver(store, ME, "t").entries()[0].id, b'{"content":"-"}')
     assert not any(secret.encode() in value for value in dumped(store))
@@ -602,7 +604,7 @@ def dumped(store: Store) -> Iterator[bytes]:
 )
 def test_damage_is_found(alone: Store, change: tuple[Any, ...], problem: str) -> None:
     say(alone, "t", "a", "b", "c", request=KeyedRequest("k", "b"))
-    ConversationDriver(alone, ME, "t").write(records=(ConversationDriver(alone, ME, "t").note("brief", "x", 1),))
+    ConversationDriver(alone, ME, "t").write(records=(ConversationDriver(alone, ME, "t").make_record("brief", "x", 1),))
     assert alone.verify(ME, "t") == []
     name, part, *arguments = change
     key = Keys(alone.made[1], ME, "t")
@@ -674,7 +676,7 @@ def test_what_is_damaged_is_a_store_error_wherever_it_is_met(
     alone: Store, change: tuple[Any, ...], fail: set[str]
 ) -> None:
     head = say(alone, "t", "a", "b", request=KeyedRequest("k", "b"), manifest=b"{}")
-    ConversationDriver(alone, ME, "t").write(records=(ConversationDriver(alone, ME, "t").note("brief", "x", 1),))
+    ConversationDriver(alone, ME, "t").write(records=(ConversationDriver(alone, ME, "t").make_record("brief", "x", 1),))
     assert head.entry is not None
     turn = head.entry.rpartition("-")[0]
     name, part, *arguments = change
@@ -766,7 +768,7 @@ def test_what_makes_no_sense_is_refused_either_way(store: Store, cut: int | None
     say(store, "t", "a", "b", request=KeyedRequest("k", "b"))
     head, talk = store.head(ME, "t"), ConversationDriver(store, ME, "t")
     assert head is not None
-    before = talk.all("k")
+    before = talk.read_all("k")
     wrong: list[dict[str, Any]] = [
         {"turn": Turn(new_id(), "complete", "m", 1)},
         {"records": (PlacedRecord(Record("brief", "", 1, b"x"), 2),)},
@@ -776,18 +778,18 @@ def test_what_makes_no_sense_is_refused_either_way(store: Store, cut: int | None
     for fields in wrong:
         with pytest.raises(ValueError, match=r"can't|parent"):
             store.write(ME, "t", Commit(expect=1, at=1, cut=cut, **fields))
-    taken = talk.turn(talk.tip(cut=cut), "c") | {"request": KeyedRequest("k", "b")}
+    taken = talk.make_turn(talk.find_parent(cut=cut), "c") | {"request": KeyedRequest("k", "b")}
     with pytest.raises(RequestKeyTaken):
         store.write(ME, "t", Commit(expect=1, at=1, cut=cut, **taken))
     with pytest.raises(HeadMoved):
         store.write(ME, "t", Commit(expect=7, at=1, cut=cut))
-    assert talk.all("k") == before
+    assert talk.read_all("k") == before
     # The turn that has a key may be written again with this key, and with another one.
     again = Commit(expect=1, at=1, cut=cut, turn=head.turn, request=KeyedRequest("k", "b"), meta={"a": 1})
     store.write(ME, "t", again)
     store.write(ME, "t", Commit(expect=2, at=1, cut=cut, turn=head.turn, request=KeyedRequest("k2", "b")))
     assert [talk.keyed_turn(key).position for key in ("k", "k2")] == [0, 0]
-    assert talk.all("k")["summary"][0].meta == {"a": 1}
+    assert talk.read_all("k")["summary"][0].meta == {"a": 1}
 
 
 def random_commit(draw: random.Random, talk: ConversationDriver, number: int) -> dict[str, Any]:
@@ -844,7 +846,7 @@ def test_it_does_what_a_store_in_memory_does(seed: int) -> None:
                     assert each.describe(ME, "t", {"of": "it"}, entry=ids[0])
             if number % 8 == 7:
                 keys = [*(f"k{i}" for i in range(3)), *(f"t{i}" for i in range(number))]
-                was, found = model.all(*keys), here.all(*keys)
+                was, found = model.read_all(*keys), here.read_all(*keys)
                 for part in was:
                     assert found[part] == was[part], f"after {number} commits: {part}"
 
@@ -864,7 +866,7 @@ def test_entries_of_turns_that_come_back_are_where_they_were_said(store: Store) 
 
     def add(name: str, number: int, **fields: Any) -> BranchHead:
         head = store.head(ME, "t", fields.get("branch", MAIN))
-        parent = talk.tip(fields.get("branch", MAIN), source=fields.get("source"))
+        parent = talk.find_parent(fields.get("branch", MAIN), source=fields.get("source"))
         entries = link_entries(parent, name, number, [message(f"{name} {number}")])
         return store.write(ME, "t", Commit(expect=head.revision if head else 0, at=1, entries=entries, **fields))
 

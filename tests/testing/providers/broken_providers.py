@@ -15,12 +15,12 @@ from longtalk import Chat
 from longtalk.errors import Overloaded, ProviderError, RateLimited, Unreachable
 from longtalk.testing.providers.script import Script, ScriptedResponse
 from longtalk.wires import WIRES
-from tests.testing.providers.played import Played
+from tests.testing.providers.in_process import InProcessProvider
 
-# Who it is
+# Label, account, wire and defaults
 
 
-class IsAnotherAccountEachTime(Played):
+class HasNewAccountEachTime(InProcessProvider):
     numbers = itertools.count()
 
     def __init__(self, script: Script) -> None:
@@ -28,53 +28,53 @@ class IsAnotherAccountEachTime(Played):
         self.account = f"account-{next(self.numbers)}"
 
 
-class IsNobody(Played):
+class HasNoAccount(InProcessProvider):
     def __init__(self, script: Script) -> None:
         super().__init__(script)
         self.account = ""
 
 
-class HasAnotherName(Played):
-    label = "played:another"
+class LabelsAnotherModel(InProcessProvider):
+    label = "in_process:another"
 
 
-class HasNoProvider(Played):
+class LabelsNoProvider(InProcessProvider):
     label = ":model"
 
 
-class SetsWhatTheChatSets(Played):
+class DefaultsToReservedOptions(InProcessProvider):
     defaults = {"messages": []}  # noqa: RUF012
 
 
-class SpeaksAWireOfItsOwn(Played):
+class HasUnregisteredWire(InProcessProvider):
     wire = type("Own", (), {"name": "own"})()
 
 
-class QuotesItsKey(Played):
-    def failure(self, response: ScriptedResponse) -> ProviderError:
+class QuotesItsKey(InProcessProvider):
+    def make_error(self, response: ScriptedResponse) -> ProviderError:
         return Overloaded(f"Refused with the key {self.script.key}.", retryable=False)
 
 
-class IsItsKey(Played):
+class PutsTheKeyInTheAccount(InProcessProvider):
     def __init__(self, script: Script) -> None:
         super().__init__(script)
         self.account = f"key {script.key}"
 
 
-class IsOneAccountForAll(Played):
+class HasOneAccountForAllKeys(InProcessProvider):
     def __init__(self, script: Script) -> None:
         super().__init__(script)
         self.account = "all"
 
 
-# What it asks
+# Requests
 
 
-class LeavesOutWhatTheWireNeeds(Played):
+class OmitsRequiredDefaults(InProcessProvider):
     wire = WIRES["anthropic"]
 
 
-class HasNewDefaultsEachTime(Played):
+class HasNewDefaultsEachTime(InProcessProvider):
     numbers = itertools.count()
 
     @property
@@ -82,7 +82,7 @@ class HasNewDefaultsEachTime(Played):
         return {"seed": next(self.numbers)}
 
 
-class HasDefaultsOfItsOwn(Played):
+class HasOtherDefaultsPerInstance(InProcessProvider):
     numbers = itertools.count()
 
     def __init__(self, script: Script) -> None:
@@ -90,19 +90,19 @@ class HasDefaultsOfItsOwn(Played):
         self.defaults = {"seed": next(self.numbers)}
 
 
-class WritesRequestsAnew(Played):
+class ReencodesRequests(InProcessProvider):
     def ask(self, body: bytes, *, stream: bool) -> ScriptedResponse:
         return super().ask(json.dumps(json.loads(body)).encode(), stream=stream)
 
 
-class LeavesOutAnswers(Played):
+class LeavesOutAnswers(InProcessProvider):
     def ask(self, body: bytes, *, stream: bool) -> ScriptedResponse:
         request = json.loads(body)
         request["messages"] = [each for each in request["messages"] if each["role"] != "assistant"]
         return super().ask(json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode(), stream=stream)
 
 
-class AsksTwice(Played):
+class RetriesEveryError(InProcessProvider):
     def send(self, body: bytes) -> bytes:
         try:
             return super().send(body)
@@ -110,11 +110,11 @@ class AsksTwice(Played):
             return super().send(body)
 
 
-# What it answers
+# Answers
 
 
-class Changes(Played):
-    """Gives something else than what came."""
+class ChangesAnswers(InProcessProvider):
+    """A base class whose subclasses change the data of an answer."""
 
     def change(self, data: bytes) -> bytes:
         return data
@@ -131,17 +131,17 @@ class Changes(Played):
             source.close()
 
 
-class SaysNothing(Changes):
+class AnswersWithBlanks(ChangesAnswers):
     def change(self, data: bytes) -> bytes:
         return re.sub(rb'"content":"[^"]+"', b'"content":" "', data)
 
 
-class WritesAnswersAnew(Changes):
+class ReencodesAnswers(ChangesAnswers):
     def change(self, data: bytes) -> bytes:
         return data if data == b"[DONE]" else json.dumps(json.loads(data)).encode()
 
 
-class KnowsAllFields(Changes):
+class DropsUnknownFields(ChangesAnswers):
     def change(self, data: bytes) -> bytes:
         if data == b"[DONE]":
             return data
@@ -149,43 +149,43 @@ class KnowsAllFields(Changes):
         return json.dumps(found).encode()
 
 
-class SaysWhoSpeaks(Changes):
+class DropsTheRole(ChangesAnswers):
     def change(self, data: bytes) -> bytes:
         return data.replace(b'"role":"assistant",', b"")
 
 
-class ReportsNoUsage(Changes):
+class ReportsNoUsage(ChangesAnswers):
     def change(self, data: bytes) -> bytes:
         return re.sub(rb',"usage":\{[^}]*\}', b"", data)
 
 
-class ReportsNothingSpent(Changes):
+class ReportsNoOutputTokens(ChangesAnswers):
     def change(self, data: bytes) -> bytes:
         return re.sub(rb'"completion_tokens":\d+', b'"completion_tokens":0', data)
 
 
-class ReportsOneLength(Changes):
+class ReportsConstantInputTokens(ChangesAnswers):
     def change(self, data: bytes) -> bytes:
         return re.sub(rb'"prompt_tokens":\d+', b'"prompt_tokens":70', data)
 
 
-class ReportsMoreCachedThanSent(Changes):
+class ReportsMoreCachedThanSent(ChangesAnswers):
     def change(self, data: bytes) -> bytes:
         return data.replace(b'"usage":{', b'"usage":{"prompt_tokens_details":{"cached_tokens":99999},')
 
 
-class MakesOneCall(Changes):
+class DropsTheSecondCall(ChangesAnswers):
     def change(self, data: bytes) -> bytes:
-        return b"[DONE]" if data == b"[DONE]" else json.dumps(_without_second(json.loads(data))).encode()
+        return b"[DONE]" if data == b"[DONE]" else json.dumps(_drop_second_call(json.loads(data))).encode()
 
 
-class CallsBackwards(Changes):
+class SwapsCallIds(ChangesAnswers):
     def change(self, data: bytes) -> bytes:
         swapped = data.replace(b"call_1", b"call_0").replace(b"call_2", b"call_1")
         return swapped.replace(b"call_0", b"call_2")
 
 
-def _without_second(answer: Any) -> Any:
+def _drop_second_call(answer: Any) -> Any:
     for choice in answer["choices"]:
         said = choice.get("message") or choice["delta"]
         if "tool_calls" in said:
@@ -193,11 +193,11 @@ def _without_second(answer: Any) -> Any:
     return answer
 
 
-# How it streams
+# Streams
 
 
-class Streams(Played):
-    """Streams in another way."""
+class ChangesStreams(InProcessProvider):
+    """A base class whose subclasses change the events of a stream."""
 
     def events(self, source: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
         yield from source
@@ -206,36 +206,36 @@ class Streams(Played):
         return self.events(super().stream(body))
 
 
-class StreamsWholeBodies(Played):
+class StreamsWholeBodies(InProcessProvider):
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
         yield self.send(body)
 
 
-class StreamsNothing(Streams):
+class StreamsNothing(ChangesStreams):
     def events(self, source: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
         list(source)
         yield from ()
 
 
-class LosesAnEvent(Streams):
+class LosesAnEvent(ChangesStreams):
     def events(self, source: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
         for number, data in enumerate(source):
             if number != 3:
                 yield data
 
 
-class ReadsShortLines(Streams):
+class CutsLongEvents(ChangesStreams):
     def events(self, source: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
         for data in source:
             yield data[:65_536]
 
 
-class WaitsForTheWhole(Streams):
+class BuffersTheWholeStream(ChangesStreams):
     def events(self, source: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
         yield from list(source)
 
 
-class CantBeClosed(Streams):
+class CannotCloseItsStream(ChangesStreams):
     def events(self, source: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
         closed = False
         for data in source:
@@ -247,12 +247,12 @@ class CantBeClosed(Streams):
                 closed = True
 
 
-class ReadsOn(Played):
-    def gone(self) -> None:
+class IgnoresAnEarlyClose(InProcessProvider):
+    def handle_early_close(self) -> None:
         pass
 
 
-class IsBusyAfterAClosedStream(Played):
+class IsBusyAfterAClosedStream(InProcessProvider):
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
         if self.__dict__.get("busy"):
             raise Overloaded("Still busy.", retryable=False)
@@ -266,7 +266,7 @@ class IsBusyAfterAClosedStream(Played):
         return super().send(body)
 
 
-class StreamsOnce(Played):
+class StreamsOnce(InProcessProvider):
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
         if self.__dict__.get("streamed"):
             raise Overloaded("No more.", retryable=False)
@@ -274,8 +274,8 @@ class StreamsOnce(Played):
         yield from super().stream(body)
 
 
-class ReadsLines:
-    """Takes a stream for lines that begin in one way."""
+class ReadsOnlyDataLines:
+    """A provider that reads the lines of a stream that begin with `data: `, instead of its events."""
 
     def __init__(self, url: str, key: str) -> None:
         self._good = Chat("compatible:model", base_url=url, api_key=key).provider
@@ -292,10 +292,10 @@ class ReadsLines:
                     yield line[6:].removesuffix(b"\n")
 
 
-# Threads, and its end
+# Threads and closing
 
 
-class IsForOneThread(Played):
+class WorksInOneThreadOnly(InProcessProvider):
     def __init__(self, script: Script) -> None:
         super().__init__(script)
         self.thread = threading.get_ident()
@@ -306,14 +306,14 @@ class IsForOneThread(Played):
         return super().ask(body, stream=stream)
 
 
-class KeepsTheRequestOnItself(Played):
+class SharesItsRequestBetweenThreads(InProcessProvider):
     def ask(self, body: bytes, *, stream: bool) -> ScriptedResponse:
         self.body = body
         time.sleep(0.002)
         return super().ask(self.body, stream=stream)
 
 
-class IsClosedOnce(Played):
+class CannotBeClosedTwice(InProcessProvider):
     closed = False
 
     def close(self) -> None:
@@ -322,56 +322,58 @@ class IsClosedOnce(Played):
         self.closed = True
 
 
-# Trouble
+# Errors
 
 
-class Fails(Played):
-    """Makes one of all errors."""
+class RaisesOneErrorClass(InProcessProvider):
+    """A provider that raises `ProviderError` itself for every refusal."""
 
-    def failure(self, response: ScriptedResponse) -> ProviderError:
+    def make_error(self, response: ScriptedResponse) -> ProviderError:
         return ProviderError(response.body.decode(), status=response.status, body=response.body)
 
 
-class ForgetsWhatWasSaid(Played):
-    def failure(self, response: ScriptedResponse) -> ProviderError:
-        error = super().failure(response)
+class DropsStatusAndBody(InProcessProvider):
+    def make_error(self, response: ScriptedResponse) -> ProviderError:
+        error = super().make_error(response)
         error.body, error.status = b"", None
         return error
 
 
-class TakesAllRefusalsForKeys(Played):
-    def failure(self, response: ScriptedResponse) -> ProviderError:
-        return super().failure(ScriptedResponse(response.body, status=401))
+class ReportsEveryRefusalAsABadKey(InProcessProvider):
+    def make_error(self, response: ScriptedResponse) -> ProviderError:
+        return super().make_error(ScriptedResponse(response.body, status=401))
 
 
-class ForgetsHowLongToWait(Played):
-    def failure(self, response: ScriptedResponse) -> ProviderError:
-        error = super().failure(response)
+class DropsRetryAfter(InProcessProvider):
+    def make_error(self, response: ScriptedResponse) -> ProviderError:
+        error = super().make_error(response)
         return RateLimited("Wait.", status=429, retryable=False) if isinstance(error, RateLimited) else error
 
 
-class GoesElsewhere(Played):
-    def failure(self, response: ScriptedResponse) -> ProviderError:
+class ReportsRedirectsAsUnreachable(InProcessProvider):
+    def make_error(self, response: ScriptedResponse) -> ProviderError:
         return (
-            Unreachable("No server.", retryable=False) if "location" in response.headers else super().failure(response)
+            Unreachable("No server.", retryable=False)
+            if "location" in response.headers
+            else super().make_error(response)
         )
 
 
-class LetsNobodyTryAgain(Played):
-    def failure(self, response: ScriptedResponse) -> ProviderError:
-        error = super().failure(response)
+class MarksNothingRetryable(InProcessProvider):
+    def make_error(self, response: ScriptedResponse) -> ProviderError:
+        error = super().make_error(response)
         error.retryable = False
         return error
 
 
-class TakesPagesForAnswers(Played):
+class AcceptsHtmlPages(InProcessProvider):
     def ask(self, body: bytes, *, stream: bool) -> ScriptedResponse:
         response = super().ask(body, stream=stream)
         said = b'{"choices":[{"message":{"role":"assistant","content":"a page"},"finish_reason":"stop"}]}'
         return ScriptedResponse(said) if response.body.startswith(b"<") else response
 
 
-class RaisesWhatTheSystemRaises(Played):
+class RaisesConnectionError(InProcessProvider):
     def ask(self, body: bytes, *, stream: bool) -> ScriptedResponse:
         try:
             return super().ask(body, stream=stream)
@@ -385,12 +387,12 @@ class RaisesWhatTheSystemRaises(Played):
             raise ConnectionError(str(problem)) from None
 
 
-class GivesHalfABody(Played):
+class ReturnsHalfABody(InProcessProvider):
     def send(self, body: bytes) -> bytes:
         return self.ask(body, stream=False).body
 
 
-class StaysBroken(Played):
+class StaysBroken(InProcessProvider):
     broken = False
 
     def ask(self, body: bytes, *, stream: bool) -> ScriptedResponse:
@@ -403,62 +405,62 @@ class StaysBroken(Played):
             raise
 
 
-BROKEN: list[tuple[type[Played], str]] = [
-    (IsAnotherAccountEachTime, "it_describes_itself"),
-    (IsNobody, "it_describes_itself"),
-    (HasAnotherName, "it_describes_itself"),
-    (HasNoProvider, "it_describes_itself"),
-    (SetsWhatTheChatSets, "it_describes_itself"),
-    (SpeaksAWireOfItsOwn, "it_describes_itself"),
-    (SaysNothing, "a_turn_is_answered_with_text"),
-    (SaysNothing, "a_streamed_turn_shows_the_text_of_its_reply"),
+BROKEN: list[tuple[type[InProcessProvider], str]] = [
+    (HasNewAccountEachTime, "a_provider_describes_itself"),
+    (HasNoAccount, "a_provider_describes_itself"),
+    (LabelsAnotherModel, "a_provider_describes_itself"),
+    (LabelsNoProvider, "a_provider_describes_itself"),
+    (DefaultsToReservedOptions, "a_provider_describes_itself"),
+    (HasUnregisteredWire, "a_provider_describes_itself"),
+    (AnswersWithBlanks, "a_turn_is_answered_with_text"),
+    (AnswersWithBlanks, "a_streamed_turn_shows_the_text_of_its_reply"),
     (StreamsWholeBodies, "a_streamed_turn_shows_the_text_of_its_reply"),
     (StreamsNothing, "a_streamed_turn_shows_the_text_of_its_reply"),
-    (LeavesOutWhatTheWireNeeds, "every_request_is_valid"),
+    (OmitsRequiredDefaults, "every_request_is_valid"),
     (HasNewDefaultsEachTime, "each_request_extends_the_previous_one"),
-    (SaysWhoSpeaks, "answers_are_sent_back_unchanged"),
-    (StreamsOnce, "both_kinds_of_turns_can_alternate"),
-    (HasDefaultsOfItsOwn, "a_new_provider_continues_from_a_state"),
-    (CantBeClosed, "a_closed_stream_keeps_its_text"),
+    (DropsTheRole, "answers_are_sent_back_unchanged"),
+    (StreamsOnce, "whole_and_streamed_turns_can_alternate"),
+    (HasOtherDefaultsPerInstance, "a_new_provider_continues_from_a_state"),
+    (CannotCloseItsStream, "a_closed_stream_keeps_its_text"),
     (IsBusyAfterAClosedStream, "a_closed_stream_keeps_its_text"),
     (ReportsNoUsage, "usage_is_reported"),
-    (ReportsNothingSpent, "usage_is_reported"),
-    (ReportsOneLength, "usage_is_reported"),
+    (ReportsNoOutputTokens, "usage_is_reported"),
+    (ReportsConstantInputTokens, "usage_is_reported"),
     (ReportsMoreCachedThanSent, "usage_is_reported"),
-    (IsForOneThread, "several_threads_can_send_at_once"),
-    (IsClosedOnce, "it_can_be_closed_twice"),
-    (WritesRequestsAnew, "a_request_arrives_unchanged"),
-    (WritesAnswersAnew, "a_body_is_returned_unchanged"),
-    (WritesAnswersAnew, "events_are_returned_unchanged"),
-    (WritesAnswersAnew, "unknown_fields_are_sent_back_unchanged"),
-    (KnowsAllFields, "unknown_fields_are_sent_back_unchanged"),
+    (WorksInOneThreadOnly, "several_threads_can_send_at_once"),
+    (CannotBeClosedTwice, "a_provider_can_be_closed_twice"),
+    (ReencodesRequests, "a_request_arrives_unchanged"),
+    (ReencodesAnswers, "a_body_is_returned_unchanged"),
+    (ReencodesAnswers, "events_are_returned_unchanged"),
+    (ReencodesAnswers, "unknown_fields_are_sent_back_unchanged"),
+    (DropsUnknownFields, "unknown_fields_are_sent_back_unchanged"),
     (LosesAnEvent, "events_are_returned_unchanged"),
     (LosesAnEvent, "a_streamed_answer_equals_the_whole_answer"),
-    (ReadsShortLines, "a_long_answer_is_returned_whole"),
-    (MakesOneCall, "parallel_calls_are_answered_in_order"),
-    (CallsBackwards, "parallel_calls_are_answered_in_order"),
+    (CutsLongEvents, "a_long_answer_is_returned_whole"),
+    (DropsTheSecondCall, "parallel_calls_are_answered_in_order"),
+    (SwapsCallIds, "parallel_calls_are_answered_in_order"),
     (LeavesOutAnswers, "each_part_of_an_answer_is_sent_back"),
-    (WritesRequestsAnew, "each_part_of_an_answer_is_sent_back"),
-    (WaitsForTheWhole, "text_is_streamed_before_the_answer_ends"),
-    (ReadsOn, "closing_a_stream_closes_the_connection"),
-    (KeepsTheRequestOnItself, "concurrent_turns_do_not_mix"),
-    (Fails, "a_rejected_key_is_reported_and_not_retried"),
-    (AsksTwice, "a_rejected_key_is_reported_and_not_retried"),
-    (ForgetsWhatWasSaid, "a_rejected_key_is_reported_and_not_retried"),
-    (Fails, "a_refused_request_is_not_retried"),
-    (TakesAllRefusalsForKeys, "a_refused_request_is_not_retried"),
-    (GoesElsewhere, "a_redirect_is_reported_and_not_followed"),
-    (Fails, "a_rate_limit_is_waited_for"),
-    (ForgetsHowLongToWait, "a_rate_limit_is_waited_for"),
-    (LetsNobodyTryAgain, "a_server_error_is_retried_then_reported"),
-    (TakesPagesForAnswers, "an_html_page_is_a_bad_answer"),
-    (Fails, "a_request_that_is_too_long_raises_context_overflow"),
-    (RaisesWhatTheSystemRaises, "a_missing_server_is_unreachable"),
-    (RaisesWhatTheSystemRaises, "a_connection_closed_before_an_answer_is_unreachable"),
-    (RaisesWhatTheSystemRaises, "a_broken_stream_keeps_its_text"),
-    (GivesHalfABody, "half_a_body_is_an_error"),
+    (ReencodesRequests, "each_part_of_an_answer_is_sent_back"),
+    (BuffersTheWholeStream, "text_is_streamed_before_the_answer_ends"),
+    (IgnoresAnEarlyClose, "closing_a_stream_closes_the_connection"),
+    (SharesItsRequestBetweenThreads, "concurrent_turns_do_not_mix"),
+    (RaisesOneErrorClass, "a_rejected_key_is_reported_and_not_retried"),
+    (RetriesEveryError, "a_rejected_key_is_reported_and_not_retried"),
+    (DropsStatusAndBody, "a_rejected_key_is_reported_and_not_retried"),
+    (RaisesOneErrorClass, "a_refused_request_is_not_retried"),
+    (ReportsEveryRefusalAsABadKey, "a_refused_request_is_not_retried"),
+    (ReportsRedirectsAsUnreachable, "a_redirect_is_reported_and_not_followed"),
+    (RaisesOneErrorClass, "a_rate_limit_is_waited_for"),
+    (DropsRetryAfter, "a_rate_limit_is_waited_for"),
+    (MarksNothingRetryable, "a_server_error_is_retried_then_reported"),
+    (AcceptsHtmlPages, "an_html_page_is_a_bad_answer"),
+    (RaisesOneErrorClass, "a_request_that_is_too_long_raises_context_overflow"),
+    (RaisesConnectionError, "a_missing_server_is_unreachable"),
+    (RaisesConnectionError, "a_connection_closed_before_an_answer_is_unreachable"),
+    (RaisesConnectionError, "a_broken_stream_keeps_its_text"),
+    (ReturnsHalfABody, "half_a_body_is_an_error"),
     (StaysBroken, "the_next_turn_works_after_any_error"),
     (QuotesItsKey, "errors_never_contain_the_key"),
-    (IsItsKey, "errors_never_contain_the_key"),
-    (IsOneAccountForAll, "errors_never_contain_the_key"),
+    (PutsTheKeyInTheAccount, "errors_never_contain_the_key"),
+    (HasOneAccountForAllKeys, "errors_never_contain_the_key"),
 ]

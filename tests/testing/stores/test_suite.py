@@ -1,4 +1,4 @@
-"""The suite for stores: stores that break the contract fail the right case."""
+"""The store suite: correct stores pass, and a store that breaks a promise fails the case for it."""
 
 import os
 import pickle
@@ -31,17 +31,17 @@ from longtalk.stores.base import (
 )
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.sqlite.store import SQLite
-from longtalk.testing.stores import concurrency as store_many
+from longtalk.testing.stores import concurrency
 from longtalk.testing.stores.suite import CASES, Case, check_store
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.record_kinds import kind_of
 
-REOPENED = "everything_survives_reopening"
-KILLED = "a_killed_writer_leaves_whole_commits_and_all_it_acknowledged"
-STOPPED = "an_interrupted_call_happens_entirely_or_not_at_all"
+REOPENING = "everything_survives_reopening"
+KILLING = "a_killed_writer_leaves_whole_commits_and_all_it_acknowledged"
+INTERRUPTING = "an_interrupted_call_happens_entirely_or_not_at_all"
 
 
-def case_of(name: str) -> Case:
+def find_case(name: str) -> Case:
     return next(case for case in CASES if case.name == name)
 
 
@@ -61,7 +61,7 @@ class IgnoresExpect(InMemory):
         return super().write(owner, conversation, msgspec.structs.replace(commit, expect=head.revision if head else 0))
 
 
-class ComparesOutsideOfTheLock(InMemory):
+class ComparesOutsideTheLock(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         head = self.head(owner, conversation, commit.branch)
         if (head.revision if head else 0) != commit.expect:
@@ -95,7 +95,7 @@ class WritesEntriesOneByOne(InMemory):
             return head
 
 
-class KeepsPartOfWhatItRefuses(InMemory):
+class KeepsMetadataOfRefusedCommits(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         if commit.meta is not None:
             self.describe(owner, conversation, commit.meta)
@@ -112,26 +112,26 @@ class ChecksNoParents(InMemory):
         return super().write(owner, conversation, commit)
 
 
-class KnowsOneOwner(InMemory):
+class IgnoresOwnersInHead(InMemory):
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
-        found = [super(KnowsOneOwner, self).head(each, conversation, branch) for each in (owner, *self._owners)]
+        found = [super(IgnoresOwnersInHead, self).head(each, conversation, branch) for each in (owner, *self._owners)]
         return next((head for head in found if head), None)
 
 
-class DeletesForAnybody(InMemory):
+class DeletesForAnyOwner(InMemory):
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
-        receipts = [super(DeletesForAnybody, self).delete(each, conversation) for each in list(self._owners)]
+        receipts = [super(DeletesForAnyOwner, self).delete(each, conversation) for each in list(self._owners)]
         return next((receipt for receipt in receipts if receipt), None)
 
 
-class SaysThatItIsNotYours(InMemory):
+class RefusesOtherOwnersByName(InMemory):
     def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
         if any(conversation in owned for other, owned in self._owners.items() if other != owner):
             raise PermissionError("not yours")
         return super().read(owner, conversation, branch, start, stop)
 
 
-class FindsWhatOthersSaid(InMemory):
+class SearchesAllOwners(InMemory):
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[SearchHit]:
@@ -156,7 +156,7 @@ class KeepsTheOldestRecord(InMemory):
         return head and msgspec.structs.replace(head, records=head.records[:1])
 
 
-class WritesJsonAnew(InMemory):
+class ReencodesJson(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         entries = []
         for entry in commit.entries:
@@ -178,37 +178,37 @@ class ReadsOneTooMany(InMemory):
         return super().read(owner, conversation, branch, start, stop + 1)
 
 
-class RaisesForWhatIsNotThere(InMemory):
+class RaisesForMissingBranches(InMemory):
     def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
         if self.head(owner, conversation, branch) is None:
             raise KeyError(conversation)
         return super().read(owner, conversation, branch, start, stop)
 
 
-class ReadsMainAlone(InMemory):
+class ReadsOnlyMain(InMemory):
     def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
         return super().read(owner, conversation, MAIN, start, stop)
 
 
-class PicksMainAlone(InMemory):
+class PicksOnlyFromMain(InMemory):
     def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
         return super().pick(owner, conversation, MAIN, ranges)
 
 
-class PicksWhatIsAskedForFirst(InMemory):
+class PicksOnlyTheFirstRange(InMemory):
     def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
         return super().pick(owner, conversation, branch, ranges[:1])
 
 
-class CountsThePlacesAlone(InMemory):
+class CountsOnlyReturnedPositions(InMemory):
     def matches(
-        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+        self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
-        found = super().matches(owner, conversation, branch, sought, most)
+        found = super().matches(owner, conversation, branch, terms, most)
         return [Matches(each.positions, len(each.positions)) for each in found]
 
 
-class CutsForAll(InMemory):
+class CutsAllBranches(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         if commit.cut is not None and commit.branch == MAIN:
             for head in self.branches(owner, conversation):
@@ -225,13 +225,13 @@ class KeepsOldTurns(InMemory):
         return super().write(owner, conversation, msgspec.structs.replace(commit, turn=known or commit.turn))
 
 
-class RenewsForAnybody(InMemory):
+class RenewsWithAnyToken(InMemory):
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
         head = self.head(owner, conversation, branch)
         return head is not None and super().renew(owner, conversation, branch, head.token, until)
 
 
-class TakesAKeyTwice(InMemory):
+class AcceptsAKeyTwice(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         try:
             return super().write(owner, conversation, commit)
@@ -239,7 +239,7 @@ class TakesAKeyTwice(InMemory):
             return super().write(owner, conversation, msgspec.structs.replace(commit, request=None))
 
 
-class MixesUpTwins(InMemory):
+class IgnoresCaseOfIds(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         return super().write(owner, conversation.casefold(), commit)
 
@@ -250,7 +250,7 @@ class MixesUpTwins(InMemory):
         return super().read(owner, conversation.casefold(), branch, start, stop)
 
 
-class Lists(InMemory):
+class ListsInPages(InMemory):
     def conversations(
         self,
         owner: str,
@@ -260,39 +260,39 @@ class Lists(InMemory):
         meta: Mapping[str, Any] | None = None,
     ) -> list[ConversationInfo]:
         every = super().conversations(owner, limit=1_000, meta=meta)
-        return [each for each in every if self.is_behind(each, after)][:limit]
+        return [each for each in every if self.is_after(each, after)][:limit]
 
-    def is_behind(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
+    def is_after(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
         return after is None or (-each.updated, each.id) > (-after[0], after[1])
 
 
-class ListsTheOldestFirst(Lists):
+class ListsTheOldestFirst(ListsInPages):
     def conversations(self, owner: str, **fields: Any) -> list[ConversationInfo]:
         return super().conversations(owner, **fields)[::-1]
 
 
-class GivesOneTwice(Lists):
-    def is_behind(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
+class RepeatsTheLastOfAPage(ListsInPages):
+    def is_after(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
         return after is None or (-each.updated, each.id) >= (-after[0], after[1])
 
 
-class SkipsThoseOfOneTime(Lists):
-    def is_behind(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
+class SkipsEqualTimes(ListsInPages):
+    def is_after(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
         return after is None or each.updated < after[0]
 
 
-class RepeatsThoseOfOneTime(Lists):
-    def is_behind(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
+class RepeatsEqualTimes(ListsInPages):
+    def is_after(self, each: ConversationInfo, after: tuple[int, str] | None) -> bool:
         return after is None or (each.updated <= after[0] and each.id != after[1])
 
 
-class ListsThoseOfOneTimeBackwards(Lists):
+class ReversesEqualTimes(ListsInPages):
     def conversations(self, owner: str, **fields: Any) -> list[ConversationInfo]:
         found = super().conversations(owner, **fields)
         return sorted(sorted(found, key=lambda each: each.id, reverse=True), key=lambda each: -each.updated)
 
 
-class FiltersLoosely(Lists):
+class FiltersLoosely(ListsInPages):
     def conversations(
         self, owner: str, *, meta: Mapping[str, Any] | None = None, **fields: Any
     ) -> list[ConversationInfo]:
@@ -300,18 +300,18 @@ class FiltersLoosely(Lists):
         return [each for each in found if all(each.meta.get(key) == value for key, value in (meta or {}).items())]
 
 
-class ListsWhatOthersHave(Lists):
+class ListsConversationsOfAllOwners(ListsInPages):
     def conversations(self, owner: str, **fields: Any) -> list[ConversationInfo]:
-        return [each for owner in self._owners for each in super(Lists, self).conversations(owner, **fields)]
+        return [each for owner in self._owners for each in super(ListsInPages, self).conversations(owner, **fields)]
 
 
-class CountsThePathOfOneBranch(InMemory):
+class CountsEntriesOfOneBranch(InMemory):
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
         found, head = super().info(owner, conversation), self.head(owner, conversation)
         return found and msgspec.structs.replace(found, entries=head.size if head else 0)
 
 
-class FindsWholeWordsAlone(InMemory):
+class SearchesOnlyWholeWords(InMemory):
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[SearchHit]:
@@ -319,33 +319,36 @@ class FindsWholeWordsAlone(InMemory):
         return [hit for hit in hits if set(hit.text.casefold().strip(".!").split()) & set(terms)]
 
 
-class HoldsWholeWordsAlone(InMemory):
+class MatchesOnlyWholeWords(InMemory):
     def matches(
-        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+        self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
-        whole = [SearchTerm((*each.words, *each.beginnings)) for each in sought]
+        whole = [SearchTerm((*each.words, *each.beginnings)) for each in terms]
         return super().matches(owner, conversation, branch, whole, most)
 
 
-class HoldsWhatOtherBranchesSay(InMemory):
+class MatchesOtherBranches(InMemory):
     def matches(
-        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+        self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
         names = [head.branch for head in self.branches(owner, conversation)]
-        every = [super(HoldsWhatOtherBranchesSay, self).matches(owner, conversation, n, sought, most) for n in names]
-        found = [sorted({place for held in some for place in held.positions}) for some in zip(*every, strict=True)]
-        return [Matches(tuple(places), len(places)) for places in found]
+        every = [super(MatchesOtherBranches, self).matches(owner, conversation, n, terms, most) for n in names]
+        found = [
+            sorted({position for match in matches for position in match.positions})
+            for matches in zip(*every, strict=True)
+        ]
+        return [Matches(tuple(positions), len(positions)) for positions in found]
 
 
-class HoldsWhatShows(InMemory):
+class MatchesOnlyVisibleText(InMemory):
     def matches(
-        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+        self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
-        hits = [self.candidates(owner, each.words, most, conversation=conversation) for each in sought]
+        hits = [self.candidates(owner, each.words, most, conversation=conversation) for each in terms]
         return [Matches(tuple(sorted(hit.position for hit in some)), len(some)) for some in hits]
 
 
-class ForgetsHalfOfADeletion(InMemory):
+class KeepsKeysOfDeletedConversations(InMemory):
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
         with self._lock_tree(owner, conversation) as tree:
             receipt = super().delete(owner, conversation)
@@ -360,7 +363,7 @@ class ForgetsHalfOfADeletion(InMemory):
         return found or (left[2].get(key) if left and left[:2] == (owner, conversation) else None)
 
 
-class KeepsRecordsOfWhatIsRedacted(InMemory):
+class KeepsRecordsOfRedactedEntries(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
         with self._lock_tree(owner, conversation) as tree:
             records = list(tree._records) if tree else []
@@ -370,7 +373,7 @@ class KeepsRecordsOfWhatIsRedacted(InMemory):
             return done
 
 
-class FindsWhatIsRedacted(InMemory):
+class FindsRedactedText(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
         with self._lock_tree(owner, conversation) as tree:
             if tree is None:
@@ -395,12 +398,12 @@ class RedactsOnOneBranch(InMemory):
         return super().redact(owner, conversation, entry, native)
 
 
-class ForksBehindWhatever(InMemory):
+class IgnoresSourceEntry(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         return super().write(owner, conversation, msgspec.structs.replace(commit, source_entry=None))
 
 
-class SaysNotWhereTheSourceIs(InMemory):
+class OmitsTheSourceHead(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         try:
             return super().write(owner, conversation, commit)
@@ -408,14 +411,14 @@ class SaysNotWhereTheSourceIs(InMemory):
             raise HeadMoved(None if commit.source_entry else moved.head) from None
 
 
-class MeansTheEntryBeforeTheCut(InMemory):
+class RefusesForksWithACut(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         if commit.source and commit.source_entry and commit.cut is not None:
             raise HeadMoved(self.head(owner, conversation, commit.source[0]))
         return super().write(owner, conversation, commit)
 
 
-class WritesManifestsAnew(InMemory):
+class ReencodesManifests(InMemory):
     def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
         found = super().manifest(owner, conversation, turn)
         return found and msgspec.json.encode(msgspec.json.decode(found))
@@ -436,19 +439,19 @@ class KeepsTheFirstManifest(InMemory):
         return super().write(owner, conversation, commit)
 
 
-class GivesAllManifests(InMemory):
+class ReturnsAllManifests(InMemory):
     def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
         with self._lock_tree(owner, conversation) as tree:
             return dict(tree._manifests) if tree else {}
 
 
-class GivesManifestsOfAllThatHaveAnEntryThere(InMemory):
+class ReturnsManifestsOfAllEntriesInTheRange(InMemory):
     def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
         turns = {entry.turn for entry in self.read(owner, conversation, branch, start, stop).entries()}
         return {turn: data for turn in turns if (data := self.manifest(owner, conversation, turn))}
 
 
-class ForgetsKindsThatAreDone(InMemory):
+class HidesKindsWithAnObsoleteRecord(InMemory):
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
         head = super().head(owner, conversation, branch)
         done: dict[str, set[str]] = self.__dict__.setdefault("_done", {})
@@ -466,7 +469,7 @@ class ForgetsKindsThatAreDone(InMemory):
         return head
 
 
-class RemovesWhatIsDone(InMemory):
+class RemovesObsoleteRecords(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         with self._lock_tree(owner, conversation) as tree:
             if tree:
@@ -474,18 +477,18 @@ class RemovesWhatIsDone(InMemory):
             return super().write(owner, conversation, commit)
 
 
-class GivesTheNewestOfAKind(InMemory):
+class ReturnsOnlyTheNewestRecord(InMemory):
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
         head = self.head(owner, conversation, branch)
         return [each for each in head.records if each.record.kind == kind] if head else []
 
 
-class GivesRecordsByPlace(InMemory):
+class SortsRecordsByPosition(InMemory):
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
         return sorted(super().records(owner, conversation, branch, kind), key=lambda each: each.position)
 
 
-class PutsTheNewWhereTheOldWas(InMemory):
+class PutsNewRecordsInPlaceOfOldOnes(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         with self._lock:
             super().write(owner, conversation, commit)
@@ -495,41 +498,41 @@ class PutsTheNewWhereTheOldWas(InMemory):
                 kind = tree._records[i].record.kind
                 if kind_of(kind).may_discard_replaced and kind in first:
                     tree._records[i] = tree._records.pop(first[kind])
-                    first = {each: place - (place > first[kind]) for each, place in first.items()}
+                    first = {each: position - (position > first[kind]) for each, position in first.items()}
                 first[kind] = i
             head = tree.head(commit.branch)
             assert head is not None
             return head
 
 
-class CountsDataFromTheFirstThatIsRead(InMemory):
+class CountsMetadataFromTheStartOfTheRange(InMemory):
     def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
         found = super().metas(owner, conversation, branch, start, stop)
-        return {place - start: meta for place, meta in found.items()}
+        return {position - start: meta for position, meta in found.items()}
 
 
-class GivesDataOnOtherEntriesToo(InMemory):
+class ReturnsMetadataBeforeTheRange(InMemory):
     def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
         return super().metas(owner, conversation, branch, 0, stop)
 
 
-class ShowsDataOnWhatWasCutOff(InMemory):
+class ShowsMetadataOfCutEntries(InMemory):
     def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
         seen: dict[int, dict[str, Any]] = self.__dict__.setdefault("_seen", {})
         seen |= super().metas(owner, conversation, branch, start, stop)
-        return {place: seen[place] for place in sorted(seen) if start <= place < stop}
+        return {position: seen[position] for position in sorted(seen) if start <= position < stop}
 
 
-class AddsToData(InMemory):
+class MergesMetadata(InMemory):
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
         old: dict[str, Any] = {}
-        for place, each in self.metas(owner, conversation, MAIN, 0, 99).items():
-            pack = self.read(owner, conversation, MAIN, place, place + 1)
+        for position, each in self.metas(owner, conversation, MAIN, 0, 99).items():
+            pack = self.read(owner, conversation, MAIN, position, position + 1)
             old |= each if pack.entry(0).id == entry else {}
         return super().describe(owner, conversation, old | dict(meta), entry=entry)
 
 
-class MovesWhatItDescribes(InMemory):
+class CommitsWhenDescribing(InMemory):
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
         head = self.head(owner, conversation)
         if entry and head:
@@ -537,12 +540,12 @@ class MovesWhatItDescribes(InMemory):
         return super().describe(owner, conversation, meta, entry=entry)
 
 
-class SaysThatAllIsDescribed(InMemory):
+class ReportsMissingEntriesAsDescribed(InMemory):
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
         return super().describe(owner, conversation, meta, entry=entry) or entry is not None
 
 
-class TellsWhereATurnWasMade(InMemory):
+class ReportsOnlyTheFirstBranchOfATurn(InMemory):
     def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
         found = super().keyed_turn(owner, conversation, key)
         with self._lock_tree(owner, conversation) as tree:
@@ -550,13 +553,13 @@ class TellsWhereATurnWasMade(InMemory):
         return KeyedTurn(found.request, made.branch, found.turn, made.position) if found and made else found
 
 
-class TellsTheFirstBranchByName(InMemory):
+class ReportsBranchesInNameOrder(InMemory):
     def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
         found = super().keyed_turn(owner, conversation, key)
         for head in self.branches(owner, conversation) if found else []:
-            for place, turn in self.turns(owner, conversation, head.branch, 0, head.size):
+            for position, turn in self.turns(owner, conversation, head.branch, 0, head.size):
                 if found and turn == found.turn:
-                    return KeyedTurn(found.request, head.branch, turn, place)
+                    return KeyedTurn(found.request, head.branch, turn, position)
         return found
 
 
@@ -565,12 +568,12 @@ class ListsNoKeys(InMemory):
         return []
 
 
-class ListsTheKeysOfOthers(InMemory):
+class ListsKeysOfAllOwners(InMemory):
     def keyed_turns(self, owner: str, conversation: str) -> list[KeyedTurn]:
         return [asked for each in list(self._owners) for asked in InMemory.keyed_turns(self, each, conversation)]
 
 
-class KeepsDataOnWhatIsRedacted(InMemory):
+class KeepsMetadataOfRedactedEntries(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
         with self._lock_tree(owner, conversation) as tree:
             if tree is None:
@@ -582,7 +585,7 @@ class KeepsDataOnWhatIsRedacted(InMemory):
             return done
 
 
-class RedactsAllRecords(InMemory):
+class RemovesAllRecordsOnRedaction(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
         with self._lock_tree(owner, conversation) as tree:
             done = super().redact(owner, conversation, entry, native)
@@ -591,7 +594,7 @@ class RedactsAllRecords(InMemory):
             return done
 
 
-class RedactsQuietly(InMemory):
+class RedactsWithoutNewRevision(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
         with self._lock_tree(owner, conversation) as tree:
             done = super().redact(owner, conversation, entry, native)
@@ -600,12 +603,12 @@ class RedactsQuietly(InMemory):
             return done
 
 
-class FindsFault(InMemory):
+class ReportsProblemsInLongConversations(InMemory):
     def verify(self, owner: str, conversation: str) -> list[str]:
         return ["it is long"] if len(self.read(owner, conversation, MAIN, 0, 99)) > 9 else []
 
 
-class SharesWhatIsOwn(InMemory):
+class SharesRecordsOfOneBranch(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         super().write(owner, conversation, commit)
         with self._lock_tree(owner, conversation) as tree:
@@ -622,127 +625,127 @@ class SharesWhatIsOwn(InMemory):
 BROKEN: list[tuple[type[InMemory], str]] = [
     (LosesCommits, "concurrent_writers_lose_duplicate_or_mix_no_turns"),
     (IgnoresExpect, "a_commit_with_a_stale_revision_is_refused"),
-    (ComparesOutsideOfTheLock, "concurrent_writers_lose_duplicate_or_mix_no_turns"),
+    (ComparesOutsideTheLock, "concurrent_writers_lose_duplicate_or_mix_no_turns"),
     (WritesEntriesOneByOne, "readers_never_see_half_a_commit"),
-    (KeepsPartOfWhatItRefuses, "a_commit_with_a_stale_revision_is_refused"),
+    (KeepsMetadataOfRefusedCommits, "a_commit_with_a_stale_revision_is_refused"),
     (ChecksNoParents, "an_invalid_commit_is_refused_and_changes_nothing"),
-    (KnowsOneOwner, "another_owners_conversation_seems_not_to_exist"),
-    (DeletesForAnybody, "another_owners_conversation_seems_not_to_exist"),
-    (SaysThatItIsNotYours, "another_owners_conversation_seems_not_to_exist"),
-    (FindsWhatOthersSaid, "another_owners_conversation_seems_not_to_exist"),
-    (FindsWhatOthersSaid, "search_finds_words"),
-    (ListsWhatOthersHave, "another_owners_conversation_seems_not_to_exist"),
+    (IgnoresOwnersInHead, "another_owners_conversation_seems_not_to_exist"),
+    (DeletesForAnyOwner, "another_owners_conversation_seems_not_to_exist"),
+    (RefusesOtherOwnersByName, "another_owners_conversation_seems_not_to_exist"),
+    (SearchesAllOwners, "another_owners_conversation_seems_not_to_exist"),
+    (SearchesAllOwners, "search_finds_words"),
+    (ListsConversationsOfAllOwners, "another_owners_conversation_seems_not_to_exist"),
     (ShowsRecordsOfSiblings, "a_record_is_visible_on_paths_with_its_entry"),
-    (SharesWhatIsOwn, "records_of_some_kinds_stay_on_their_branch"),
+    (SharesRecordsOfOneBranch, "records_of_some_kinds_stay_on_their_branch"),
     (KeepsTheOldestRecord, "the_newest_record_replaces_older_ones_of_some_kinds"),
-    (WritesJsonAnew, "bytes_are_returned_unchanged"),
+    (ReencodesJson, "bytes_are_returned_unchanged"),
     (DropsMarks, "a_commit_is_stored_completely"),
     (ReadsOneTooMany, "any_range_of_a_path_can_be_read"),
-    (RaisesForWhatIsNotThere, "reading_what_does_not_exist_returns_nothing"),
-    (ReadsMainAlone, "branches_share_common_entries"),
-    (PicksMainAlone, "several_ranges_can_be_read_in_one_call"),
-    (PicksWhatIsAskedForFirst, "several_ranges_can_be_read_in_one_call"),
-    (CutsForAll, "a_cut_removes_entries_from_one_branch_only"),
-    (CutsForAll, "many_random_commits_give_the_expected_tree"),
+    (RaisesForMissingBranches, "reading_what_does_not_exist_returns_nothing"),
+    (ReadsOnlyMain, "branches_share_common_entries"),
+    (PicksOnlyFromMain, "several_ranges_can_be_read_in_one_call"),
+    (PicksOnlyTheFirstRange, "several_ranges_can_be_read_in_one_call"),
+    (CutsAllBranches, "a_cut_removes_entries_from_one_branch_only"),
+    (CutsAllBranches, "many_random_commits_give_the_expected_tree"),
     (KeepsOldTurns, "a_turn_is_returned_in_its_newest_version"),
-    (RenewsForAnybody, "a_lease_is_renewed_only_with_its_token"),
-    (TakesAKeyTwice, "a_request_key_is_used_for_one_turn_only"),
-    (TakesAKeyTwice, "of_concurrent_turns_with_one_key_one_succeeds"),
-    (ComparesOutsideOfTheLock, "of_concurrent_first_commits_one_succeeds"),
-    (MixesUpTwins, "names_may_be_any_text"),
+    (RenewsWithAnyToken, "a_lease_is_renewed_only_with_its_token"),
+    (AcceptsAKeyTwice, "a_request_key_is_used_for_one_turn_only"),
+    (AcceptsAKeyTwice, "of_concurrent_turns_with_one_key_one_succeeds"),
+    (ComparesOutsideTheLock, "of_concurrent_first_commits_one_succeeds"),
+    (IgnoresCaseOfIds, "names_may_be_any_text"),
     (ListsTheOldestFirst, "conversations_are_listed_newest_first"),
-    (GivesOneTwice, "conversations_are_listed_newest_first"),
-    (SkipsThoseOfOneTime, "pages_skip_and_repeat_no_conversation"),
-    (RepeatsThoseOfOneTime, "pages_skip_and_repeat_no_conversation"),
-    (ListsThoseOfOneTimeBackwards, "pages_skip_and_repeat_no_conversation"),
-    (CountsThePathOfOneBranch, "a_summary_matches_the_list"),
+    (RepeatsTheLastOfAPage, "conversations_are_listed_newest_first"),
+    (SkipsEqualTimes, "pages_skip_and_repeat_no_conversation"),
+    (RepeatsEqualTimes, "pages_skip_and_repeat_no_conversation"),
+    (ReversesEqualTimes, "pages_skip_and_repeat_no_conversation"),
+    (CountsEntriesOfOneBranch, "info_matches_the_list"),
     (FiltersLoosely, "metadata_of_conversations_is_stored_and_filtered"),
-    (FindsWholeWordsAlone, "search_finds_words"),
-    (CountsThePlacesAlone, "matches_are_returned_by_position"),
-    (HoldsWholeWordsAlone, "matches_are_returned_by_position"),
-    (HoldsWhatOtherBranchesSay, "matches_are_limited_to_one_path"),
-    (HoldsWhatShows, "matches_include_memory_cards_but_not_tool_results"),
-    (ForgetsHalfOfADeletion, "a_deleted_conversation_is_gone"),
-    (KeepsRecordsOfWhatIsRedacted, "a_redacted_entry_is_gone"),
-    (FindsWhatIsRedacted, "a_redacted_entry_is_gone"),
+    (SearchesOnlyWholeWords, "search_finds_words"),
+    (CountsOnlyReturnedPositions, "matches_are_returned_by_position"),
+    (MatchesOnlyWholeWords, "matches_are_returned_by_position"),
+    (MatchesOtherBranches, "matches_are_limited_to_one_path"),
+    (MatchesOnlyVisibleText, "matches_include_memory_cards_but_not_tool_results"),
+    (KeepsKeysOfDeletedConversations, "a_deleted_conversation_is_gone"),
+    (KeepsRecordsOfRedactedEntries, "a_redacted_entry_is_gone"),
+    (FindsRedactedText, "a_redacted_entry_is_gone"),
     (RedactsOnOneBranch, "a_redacted_entry_is_gone"),
-    (ForksBehindWhatever, "a_fork_is_refused_if_its_source_entry_has_changed"),
-    (SaysNotWhereTheSourceIs, "a_fork_is_refused_if_its_source_entry_has_changed"),
-    (MeansTheEntryBeforeTheCut, "a_fork_with_a_cut_checks_the_entry_of_its_source"),
-    (WritesManifestsAnew, "a_manifest_is_stored_with_its_turn"),
+    (IgnoresSourceEntry, "a_fork_is_refused_if_its_source_entry_has_changed"),
+    (OmitsTheSourceHead, "a_fork_is_refused_if_its_source_entry_has_changed"),
+    (RefusesForksWithACut, "a_fork_with_a_cut_checks_the_entry_of_its_source"),
+    (ReencodesManifests, "a_manifest_is_stored_with_its_turn"),
     (LosesManifests, "a_manifest_is_replaced_only_by_another_manifest"),
     (KeepsTheFirstManifest, "a_manifest_is_replaced_only_by_another_manifest"),
-    (GivesAllManifests, "manifests_are_read_by_the_position_of_their_turn"),
-    (GivesManifestsOfAllThatHaveAnEntryThere, "manifests_are_read_by_the_position_of_their_turn"),
-    (ForgetsKindsThatAreDone, "finishing_a_record_hides_no_other_record"),
-    (RemovesWhatIsDone, "a_finished_record_can_still_be_read"),
-    (RemovesWhatIsDone, "finishing_a_record_hides_no_other_record"),
-    (GivesTheNewestOfAKind, "all_records_of_a_kind_can_be_read"),
-    (GivesRecordsByPlace, "all_records_of_a_kind_can_be_read"),
-    (GivesRecordsByPlace, "records_are_returned_in_creation_order"),
-    (PutsTheNewWhereTheOldWas, "records_are_returned_in_creation_order"),
-    (PutsTheNewWhereTheOldWas, "a_record_replaced_on_one_branch_stays_on_others"),
-    (CountsDataFromTheFirstThatIsRead, "metadata_of_entries_is_read_by_position"),
-    (GivesDataOnOtherEntriesToo, "metadata_of_entries_is_read_by_position"),
-    (ShowsDataOnWhatWasCutOff, "metadata_of_entries_is_visible_on_paths_with_them"),
-    (AddsToData, "metadata_of_an_entry_can_be_replaced"),
-    (MovesWhatItDescribes, "metadata_of_an_entry_can_be_replaced"),
-    (SaysThatAllIsDescribed, "metadata_of_an_entry_can_be_replaced"),
-    (SaysThatAllIsDescribed, "reading_what_does_not_exist_returns_nothing"),
-    (TellsWhereATurnWasMade, "a_request_key_reports_a_branch_that_has_its_turn"),
-    (TellsTheFirstBranchByName, "a_request_key_reports_a_branch_that_has_its_turn"),
+    (ReturnsAllManifests, "manifests_are_read_by_the_position_of_their_turn"),
+    (ReturnsManifestsOfAllEntriesInTheRange, "manifests_are_read_by_the_position_of_their_turn"),
+    (HidesKindsWithAnObsoleteRecord, "marking_a_record_obsolete_hides_no_other_record"),
+    (RemovesObsoleteRecords, "an_obsolete_record_can_still_be_read"),
+    (RemovesObsoleteRecords, "marking_a_record_obsolete_hides_no_other_record"),
+    (ReturnsOnlyTheNewestRecord, "all_records_of_a_kind_can_be_read"),
+    (SortsRecordsByPosition, "all_records_of_a_kind_can_be_read"),
+    (SortsRecordsByPosition, "records_are_returned_in_creation_order"),
+    (PutsNewRecordsInPlaceOfOldOnes, "records_are_returned_in_creation_order"),
+    (PutsNewRecordsInPlaceOfOldOnes, "a_record_replaced_on_one_branch_stays_on_others"),
+    (CountsMetadataFromTheStartOfTheRange, "metadata_of_entries_is_read_by_position"),
+    (ReturnsMetadataBeforeTheRange, "metadata_of_entries_is_read_by_position"),
+    (ShowsMetadataOfCutEntries, "metadata_of_entries_is_visible_on_paths_with_them"),
+    (MergesMetadata, "metadata_of_an_entry_can_be_replaced"),
+    (CommitsWhenDescribing, "metadata_of_an_entry_can_be_replaced"),
+    (ReportsMissingEntriesAsDescribed, "metadata_of_an_entry_can_be_replaced"),
+    (ReportsMissingEntriesAsDescribed, "reading_what_does_not_exist_returns_nothing"),
+    (ReportsOnlyTheFirstBranchOfATurn, "a_request_key_reports_a_branch_that_has_its_turn"),
+    (ReportsBranchesInNameOrder, "a_request_key_reports_a_branch_that_has_its_turn"),
     (ListsNoKeys, "a_request_key_is_used_for_one_turn_only"),
-    (ListsTheKeysOfOthers, "another_owners_conversation_seems_not_to_exist"),
-    (KeepsDataOnWhatIsRedacted, "a_redaction_removes_the_metadata_of_its_entry"),
-    (RedactsAllRecords, "a_redaction_keeps_records_that_quote_no_entries"),
-    (KeepsRecordsOfWhatIsRedacted, "a_redaction_keeps_records_that_quote_no_entries"),
-    (RedactsQuietly, "a_redaction_changes_the_revision"),
-    (FindsFault, "verify_finds_no_problems_after_normal_use"),
+    (ListsKeysOfAllOwners, "another_owners_conversation_seems_not_to_exist"),
+    (KeepsMetadataOfRedactedEntries, "a_redaction_removes_the_metadata_of_its_entry"),
+    (RemovesAllRecordsOnRedaction, "a_redaction_keeps_records_that_quote_no_entries"),
+    (KeepsRecordsOfRedactedEntries, "a_redaction_keeps_records_that_quote_no_entries"),
+    (RedactsWithoutNewRevision, "a_redaction_changes_the_revision"),
+    (ReportsProblemsInLongConversations, "verify_finds_no_problems_after_normal_use"),
 ]
 
 
 @pytest.mark.parametrize(("broken", "case"), BROKEN, ids=lambda value: getattr(value, "__name__", value))
 def test_a_store_that_breaks_a_promise_fails_its_case(broken: Callable[[], Store], case: str):
     with pytest.raises((AssertionError, LookupError, ValueError, PermissionError, HeadMoved)):
-        case_of(case).run(broken)
+        find_case(case).run(broken)
 
 
 def test_every_case_has_a_store_that_fails_it():
     assert {case.name for case in CASES if not case.reopens} == {case for _, case in BROKEN}
-    assert [case.name for case in CASES if case.reopens] == [REOPENED, KILLED, STOPPED]
+    assert [case.name for case in CASES if case.reopens] == [REOPENING, KILLING, INTERRUPTING]
 
 
-def test_no_two_cases_have_one_name():
+def test_case_names_are_unique():
     assert len({case.name for case in CASES}) == len(CASES)
 
 
 @pytest.mark.parametrize(
     "name", sorted({name for name in vars(Store) if name[0] != "_"} - {"candidates", "close", "conversations"})
 )
-def test_no_method_may_tell_that_others_have_a_conversation(name: str):
-    def tells(self: InMemory, owner: str, conversation: str, *rest: Any, **fields: Any) -> Any:
+def test_a_method_that_reveals_another_owners_conversation_fails(name: str):
+    def reveal(self: InMemory, owner: str, conversation: str, *rest: Any, **fields: Any) -> Any:
         if any(conversation in owned for other, owned in self._owners.items() if other != owner):
             raise PermissionError("not yours")
         return getattr(InMemory, name)(self, owner, conversation, *rest, **fields)
 
     with pytest.raises(AssertionError, match=f"`{name}` reveals another owner's conversation"):
-        case_of("another_owners_conversation_seems_not_to_exist").run(type("Tells", (InMemory,), {name: tells}))
+        find_case("another_owners_conversation_seems_not_to_exist").run(type("Reveals", (InMemory,), {name: reveal}))
 
 
-def test_a_method_that_the_suite_does_not_try_on_what_others_own_is_noticed(monkeypatch: pytest.MonkeyPatch):
+def test_a_store_method_without_a_check_for_other_owners_is_reported(monkeypatch: pytest.MonkeyPatch):
     class More(Store):
         def more(self) -> None: ...
 
-    monkeypatch.setattr(store_many, "Store", type("Store", (), dict(vars(Store)) | {"more": More.more}))
+    monkeypatch.setattr(concurrency, "Store", type("Store", (), dict(vars(Store)) | {"more": More.more}))
     with pytest.raises(AssertionError, match="does not try"):
-        case_of("another_owners_conversation_seems_not_to_exist").run(InMemory)
+        find_case("another_owners_conversation_seems_not_to_exist").run(InMemory)
 
 
-# Opening again, and being killed
+# Reopening, and killed processes
 
 
-class Snapshots(InMemory):
-    """In a file, whole after each write: good enough for the suite."""
+class SnapshotStore(InMemory):
+    """An in-memory store that saves all its data in a file after each commit."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -751,9 +754,9 @@ class Snapshots(InMemory):
             self._owners = pickle.loads(path.read_bytes())
 
     def save(self) -> None:
-        made = self.path.with_suffix(".new")
-        made.write_bytes(pickle.dumps(self._owners))
-        made.replace(self.path)
+        new = self.path.with_suffix(".new")
+        new.write_bytes(pickle.dumps(self._owners))
+        new.replace(self.path)
 
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         with self._lock:
@@ -762,14 +765,14 @@ class Snapshots(InMemory):
             return head
 
 
-class SavesLater(Snapshots):
+class SavesEveryThirdCommit(SnapshotStore):
     def save(self) -> None:
         self.__dict__["_waiting"] = self.__dict__.get("_waiting", 0) + 1
         if self.__dict__["_waiting"] % 3 == 0:
             super().save()
 
 
-class SavesInTwoParts(Snapshots):
+class SavesInTwoParts(SnapshotStore):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         if not commit.expect:
             return super().write(owner, conversation, commit)
@@ -779,7 +782,7 @@ class SavesInTwoParts(Snapshots):
         return super().write(owner, conversation, msgspec.structs.replace(commit, entries=(), entry_meta={}))
 
 
-class StaysLocked(Snapshots):
+class KeepsItsLockFile(SnapshotStore):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         lock = self.path.with_suffix(".lock")
         lock.touch(exist_ok=False)
@@ -790,7 +793,7 @@ class StaysLocked(Snapshots):
             lock.unlink()
 
 
-class WaitsForTheLease(Snapshots):
+class WaitsForTheLease(SnapshotStore):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         head = self.head(owner, conversation, commit.branch)
         if head and head.lease and commit.lease is None:
@@ -798,60 +801,60 @@ class WaitsForTheLease(Snapshots):
         return super().write(owner, conversation, commit)
 
 
-def again(store: Store) -> Store:
-    assert isinstance(store, Snapshots)
+def reopen_snapshots(store: Store) -> Store:
+    assert isinstance(store, SnapshotStore)
     store.close()
     return type(store)(store.path)
 
 
-def test_a_store_that_is_killed_and_loses_nothing_passes(tmp_path: Path):
+def test_a_store_that_loses_nothing_when_killed_passes(tmp_path: Path):
     for number in range(3):
         path = tmp_path / str(number)
-        case_of(KILLED).run(lambda path=path: Snapshots(path), reopen=again)  # type: ignore[misc]
+        find_case(KILLING).run(lambda path=path: SnapshotStore(path), reopen=reopen_snapshots)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
-    ("broken", "what"),
+    ("broken", "error"),
     [
-        (SavesLater, r"commits were acknowledged, and|not found|after \d+ commits"),
+        (SavesEveryThirdCommit, r"commits were acknowledged, and|not found|after \d+ commits"),
         (SavesInTwoParts, "instead of"),
-        (StaysLocked, "File exists"),
+        (KeepsItsLockFile, "File exists"),
         (WaitsForTheLease, "not at the revision"),
     ],
 )
-def test_a_store_that_is_not_made_to_be_killed_fails(broken: type[Snapshots], what: str, tmp_path: Path):
-    with pytest.raises((AssertionError, FileExistsError, HeadMoved), match=what):
-        case_of(KILLED).run(lambda: broken(tmp_path / "talks"), reopen=again)
+def test_a_store_that_does_not_survive_being_killed_fails(broken: type[SnapshotStore], error: str, tmp_path: Path):
+    with pytest.raises((AssertionError, FileExistsError, HeadMoved), match=error):
+        find_case(KILLING).run(lambda: broken(tmp_path / "talks"), reopen=reopen_snapshots)
 
 
-def test_what_goes_wrong_in_the_process_that_is_to_be_killed_is_told(tmp_path: Path):
+def test_an_error_in_the_forked_process_is_reported(tmp_path: Path):
     parent = os.getpid()
 
     def reopen(store: Store) -> Store:
         if os.getpid() != parent:
             raise RuntimeError("not here")
-        return again(store)
+        return reopen_snapshots(store)
 
     with pytest.raises(AssertionError, match=r"(?s)a forked process can't write: .*RuntimeError: not here"):
-        case_of(KILLED).run(lambda: Snapshots(tmp_path / "talks"), reopen=reopen)
+        find_case(KILLING).run(lambda: SnapshotStore(tmp_path / "talks"), reopen=reopen)
 
 
-def test_a_store_that_forgets_fails_when_it_is_opened_again():
+def test_a_store_that_loses_everything_when_reopened_fails():
     report = check_store(InMemory, reopen=lambda _: InMemory())
-    assert [failure.name for failure in report.failed] == [REOPENED, KILLED, STOPPED]
+    assert [failure.name for failure in report.failed] == [REOPENING, KILLING, INTERRUPTING]
     assert not report.skipped
 
 
-def test_without_fork_no_process_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_without_os_fork_the_killing_case_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delattr(os, "fork")
     report = check_store(InMemory, reopen=lambda _: InMemory())
-    assert report.skipped == (KILLED,)
-    with pytest.raises(SkipTest, match="no fork"):
-        case_of(KILLED).run(lambda: Snapshots(tmp_path / "talks"), reopen=again)
+    assert report.skipped == (KILLING,)
+    with pytest.raises(SkipTest, match=r"no os\.fork"):
+        find_case(KILLING).run(lambda: SnapshotStore(tmp_path / "talks"), reopen=reopen_snapshots)
 
 
-class StaysOpen(SQLite):
-    """Begins what it does not always end."""
+class LeavesATransactionOpen(SQLite):
+    """A store whose `describe` leaves a transaction open if it is interrupted."""
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
         assert self._file.db is not None
@@ -860,31 +863,33 @@ class StaysOpen(SQLite):
         return super().describe(owner, conversation, meta, entry=entry)
 
 
-def test_a_store_that_does_half_of_what_is_interrupted_fails():
+def test_a_store_that_half_applies_an_interrupted_call_fails():
     with pytest.raises(AssertionError, match=r"interrupted at .*_tree\.py"):
-        case_of(STOPPED).run(InMemory, reopen=lambda _: InMemory())
+        find_case(INTERRUPTING).run(InMemory, reopen=lambda _: InMemory())
 
 
-def test_a_store_that_does_not_go_on_after_an_interruption_fails(tmp_path: Path):
+def test_a_store_that_cannot_continue_after_an_interrupt_fails(tmp_path: Path):
     with pytest.raises(StoreError, match="within a transaction"):
-        case_of(STOPPED).run(lambda: StaysOpen(tmp_path / "talks.db"), reopen=lambda _: SQLite(tmp_path / "talks.db"))
+        find_case(INTERRUPTING).run(
+            lambda: LeavesATransactionOpen(tmp_path / "talks.db"), reopen=lambda _: SQLite(tmp_path / "talks.db")
+        )
 
 
 # Reports
 
 
-def test_the_report_says_what_was_passed_left_out_and_failed_and_where():
-    report = check_store(WritesJsonAnew)
+def test_the_report_names_passed_skipped_and_failed_cases():
+    report = check_store(ReencodesJson)
     assert "bytes_are_returned_unchanged" in [failure.name for failure in report.failed]
     assert "a_lease_is_renewed_only_with_its_token" in report.passed
-    assert report.skipped == (REOPENED, KILLED, STOPPED)
+    assert report.skipped == (REOPENING, KILLING, INTERRUPTING)
     with pytest.raises(AssertionError, match=r"bytes_are_returned_unchanged: .*branches\.py:\d+\)"):
         report.raise_for_failures()
 
 
-def test_a_good_store_passes():
+def test_a_correct_store_passes():
     check_store(InMemory).raise_for_failures()
 
 
-def test_the_empty_pack_is_what_nothing_reads_as():
+def test_reading_a_missing_conversation_returns_the_empty_pack():
     assert bytes(InMemory().read("o", "c", MAIN, 0, 9).array) == bytes(EMPTY.array)

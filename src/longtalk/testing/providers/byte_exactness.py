@@ -16,15 +16,15 @@ from longtalk.testing.providers.harness import (
     ScriptedServer,
     add_to,
     echo,
-    parts_of,
+    list_exact_parts,
+    list_stream_modes,
     require_streaming,
     run_turn,
-    stream_modes,
     stream_turn,
     to_response,
 )
 from longtalk.testing.providers.script import ScriptedResponse
-from longtalk.testing.report import assert_equal, assert_true
+from longtalk.testing.report import assert_equal, assert_present, assert_true
 from longtalk.testing.wires.validate import validate, without_cache_marks
 from longtalk.wires.entries import view_of
 
@@ -43,7 +43,8 @@ _INSERTION_POINTS = {
 """For each wire, a pattern for the places in messages, blocks and calls after which unknown members are inserted."""
 
 
-def _with_unknown_members(data: bytes, wire: str) -> bytes:
+def _add_unknown_members(data: bytes, wire: str) -> bytes:
+    """Return a body or an event with unknown members in its messages, blocks and calls."""
     return re.sub(_INSERTION_POINTS[wire], lambda found: found[0] + b',"x_odd":' + ODD, data)
 
 
@@ -52,7 +53,7 @@ def look_up(q: str) -> str:
     return f"about {q}"
 
 
-def _calls(wire: str, text: str | None = "Let me look.") -> Step:
+def _make_tool_calls(wire: str, text: str | None = "Let me look.") -> Step:
     """Return a model's answer with two tool calls."""
     return says(text, calls=[("call_1", "look_up", {"q": "bows"}), ("call_2", "look_up", {"q": "strings"})], wire=wire)
 
@@ -60,7 +61,7 @@ def _calls(wire: str, text: str | None = "Let me look.") -> Step:
 @add_to(BYTE_CASES, scripted=True)
 def a_request_arrives_unchanged(harness: Harness) -> None:
     server = harness.server(echo)
-    for stream in stream_modes(server.provider):
+    for stream in list_stream_modes(server.provider):
         server.script.requests.clear()
         message = f'{STORY} \x7f \u2028 "quoted" and \\ escaped, </b>'
         run_turn(harness.chat(server.provider), message, stream=stream)
@@ -75,7 +76,7 @@ def a_request_arrives_unchanged(harness: Harness) -> None:
 @add_to(BYTE_CASES, scripted=True)
 def a_body_is_returned_unchanged(harness: Harness) -> None:
     server = harness.server()
-    body = _with_unknown_members(says(STORY, wire=server.wire).body, server.wire).replace(b"{", b"{ \n", 1)
+    body = _add_unknown_members(says(STORY, wire=server.wire).body, server.wire).replace(b"{", b"{ \n", 1)
     server.script.add(ScriptedResponse(body))
     assert_equal(server.call(stream=False), [body], "the body")
 
@@ -85,7 +86,7 @@ def events_are_returned_unchanged(harness: Harness) -> None:
     server = harness.server()
     require_streaming(server.provider)
     sent = to_response(says(STORY, wire=server.wire, pieces=9), stream=True).events or ()
-    events = tuple(_with_unknown_members(data, server.wire) for data in sent)
+    events = tuple(_add_unknown_members(data, server.wire) for data in sent)
     for size, chatty in ((0, False), (1, False), (7, False), (0, True), (5, True)):
         server.script.add(ScriptedResponse(events=events, size=size, chatty=chatty))
         assert_equal(
@@ -97,10 +98,10 @@ def events_are_returned_unchanged(harness: Harness) -> None:
 def a_long_answer_is_returned_whole(harness: Harness) -> None:
     server = harness.server()
     step = says(STORY * 20_000, wire=server.wire, pieces=2)
-    for stream in stream_modes(server.provider):
-        played = to_response(step, stream=stream)
-        server.script.add(played)
-        wanted = [played.body] if played.events is None else list(played.events)
+    for stream in list_stream_modes(server.provider):
+        response = to_response(step, stream=stream)
+        server.script.add(response)
+        wanted = [response.body] if response.events is None else list(response.events)
         assert_true(server.call(stream=stream) == wanted, f"a long answer has changed (streamed: {stream})")
 
 
@@ -109,19 +110,21 @@ def unknown_fields_are_sent_back_unchanged(harness: Harness) -> None:
     server = harness.server()
     harness.require_full_requests(server.provider)
     tools = [look_up] if server.provider.capabilities.tools else []
-    step = _calls(server.wire) if tools else says(STORY, wire=server.wire)
-    for stream in stream_modes(server.provider):
+    step = _make_tool_calls(server.wire) if tools else says(STORY, wire=server.wire)
+    for stream in list_stream_modes(server.provider):
         server.script.requests.clear()
-        played = to_response(step, stream=stream)
+        response = to_response(step, stream=stream)
         events = (
-            None if played.events is None else tuple(_with_unknown_members(data, server.wire) for data in played.events)
+            None
+            if response.events is None
+            else tuple(_add_unknown_members(data, server.wire) for data in response.events)
         )
-        server.script.add(ScriptedResponse(_with_unknown_members(played.body, server.wire), events))
-        server.says(*["Thank you."] * (2 if tools else 1), stream=stream)
+        server.script.add(ScriptedResponse(_add_unknown_members(response.body, server.wire), events))
+        server.add_answers(*["Thank you."] * (2 if tools else 1), stream=stream)
         chat = harness.chat(server.provider, tools=tools)
         reply = run_turn(chat, "Hello.", stream=stream)
         run_turn(chat, "Thank you.", state=reply.state, stream=stream)
-        wanted = _with_unknown_members(step.body, server.wire).count(ODD)
+        wanted = _add_unknown_members(step.body, server.wire).count(ODD)
         found = server.script.requests[-1].count(ODD)
         assert_true(found >= wanted, f"{found} of {wanted} unknown members were sent back (streamed: {stream})")
     server.provider.check_requests()
@@ -140,18 +143,19 @@ def a_streamed_answer_equals_the_whole_answer(harness: Harness) -> None:
     assert_equal(streamed.text, STORY, "the text of a streamed answer")
     assert_equal(text, STORY, "the text of its events")
     assert_equal(streamed.raw_usage, whole.raw_usage, "the usage of a streamed answer")
-    assert_equal(_keys(streamed.message.native), _keys(whole.message.native), "the members of a streamed answer")  # type: ignore[union-attr]
+    message, expected = assert_present(streamed.message, "a message"), assert_present(whole.message, "a message")
+    assert_equal(_list_keys(message.native), _list_keys(expected.native), "the members of a streamed answer")
 
 
 @add_to(BYTE_CASES, scripted=True)
 def parallel_calls_are_answered_in_order(harness: Harness) -> None:
     server = harness.server()
     if not server.provider.capabilities.tools:
-        raise SkipTest("the provider declares that it has no tools")
-    for stream in stream_modes(server.provider):
+        raise SkipTest("the provider declares that it does not support tools")
+    for stream in list_stream_modes(server.provider):
         server.script.requests.clear()
-        server.script.add(to_response(_calls(server.wire, None), stream=stream))
-        server.says("Done.", stream=stream)
+        server.script.add(to_response(_make_tool_calls(server.wire, None), stream=stream))
+        server.add_answers("Done.", stream=stream)
         reply = run_turn(harness.chat(server.provider, tools=[look_up]), "Look.", stream=stream)
         results = [view_of(entry) for entry in reply.entries if entry.role == "tool"]
         assert_equal([seen.text for seen in results], ["about bows", "about strings"], "results")
@@ -166,9 +170,9 @@ def parallel_calls_are_answered_in_order(harness: Harness) -> None:
 def each_part_of_an_answer_is_sent_back(harness: Harness) -> None:
     server = harness.server()
     harness.require_full_requests(server.provider)
-    for stream in stream_modes(server.provider):
+    for stream in list_stream_modes(server.provider):
         server.script.requests.clear()
-        server.says(STORY, "And so on.", "The end.", stream=stream)
+        server.add_answers(STORY, "And so on.", "The end.", stream=stream)
         chat, state = harness.chat(server.provider), None
         natives: list[bytes] = []
         for message in ("Tell me a story.", "Go on.", "Go on."):
@@ -176,7 +180,7 @@ def each_part_of_an_answer_is_sent_back(harness: Harness) -> None:
             natives.append(reply.message.native if reply.message else b"")
             state = reply.state
         for number, native in enumerate(natives[:-1]):
-            for part in parts_of(native, server.wire):
+            for part in list_exact_parts(native, server.wire):
                 assert_true(
                     part in without_cache_marks(server.script.requests[number + 1]),
                     f"not sent back: {part[:200]!r}",
@@ -188,15 +192,15 @@ def each_part_of_an_answer_is_sent_back(harness: Harness) -> None:
 @add_to(BYTE_CASES, scripted=True)
 def text_is_streamed_before_the_answer_ends(harness: Harness) -> None:
     server = harness.server()
-    held = begin_story(server, hold=True)
+    response = begin_story(server, hold=True)
     with harness.chat(server.provider).stream("Tell me a story.") as stream:
         first = next((event for event in stream if isinstance(event, Text)), None)
         server.script.go.set()
         rest = "".join(event.text for event in stream if isinstance(event, Text))
     assert_true(
-        first is not None and rest and not server.script.overdue, "no text was streamed before the end of the answer"
+        first is not None and rest and not server.script.timed_out, "no text was streamed before the end of the answer"
     )
-    assert_equal((first.text if first else "") + rest, STORY, f"the text of {len(held.events or ())} events")
+    assert_equal((first.text if first else "") + rest, STORY, f"the text of {len(response.events or ())} events")
 
 
 @add_to(BYTE_CASES, scripted=True)
@@ -207,7 +211,7 @@ def closing_a_stream_closes_the_connection(harness: Harness) -> None:
         next((event for event in stream if isinstance(event, Text)), None)
     assert_equal(stream.reply.finish, "interrupted", "the finish reason of a closed stream")
     assert_true(
-        server.script.left.wait(server.script.patience),
+        server.script.disconnected.wait(server.script.patience),
         "the connection is still open after the stream was closed",
     )
 
@@ -221,7 +225,9 @@ def concurrent_turns_do_not_mix(harness: Harness) -> None:
         state = None
         for number in range(4):
             message = f"{name} {number}"
-            reply = run_turn(chat, message, state=state, stream=stream_modes(server.provider)[-1] and bool(number % 2))
+            reply = run_turn(
+                chat, message, state=state, stream=list_stream_modes(server.provider)[-1] and bool(number % 2)
+            )
             assert_equal(reply.text, f"You said: {message}", "the answer in one of several threads")
             state = reply.state
 
@@ -236,14 +242,14 @@ def begin_story(server: ScriptedServer, *, hold: bool = False, cut: bool = False
     accumulator, first = server.provider.wire.accumulator(), 0
     while first < len(events) and not accumulator.feed(events[first]):
         first += 1
-    played = (
+    response = (
         ScriptedResponse(events=events, hold=first + 1)
         if hold
         else ScriptedResponse(events=events[: first + 1], cut=cut)
     )
-    server.script.add(played)
-    return played
+    server.script.add(response)
+    return response
 
 
-def _keys(native: bytes) -> list[str]:
+def _list_keys(native: bytes) -> list[str]:
     return sorted(json_bytes.fields(native))

@@ -15,10 +15,10 @@ from longtalk.testing.providers.harness import (
     Harness,
     RecordingProvider,
     add_to,
-    parts_of,
+    list_exact_parts,
+    list_stream_modes,
     require_streaming,
     run_turn,
-    stream_modes,
     stream_turn,
 )
 from longtalk.testing.report import assert_equal, assert_true
@@ -33,7 +33,7 @@ MESSAGES = (HELLO, "What do I play?", "And who am I?", "Thank you. Name another 
 
 
 @add_to(CONVERSATION_CASES)
-def it_describes_itself(harness: Harness) -> None:
+def a_provider_describes_itself(harness: Harness) -> None:
     provider, other = harness.provider(), harness.provider()
     assert_true(provider.wire is WIRES.get(provider.wire.name), f"{provider.wire!r} is not one of WIRES")
     name, colon, model = provider.label.partition(":")
@@ -68,7 +68,7 @@ def every_request_is_valid(harness: Harness) -> None:
     provider = harness.provider()
     chat = harness.chat(provider)
     state = chat.note("Ada has just tuned her violin.", source="tuner")
-    for stream in stream_modes(provider):
+    for stream in list_stream_modes(provider):
         state = run_turn(chat, HELLO, state=state, system=SYSTEM, instruction="It is noon.", stream=stream).state
     provider.check_requests()
 
@@ -77,7 +77,7 @@ def every_request_is_valid(harness: Harness) -> None:
 def each_request_extends_the_previous_one(harness: Harness) -> None:
     provider = harness.provider()
     harness.require_full_requests(provider)
-    for stream in stream_modes(provider):
+    for stream in list_stream_modes(provider):
         provider.requests.clear()
         _run_conversation(harness, provider, stream=stream)
         # A request that was retried because the server was busy counts once.
@@ -95,18 +95,18 @@ def answers_are_sent_back_unchanged(harness: Harness) -> None:
     first = chat.send(HELLO, system=SYSTEM)
     chat.send("What do I play?", state=first.state, system=SYSTEM)
     assert_true(first.message is not None, "the reply has no message")
-    for part in parts_of(first.message.native, provider.wire.name):  # type: ignore[union-attr]
+    for part in list_exact_parts(first.message.native, provider.wire.name):  # type: ignore[union-attr]
         assert_true(part in provider.answers[0], f"stored, but not in the answer: {part[:200]!r}")
         assert_true(part in without_cache_marks(provider.requests[-1]), f"not sent back: {part[:200]!r}")
 
 
 @add_to(CONVERSATION_CASES)
-def both_kinds_of_turns_can_alternate(harness: Harness) -> None:
+def whole_and_streamed_turns_can_alternate(harness: Harness) -> None:
     provider = harness.provider()
     chat, state = harness.chat(provider), None
     for number, message in enumerate(MESSAGES):
         reply = run_turn(
-            chat, message, state=state, system=SYSTEM, stream=stream_modes(provider)[-1] and bool(number % 2)
+            chat, message, state=state, system=SYSTEM, stream=list_stream_modes(provider)[-1] and bool(number % 2)
         )
         _check_answer(reply)
         state = reply.state
@@ -149,7 +149,7 @@ def a_closed_stream_keeps_its_text(harness: Harness) -> None:
 @add_to(CONVERSATION_CASES)
 def usage_is_reported(harness: Harness) -> None:
     provider = harness.provider()
-    for stream in stream_modes(provider):
+    for stream in list_stream_modes(provider):
         replies = _run_conversation(harness, provider, stream=stream)
         for reply in replies:
             assert_equal(len(reply.raw_usage), 1, "reports of usage for one call")
@@ -167,14 +167,14 @@ def usage_is_reported(harness: Harness) -> None:
 def several_threads_can_send_at_once(harness: Harness) -> None:
     provider = harness.provider()
     chat = harness.chat(provider)
-    streams = [stream_modes(provider)[number % len(stream_modes(provider))] for number in range(4)]
+    streams = [list_stream_modes(provider)[number % len(list_stream_modes(provider))] for number in range(4)]
     with ThreadPoolExecutor(len(streams)) as pool:
         for reply in pool.map(lambda stream: run_turn(chat, HELLO, system=SYSTEM, stream=stream), streams):
             _check_answer(reply)
 
 
 @add_to(CONVERSATION_CASES)
-def it_can_be_closed_twice(harness: Harness) -> None:
+def a_provider_can_be_closed_twice(harness: Harness) -> None:
     unused, used = harness.provider(), harness.provider()
     harness.chat(used).send(HELLO, system=SYSTEM)
     for provider in (unused, used):

@@ -18,7 +18,7 @@ from longtalk.errors import (
     Unreachable,
 )
 from longtalk.testing.providers.byte_exactness import STORY, begin_story
-from longtalk.testing.providers.harness import Case, Harness, ScriptedServer, add_to, run_turn, stream_modes
+from longtalk.testing.providers.harness import Case, Harness, ScriptedServer, add_to, list_stream_modes, run_turn
 from longtalk.testing.providers.script import ScriptedResponse
 from longtalk.testing.report import assert_equal, assert_raises, assert_true
 from longtalk.testing.wires.validate import validate
@@ -33,20 +33,21 @@ PAGE = ScriptedResponse(
 WINDOW, LENGTH = 8192, 9000
 
 
-def _refusal(wire: str, status: int, kind: str, message: str, **headers: str) -> ScriptedResponse:
+def _make_error_response(wire: str, status: int, kind: str, message: str, **headers: str) -> ScriptedResponse:
     """Return an error response in the format of this wire."""
     error: dict[str, object] = {"message": message, "type": kind, "code": kind, "param": None}
     if wire == "gemini":
         error = {"code": status, "message": message, "status": kind.upper()}
     body = {"type": "error", "error": {"type": kind, "message": message}} if wire == "anthropic" else {"error": error}
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    extra = {name.replace("_", "-"): value for name, value in headers.items()}
     return ScriptedResponse(
-        json_bytes.encode(body), status=status, headers={"content-type": "application/json", **named}
+        json_bytes.encode(body), status=status, headers={"content-type": "application/json", **extra}
     )
 
 
-def _too_long(wire: str) -> ScriptedResponse:
-    words = {
+def _make_overflow_response(wire: str) -> ScriptedResponse:
+    """Return the error response of this wire's provider to a request that is too long."""
+    messages = {
         "anthropic": f"prompt is too long: {LENGTH} tokens > {WINDOW} maximum",
         "gemini": f"The input token count ({LENGTH}) exceeds the maximum number of tokens allowed ({WINDOW}).",
     }
@@ -54,24 +55,24 @@ def _too_long(wire: str) -> ScriptedResponse:
         f"This model's maximum context length is {WINDOW} tokens. However, your messages resulted in {LENGTH} tokens."
     )
     kinds = {"anthropic": "invalid_request_error", "gemini": "invalid_argument"}
-    return _refusal(wire, 400, kinds.get(wire, "context_length_exceeded"), words.get(wire, usual))
+    return _make_error_response(wire, 400, kinds.get(wire, "context_length_exceeded"), messages.get(wire, usual))
 
 
-def _fails(server: ScriptedServer, harness: Harness, kind: type[E], what: str, *, stream: bool) -> E:
+def _expect_error(server: ScriptedServer, harness: Harness, kind: type[E], label: str, *, stream: bool) -> E:
     """Run a turn that must raise an error of the class `kind`, and return the error."""
     chat = harness.chat(server.provider)
-    return assert_raises(kind, lambda: run_turn(chat, "Hello.", stream=stream), what)
+    return assert_raises(kind, lambda: run_turn(chat, "Hello.", stream=stream), label)
 
 
 @add_to(ERROR_CASES, scripted=True)
 def a_rejected_key_is_reported_and_not_retried(harness: Harness) -> None:
     server = harness.server()
     for status, kind in ((401, "authentication_error"), (403, "permission_error")):
-        for stream in stream_modes(server.provider):
+        for stream in list_stream_modes(server.provider):
             server.script.requests.clear()
-            response = _refusal(server.wire, status, kind, "Not with this key.")
+            response = _make_error_response(server.wire, status, kind, "Not with this key.")
             server.script.add(response)
-            error = _fails(server, harness, AuthFailed, f"status {status}", stream=stream)
+            error = _expect_error(server, harness, AuthFailed, f"status {status}", stream=stream)
             assert_equal(error.status, status, "the status on the error")
             assert_equal(error.body, response.body, "the body on the error")
             assert_equal(len(server.script.requests), 1, "requests with a wrong key")
@@ -81,10 +82,10 @@ def a_rejected_key_is_reported_and_not_retried(harness: Harness) -> None:
 def a_refused_request_is_not_retried(harness: Harness) -> None:
     server = harness.server()
     for status in (400, 404, 422):
-        for stream in stream_modes(server.provider):
+        for stream in list_stream_modes(server.provider):
             server.script.requests.clear()
-            server.script.add(_refusal(server.wire, status, "invalid_request_error", "No."))
-            error = _fails(server, harness, RequestRefused, f"status {status}", stream=stream)
+            server.script.add(_make_error_response(server.wire, status, "invalid_request_error", "No."))
+            error = _expect_error(server, harness, RequestRefused, f"status {status}", stream=stream)
             assert_true(
                 not isinstance(error, AuthFailed | ContextOverflow), f"status {status} is {type(error).__name__}"
             )
@@ -96,27 +97,31 @@ def a_refused_request_is_not_retried(harness: Harness) -> None:
 def a_redirect_is_reported_and_not_followed(harness: Harness) -> None:
     # Following it would send the key to another address.
     server = harness.server()
-    for stream in stream_modes(server.provider):
+    for stream in list_stream_modes(server.provider):
         server.script.add(ScriptedResponse(status=307, headers={"location": "http://127.0.0.1:9/elsewhere"}))
-        error = _fails(server, harness, RequestRefused, "status 307", stream=stream)
+        error = _expect_error(server, harness, RequestRefused, "status 307", stream=stream)
         assert_equal(error.status, 307, "the status on the error")
 
 
 @add_to(ERROR_CASES, scripted=True)
 def a_rate_limit_is_waited_for(harness: Harness) -> None:
     server = harness.server()
-    for stream in stream_modes(server.provider):
+    for stream in list_stream_modes(server.provider):
         server.script.requests.clear()
-        server.script.add(_refusal(server.wire, 429, "rate_limit_error", "Too many requests.", retry_after="0"))
-        server.says(STORY, stream=stream)
+        server.script.add(
+            _make_error_response(server.wire, 429, "rate_limit_error", "Too many requests.", retry_after="0")
+        )
+        server.add_answers(STORY, stream=stream)
         assert_equal(
             run_turn(harness.chat(server.provider), "Hello.", stream=stream).text,
             STORY,
             "the answer after a short wait",
         )
         assert_equal(server.script.requests[1], server.script.requests[0], "the retried request")
-        server.script.add(_refusal(server.wire, 429, "rate_limit_error", "Too many requests.", retry_after="7200"))
-        error = _fails(server, harness, RateLimited, "status 429", stream=stream)
+        server.script.add(
+            _make_error_response(server.wire, 429, "rate_limit_error", "Too many requests.", retry_after="7200")
+        )
+        error = _expect_error(server, harness, RateLimited, "status 429", stream=stream)
         assert_equal(error.retry_after, 7200.0, "the seconds to wait on the error")
 
 
@@ -124,45 +129,47 @@ def a_rate_limit_is_waited_for(harness: Harness) -> None:
 def a_server_error_is_retried_then_reported(harness: Harness) -> None:
     server = harness.server()
     for status in (500, 503):
-        for stream in stream_modes(server.provider):
+        for stream in list_stream_modes(server.provider):
             server.script.requests.clear()
-            server.script.add(*[_refusal(server.wire, status, "api_error", "Internal error.", retry_after="0")] * 3)
-            _fails(server, harness, Overloaded, f"status {status}", stream=stream)
+            server.script.add(
+                *[_make_error_response(server.wire, status, "api_error", "Internal error.", retry_after="0")] * 3
+            )
+            _expect_error(server, harness, Overloaded, f"status {status}", stream=stream)
             assert_equal(len(server.script.requests), 3, "tries")
             assert_equal(len(set(server.script.requests)), 1, "different requests among the tries")
-    server.script.add(_refusal(server.wire, 503, "api_error", "Internal error.", retry_after="0"))
-    server.says(STORY, stream=False)
+    server.script.add(_make_error_response(server.wire, 503, "api_error", "Internal error.", retry_after="0"))
+    server.add_answers(STORY, stream=False)
     assert_equal(harness.chat(server.provider).send("Hello.").text, STORY, "the answer at the second try")
 
 
 @add_to(ERROR_CASES, scripted=True)
 def an_html_page_is_a_bad_answer(harness: Harness) -> None:
     server = harness.server()
-    for stream in stream_modes(server.provider):
+    for stream in list_stream_modes(server.provider):
         server.script.add(PAGE)
-        _fails(server, harness, BadAnswer, "a page of HTML", stream=stream)
+        _expect_error(server, harness, BadAnswer, "a page of HTML", stream=stream)
 
 
 @add_to(ERROR_CASES, scripted=True)
 def a_request_that_is_too_long_raises_context_overflow(harness: Harness) -> None:
     server = harness.server()
-    for stream in stream_modes(server.provider):
-        server.script.add(*[_too_long(server.wire)] * 2)
-        error = _fails(server, harness, ContextOverflow, "a request that is too long", stream=stream)
+    for stream in list_stream_modes(server.provider):
+        server.script.add(*[_make_overflow_response(server.wire)] * 2)
+        error = _expect_error(server, harness, ContextOverflow, "a request that is too long", stream=stream)
         assert_true(error.window in (None, WINDOW), f"the window on the error is {error.window}")
 
 
 @add_to(ERROR_CASES, scripted=True)
 def a_missing_server_is_unreachable(harness: Harness) -> None:
     server = harness.server(absent=True)
-    for stream in stream_modes(server.provider):
+    for stream in list_stream_modes(server.provider):
         assert_raises(Unreachable, partial(server.call, stream=stream), "no server")
 
 
 @add_to(ERROR_CASES, scripted=True)
 def a_connection_closed_before_an_answer_is_unreachable(harness: Harness) -> None:
     server = harness.server()
-    for stream in stream_modes(server.provider):
+    for stream in list_stream_modes(server.provider):
         server.script.add(ScriptedResponse(cut=True))
         assert_raises(Unreachable, partial(server.call, stream=stream), "a closed connection")
 
@@ -179,8 +186,8 @@ def half_a_body_is_an_error(harness: Harness) -> None:
 def a_broken_stream_keeps_its_text(harness: Harness) -> None:
     server = harness.server()
     begin_story(server, cut=True)
-    server.says("And then?", stream=False)
-    error = _fails(server, harness, StreamCut, "a broken stream", stream=True)
+    server.add_answers("And then?", stream=False)
+    error = _expect_error(server, harness, StreamCut, "a broken stream", stream=True)
     assert_equal(len(server.script.requests), 1, "requests for a stream that broke")
     text = error.partial.text if error.partial else ""
     assert_true(text and STORY.startswith(text), f"the text from before the break is lost: {text!r}")
@@ -195,12 +202,16 @@ def a_broken_stream_keeps_its_text(harness: Harness) -> None:
 @add_to(ERROR_CASES, scripted=True)
 def the_next_turn_works_after_any_error(harness: Harness) -> None:
     server = harness.server()
-    for stream in stream_modes(server.provider):
-        for failure in (PAGE, _refusal(server.wire, 401, "authentication_error", "No."), _too_long(server.wire)):
+    for stream in list_stream_modes(server.provider):
+        for failure in (
+            PAGE,
+            _make_error_response(server.wire, 401, "authentication_error", "No."),
+            _make_overflow_response(server.wire),
+        ):
             server.script.add(failure, failure)
-            _fails(server, harness, ProviderError, "a failure", stream=stream)
+            _expect_error(server, harness, ProviderError, "a failure", stream=stream)
             server.script.clear()
-            server.says(STORY, stream=stream)
+            server.add_answers(STORY, stream=stream)
             assert_equal(
                 run_turn(harness.chat(server.provider), "Hello.", stream=stream).text,
                 STORY,
@@ -212,23 +223,25 @@ def the_next_turn_works_after_any_error(harness: Harness) -> None:
 def errors_never_contain_the_key(harness: Harness) -> None:
     server, absent = harness.server(), harness.server(absent=True)
     errors: list[ProviderError] = []
-    for stream in stream_modes(server.provider):
-        server.script.add(_refusal(server.wire, 401, "authentication_error", "No."), PAGE, ScriptedResponse(cut=True))
-        errors.append(_fails(server, harness, ProviderError, "a wrong key", stream=stream))
-        errors.append(_fails(server, harness, ProviderError, "a page of HTML", stream=stream))
-        for each, what in ((server, "a closed connection"), (absent, "no server")):
+    for stream in list_stream_modes(server.provider):
+        server.script.add(
+            _make_error_response(server.wire, 401, "authentication_error", "No."), PAGE, ScriptedResponse(cut=True)
+        )
+        errors.append(_expect_error(server, harness, ProviderError, "a wrong key", stream=stream))
+        errors.append(_expect_error(server, harness, ProviderError, "a page of HTML", stream=stream))
+        for each, label in ((server, "a closed connection"), (absent, "no server")):
             call = partial(each.call, stream=stream)
-            errors.append(assert_raises(ProviderError, call, what))
+            errors.append(assert_raises(ProviderError, call, label))
     for each in (server, absent):
         assert_true(
             each.script.key not in f"{each.provider.account} {each.provider.label}",
             "the account or the label contains the key",
         )
         for error in errors:
-            assert_true(each.script.key not in _all_of(error), f"{type(error).__name__} contains the key")
+            assert_true(each.script.key not in _collect_text(error), f"{type(error).__name__} contains the key")
     assert_true(server.provider.account != absent.provider.account, "two keys at two addresses have the same account")
 
 
-def _all_of(error: BaseException | None) -> str:
+def _collect_text(error: BaseException | None) -> str:
     """Return all text that can be printed about an error and its causes."""
-    return f"{error!r} {error} {vars(error)} {_all_of(error.__cause__ or error.__context__)}" if error else ""
+    return f"{error!r} {error} {vars(error)} {_collect_text(error.__cause__ or error.__context__)}" if error else ""

@@ -78,8 +78,8 @@ class ScriptedServer:
     script: Script
     provider: RecordingProvider
 
-    def says(self, *texts: str, stream: bool, **fields: Any) -> None:
-        """Add answers of the model with these texts to the script."""
+    def add_answers(self, *texts: str, stream: bool, **fields: Any) -> None:
+        """Add an answer of the model to the script for each of these texts."""
         self.script.add(*(to_response(says(text, wire=self.wire, **fields), stream=stream) for text in texts))
 
     def request(self, message: str = "Hello.", *, stream: bool) -> bytes:
@@ -125,7 +125,7 @@ class Harness:
     def server(self, respond: Callable[[str], Respond] | None = None, *, absent: bool = False) -> ScriptedServer:
         """Return a scripted server with its provider. Skip the case if there is no `serve` function."""
         if self.serve is None:
-            raise SkipTest("no server: this case needs serve=")
+            raise SkipTest("this case needs a scripted server; pass serve=")
         script = Script(absent=absent)
         provider = RecordingProvider(self.stack.enter_context(self.serve(script)))
         self.stack.callback(provider.close)
@@ -139,7 +139,7 @@ class Harness:
     def require_full_requests(self, provider: RecordingProvider) -> None:
         """Skip the case if the provider keeps the conversation, because requests then contain only new messages."""
         if self.keeps_conversation(provider):
-            raise SkipTest("the provider keeps the conversation, so requests hold only what is new")
+            raise SkipTest("the provider keeps the conversation, so requests contain only new messages")
 
     def chat(self, provider: RecordingProvider, **settings: Any) -> Chat:
         return Chat(provider, options=self.options, **settings)
@@ -197,7 +197,7 @@ def stream_turn(chat: Chat, message: str, **given: Any) -> tuple[Reply, str]:
     return done[0].reply, "".join(event.text for event in events if isinstance(event, Text))
 
 
-def stream_modes(provider: RecordingProvider) -> tuple[bool, ...]:
+def list_stream_modes(provider: RecordingProvider) -> tuple[bool, ...]:
     """Return the values of the argument `stream` that the provider supports."""
     return (False, True) if provider.capabilities.streaming else (False,)
 
@@ -205,7 +205,7 @@ def stream_modes(provider: RecordingProvider) -> tuple[bool, ...]:
 def require_streaming(provider: RecordingProvider) -> RecordingProvider:
     """Return the provider, or skip the case if the provider doesn't support streaming."""
     if not provider.capabilities.streaming:
-        raise SkipTest("the provider declares that it does not stream")
+        raise SkipTest("the provider declares that it does not support streaming")
     return provider
 
 
@@ -227,13 +227,13 @@ def echo(wire: str) -> Respond:
     def respond(request: bytes, stream: bool) -> ScriptedResponse:
         message = json_bytes.text(_TEXT.findall(request)[-1])
         return to_response(
-            says(f"You said: {message}", wire=wire, usage=_usage(wire, len(request) // 4)), stream=stream
+            says(f"You said: {message}", wire=wire, usage=_make_usage(wire, len(request) // 4)), stream=stream
         )
 
     return respond
 
 
-def _usage(wire: str, tokens: int) -> dict[str, int]:
+def _make_usage(wire: str, tokens: int) -> dict[str, int]:
     if wire == "gemini":
         return {"promptTokenCount": tokens, "candidatesTokenCount": 5, "totalTokenCount": tokens + 5}
     if wire == "openai-chat":
@@ -241,7 +241,7 @@ def _usage(wire: str, tokens: int) -> dict[str, int]:
     return {"input_tokens": tokens, "output_tokens": 5}
 
 
-def parts_of(native: bytes, wire: str) -> list[bytes]:
+def list_exact_parts(native: bytes, wire: str) -> list[bytes]:
     """Return the parts of an answer that later requests must contain byte for byte.
 
     For the Responses wire these are all fields of an item except its id and status; for Gemini and Anthropic, the parts

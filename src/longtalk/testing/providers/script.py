@@ -69,9 +69,9 @@ class Script:
         self.requests: list[bytes] = []
         self.go = threading.Event()
         """An event that a case sets to let a waiting server continue."""
-        self.left = threading.Event()
-        """An event that is set when the client has disconnected while the server waited."""
-        self.overdue = False
+        self.disconnected = threading.Event()
+        """An event that is set when the client disconnects while the server waits."""
+        self.timed_out = False
         """Whether the server has given up waiting after `patience` seconds."""
         self._responses = list(responses)
 
@@ -91,15 +91,15 @@ class Script:
             return self.respond(request, stream)
         return ScriptedResponse(b"The script has no more responses.", status=418)
 
-    def wait_while_held(self, gone: Callable[[], bool] = lambda: False) -> None:
+    def wait_while_held(self, is_gone: Callable[[], bool] = lambda: False) -> None:
         """Wait until the case sets `go` or the client disconnects. The server calls this method."""
         for _ in range(int(self.patience / 0.02)):
-            if self.go.wait(0.02) or gone():
+            if self.go.wait(0.02) or is_gone():
                 break
         else:
-            self.overdue = True
-        if gone():
-            self.left.set()
+            self.timed_out = True
+        if is_gone():
+            self.disconnected.set()
 
 
 Serve: TypeAlias = Callable[[Script], AbstractContextManager[Provider]]
@@ -124,7 +124,7 @@ def over_http(connect: Connect) -> Serve:
 @contextlib.contextmanager
 def play(script: Script) -> Iterator[str]:
     """Run a script on a loopback server, and yield the server's address."""
-    server = _Server(("127.0.0.1", 0), _handler(script))
+    server = _Server(("127.0.0.1", 0), _make_handler(script))
     url = f"http://127.0.0.1:{server.server_port}"
     if script.absent:
         server.server_close()
@@ -146,7 +146,7 @@ class _Server(ThreadingHTTPServer):
         """Print nothing when a client disconnects."""
 
 
-def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
+def _make_handler(script: Script) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
@@ -156,23 +156,23 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
             response = script.answer(request, stream=_wants_stream(self.path, request))
             try:
                 if response.events is not None:
-                    self._stream(response, response.events)
+                    self._send_stream(response, response.events)
                 elif response.body or not response.cut:
-                    self._whole(response)
+                    self._send_whole(response)
             except OSError:
                 response = ScriptedResponse(cut=True)
             if response.cut:
                 self.close_connection = True
 
-        def _whole(self, response: ScriptedResponse) -> None:
-            self._head(response, "application/json", **{"content-length": str(len(response.body) + response.cut)})
+        def _send_whole(self, response: ScriptedResponse) -> None:
+            self._send_head(response, "application/json", **{"content-length": str(len(response.body) + response.cut)})
             self.wfile.write(response.body)
 
-        def _stream(self, response: ScriptedResponse, events: tuple[bytes, ...]) -> None:
-            self._head(response, "text/event-stream", **{"transfer-encoding": "chunked"})
+        def _send_stream(self, response: ScriptedResponse, events: tuple[bytes, ...]) -> None:
+            self._send_head(response, "text/event-stream", **{"transfer-encoding": "chunked"})
             for number, data in enumerate(events):
                 if number == response.hold:
-                    script.wait_while_held(lambda: _is_gone(self.connection))
+                    script.wait_while_held(lambda: has_disconnected(self.connection))
                 event = _CHATTY % data if response.chatty else b"data: %s\n\n" % data
                 for at in range(0, len(event), response.size or len(event)):
                     piece = event[at : at + (response.size or len(event))]
@@ -180,9 +180,9 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
             if not response.cut:
                 self.wfile.write(b"0\r\n\r\n")
 
-        def _head(self, response: ScriptedResponse, kind: str, **more: str) -> None:
+        def _send_head(self, response: ScriptedResponse, content_type: str, **headers: str) -> None:
             self.send_response(response.status)
-            for name, value in {"content-type": kind, **more, **response.headers}.items():
+            for name, value in {"content-type": content_type, **headers, **response.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
 
@@ -192,7 +192,7 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _is_gone(connection: socket.socket) -> bool:
+def has_disconnected(connection: socket.socket) -> bool:
     """Return whether the client has closed the connection."""
     readable, _, _ = select.select([connection], [], [], 0)
     try:

@@ -10,7 +10,7 @@ import msgspec
 
 from longtalk.stores.base import MAIN, BranchHead, HeadMoved, KeyedRequest, Lease, PlacedRecord
 from longtalk.testing.report import assert_equal, assert_present, assert_raises, assert_true
-from longtalk.testing.stores.harness import ME, ODD_JSON, Case, Harness, add_to, message
+from longtalk.testing.stores.harness import ME, ODD_JSON, Case, Harness, add_to, make_message
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
@@ -61,15 +61,15 @@ def a_commit_is_stored_completely(harness: Harness) -> None:
 def bytes_are_returned_unchanged(harness: Harness) -> None:
     conversation = harness.conversation()
     for number, native in enumerate(ODD_JSON):
-        entry = msgspec.structs.replace(message(""), native=native)
+        entry = msgspec.structs.replace(make_message(""), native=native)
         turn = Turn(f"t{number}", "complete", "m", 0, usage=(native,))
-        entries = link_entries(conversation.tip() if number else None, turn.id, 0, [entry])
+        entries = link_entries(conversation.find_parent() if number else None, turn.id, 0, [entry])
         record = PlacedRecord(Record("brief", entries[0].id, 0, native), number)
         head = conversation.write(entries=entries, turn=turn, records=(record,))
-        shown = native[:80]
-        assert_true(head.turn is not None and head.turn.usage == (native,), f"usage has changed: {shown!r}")
-        assert_equal(head.records[-1].record.data, native, f"a record's data has changed: {shown!r}")
-        assert_equal(conversation.entries(start=number)[0].native, native, f"an entry has changed: {shown!r}")
+        excerpt = native[:80]
+        assert_true(head.turn is not None and head.turn.usage == (native,), f"usage has changed: {excerpt!r}")
+        assert_equal(head.records[-1].record.data, native, f"a record's data has changed: {excerpt!r}")
+        assert_equal(conversation.entries(start=number)[0].native, native, f"an entry has changed: {excerpt!r}")
     together = harness.store.read(harness.owner, "talk", MAIN, 0, len(ODD_JSON))
     assert_equal(
         bytes(together.array), b"[" + b",".join(ODD_JSON) + b"]", "entries that were read together have changed"
@@ -90,7 +90,7 @@ def any_range_of_a_path_can_be_read(harness: Harness) -> None:
     assert_equal(conversation.entries(start=78, stop=100), entries[78:], "entries after the end")
     assert_equal(conversation.entries(start=80, stop=90), [])
     turns = harness.store.turns(harness.owner, "talk", MAIN, 0, 80)
-    assert_equal([place for place, _ in turns], list(range(0, 80, 2)), "the positions of the turns")
+    assert_equal([position for position, _ in turns], list(range(0, 80, 2)), "the positions of the turns")
     assert_equal(harness.store.turns(harness.owner, "talk", MAIN, 3, 8), turns[2:4], "the turns that begin in a range")
 
 
@@ -148,15 +148,15 @@ def a_commit_with_a_stale_revision_is_refused(harness: Harness) -> None:
     )
     assert_true(harness.store.branches(harness.owner, "talk") == [] and not harness.store.conversations(harness.owner))
     conversation.say("one")
-    conversation.write(records=(conversation.note("brief", "1", 0),))
-    before = conversation.all("k")
+    conversation.write(records=(conversation.make_record("brief", "1", 0),))
+    before = conversation.read_all("k")
     for expect in (0, 1, 3):
-        fields = conversation.turn(conversation.tip(), "lost") | {
+        fields = conversation.make_turn(conversation.find_parent(), "lost") | {
             "request": KeyedRequest("k", "b"),
             "meta": {"lost": 1},
             "expect": expect,
         }
-        fields["records"] = (conversation.note("brief", "lost", 0),)
+        fields["records"] = (conversation.make_record("brief", "lost", 0),)
         moved = assert_raises(
             HeadMoved, partial(conversation.write, **fields), f"revision 2, and {expect} was expected"
         )
@@ -164,23 +164,25 @@ def a_commit_with_a_stale_revision_is_refused(harness: Harness) -> None:
             isinstance(moved, HeadMoved) and moved.head == conversation.head(),
             "`HeadMoved.head` is not the head of the branch",
         )
-        assert_equal(conversation.all("k"), before, "a refused commit has changed something")
+        assert_equal(conversation.read_all("k"), before, "a refused commit has changed something")
 
 
 @case
 def an_invalid_commit_is_refused_and_changes_nothing(harness: Harness) -> None:
     conversation = harness.conversation()
     assert_raises(ValueError, lambda: conversation.write(source=("nowhere", 0)), "a missing source")
-    assert_raises(ValueError, lambda: conversation.write(**conversation.turn("somewhere-0", "a")), "a missing parent")
+    assert_raises(
+        ValueError, lambda: conversation.write(**conversation.make_turn("somewhere-0", "a")), "a missing parent"
+    )
     assert_true(not harness.store.conversations(harness.owner), "a refused commit has created a conversation")
     conversation.say("one", "two")
     conversation.say("three", "four")
-    before = conversation.all("k")
-    first, last = conversation.entries()[0].id, conversation.tip()
-    wrong: dict[str, dict[str, Any]] = {
-        "no parent": conversation.turn(None, "a"),
-        "a parent that is not the head": conversation.turn(first, "a"),
-        "a parent that the same commit cuts off": conversation.turn(last, "a") | {"cut": 2},
+    before = conversation.read_all("k")
+    first, last = conversation.entries()[0].id, conversation.find_parent()
+    invalid: dict[str, dict[str, Any]] = {
+        "no parent": conversation.make_turn(None, "a"),
+        "a parent that is not the head": conversation.make_turn(first, "a"),
+        "a parent that the same commit cuts off": conversation.make_turn(last, "a") | {"cut": 2},
         "a cut after the end": {"cut": 5},
         "a cut before the beginning": {"cut": -1},
         "a second source": {"source": (MAIN, 1)},
@@ -188,33 +190,35 @@ def an_invalid_commit_is_refused_and_changes_nothing(harness: Harness) -> None:
         "a missing source": {"branch": "b", "source": ("c", 0)},
         "a request without its turn": {"request": KeyedRequest("k", "b")},
         "a manifest without its turn": {"manifest": b"{}"},
-        "metadata of a missing entry": conversation.turn(last, "a") | {"entry_meta": {1: {"a": 1}}},
-        "metadata of an entry before the first": conversation.turn(last, "a") | {"entry_meta": {-1: {"a": 1}}},
+        "metadata of a missing entry": conversation.make_turn(last, "a") | {"entry_meta": {1: {"a": 1}}},
+        "metadata of an entry before the first": conversation.make_turn(last, "a") | {"entry_meta": {-1: {"a": 1}}},
     }
-    for what, fields in wrong.items():
+    for label, fields in invalid.items():
         fields |= {"meta": {"lost": 1}}
-        assert_raises(ValueError, partial(conversation.write, **fields), what)
-        assert_equal(conversation.all("k"), before, f"{what}: a refused commit has changed something")
+        assert_raises(ValueError, partial(conversation.write, **fields), label)
+        assert_equal(conversation.read_all("k"), before, f"{label}: a refused commit has changed something")
 
 
 @case
 def a_turn_is_returned_in_its_newest_version(harness: Harness) -> None:
     conversation = harness.conversation()
     conversation.say("before")
-    begun = assert_present(
-        conversation.write(**conversation.turn(conversation.tip(), "hello", status="running")).turn,
-        "the turn that was begun",
+    running = assert_present(
+        conversation.write(**conversation.make_turn(conversation.find_parent(), "hello", status="running")).turn,
+        "the running turn",
     )
-    assert_equal(begun.status, "running", "its status")
-    answer = link_entries(conversation.tip(), begun.id, 1, [message("hi", role="assistant")])
-    done = msgspec.structs.replace(begun, status="complete", ended=7, usage=(b"{}",))
-    assert_equal(conversation.write(entries=answer, turn=done).turn, done)
+    assert_equal(running.status, "running", "its status")
+    answer = link_entries(conversation.find_parent(), running.id, 1, [make_message("hi", role="assistant")])
+    complete = msgspec.structs.replace(running, status="complete", ended=7, usage=(b"{}",))
+    assert_equal(conversation.write(entries=answer, turn=complete).turn, complete)
     assert_equal(
-        [turn for _, turn in harness.store.turns(harness.owner, "talk", MAIN, 1, 3)], [done], "the versions of one turn"
+        [turn for _, turn in harness.store.turns(harness.owner, "talk", MAIN, 1, 3)],
+        [complete],
+        "the versions of one turn",
     )
-    event = link_entries(conversation.tip(), new_id(), 0, [message("an event")])
-    assert_equal(conversation.write(entries=event).turn, done, "the turn of the last entry that has one")
-    failed = msgspec.structs.replace(done, status="failed", error="e")
+    event = link_entries(conversation.find_parent(), new_id(), 0, [make_message("an event")])
+    assert_equal(conversation.write(entries=event).turn, complete, "the turn of the last entry that has one")
+    failed = msgspec.structs.replace(complete, status="failed", error="e")
     assert_equal(conversation.write(turn=failed).turn, failed, "a turn without new entries")
     assert_equal(
         conversation.write(cut=1).turn, conversation.store.turns(conversation.owner, conversation.id, MAIN, 0, 1)[0][1]
@@ -260,15 +264,15 @@ def a_fork_is_refused_if_its_source_entry_has_changed(harness: Harness) -> None:
     conversation = harness.conversation()
     conversation.say("a", "b")
     conversation.say("c", "d")
-    meant = conversation.entries()[2].id
-    conversation.say("x", branch="fork", source=(MAIN, 3), source_entry=meant)
+    expected = conversation.entries()[2].id
+    conversation.say("x", branch="fork", source=(MAIN, 3), source_entry=expected)
     assert_equal(conversation.texts("fork"), ["a", "b", "c", "x"], "a fork after the expected entry")
-    conversation.write(records=(conversation.note("brief", "1", 0),))
+    conversation.write(records=(conversation.make_record("brief", "1", 0),))
     conversation.say("other", cut=2)
-    before = conversation.all("k")
+    before = conversation.read_all("k")
     moved = assert_raises(
         HeadMoved,
-        lambda: conversation.say("y", branch="late", source=(MAIN, 3), source_entry=meant),
+        lambda: conversation.say("y", branch="late", source=(MAIN, 3), source_entry=expected),
         "a fork after an entry that was replaced",
     )
     assert_true(
@@ -277,15 +281,15 @@ def a_fork_is_refused_if_its_source_entry_has_changed(harness: Harness) -> None:
     )
     assert_raises(
         HeadMoved,
-        lambda: conversation.write("late", source=(MAIN, 0), source_entry=meant),
+        lambda: conversation.write("late", source=(MAIN, 0), source_entry=expected),
         "a fork at the start, after an entry",
     )
     assert_raises(
         HeadMoved,
-        lambda: conversation.write("late", source=(MAIN, 99), source_entry=meant),
+        lambda: conversation.write("late", source=(MAIN, 99), source_entry=expected),
         "a fork after the end of a source that was cut",
     )
-    assert_equal(conversation.all("k"), before, "a refused commit has changed something")
+    assert_equal(conversation.read_all("k"), before, "a refused commit has changed something")
     conversation.write("any", source=(MAIN, 3))
     assert_equal(conversation.texts("any"), ["a", "b", "other"], "a fork without an expected entry")
 
@@ -332,8 +336,8 @@ def many_random_commits_give_the_expected_tree(harness: Harness) -> None:
     draw = random.Random(7)
     conversation = harness.conversation()
     paths: dict[str, list[str]] = {}
-    kept: list[tuple[str, str, str]] = []
-    seen: dict[str, set[str]] = {}
+    written: list[tuple[str, str, str]] = []
+    visible_ids: dict[str, set[str]] = {}
     """For each branch, the records visible on it whose kind is `own_branch_only`."""
     data: dict[str, dict[str, Any]] = {}
     for number in range(120):
@@ -343,34 +347,34 @@ def many_random_commits_give_the_expected_tree(harness: Harness) -> None:
             source = draw.choice(sorted(paths))
             size = draw.randint(0, len(paths[source]))
             path, fields["source"] = paths[source][:size], (source, size)
-            seen[name] = set(seen.get(source, ()))
+            visible_ids[name] = set(visible_ids.get(source, ()))
         elif name in paths and draw.random() < 0.3:
             fields["cut"] = draw.randint(max(0, len(path) - 4), len(path))
             path = path[: fields["cut"]]
-        said = [f"{number}-{i}" for i in range(draw.randint(0, 3))]
-        added = conversation.turn(conversation.tip(name, **fields), *said)
-        fields["entry_meta"] = {i: {"of": text} for i, text in enumerate(said) if draw.random() < 0.4}
-        data |= {said[i]: meta for i, meta in fields["entry_meta"].items()}
-        conversation.write(name, **(added if said else {}), **fields)
-        paths[name] = path + said
+        texts = [f"{number}-{i}" for i in range(draw.randint(0, 3))]
+        added = conversation.make_turn(conversation.find_parent(name, **fields), *texts)
+        fields["entry_meta"] = {i: {"of": text} for i, text in enumerate(texts) if draw.random() < 0.4}
+        data |= {texts[i]: meta for i, meta in fields["entry_meta"].items()}
+        conversation.write(name, **(added if texts else {}), **fields)
+        paths[name] = path + texts
         if paths[name] and draw.random() < 0.4:
             kind = draw.choice(["brief", "epoch", "receipt"])
-            place = len(paths[name]) - 1 if kind_of(kind).own_branch_only else draw.randrange(len(paths[name]))
-            conversation.write(name, records=(conversation.note(kind, str(number), place, branch=name),))
-            kept.append((kind, str(number), paths[name][place]))
-            seen.setdefault(name, set()).add(str(number))
+            position = len(paths[name]) - 1 if kind_of(kind).own_branch_only else draw.randrange(len(paths[name]))
+            conversation.write(name, records=(conversation.make_record(kind, str(number), position, branch=name),))
+            written.append((kind, str(number), paths[name][position]))
+            visible_ids.setdefault(name, set()).add(str(number))
         for branch, expected in paths.items():
             assert_equal(conversation.texts(branch), expected, f"after {number} commits, the entries of {branch!r}")
-            own = seen.get(branch, ())
+            own = visible_ids.get(branch, ())
             visible = [
                 each
-                for each in kept
+                for each in written
                 if each[2] in expected and (not kind_of(each[0]).own_branch_only or each[1] in own)
             ]
             newest = {kind: note for kind, note, _ in visible if kind_of(kind).newest_only}
             wanted = [record for record in visible if newest.get(record[0], record[1]) == record[1]]
             assert_equal(
-                conversation.records(branch),
+                conversation.list_head_records(branch),
                 [(note, expected.index(text)) for _, note, text in wanted],
                 f"after {number} commits, the records of {branch!r}",
             )
@@ -379,11 +383,11 @@ def many_random_commits_give_the_expected_tree(harness: Harness) -> None:
             for kind in newest:
                 every = [(note, expected.index(text)) for each, note, text in visible if each == kind]
                 assert_equal(
-                    conversation.kept(kind, branch),
+                    conversation.list_records(kind, branch),
                     every,
                     f"after {number} commits, all {kind!r} records of {branch!r}",
                 )
-            metas = {place: data[text] for place, text in enumerate(expected) if text in data}
+            metas = {position: data[text] for position, text in enumerate(expected) if text in data}
             assert_equal(
                 conversation.metas(branch),
                 metas,

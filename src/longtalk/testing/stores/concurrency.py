@@ -9,7 +9,7 @@ from typing import Any
 from longtalk.memory.recall.protocol import SearchTerm
 from longtalk.stores.base import MAIN, Commit, HeadMoved, KeyedRequest, Lease, RequestKeyTaken, Store
 from longtalk.testing.report import assert_equal, assert_true
-from longtalk.testing.stores.harness import ME, Case, ConversationDriver, Harness, add_to, message
+from longtalk.testing.stores.harness import ME, Case, ConversationDriver, Harness, add_to, make_message
 from longtalk.transcript.transcript import link_entries
 
 CONCURRENCY_CASES: list[Case] = []
@@ -40,7 +40,7 @@ HOSTILE = (
 """Names that have a special meaning for file systems or databases, and names that are almost equal."""
 
 
-# Many at once
+# Concurrent writers and readers
 
 
 def _run_together(number: int, work: Callable[[int], None]) -> None:
@@ -73,14 +73,14 @@ def concurrent_writers_lose_duplicate_or_mix_no_turns(harness: Harness) -> None:
         for n in range(12):
             while True:
                 head = conversation.head()
-                fields = conversation.turn(head.entry, f"{i}/{n} said", f"{i}/{n} answered")
+                fields = conversation.make_turn(head.entry, f"{i}/{n} said", f"{i}/{n} answered")
                 try:
-                    made = conversation.write(**fields, expect=head.revision)
+                    new_head = conversation.write(**fields, expect=head.revision)
                 except HeadMoved:
                     continue
-                where = (made.revision, made.size, made.entry)
+                found = (new_head.revision, new_head.size, new_head.entry)
                 assert_equal(
-                    where, (head.revision + 1, head.size + 2, fields["entries"][-1].id), "the head after a commit"
+                    found, (head.revision + 1, head.size + 2, fields["entries"][-1].id), "the head after a commit"
                 )
                 break
 
@@ -108,8 +108,8 @@ def readers_never_see_half_a_commit(harness: Harness) -> None:
             try:
                 for _ in range(60):
                     conversation.write(
-                        **conversation.turn(conversation.tip(), "said", "answered"),
-                        records=(conversation.note("brief", "x", 0),),
+                        **conversation.make_turn(conversation.find_parent(), "said", "answered"),
+                        records=(conversation.make_record("brief", "x", 0),),
                     )
             finally:
                 done.set()
@@ -137,7 +137,7 @@ def of_concurrent_first_commits_one_succeeds(harness: Harness) -> None:
 
         def work(i: int, conversation: ConversationDriver = conversation, won: list[str] = won) -> None:
             try:
-                conversation.write(**conversation.turn(None, str(i)), expect=0)
+                conversation.write(**conversation.make_turn(None, str(i)), expect=0)
                 won.append(str(i))
             except HeadMoved:
                 pass
@@ -156,7 +156,7 @@ def of_concurrent_turns_with_one_key_one_succeeds(harness: Harness) -> None:
         try:
             conversation.write(
                 f"b{i}",
-                **conversation.turn(conversation.tip(), str(i)),
+                **conversation.make_turn(conversation.find_parent(), str(i)),
                 source=(MAIN, 1),
                 request=KeyedRequest("key", "body"),
             )
@@ -171,9 +171,9 @@ def of_concurrent_turns_with_one_key_one_succeeds(harness: Harness) -> None:
 # Owners and names
 
 
-def _calls(harness: Harness, id: str, turn: str) -> dict[str, Callable[[str], object]]:  # noqa: A002
+def _list_store_calls(harness: Harness, id: str, turn: str) -> dict[str, Callable[[str], object]]:  # noqa: A002
     """Return, for each method of the store, a function that calls it for an owner. Reading methods come first."""
-    store, entry, added = harness.store, f"{turn}-0", link_entries(None, "t", 0, [message("secret")])[0]
+    store, entry, added = harness.store, f"{turn}-0", link_entries(None, "t", 0, [make_message("secret")])[0]
     return {
         "head": lambda owner: store.head(owner, id),
         "read": lambda owner: bytes(store.read(owner, id, MAIN, 0, 9).array),
@@ -202,15 +202,15 @@ def _calls(harness: Harness, id: str, turn: str) -> dict[str, Callable[[str], ob
         "redact": lambda owner: store.redact(owner, id, entry, b"{}"),
         "delete": lambda owner: store.delete(owner, id),
         "write": lambda owner: [
-            _outcome(lambda: store.write(owner, id, Commit(expect=1, at=5))),
-            _outcome(lambda: store.write(owner, id, Commit(expect=0, at=5, branch="b", source=(MAIN, 1)))),
-            _outcome(lambda: store.write(owner, id, Commit(expect=0, at=5, entries=(added,)))),
-            _outcome(lambda: store.write(owner, id, Commit(expect=1, at=5))),
+            _capture_outcome(lambda: store.write(owner, id, Commit(expect=1, at=5))),
+            _capture_outcome(lambda: store.write(owner, id, Commit(expect=0, at=5, branch="b", source=(MAIN, 1)))),
+            _capture_outcome(lambda: store.write(owner, id, Commit(expect=0, at=5, entries=(added,)))),
+            _capture_outcome(lambda: store.write(owner, id, Commit(expect=1, at=5))),
         ],
     }
 
 
-def _outcome(call: Callable[..., object], *arguments: object) -> object:
+def _capture_outcome(call: Callable[..., object], *arguments: object) -> object:
     """Return the result of a call, or a description of the error that the call raises."""
     try:
         return call(*arguments)
@@ -221,30 +221,33 @@ def _outcome(call: Callable[..., object], *arguments: object) -> object:
 @case
 def another_owners_conversation_seems_not_to_exist(harness: Harness) -> None:
     conversation = harness.conversation("mine-7")
-    fields = conversation.turn(None, "secret", "answer")
-    kept: dict[str, Any] = {"meta": {"a": 1}, "entry_meta": {0: {"secret": 1}}, "manifest": b'{"secret":1}'}
-    conversation.write(**fields, **kept, request=KeyedRequest("key", "body"), lease=Lease(ME, 9, 1))
+    fields = conversation.make_turn(None, "secret", "answer")
+    extra: dict[str, Any] = {"meta": {"a": 1}, "entry_meta": {0: {"secret": 1}}, "manifest": b'{"secret":1}'}
+    conversation.write(**fields, **extra, request=KeyedRequest("key", "body"), lease=Lease(ME, 9, 1))
     turn = conversation.entries()[0].turn
-    conversation.write("b", source=(MAIN, 1), records=(conversation.note("brief", "secret", 0),))
+    conversation.write("b", source=(MAIN, 1), records=(conversation.make_record("brief", "secret", 0),))
     methods = {name for name in vars(Store) if not name.startswith("_")} - {"close"}
-    calls = _calls(harness, "mine-7", turn)
+    calls = _list_store_calls(harness, "mine-7", turn)
     assert_equal(set(calls), methods, f"this case does not try {methods ^ set(calls)}")
     assert_equal(harness.store.conversations(harness.other), [], "the conversations of another owner")
     assert_equal(harness.store.candidates(harness.other, ["secret"], 9), [], "a search by another owner")
-    before = conversation.all("key")
-    nowhere = _calls(harness, "nowhere-7", turn)
+    before = conversation.read_all("key")
+    nowhere = _list_store_calls(harness, "nowhere-7", turn)
     for name, call in calls.items():
-        found, wanted = repr(_outcome(call, harness.other)), repr(_outcome(nowhere[name], harness.other))
+        found, wanted = (
+            repr(_capture_outcome(call, harness.other)),
+            repr(_capture_outcome(nowhere[name], harness.other)),
+        )
         assert_equal(
             found.replace("mine-7", "…"),
             wanted.replace("nowhere-7", "…"),
             f"`{name}` reveals another owner's conversation",
         )
-        assert_equal(conversation.all("key"), before, f"`{name}` changes another owner's conversation")
+        assert_equal(conversation.read_all("key"), before, f"`{name}` changes another owner's conversation")
     own = harness.conversation("mine-7", owner=harness.other)
     assert_equal(own.texts(), ["secret"], "the conversation of another owner with the same id")
     assert_true(harness.store.delete(harness.other, "mine-7") is not None)
-    assert_equal(conversation.all("key"), before, "`delete` changes another owner's conversation")
+    assert_equal(conversation.read_all("key"), before, "`delete` changes another owner's conversation")
     assert_true(harness.store.delete(harness.owner, "mine-7") is not None)
 
 

@@ -25,7 +25,7 @@ from longtalk.stores.base import MAIN, BranchHead, Commit, KeyedRequest, Lease, 
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing.interrupts import Interrupts
 from longtalk.testing.report import assert_equal, assert_present, assert_true
-from longtalk.testing.stores.harness import ME, Case, ConversationDriver, Harness, add_to, message
+from longtalk.testing.stores.harness import ME, Case, ConversationDriver, Harness, add_to, make_message
 from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 
 CRASH_CASES: list[Case] = []
@@ -46,13 +46,15 @@ def everything_survives_reopening(harness: Harness) -> None:
     }
     conversation.say("lisbon", "b", request=KeyedRequest("key", "body"), **kept)
     for native in (b'{"half":"\\ud800"}', b'{"bad":"\xff"}', b'{\n"a" : 1}'):
-        turn = conversation.turn(conversation.tip(), "x")
+        turn = conversation.make_turn(conversation.find_parent(), "x")
         entry = msgspec.structs.replace(turn["entries"][0], native=native, mark="length", bound="b", tokens=5)
         conversation.write(
             entries=(entry,), turn=msgspec.structs.replace(turn["turn"], usage=(native, b"{}"), error="e")
         )
-    conversation.write(records=(conversation.note("brief", "x", 1), PlacedRecord(Record("pins", "", 1, b"\xff"), -1)))
-    conversation.write(records=(conversation.note("pins", "y", 1),))
+    conversation.write(
+        records=(conversation.make_record("brief", "x", 1), PlacedRecord(Record("pins", "", 1, b"\xff"), -1))
+    )
+    conversation.write(records=(conversation.make_record("pins", "y", 1),))
     conversation.say("c", branch="fork", source=(MAIN, 1), source_entry=conversation.entries()[0].id)
     conversation.say("d", cut=4)
     harness.store.describe(harness.owner, "talk", {"c": 3}, entry=conversation.entries()[2].id)
@@ -67,11 +69,11 @@ def everything_survives_reopening(harness: Harness) -> None:
     harness.conversation("described").say("x")
     harness.store.describe(harness.owner, "described", {"b": 2})
     ids = ("talk", "gone", "redacted", "described")
-    before = [harness.conversation(id).all("key") for id in ids]  # noqa: A001
+    before = [harness.conversation(id).read_all("key") for id in ids]  # noqa: A001
     store = reopen(harness.store)
     try:
         for id, was in zip(ids, before, strict=True):  # noqa: A001
-            _same_all(ConversationDriver(store, harness.owner, id).all("key"), was, f"of {id!r}")
+            _assert_all_equal(ConversationDriver(store, harness.owner, id).read_all("key"), was, f"of {id!r}")
         assert_true(not store.candidates(harness.owner, ["secret"], 9), "a redacted text is found")
         head = ConversationDriver(store, harness.owner, "talk").say("goes on")
         assert_equal(head.revision, before[0]["heads"][1].revision + 1, "the revision of the next commit")
@@ -91,26 +93,26 @@ def a_killed_writer_leaves_whole_commits_and_all_it_acknowledged(harness: Harnes
 
             def work(acknowledge: Callable[[], None], first: int = number) -> None:
                 conversation = ConversationDriver(reopen(store), harness.owner, "talk")  # noqa: B023
-                for each in count(first):
-                    conversation.write(**_half_turn(conversation, each))
+                for commit_number in count(first):
+                    conversation.write(**_make_half_turn(conversation, commit_number))
                     acknowledge()
 
             acknowledged = _run_and_kill(work, draw.randint(1, 12), draw.uniform(0, 0.004))
             store = reopen(store)
             conversation = ConversationDriver(store, harness.owner, "talk")
             before = model.store.head(model.owner, model.id)
-            made = conversation.head().revision - (before.revision if before else 0)
+            stored = conversation.head().revision - (before.revision if before else 0)
             assert_true(
-                acknowledged <= made <= acknowledged + 1,
-                f"{acknowledged} commits were acknowledged, and {made} found",
+                acknowledged <= stored <= acknowledged + 1,
+                f"{acknowledged} commits were acknowledged, and {stored} found",
             )
-            for _ in range(made):
-                model.write(**_half_turn(model, number))
+            for _ in range(stored):
+                model.write(**_make_half_turn(model, number))
                 number += 1
             keys = [f"t{turn}" for turn in range(number)]
-            _same_all(conversation.all(*keys), model.all(*keys), f"after {number} commits")
+            _assert_all_equal(conversation.read_all(*keys), model.read_all(*keys), f"after {number} commits")
             number += number % 2
-            fields = conversation.turn(conversation.tip(), "goes on", "at once") | {"at": number}
+            fields = conversation.make_turn(conversation.find_parent(), "goes on", "at once") | {"at": number}
             assert_equal(
                 conversation.write(**fields), model.write(**fields), "the head after the next process has continued"
             )
@@ -125,32 +127,34 @@ def an_interrupted_call_happens_entirely_or_not_at_all(harness: Harness) -> None
     kinds = [kind for kind in type(harness.store).__mro__ if kind.__module__ not in sys.stdlib_module_names]
     interrupts = Interrupts(*{Path(inspect.getfile(kind)).parent for kind in kinds})
     for name, call in _CALLS.items():
-        stopped = True
-        while stopped:
+        interrupted = True
+        while interrupted:
             conversation, model = (
                 harness.conversation(f"{name} {len(interrupts.points)}"),
                 ConversationDriver(InMemory(), harness.owner, "talk"),
             )
             for each, number in product((conversation, model), (0, 1)):
-                each.write(**_half_turn(each, number))
-            before = _content(model)
+                each.write(**_make_half_turn(each, number))
+            before = _read_content(model)
             call(model)
-            stopped = interrupts.during(lambda: call(conversation))  # noqa: B023
-            if stopped and _content(conversation) == before:
+            interrupted = interrupts.during(lambda: call(conversation))  # noqa: B023
+            if interrupted and _read_content(conversation) == before:
                 call(conversation)
-            assert_equal(_content(conversation), _content(model), f"{name!r}, interrupted at {interrupts.points[-1:]}")
-            for each in (conversation, model):
-                each.write(**_half_turn(each, 4))
             assert_equal(
-                _content(conversation),
-                _content(model),
+                _read_content(conversation), _read_content(model), f"{name!r}, interrupted at {interrupts.points[-1:]}"
+            )
+            for each in (conversation, model):
+                each.write(**_make_half_turn(each, 4))
+            assert_equal(
+                _read_content(conversation),
+                _read_content(model),
                 f"a commit after {name!r}, interrupted at {interrupts.points[-1:]}",
             )
             harness.store.delete(conversation.owner, conversation.id)
 
 
 _CALLS: dict[str, Callable[[ConversationDriver], object]] = {
-    "write": lambda conversation: conversation.write(**_half_turn(conversation, 2)),
+    "write": lambda conversation: conversation.write(**_make_half_turn(conversation, 2)),
     "read": lambda conversation: conversation.texts(),
     "describe": lambda conversation: conversation.store.describe(conversation.owner, conversation.id, {"new": 1}),
     "redact": lambda conversation: conversation.store.redact(
@@ -160,19 +164,19 @@ _CALLS: dict[str, Callable[[ConversationDriver], object]] = {
 }
 
 
-def _content(conversation: ConversationDriver) -> dict[str, Any] | None:
+def _read_content(conversation: ConversationDriver) -> dict[str, Any] | None:
     """Return everything stored about a conversation except its summary, or None if the conversation doesn't exist."""
     if conversation.store.head(conversation.owner, conversation.id) is None:
         return None
-    return {part: value for part, value in conversation.all("t0", "t1", "t2").items() if part != "summary"}
+    return {part: value for part, value in conversation.read_all("t0", "t1", "t2").items() if part != "summary"}
 
 
-def _half_turn(conversation: ConversationDriver, number: int) -> dict[str, Any]:
+def _make_half_turn(conversation: ConversationDriver, number: int) -> dict[str, Any]:
     """Return a commit with a lease: the first half of a turn if `number` is even, the second half if it is odd."""
     head: BranchHead | None = conversation.store.head(conversation.owner, conversation.id)
     size, second = head.size if head else 0, number % 2
     turn = Turn(f"t{number // 2}", "complete" if second else "running", "test:model", number)
-    said = message(f"{number} " + "x" * (number * 997 % 20_000), at=number)
+    said = make_message(f"{number} " + "x" * (number * 997 % 20_000), at=number)
     entries = link_entries(head.entry if head else None, turn.id, 2 * second, [said, said])
     return {
         "entries": entries,
@@ -187,7 +191,7 @@ def _half_turn(conversation: ConversationDriver, number: int) -> dict[str, Any]:
     }
 
 
-def _same_all(found: dict[str, Any], wanted: dict[str, Any], where: str) -> None:
+def _assert_all_equal(found: dict[str, Any], wanted: dict[str, Any], where: str) -> None:
     for part in wanted:
         assert_equal(found[part], wanted[part], f"{part} {where}")
 
@@ -224,7 +228,7 @@ def _run_and_kill(work: Callable[[Callable[[], None]], None], enough: int, wait:
         os.close(reader)
     words = acknowledged.lstrip(b".")
     assert_true(not words, f"a forked process can't write: {words.decode(errors='replace')}")
-    assert_true(len(acknowledged) >= enough, f"a forked process stopped after {len(acknowledged)} commits")
+    assert_true(len(acknowledged) >= enough, f"a forked process interrupted after {len(acknowledged)} commits")
     return len(acknowledged)
 
 

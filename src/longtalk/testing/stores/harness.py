@@ -83,16 +83,16 @@ class ConversationDriver:
 
     def say(self, *texts: str, branch: str = MAIN, **fields: Any) -> BranchHead:
         """Commit a complete turn whose texts are by the user and the assistant in turn. Return the new head."""
-        return self.write(branch, **self.turn(self.tip(branch, **fields), *texts), **fields)
+        return self.write(branch, **self.make_turn(self.find_parent(branch, **fields), *texts), **fields)
 
-    def turn(self, parent: str | None, *texts: str, status: str = "complete") -> dict[str, Any]:
+    def make_turn(self, parent: str | None, *texts: str, status: str = "complete") -> dict[str, Any]:
         """Return the fields of a commit that adds a turn with these texts after the entry `parent`."""
         at, id = next(_clock), new_id()  # noqa: A001
         roles = ("user", "assistant")
-        entries = [message(text, role=roles[i % 2], at=at) for i, text in enumerate(texts)]
+        entries = [make_message(text, role=roles[i % 2], at=at) for i, text in enumerate(texts)]
         return {"entries": link_entries(parent, id, 0, entries), "turn": Turn(id, status, "test:model", at)}  # type: ignore[arg-type]
 
-    def tip(
+    def find_parent(
         self, branch: str = MAIN, *, source: tuple[str, int] | None = None, cut: int | None = None, **_: Any
     ) -> str | None:
         """Return the id of the entry after which a commit with these fields appends, or None if the path is empty."""
@@ -109,11 +109,11 @@ class ConversationDriver:
     def texts(self, branch: str = MAIN) -> list[str]:
         return [json_bytes.value(entry.native)["content"] for entry in self.entries(branch)]
 
-    def records(self, branch: str = MAIN) -> list[tuple[str, int]]:
+    def list_head_records(self, branch: str = MAIN) -> list[tuple[str, int]]:
         """Return the data and position of each record in a branch's head."""
         return [(placed.record.data.decode(), placed.position) for placed in self.head(branch).records]
 
-    def kept(self, kind: str, branch: str = MAIN) -> list[tuple[str, int]]:
+    def list_records(self, kind: str, branch: str = MAIN) -> list[tuple[str, int]]:
         """Return the data and position of each record of a kind on a branch's path."""
         found = self.store.records(self.owner, self.id, branch, kind)
         return [(placed.record.data.decode(), placed.position) for placed in found]
@@ -122,12 +122,12 @@ class ConversationDriver:
         """Return the app's metadata of the entries at positions `start` to `stop - 1` of a path, by position."""
         return self.store.metas(self.owner, self.id, branch, start, stop)
 
-    def note(self, kind: str, data: str, place: int, *, branch: str = MAIN) -> PlacedRecord:
+    def make_record(self, kind: str, data: str, position: int, *, branch: str = MAIN) -> PlacedRecord:
         """Return a new record attached to the entry at this position. Position -1 means before the first entry."""
-        entry = self.entries(branch)[place].id if place >= 0 else ""
-        return PlacedRecord(Record(kind, entry, next(_clock), data.encode()), place)
+        entry = self.entries(branch)[position].id if position >= 0 else ""
+        return PlacedRecord(Record(kind, entry, next(_clock), data.encode()), position)
 
-    def all(self, *keys: str) -> dict[str, Any]:
+    def read_all(self, *keys: str) -> dict[str, Any]:
         """Return everything that the store reports about this conversation. `keys` are idempotency keys to look up."""
         store, owner, id = self.store, self.owner, self.id  # noqa: A001
         heads = store.branches(owner, id)
@@ -163,9 +163,9 @@ class Case:
 
     def run(self, make: Callable[[], Store], *, reopen: Reopen | None = None) -> None:
         if self.reopens and reopen is None:
-            raise SkipTest("this case needs reopen=")
+            raise SkipTest("this case needs a function that opens the store again; pass reopen=")
         if self.forks and not hasattr(os, "fork"):
-            raise SkipTest("this system has no fork()")
+            raise SkipTest("this system has no os.fork")
         store = make()
         try:
             self.check(Harness(store, reopen))
@@ -186,6 +186,6 @@ def add_to(cases: list[Case], *, reopens: bool = False, forks: bool = False) -> 
     return add
 
 
-def message(text: str, *, role: str = "user", at: int = 0) -> Entry:
+def make_message(text: str, *, role: str = "user", at: int = 0) -> Entry:
     native = json_bytes.encode({"role": role, "content": text})
     return Entry(role=role, wire="openai-chat", native=native, at=at, tokens=len(text))

@@ -24,7 +24,7 @@ def metadata_of_conversations_is_stored_and_filtered(harness: Harness) -> None:
     harness.conversation("two").say("a", meta={"lesson": 4, "t": 1})
     harness.conversation("three").say("a")
 
-    def listed(**meta: Any) -> list[str]:
+    def find_ids(**meta: Any) -> list[str]:
         return sorted(found.id for found in store.conversations(harness.owner, meta=meta))
 
     found = {found.id: found.meta for found in store.conversations(harness.owner)}
@@ -44,16 +44,16 @@ def metadata_of_conversations_is_stored_and_filtered(harness: Harness) -> None:
         ({"nowhere": 1}, []),
         ({}, ["one", "three", "two"]),
     ):
-        assert_equal(listed(**meta), wanted, f"the filter {meta}")
+        assert_equal(find_ids(**meta), wanted, f"the filter {meta}")
     before = conversation.head()
     assert_equal(store.describe(harness.owner, "one", {"new": 1}), True)
     assert_equal(conversation.head(), before, "the head after `describe`")
-    assert_equal(listed(lesson=3), [], "a filter after metadata was replaced")
-    assert_equal(listed(new=1), ["one"], "a filter after metadata was replaced")
+    assert_equal(find_ids(lesson=3), [], "a filter after metadata was replaced")
+    assert_equal(find_ids(new=1), ["one"], "a filter after metadata was replaced")
     conversation.say("b")
-    assert_equal(listed(new=1), ["one"], "a filter after a commit without metadata")
+    assert_equal(find_ids(new=1), ["one"], "a filter after a commit without metadata")
     conversation.say("c", meta={})
-    assert_equal(listed(new=1), [], "a filter after a commit with other metadata")
+    assert_equal(find_ids(new=1), [], "a filter after a commit with other metadata")
 
 
 @case
@@ -76,7 +76,7 @@ def metadata_of_entries_is_read_by_position(harness: Harness) -> None:
         "positions counted from the first entry of the commit",
     )
     for start, stop in ((0, 1), (1, 2), (1, 3), (2, 4), (3, 5), (4, 4), (5, 9), (4, 2)):
-        wanted = {place: meta for place, meta in conversation.metas().items() if start <= place < stop}
+        wanted = {position: meta for position, meta in conversation.metas().items() if start <= position < stop}
         assert_equal(
             conversation.metas(start=start, stop=stop), wanted, f"the metadata of the entries {start} … {stop}"
         )
@@ -104,7 +104,7 @@ def metadata_of_an_entry_can_be_replaced(harness: Harness) -> None:
         conversation.entries()[1].id,
         harness.conversation("other").entries()[0].id,
     )
-    before = conversation.all()
+    before = conversation.read_all()
     meta: dict[str, Any] = {"new": [1]}
     assert_equal(store.describe(owner, "talk", meta, entry=first), True)
     meta["new"].append("changed later")
@@ -117,7 +117,7 @@ def metadata_of_an_entry_can_be_replaced(harness: Harness) -> None:
         )
     for branch in (MAIN, "fork"):
         assert_equal(conversation.metas(branch), {0: {"new": [1]}, 1: {"n": 1}})
-    after = conversation.all()
+    after = conversation.read_all()
     for part in before:
         if part != "metas":
             assert_equal(after[part], before[part], f"{part} after `describe` on an entry")

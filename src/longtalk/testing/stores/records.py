@@ -25,31 +25,33 @@ def a_record_is_visible_on_paths_with_its_entry(harness: Harness) -> None:
     conversation.write(records=(PlacedRecord(Record("quirks", "", 0, b"root"), -1),))
     conversation.say("a", "b")
     conversation.say("c", "d")
-    conversation.write(records=(conversation.note("brief", "early", 1),))
-    conversation.write(records=(conversation.note("brief", "late", 3),))
+    conversation.write(records=(conversation.make_record("brief", "early", 1),))
+    conversation.write(records=(conversation.make_record("brief", "late", 3),))
     conversation.say("x", branch="fork", source=(MAIN, 2))
     assert_equal(
-        conversation.records("fork"), [("root", -1), ("early", 1)], "a fork, without records of entries that it lacks"
+        conversation.list_head_records("fork"),
+        [("root", -1), ("early", 1)],
+        "a fork, without records of entries that it lacks",
     )
-    conversation.write("fork", records=(conversation.note("brief", "own", 2, branch="fork"),))
+    conversation.write("fork", records=(conversation.make_record("brief", "own", 2, branch="fork"),))
     assert_equal(
-        conversation.records(),
+        conversation.list_head_records(),
         [("root", -1), ("early", 1), ("late", 3)],
         "a branch, without records of a fork's own entry",
     )
-    conversation.write("fork", records=(conversation.note("brief", "shared", 0, branch="fork"),))
+    conversation.write("fork", records=(conversation.make_record("brief", "shared", 0, branch="fork"),))
     assert_equal(
-        conversation.records(),
+        conversation.list_head_records(),
         [("root", -1), ("early", 1), ("late", 3), ("shared", 0)],
         "a branch, with a fork's record of a shared entry",
     )
     conversation.write(cut=3)
     assert_equal(
-        conversation.records(),
+        conversation.list_head_records(),
         [("root", -1), ("early", 1), ("shared", 0)],
         "a branch, without records of an entry that was cut off",
     )
-    assert_equal(conversation.records("fork"), [("root", -1), ("early", 1), ("own", 2), ("shared", 0)])
+    assert_equal(conversation.list_head_records("fork"), [("root", -1), ("early", 1), ("own", 2), ("shared", 0)])
 
 
 @case
@@ -58,22 +60,27 @@ def the_newest_record_replaces_older_ones_of_some_kinds(harness: Harness) -> Non
     conversation.say("a", "b", "c", "d")
     for kind in NEWEST_ONLY:
         conversation.write(
-            records=(conversation.note(kind, f"{kind} 1", 1), conversation.note("brief", f"brief of {kind}", 1))
+            records=(
+                conversation.make_record(kind, f"{kind} 1", 1),
+                conversation.make_record("brief", f"brief of {kind}", 1),
+            )
         )
-        conversation.write(records=(conversation.note(kind, f"{kind} 2", 3),))
-    seen = [data for data, _ in conversation.records()]
+        conversation.write(records=(conversation.make_record(kind, f"{kind} 2", 3),))
+    seen = [data for data, _ in conversation.list_head_records()]
     assert_equal([data for data in seen if not data.startswith("brief")], [f"{kind} 2" for kind in NEWEST_ONLY])
     assert_equal([data for data in seen if data.startswith("brief")], [f"brief of {kind}" for kind in NEWEST_ONLY])
     conversation.write("fork", source=(MAIN, 2))
     conversation.write(cut=2)
     for branch in (MAIN, "fork"):
-        seen = [data for data, _ in conversation.records(branch) if not data.startswith(("brief", *DISCARDABLE))]
+        seen = [
+            data for data, _ in conversation.list_head_records(branch) if not data.startswith(("brief", *DISCARDABLE))
+        ]
         assert_equal(
             seen, [f"{kind} 1" for kind in KEPT_WHEN_REPLACED], "the previous records, without the newest ones"
         )
-    conversation.write(records=(conversation.note("pins", "pins 3", 0),))
+    conversation.write(records=(conversation.make_record("pins", "pins 3", 0),))
     assert_true(
-        ("pins 3", 0) in conversation.records() and ("pins 1", 1) not in conversation.records(),
+        ("pins 3", 0) in conversation.list_head_records() and ("pins 1", 1) not in conversation.list_head_records(),
         "the newest record is not the one that was created last",
     )
 
@@ -84,19 +91,23 @@ def records_are_returned_in_creation_order(harness: Harness) -> None:
     conversation = harness.conversation()
     conversation.say("a", "b", "c", "d")
     kinds = ("brief", *NEWEST_ONLY)
-    for place in (1, 0, 3):
-        conversation.write(records=tuple(conversation.note(kind, f"{kind} {place}", place) for kind in kinds))
-        conversation.write(records=(conversation.note("brief", f"then {place}", place),))
-    seen = [data for data, _ in conversation.records()]
+    for position in (1, 0, 3):
+        conversation.write(
+            records=tuple(conversation.make_record(kind, f"{kind} {position}", position) for kind in kinds)
+        )
+        conversation.write(records=(conversation.make_record("brief", f"then {position}", position),))
+    seen = [data for data, _ in conversation.list_head_records()]
     wanted = ["brief 1", "then 1", "brief 0", "then 0", "brief 3", *[f"{kind} 3" for kind in NEWEST_ONLY], "then 3"]
     assert_equal(seen, wanted, "the records that the head shows")
-    gone = [f"{kind} {place}" for kind in DISCARDABLE for place in (0, 1)]
-    every = [data for place in (1, 0, 3) for data in (*[f"{kind} {place}" for kind in kinds], f"then {place}")]
+    discardable = [f"{kind} {position}" for kind in DISCARDABLE for position in (0, 1)]
+    every = [data for position in (1, 0, 3) for data in (*[f"{kind} {position}" for kind in kinds], f"then {position}")]
     seen = [
         placed.record.data.decode() for placed in conversation.store.records(conversation.owner, conversation.id, MAIN)
     ]
     assert_equal(
-        [data for data in seen if data not in gone], [data for data in every if data not in gone], "all records"
+        [data for data in seen if data not in discardable],
+        [data for data in every if data not in discardable],
+        "all records",
     )
 
 
@@ -104,16 +115,16 @@ def records_are_returned_in_creation_order(harness: Harness) -> None:
 def a_record_replaced_on_one_branch_stays_on_others(harness: Harness) -> None:
     conversation = harness.conversation()
     conversation.say("a", "b", "c", "d")
-    conversation.write(records=tuple(conversation.note(kind, f"{kind} 1", 1) for kind in NEWEST_ONLY))
+    conversation.write(records=tuple(conversation.make_record(kind, f"{kind} 1", 1) for kind in NEWEST_ONLY))
     conversation.write("before", source=(MAIN, 2))
     conversation.say("e", branch="beside", source=(MAIN, 3))
-    conversation.write(records=tuple(conversation.note(kind, f"{kind} 3", 3) for kind in NEWEST_ONLY))
+    conversation.write(records=tuple(conversation.make_record(kind, f"{kind} 3", 3) for kind in NEWEST_ONLY))
     conversation.write(
-        "beside", records=tuple(conversation.note(kind, f"{kind} e", 3, branch="beside") for kind in NEWEST_ONLY)
+        "beside", records=tuple(conversation.make_record(kind, f"{kind} e", 3, branch="beside") for kind in NEWEST_ONLY)
     )
     for branch, newest in (("before", "1"), (MAIN, "3"), ("beside", "e")):
         assert_equal(
-            [data for data, _ in conversation.records(branch)],
+            [data for data, _ in conversation.list_head_records(branch)],
             [f"{kind} {newest}" for kind in NEWEST_ONLY],
             f"on {branch!r}",
         )
@@ -124,17 +135,17 @@ def records_of_some_kinds_stay_on_their_branch(harness: Harness) -> None:
     """Check that a fork sees only those records of its source that existed when the fork was created."""
     for kind in (kind.name for kind in KINDS if kind.own_branch_only):
         conversation = harness.conversation(kind)
-        conversation.write(records=(conversation.note(kind, "first", -1),))
+        conversation.write(records=(conversation.make_record(kind, "first", -1),))
         conversation.write("empty", source=(MAIN, 0))
-        conversation.write("empty", records=(conversation.note(kind, "of the empty one", -1),))
+        conversation.write("empty", records=(conversation.make_record(kind, "of the empty one", -1),))
         conversation.say("a", "b")
-        conversation.write(records=(conversation.note(kind, "early", 1),))
+        conversation.write(records=(conversation.make_record(kind, "early", 1),))
         conversation.write("fork", source=(MAIN, 2))
-        conversation.write(records=(conversation.note(kind, "late", 1),))
-        conversation.write("fork", records=(conversation.note(kind, "own", 1, branch="fork"),))
+        conversation.write(records=(conversation.make_record(kind, "late", 1),))
+        conversation.write("fork", records=(conversation.make_record(kind, "own", 1, branch="fork"),))
         conversation.write("of the fork", source=("fork", 2))
         conversation.write("before", source=("fork", 1))
-        conversation.write("fork", records=(conversation.note(kind, "later", 1, branch="fork"),))
+        conversation.write("fork", records=(conversation.make_record(kind, "later", 1, branch="fork"),))
         conversation.say("c", "d")
         conversation.say("e", branch="fork")
         seen = {
@@ -145,15 +156,19 @@ def records_of_some_kinds_stay_on_their_branch(harness: Harness) -> None:
             "before": ("first", -1),
         }
         for branch, newest in seen.items():
-            assert_equal(conversation.records(branch), [newest], f"on {branch!r}")
-        assert_equal(conversation.kept(kind), [("first", -1), ("early", 1), ("late", 1)])
-        assert_equal(conversation.kept(kind, "of the fork"), [("first", -1), ("early", 1), ("own", 1)])
+            assert_equal(conversation.list_head_records(branch), [newest], f"on {branch!r}")
+        assert_equal(conversation.list_records(kind), [("first", -1), ("early", 1), ("late", 1)])
+        assert_equal(conversation.list_records(kind, "of the fork"), [("first", -1), ("early", 1), ("own", 1)])
         conversation.write("fork", cut=2)
         assert_equal(
-            (conversation.records("fork"), conversation.texts("fork")), ([("later", 1)], ["a", "b"]), "after a cut"
+            (conversation.list_head_records("fork"), conversation.texts("fork")),
+            ([("later", 1)], ["a", "b"]),
+            "after a cut",
         )
         conversation.write(cut=1)
-        assert_equal((conversation.records(), conversation.texts("of the fork")), ([("first", -1)], ["a", "b"]))
+        assert_equal(
+            (conversation.list_head_records(), conversation.texts("of the fork")), ([("first", -1)], ["a", "b"])
+        )
         assert_equal(harness.store.verify(conversation.owner, conversation.id), [])
 
 
@@ -162,54 +177,70 @@ def all_records_of_a_kind_can_be_read(harness: Harness) -> None:
     conversation = harness.conversation()
     conversation.write(records=(PlacedRecord(Record("epoch", "", 3, b"root"), -1),))
     conversation.say("a", "b", "c", "d")
-    placed = conversation.note("epoch", "one", 3)
-    conversation.write(records=(placed, conversation.note("brief", "a brief", 0)))
+    placed = conversation.make_record("epoch", "one", 3)
+    conversation.write(records=(placed, conversation.make_record("brief", "a brief", 0)))
     assert_equal(
         conversation.store.records(conversation.owner, conversation.id, MAIN, "epoch")[1:], [placed], "a record"
     )
-    conversation.write(records=(conversation.note("epoch", "two", 1), conversation.note("epoch", "three", 2)))
-    every = [("root", -1), ("one", 3), ("two", 1), ("three", 2)]
-    assert_equal(conversation.kept("epoch"), every, "all records, including replaced ones")
-    assert_equal(conversation.kept("brief"), [("a brief", 0)])
-    assert_equal(conversation.kept("nowhere"), [])
-    conversation.say("x", branch="fork", source=(MAIN, 2))
-    conversation.write("fork", records=(conversation.note("epoch", "own", 2, branch="fork"),))
-    assert_equal(
-        conversation.kept("epoch", "fork"), [("root", -1), ("two", 1), ("own", 2)], "the records on a fork's path"
+    conversation.write(
+        records=(conversation.make_record("epoch", "two", 1), conversation.make_record("epoch", "three", 2))
     )
-    assert_equal(conversation.kept("epoch"), every, "the records of the other branch")
+    every = [("root", -1), ("one", 3), ("two", 1), ("three", 2)]
+    assert_equal(conversation.list_records("epoch"), every, "all records, including replaced ones")
+    assert_equal(conversation.list_records("brief"), [("a brief", 0)])
+    assert_equal(conversation.list_records("nowhere"), [])
+    conversation.say("x", branch="fork", source=(MAIN, 2))
+    conversation.write("fork", records=(conversation.make_record("epoch", "own", 2, branch="fork"),))
+    assert_equal(
+        conversation.list_records("epoch", "fork"),
+        [("root", -1), ("two", 1), ("own", 2)],
+        "the records on a fork's path",
+    )
+    assert_equal(conversation.list_records("epoch"), every, "the records of the other branch")
     conversation.write(cut=3)
-    assert_equal(conversation.kept("epoch"), [("root", -1), ("two", 1), ("three", 2)], "the records after a cut")
+    assert_equal(
+        conversation.list_records("epoch"), [("root", -1), ("two", 1), ("three", 2)], "the records after a cut"
+    )
 
 
 @case
-def finishing_a_record_hides_no_other_record(harness: Harness) -> None:
+def marking_a_record_obsolete_hides_no_other_record(harness: Harness) -> None:
     """Check that the head includes every record that isn't obsolete. It may include obsolete ones too."""
     conversation = harness.conversation()
     conversation.say("a", "b", "c", "d")
     first, second, third = (
-        conversation.note("brief", text, place) for place, text in enumerate(("first", "second", "third"))
+        conversation.make_record("brief", text, position) for position, text in enumerate(("first", "second", "third"))
     )
-    conversation.write(records=(first, second, third, conversation.note("pins", "pins", 1)))
+    conversation.write(records=(first, second, third, conversation.make_record("pins", "pins", 1)))
     conversation.write("fork", source=(MAIN, 4))
-    shown = conversation.records("fork")
-    done = [("first", 0)]
-    head = conversation.write(obsolete=(first.record,), records=(conversation.note("brief", "fourth", 3),))
+    before = conversation.list_head_records("fork")
+    obsolete = [("first", 0)]
+    head = conversation.write(obsolete=(first.record,), records=(conversation.make_record("brief", "fourth", 3),))
     assert_equal(conversation.head(), head, "`head` and `write` differ")
-    left = [("second", 1), ("third", 2), ("pins", 1), ("fourth", 3)]
-    assert_equal([each for each in conversation.records() if each not in done], left, "the unfinished records")
-    assert_equal(conversation.records("fork")[: len(shown)], shown, "the records of another branch")
-    done.append(left.pop(1))
+    current = [("second", 1), ("third", 2), ("pins", 1), ("fourth", 3)]
+    assert_equal(
+        [each for each in conversation.list_head_records() if each not in obsolete],
+        current,
+        "the current records",
+    )
+    assert_equal(conversation.list_head_records("fork")[: len(before)], before, "the records of another branch")
+    obsolete.append(current.pop(1))
     head = conversation.write(obsolete=(third.record, Record("brief", "", 0, b"nowhere")))
     assert_equal(conversation.head(), head, "`head` and `write` differ")
-    assert_equal([each for each in conversation.records() if each not in done], left, "the unfinished records")
+    assert_equal(
+        [each for each in conversation.list_head_records() if each not in obsolete],
+        current,
+        "the current records",
+    )
 
 
 @case
-def a_finished_record_can_still_be_read(harness: Harness) -> None:
+def an_obsolete_record_can_still_be_read(harness: Harness) -> None:
     conversation = harness.conversation()
     conversation.say("a", "b")
-    note, pins = conversation.note("brief", "note", 0), conversation.note("pins", "pins", 1)
+    note, pins = conversation.make_record("brief", "note", 0), conversation.make_record("pins", "pins", 1)
     conversation.write(records=(note, pins))
     conversation.write(obsolete=(note.record, pins.record))
-    assert_equal((conversation.kept("brief"), conversation.kept("pins")), ([("note", 0)], [("pins", 1)]))
+    assert_equal(
+        (conversation.list_records("brief"), conversation.list_records("pins")), ([("note", 0)], [("pins", 1)])
+    )

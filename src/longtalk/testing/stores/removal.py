@@ -8,7 +8,7 @@ import msgspec
 
 from longtalk.stores.base import MAIN, HeadMoved, KeyedRequest
 from longtalk.testing.report import assert_equal, assert_present, assert_raises, assert_true
-from longtalk.testing.stores.harness import WRITTEN_KINDS, Case, Harness, add_to, message
+from longtalk.testing.stores.harness import WRITTEN_KINDS, Case, Harness, add_to, make_message
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.transcript import link_entries
 
@@ -24,22 +24,22 @@ def a_deleted_conversation_is_gone(harness: Harness) -> None:
             "lisbon", "b", request=KeyedRequest("key", "body"), meta={"a": 1}, manifest=b"{}", entry_meta={1: {"b": 2}}
         )
         each.say("c", branch="fork", source=(MAIN, 1))
-        each.write(records=(each.note("brief", "x", 1), each.note("pins", "y", 0)))
-    before, turn = kept.all("key"), conversation.entries()[0].turn
+        each.write(records=(each.make_record("brief", "x", 1), each.make_record("pins", "y", 0)))
+    before, turn = kept.read_all("key"), conversation.entries()[0].turn
     receipt = assert_present(store.delete(harness.owner, "talk"), "a receipt")
     counts = (receipt.conversation, receipt.entries, receipt.turns, receipt.records, receipt.branches)
     assert_equal(counts, ("talk", 3, 2, 2, 2), "the counts of the receipt")
     assert_true(receipt.at > 0)
     assert_equal(store.delete(harness.owner, "talk"), None, "the receipt of a second deletion")
     assert_equal(
-        conversation.all("key"),
-        harness.conversation("nowhere").all("key"),
+        conversation.read_all("key"),
+        harness.conversation("nowhere").read_all("key"),
         "a deleted conversation, compared with one that never existed",
     )
     assert_equal(
         [hit.conversation for hit in store.candidates(harness.owner, ["lisbon"], 9)], ["kept"], "search results"
     )
-    assert_equal(kept.all("key"), before, "another conversation")
+    assert_equal(kept.read_all("key"), before, "another conversation")
     head = conversation.say("again", request=KeyedRequest("key", "body"))
     assert_equal(
         (head.revision, head.size, head.token, head.records),
@@ -48,7 +48,7 @@ def a_deleted_conversation_is_gone(harness: Harness) -> None:
     )
     assert_true(conversation.texts() == ["again"] and len(store.branches(harness.owner, "talk")) == 1)
     assert_equal(store.conversations(harness.owner)[0].meta, {})
-    conversation.write(entries=link_entries(conversation.tip(), turn, 0, [message("x")]))
+    conversation.write(entries=link_entries(conversation.find_parent(), turn, 0, [make_message("x")]))
     assert_equal(
         (store.manifest(harness.owner, "talk", turn), conversation.metas()),
         (b"", {}),
@@ -63,14 +63,14 @@ def a_redacted_entry_is_gone(harness: Harness) -> None:
         conversation.say(f"question {i}", f"answer {i}")
     conversation.write(
         records=(
-            conversation.note("brief", "before", 3),
-            conversation.note("brief", "at", 4),
-            conversation.note("epoch", "after", 9),
+            conversation.make_record("brief", "before", 3),
+            conversation.make_record("brief", "at", 4),
+            conversation.make_record("epoch", "after", 9),
         )
     )
     conversation.write("fork", source=(MAIN, 8))
     conversation.say("other", branch="early", source=(MAIN, 2))
-    conversation.write("early", records=(conversation.note("brief", "sibling", 2, branch="early"),))
+    conversation.write("early", records=(conversation.make_record("brief", "sibling", 2, branch="early"),))
     before, turns = conversation.entries(), store.turns(harness.owner, "talk", MAIN, 0, 20)
     native = b'{ "role":"user","content":"redacted" }'
     assert_equal(store.redact(harness.owner, "talk", "nowhere-0", native), False)
@@ -87,8 +87,8 @@ def a_redacted_entry_is_gone(harness: Harness) -> None:
     assert_equal(after[:4] + after[5:], before[:4] + before[5:], "the other entries")
     assert_equal(conversation.entries("fork"), after[:8], "the entries of another branch")
     assert_equal(store.turns(harness.owner, "talk", MAIN, 0, 20), turns)
-    assert_equal(conversation.records(), [("before", 3)], "the records before the redacted entry")
-    assert_equal(conversation.records("early"), [("sibling", 2)], "the records of a branch without the entry")
+    assert_equal(conversation.list_head_records(), [("before", 3)], "the records before the redacted entry")
+    assert_equal(conversation.list_head_records("early"), [("sibling", 2)], "the records of a branch without the entry")
     assert_equal(
         store.candidates(harness.owner, ["2"], 9, conversation="talk"),
         [h for h in store.candidates(harness.owner, ["2"], 9) if h.position != 4],
@@ -116,10 +116,10 @@ def a_redaction_removes_the_metadata_of_its_entry(harness: Harness) -> None:
     conversation.write("fork", source=(MAIN, 3))
     entries = conversation.entries()
     store.describe(owner, "talk", {"later": 2}, entry=entries[2].id)
-    for place, left in ((1, {0: {"n": 0}, 2: {"later": 2}}), (2, {0: {"n": 0}})):
-        assert_equal(store.redact(owner, "talk", entries[place].id, b"{}"), True)
+    for position, remaining in ((1, {0: {"n": 0}, 2: {"later": 2}}), (2, {0: {"n": 0}})):
+        assert_equal(store.redact(owner, "talk", entries[position].id, b"{}"), True)
         for branch in (MAIN, "fork"):
-            assert_equal(conversation.metas(branch), left, "the remaining metadata")
+            assert_equal(conversation.metas(branch), remaining, "the remaining metadata")
     assert_equal(store.conversations(owner)[0].meta, {"of": "all"})
     store.describe(owner, "talk", {"again": 1}, entry=entries[1].id)
     assert_equal(conversation.metas(), {0: {"n": 0}, 1: {"again": 1}}, "metadata that was added after the redaction")
@@ -129,16 +129,21 @@ def a_redaction_removes_the_metadata_of_its_entry(harness: Harness) -> None:
 def a_redaction_keeps_records_that_quote_no_entries(harness: Harness) -> None:
     store, conversation = harness.store, harness.conversation()
     conversation.say("a", "b", "c", "d")
-    for place in (0, 1, 3):
-        conversation.write(records=tuple(conversation.note(kind, f"{kind} {place}", place) for kind in WRITTEN_KINDS))
+    for position in (0, 1, 3):
+        conversation.write(
+            records=tuple(conversation.make_record(kind, f"{kind} {position}", position) for kind in WRITTEN_KINDS)
+        )
     conversation.write("fork", source=(MAIN, 4))
     assert_equal(store.redact(harness.owner, "talk", conversation.entries()[1].id, b"{}"), True)
     for branch in (MAIN, "fork"):
         for kind in WRITTEN_KINDS:
-            left = [(f"{kind} {place}", place) for place in ((0, 1, 3) if not kind_of(kind).quotes_entries else (0,))]
-            assert_equal(conversation.kept(kind, branch), left, f"the remaining {kind!r} records")
-            shown = [each for each in conversation.records(branch) if each[0].startswith(kind)]
-            assert_equal(shown, left[-1:], "the newest remaining record")
+            remaining = [
+                (f"{kind} {position}", position)
+                for position in ((0, 1, 3) if not kind_of(kind).quotes_entries else (0,))
+            ]
+            assert_equal(conversation.list_records(kind, branch), remaining, f"the remaining {kind!r} records")
+            in_head = [each for each in conversation.list_head_records(branch) if each[0].startswith(kind)]
+            assert_equal(in_head, remaining[-1:], "the newest remaining record")
 
 
 @case
@@ -149,7 +154,7 @@ def a_redaction_changes_the_revision(harness: Harness) -> None:
     heads = conversation.head(), conversation.head("fork")
     harness.store.redact(harness.owner, "talk", conversation.entries()[0].id, b"{}")
     for head in heads:
-        fields = conversation.turn(head.entry, "c") | {"expect": head.revision, "branch": head.branch}
+        fields = conversation.make_turn(head.entry, "c") | {"expect": head.revision, "branch": head.branch}
         assert_raises(
             HeadMoved, partial(conversation.write, **fields), f"a commit on {head.branch!r} after the redaction"
         )
@@ -166,7 +171,7 @@ def verify_finds_no_problems_after_normal_use(harness: Harness) -> None:
     conversation.say("again", cut=5)
     conversation.write(cut=0)
     assert_equal(store.verify(owner, "talk"), [], "problems after forks and cuts")
-    for entry in [conversation.entries("fork")[place].id for place in (0, 7, 11)]:
+    for entry in [conversation.entries("fork")[position].id for position in (0, 7, 11)]:
         store.redact(owner, "talk", entry, b'{"content":"-"}')
         store.describe(owner, "talk", {"a": 1}, entry=entry)
     assert_equal(store.verify(owner, "talk"), [], "problems after redactions")

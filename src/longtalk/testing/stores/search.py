@@ -6,7 +6,7 @@ from longtalk._util import json_bytes
 from longtalk.memory.recall.protocol import SearchTerm
 from longtalk.stores.base import MAIN, ConversationInfo, SearchHit
 from longtalk.testing.report import assert_equal, assert_present, assert_true
-from longtalk.testing.stores.harness import Case, ConversationDriver, Harness, add_to, message
+from longtalk.testing.stores.harness import Case, ConversationDriver, Harness, add_to, make_message
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.transcript import link_entries
 
@@ -38,41 +38,41 @@ def conversations_are_listed_newest_first(harness: Harness) -> None:
 
 
 @case
-def a_summary_matches_the_list(harness: Harness) -> None:
+def info_matches_the_list(harness: Harness) -> None:
     conversation = harness.conversation()
     harness.conversation("other").say("x", meta={"b": 2})
     conversation.say("a", "b", at=10, meta={"a": [1, "é"]})
     conversation.say("c", branch="fork", source=(MAIN, 1), at=20)
-    found = assert_present(harness.store.info(harness.owner, "talk"), "a summary")
+    found = assert_present(harness.store.info(harness.owner, "talk"), "the info of a conversation")
     assert_equal(
         found,
         ConversationInfo(id="talk", created=10, updated=20, entries=3, branches=("fork", MAIN), meta={"a": [1, "é"]}),
-        "a summary",
+        "the info of a conversation",
     )
     assert_equal([each for each in harness.store.conversations(harness.owner) if each.id == "talk"], [found], "a list")
     harness.store.delete(harness.owner, "talk")
-    assert_equal(harness.store.info(harness.owner, "talk"), None, "the summary of a deleted conversation")
+    assert_equal(harness.store.info(harness.owner, "talk"), None, "the info of a deleted conversation")
 
 
 @case
 def pages_skip_and_repeat_no_conversation(harness: Harness) -> None:
     """Check the pages of a list, including conversations that were changed at the same time."""
     store = harness.store
-    made = {name: 20 if name in "bdfh" else 10 if name == "g" else 30 for name in "hgfedcba"}
-    made |= {"é": 20, "Z": 20, "\U0001f600": 20, "\uffee": 20}
-    for name, at in made.items():
+    updated = {name: 20 if name in "bdfh" else 10 if name == "g" else 30 for name in "hgfedcba"}
+    updated |= {"é": 20, "Z": 20, "\U0001f600": 20, "\uffee": 20}
+    for name, at in updated.items():
         harness.conversation(name).say("x", at=at, meta={"odd": ord(name) % 2})
-    wanted = sorted(made, key=lambda name: (-made[name], name))
+    wanted = sorted(updated, key=lambda name: (-updated[name], name))
     for meta in (None, {"odd": 1}):
-        some = [name for name in wanted if meta is None or ord(name) % 2]
+        matching = [name for name in wanted if meta is None or ord(name) % 2]
         for limit in (1, 2, 3, 5, 50):
             listed: list[str] = []
             after: tuple[int, str] | None = None
             while page := store.conversations(harness.owner, limit=limit, after=after, meta=meta):
-                assert_equal(len(page), min(limit, len(some) - len(listed)), f"a page of {limit}")
+                assert_equal(len(page), min(limit, len(matching) - len(listed)), f"a page of {limit}")
                 listed += [found.id for found in page]
                 after = (page[-1].updated, page[-1].id)
-            assert_equal(listed, some, f"pages of {limit}")
+            assert_equal(listed, matching, f"pages of {limit}")
     store.delete(harness.owner, "d")
     page_after = [found.id for found in store.conversations(harness.owner, after=(20, "d"))]
     assert_equal(page_after, wanted[wanted.index("d") + 1 :], "the page after a deleted conversation")
@@ -87,7 +87,7 @@ def search_finds_words(harness: Harness) -> None:
     harness.conversation("second").say("The lighthouse keeper", "Nothing at all")
     harness.conversation(owner=harness.other).say("My sister lives in Lisbon, 東京, lighthouse")
 
-    def found(*terms: str, limit: int = 9, conversation: str | None = None) -> list[SearchHit]:
+    def search(*terms: str, limit: int = 9, conversation: str | None = None) -> list[SearchHit]:
         hits = store.candidates(harness.owner, terms, limit, conversation=conversation)
         for hit in hits:
             entry = ConversationDriver(store, harness.owner, hit.conversation).entries(
@@ -97,33 +97,33 @@ def search_finds_words(harness: Harness) -> None:
             assert_equal(hit.text, json_bytes.value(entry.native)["content"], "the text of a hit")
         return hits
 
-    hits = found("sister")
+    hits = search("sister")
     assert_equal(sorted(hit.position for hit in hits), [0, 1], "the entries with a word, in upper or lower case")
-    assert_equal([hit.position for hit in found("sister", "lisbon")], [0, 1], "entries with more of the words first")
+    assert_equal([hit.position for hit in search("sister", "lisbon")], [0, 1], "entries with more of the words first")
     assert_equal(
-        [hit.position for hit in found("sister", "lisbon", limit=1)], [0], "at most as many entries as the limit"
+        [hit.position for hit in search("sister", "lisbon", limit=1)], [0], "at most as many entries as the limit"
     )
-    for term, place in (("東京", 2), ("住", 2), ("京に住", 2), ("도쿄", 3), ("나요", 3)):
-        assert_equal([hit.position for hit in found(term)], [place], f"{term} inside a text without spaces")
+    for term, position in (("東京", 2), ("住", 2), ("京に住", 2), ("도쿄", 3), ("나요", 3)):
+        assert_equal([hit.position for hit in search(term)], [position], f"{term} inside a text without spaces")
     assert_equal(
-        [(hit.conversation, hit.text) for hit in found("lighthouse")],
+        [(hit.conversation, hit.text) for hit in search("lighthouse")],
         [("second", "The lighthouse keeper")],
         "a word in another conversation",
     )
-    assert_equal(found("lighthouse", conversation="talk"), [], "a word that only another conversation has")
-    assert_equal(found("京東"), [], "the same characters in another order")
+    assert_equal(search("lighthouse", conversation="talk"), [], "a word that only another conversation has")
+    assert_equal(search("京東"), [], "the same characters in another order")
     for nothing in ("light", "", "…", '"', "*", "NOT", "%"):
-        assert_equal(found(nothing), [], f"the term {nothing!r}")
-    assert_equal(found(), [], "no terms")
+        assert_equal(search(nothing), [], f"the term {nothing!r}")
+    assert_equal(search(), [], "no terms")
     for odd in ("sister OR lisbon", "sis*", 'a"b', "a NEAR(b", "(", "-sister", "col:sister", "\0"):
-        found(odd)
+        search(odd)
     conversation.say("x", branch="fork", source=(MAIN, 2))
-    assert_equal(len(found("lisbon")), 1, "hits for an entry on two branches")
+    assert_equal(len(search("lisbon")), 1, "hits for an entry on two branches")
     conversation.write(cut=0)
     assert_equal(
-        [(hit.branch, hit.position) for hit in found("lisbon")], [("fork", 0)], "an entry that was cut off one branch"
+        [(hit.branch, hit.position) for hit in search("lisbon")], [("fork", 0)], "an entry that was cut off one branch"
     )
-    assert_equal(found("東京"), [], "an entry that is on no branch")
+    assert_equal(search("東京"), [], "an entry that is on no branch")
 
 
 @case
@@ -169,34 +169,34 @@ def matches_are_limited_to_one_path(harness: Harness) -> None:
     conversation.say("x", branch="late", source=("fork", 2))
     conversation.say("five violins", cut=2)
 
-    def positions(branch: str) -> tuple[int, ...]:
+    def find_positions(branch: str) -> tuple[int, ...]:
         return store.matches(harness.owner, "talk", branch, [SearchTerm((), ("violin",))], 9)[0].positions
 
-    assert_equal(positions(MAIN), (0, 1, 2), "the path of the main branch")
+    assert_equal(find_positions(MAIN), (0, 1, 2), "the path of the main branch")
     assert_equal(conversation.texts()[2], "five violins")
-    assert_equal(positions("fork"), (0, 1), "the path of a fork")
-    assert_equal(positions("late"), (0, 1), "the path of a fork of a fork")
+    assert_equal(find_positions("fork"), (0, 1), "the path of a fork")
+    assert_equal(find_positions("late"), (0, 1), "the path of a fork of a fork")
     assert_true(store.redact(harness.owner, "talk", conversation.entries()[0].id, b'{"role":"user","content":"-"}'))
-    assert_equal(positions(MAIN), (1, 2), "the main branch after a redaction")
-    assert_equal(positions("fork"), (1,), "a fork after the same redaction")
+    assert_equal(find_positions(MAIN), (1, 2), "the main branch after a redaction")
+    assert_equal(find_positions("fork"), (1,), "a fork after the same redaction")
 
 
 @case
 def matches_include_memory_cards_but_not_tool_results(harness: Harness) -> None:
     store, conversation = harness.store, harness.conversation()
-    asked = message("What is the plan?")
-    called = message("Looking.", role="assistant")
+    asked = make_message("What is the plan?")
+    called = make_message("Looking.", role="assistant")
     native = json_bytes.encode({"role": "tool", "tool_call_id": "c", "content": "a plan of the harbour"})
-    answer = message('Here it is.<MEMORY_CARD>{"+facts": ["a plan for Lisbon"]}</MEMORY_CARD>', role="assistant")
+    answer = make_message('Here it is.<MEMORY_CARD>{"+facts": ["a plan for Lisbon"]}</MEMORY_CARD>', role="assistant")
     result = Entry(role="tool", wire="openai-chat", native=native, at=0)
     conversation.write(entries=link_entries(None, "t", 0, [asked, called, result, answer]))
 
-    def positions(word: str) -> tuple[int, ...]:
+    def find_positions(word: str) -> tuple[int, ...]:
         return store.matches(harness.owner, "talk", MAIN, [SearchTerm((word,))], 9)[0].positions
 
-    assert_equal(positions("plan"), (0, 3), "a word that a tool result has too")
-    assert_equal(positions("lisbon"), (3,), "a word on a card")
-    assert_equal(positions("facts"), (), "the name of a card's field")
+    assert_equal(find_positions("plan"), (0, 3), "a word that a tool result has too")
+    assert_equal(find_positions("lisbon"), (3,), "a word on a card")
+    assert_equal(find_positions("facts"), (), "the name of a card's field")
     hits = store.candidates(harness.owner, ["lisbon"], 9)
     assert_equal([(hit.position, hit.text) for hit in hits], [(3, "Here it is.")], "a hit, without the card")
     assert_equal(

@@ -8,7 +8,7 @@ import msgspec
 
 from longtalk.stores.base import MAIN, Holder, KeyedRequest, Lease, RequestKeyTaken
 from longtalk.testing.report import assert_equal, assert_present, assert_raises, assert_true
-from longtalk.testing.stores.harness import ME, ODD_JSON, Case, Harness, add_to, message
+from longtalk.testing.stores.harness import ME, ODD_JSON, Case, Harness, add_to, make_message
 from longtalk.transcript.transcript import link_entries
 
 TURN_CASES: list[Case] = []
@@ -45,22 +45,22 @@ def a_request_key_is_used_for_one_turn_only(harness: Harness) -> None:
     conversation, store = harness.conversation(), harness.store
     conversation.say("before", "and")
     request = KeyedRequest("key", "body")
-    begun = conversation.turn(conversation.tip(), "hello", status="running")
-    conversation.write(**begun, request=request)
-    asked = conversation.keyed_turn("key")
-    assert_equal((asked.request, asked.branch, asked.turn, asked.position), (request, MAIN, begun["turn"], 2))
-    before = conversation.all("key")
+    running = conversation.make_turn(conversation.find_parent(), "hello", status="running")
+    conversation.write(**running, request=request)
+    keyed = conversation.keyed_turn("key")
+    assert_equal((keyed.request, keyed.branch, keyed.turn, keyed.position), (request, MAIN, running["turn"], 2))
+    before = conversation.read_all("key")
     assert_raises(RequestKeyTaken, lambda: conversation.say("again", request=request), "the same key again")
     assert_raises(
         RequestKeyTaken,
         lambda: conversation.say("x", branch="b", source=(MAIN, 1), request=request),
         "the same key on another branch",
     )
-    assert_equal(conversation.all("key"), before, "a refused commit has changed something")
-    done = msgspec.structs.replace(begun["turn"], status="complete")
-    answer = link_entries(conversation.tip(), done.id, 1, [message("hi", role="assistant")])
-    conversation.write(entries=answer, turn=done, request=request)
-    assert_equal(conversation.keyed_turn("key").turn, done, "the newest version of a key's turn")
+    assert_equal(conversation.read_all("key"), before, "a refused commit has changed something")
+    complete = msgspec.structs.replace(running["turn"], status="complete")
+    answer = link_entries(conversation.find_parent(), complete.id, 1, [make_message("hi", role="assistant")])
+    conversation.write(entries=answer, turn=complete, request=request)
+    assert_equal(conversation.keyed_turn("key").turn, complete, "the newest version of a key's turn")
     assert_true(
         store.keyed_turn(harness.owner, "talk", "KEY") is None and store.keyed_turn(harness.owner, "talk", "") is None
     )
@@ -77,7 +77,7 @@ def a_request_key_is_used_for_one_turn_only(harness: Harness) -> None:
         "all keys in creation order",
     )
     conversation.write(cut=0)
-    assert_equal(conversation.keyed_turn("key").turn, done, "the turn of a key after a cut")
+    assert_equal(conversation.keyed_turn("key").turn, complete, "the turn of a key after a cut")
     assert_equal(
         store.keyed_turns(harness.owner, "talk"),
         [conversation.keyed_turn("key"), conversation.keyed_turn("other")],
@@ -89,57 +89,57 @@ def a_request_key_is_used_for_one_turn_only(harness: Harness) -> None:
 def a_request_key_reports_a_branch_that_has_its_turn(harness: Harness) -> None:
     conversation = harness.conversation()
     conversation.say("before")
-    begun = conversation.turn(conversation.tip(), "hello", "hi")
-    conversation.write(**begun, request=KeyedRequest("key", "body"))
+    fields = conversation.make_turn(conversation.find_parent(), "hello", "hi")
+    conversation.write(**fields, request=KeyedRequest("key", "body"))
     conversation.write("a", source=(MAIN, 3))
     conversation.write("b", source=(MAIN, 2))
     conversation.write("other", source=(MAIN, 1))
 
-    def asked() -> tuple[str, int]:
+    def locate_turn() -> tuple[str, int]:
         found = conversation.keyed_turn("key")
-        assert_equal((found.request, found.turn), (KeyedRequest("key", "body"), begun["turn"]))
+        assert_equal((found.request, found.turn), (KeyedRequest("key", "body"), fields["turn"]))
         return found.branch, found.position
 
-    assert_equal(asked(), (MAIN, 1), "the branch on which the turn was made")
+    assert_equal(locate_turn(), (MAIN, 1), "the branch on which the turn was made")
     conversation.write(cut=2)
-    assert_equal(asked(), (MAIN, 1), "the same branch, which still has the start of the turn")
+    assert_equal(locate_turn(), (MAIN, 1), "the same branch, which still has the start of the turn")
     conversation.write(cut=1)
-    assert_true(asked() in (("a", 1), ("b", 1)), f"{asked()} instead of a branch that has the turn")
+    assert_true(locate_turn() in (("a", 1), ("b", 1)), f"{locate_turn()} instead of a branch that has the turn")
     conversation.say("else", branch="a", cut=0)
-    assert_equal(asked(), ("b", 1), "the only branch that has the turn")
+    assert_equal(locate_turn(), ("b", 1), "the only branch that has the turn")
     conversation.say("instead")
-    assert_equal(asked(), ("b", 1), "the branch, after the first one continued with another turn")
+    assert_equal(locate_turn(), ("b", 1), "the branch, after the first one continued with another turn")
 
 
 @case
 def a_manifest_is_stored_with_its_turn(harness: Harness) -> None:
     conversation, turns = harness.conversation(), list[str]()
 
-    def kept(turn: str, id: str = "talk") -> bytes:  # noqa: A002
+    def read_manifest(turn: str, id: str = "talk") -> bytes:  # noqa: A002
         return harness.store.manifest(harness.owner, id, turn)
 
     for native in ODD_JSON:
-        made = conversation.turn(conversation.head().entry if turns else None, "x")
-        conversation.write(**made, manifest=native)
-        turns.append(made["turn"].id)
+        fields = conversation.make_turn(conversation.head().entry if turns else None, "x")
+        conversation.write(**fields, manifest=native)
+        turns.append(fields["turn"].id)
     for turn, native in zip(turns, ODD_JSON, strict=True):
-        assert_equal(kept(turn), native, f"a manifest has changed: {native[:80]!r}")
+        assert_equal(read_manifest(turn), native, f"a manifest has changed: {native[:80]!r}")
     conversation.say("without")
-    assert_equal(kept(conversation.entries()[-1].turn), b"", "the manifest of a turn without one")
-    assert_equal(kept("nowhere"), b"", "the manifest of a missing turn")
-    harness.conversation("other").write(entries=link_entries(None, turns[0], 0, [message("x")]))
-    assert_equal(kept(turns[0], "other"), b"", "the manifest of a turn in another conversation")
+    assert_equal(read_manifest(conversation.entries()[-1].turn), b"", "the manifest of a turn without one")
+    assert_equal(read_manifest("nowhere"), b"", "the manifest of a missing turn")
+    harness.conversation("other").write(entries=link_entries(None, turns[0], 0, [make_message("x")]))
+    assert_equal(read_manifest(turns[0], "other"), b"", "the manifest of a turn in another conversation")
     conversation.write(cut=0)
-    assert_equal(kept(turns[0]), ODD_JSON[0], "the manifest of a turn that was cut off")
+    assert_equal(read_manifest(turns[0]), ODD_JSON[0], "the manifest of a turn that was cut off")
 
 
 @case
 def a_manifest_is_replaced_only_by_another_manifest(harness: Harness) -> None:
     store, conversation = harness.store, harness.conversation()
-    begun = conversation.turn(None, "hello", status="running")
-    turn = begun["turn"]
-    conversation.write(**begun, manifest=b'{"first":1}')
-    answer = link_entries(conversation.tip(), turn.id, 1, [message("hi", role="assistant")])
+    fields = conversation.make_turn(None, "hello", status="running")
+    turn = fields["turn"]
+    conversation.write(**fields, manifest=b'{"first":1}')
+    answer = link_entries(conversation.find_parent(), turn.id, 1, [make_message("hi", role="assistant")])
     conversation.write(entries=answer, turn=msgspec.structs.replace(turn, status="complete"))
     assert_equal(
         store.manifest(harness.owner, "talk", turn.id), b'{"first":1}', "the manifest after a commit without one"
@@ -152,21 +152,25 @@ def a_manifest_is_replaced_only_by_another_manifest(harness: Harness) -> None:
 
 @case
 def manifests_are_read_by_the_position_of_their_turn(harness: Harness) -> None:
-    store, conversation, made = harness.store, harness.conversation(), list[str]()
+    store, conversation, turn_ids = harness.store, harness.conversation(), list[str]()
 
     def add(*texts: str, branch: str = MAIN, **fields: Any) -> None:
-        made.append(assert_present(conversation.say(*texts, branch=branch, **fields).turn, "the new turn").id)
+        turn_ids.append(assert_present(conversation.say(*texts, branch=branch, **fields).turn, "the new turn").id)
 
-    def found(branch: str = MAIN, start: int = 0, stop: int = 10_000) -> dict[int, bytes]:
+    def read_manifests(branch: str = MAIN, start: int = 0, stop: int = 10_000) -> dict[int, bytes]:
         manifests = store.manifests(harness.owner, "talk", branch, start, stop)
-        return {made.index(turn): manifest for turn, manifest in manifests.items()}
+        return {turn_ids.index(turn): manifest for turn, manifest in manifests.items()}
 
     add("a", "b", manifest=ODD_JSON[1])
     add("c", "d")
     add("e", "f", manifest=ODD_JSON[2])
-    conversation.write(entries=link_entries(conversation.tip(), made[0], 2, [message("of the first turn")]))
+    conversation.write(
+        entries=link_entries(conversation.find_parent(), turn_ids[0], 2, [make_message("of the first turn")])
+    )
     add("g", manifest=ODD_JSON[5])
-    assert_equal(found(), {0: ODD_JSON[1], 2: ODD_JSON[2], 3: ODD_JSON[5]}, "the manifests of all turns that have one")
+    assert_equal(
+        read_manifests(), {0: ODD_JSON[1], 2: ODD_JSON[2], 3: ODD_JSON[5]}, "the manifests of all turns that have one"
+    )
     for start, stop, turns in (
         (0, 1, [0]),
         (1, 4, []),
@@ -177,20 +181,26 @@ def manifests_are_read_by_the_position_of_their_turn(harness: Harness) -> None:
         (5, 2, []),
     ):
         assert_equal(
-            sorted(found(start=start, stop=stop)), turns, f"the manifests of turns that begin at {start} … {stop}"
+            sorted(read_manifests(start=start, stop=stop)),
+            turns,
+            f"the manifests of turns that begin at {start} … {stop}",
         )
     add("x", branch="fork", source=(MAIN, 5), manifest=b"{}")
     assert_equal(
-        found("fork"),
+        read_manifests("fork"),
         {0: ODD_JSON[1], 2: ODD_JSON[2], 4: b"{}"},
         "the manifests on a fork's path",
     )
-    assert_equal(sorted(found("fork", 4, 6)), [2, 4], "the manifests in a range of a fork")
-    assert_equal(sorted(found()), [0, 2, 3], "the manifests of the other branch")
+    assert_equal(sorted(read_manifests("fork", 4, 6)), [2, 4], "the manifests in a range of a fork")
+    assert_equal(sorted(read_manifests()), [0, 2, 3], "the manifests of the other branch")
     store.redact(harness.owner, "talk", conversation.entries()[4].id, b'{"role":"user","content":"redacted"}')
-    assert_equal(found(), {0: ODD_JSON[1], 2: ODD_JSON[2], 3: ODD_JSON[5]}, "the manifests after a redaction")
+    assert_equal(read_manifests(), {0: ODD_JSON[1], 2: ODD_JSON[2], 3: ODD_JSON[5]}, "the manifests after a redaction")
     conversation.write(cut=4)
-    assert_equal((sorted(found()), sorted(found("fork"))), ([0], [0, 2, 4]), "the manifests after a cut on one branch")
-    ending = msgspec.structs.replace(conversation.turn(None, "z")["turn"], id=made[1])
+    assert_equal(
+        (sorted(read_manifests()), sorted(read_manifests("fork"))),
+        ([0], [0, 2, 4]),
+        "the manifests after a cut on one branch",
+    )
+    ending = msgspec.structs.replace(conversation.make_turn(None, "z")["turn"], id=turn_ids[1])
     conversation.write(turn=ending, manifest=ODD_JSON[0])
-    assert_equal(found(), {0: ODD_JSON[1], 1: ODD_JSON[0]}, "a manifest that was added after its turn")
+    assert_equal(read_manifests(), {0: ODD_JSON[1], 1: ODD_JSON[0]}, "a manifest that was added after its turn")

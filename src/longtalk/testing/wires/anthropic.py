@@ -20,9 +20,9 @@ from longtalk.testing.wires.anthropic_turns import (
     check_ending,
     check_leading_thinking,
     check_pairing,
+    get_block_type,
+    group_turns,
     is_server_result,
-    kind_at,
-    turns_of,
 )
 from longtalk.testing.wires.violation import WireViolation
 
@@ -45,19 +45,19 @@ def check(body: dict[str, Any], *, system_messages: bool = True, prefill: bool =
     """
     if not isinstance(body, dict):
         raise WireViolation("body", "Input should be an object")
-    _parameters(body)
-    _tools(body.get("tools"))
-    _system(body.get("system"))
+    _check_parameters(body)
+    _check_tools(body.get("tools"))
+    _check_system(body.get("system"))
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise WireViolation("messages", "messages: at least one message is required")
     for i, message in enumerate(messages):
-        _message(i, message, final=i == len(messages) - 1)
-    _system_positions(messages, system_messages)
-    turns = turns_of(messages)
+        _check_message(i, message, final=i == len(messages) - 1)
+    _check_system_positions(messages, system_messages)
+    turns = group_turns(messages)
     if not turns:
         raise WireViolation("messages", "messages: at least one message is required")
-    if turns[0].role != "user" and kind_at(turns[0], 0) != "compaction":
+    if turns[0].role != "user" and get_block_type(turns[0], 0) != "compaction":
         raise WireViolation("A4", 'messages: first message must use the "user" role')
     check_pairing(turns)
     check_ending(turns[-1], prefill)
@@ -65,7 +65,7 @@ def check(body: dict[str, Any], *, system_messages: bool = True, prefill: bool =
     check_cache_marks(body)
 
 
-def _parameters(body: dict[str, Any]) -> None:
+def _check_parameters(body: dict[str, Any]) -> None:
     model, limit = body.get("model"), body.get("max_tokens")
     if not isinstance(model, str) or not model:
         raise WireViolation("model", "model: Field required")
@@ -75,7 +75,7 @@ def _parameters(body: dict[str, Any]) -> None:
         raise WireViolation("stream", "stream: Input should be a valid boolean")
 
 
-def _tools(tools: Any) -> None:
+def _check_tools(tools: Any) -> None:
     if tools is None:
         return
     if not isinstance(tools, list):
@@ -99,7 +99,7 @@ def _tools(tools: Any) -> None:
             names.add(name)
 
 
-def _system(system: Any) -> None:
+def _check_system(system: Any) -> None:
     if system is None:
         return
     if isinstance(system, str):
@@ -109,10 +109,10 @@ def _system(system: Any) -> None:
     for i, block in enumerate(system):
         if not isinstance(block, dict) or block.get("type") != "text":
             raise WireViolation("A9", f"system.{i}.type: Input should be 'text'")
-        _text(block, f"system.{i}", "system")
+        _check_text(block, f"system.{i}", "system")
 
 
-def _message(i: int, message: Any, *, final: bool) -> None:
+def _check_message(i: int, message: Any, *, final: bool) -> None:
     if not isinstance(message, dict):
         raise WireViolation("messages", f"messages.{i}: Input should be an object")
     role = message.get("role")
@@ -129,14 +129,14 @@ def _message(i: int, message: Any, *, final: bool) -> None:
         return
     if not isinstance(content, list):
         raise WireViolation("content", f"messages.{i}.content: Input should be a valid string or list")
-    if not content and not (final and role == "assistant") and not _directive(message):
+    if not content and not (final and role == "assistant") and not _is_directive(message):
         excuse = "all messages must have non-empty content except for the optional final assistant message"
         raise WireViolation("A6", f"messages.{i}: {excuse}")
     for j, block in enumerate(content):
-        _block(block, role, f"messages.{i}.content.{j}")
+        _check_block(block, role, f"messages.{i}.content.{j}")
 
 
-def _block(block: Any, role: str, path: str) -> None:
+def _check_block(block: Any, role: str, path: str) -> None:
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
         raise WireViolation("content", f"{path}.type: Field required")
     kind = block["type"]
@@ -148,26 +148,26 @@ def _block(block: Any, role: str, path: str) -> None:
     if role != "user" and kind == "tool_result":
         raise WireViolation("role", f"{path}: `tool_result` blocks can only be in `user` messages")
     if kind == "text":
-        _text(block, path, "messages")
+        _check_text(block, path, "messages")
     elif kind == "thinking":
-        _field(block, "thinking", path, "A7", empty=True)
-        _field(block, "signature", path, "A7")
+        _require_field(block, "thinking", path, "A7", empty=True)
+        _require_field(block, "signature", path, "A7")
     elif kind == "redacted_thinking":
-        _field(block, "data", path, "A7")
+        _require_field(block, "data", path, "A7")
     elif kind == "tool_use" or kind in SERVER_CALLS:
-        _call(block, path)
+        _check_call(block, path)
     elif kind == "tool_result":
-        _field(block, "tool_use_id", path, "A2")
+        _require_field(block, "tool_use_id", path, "A2")
         if not isinstance(block.get("content", ""), (str, list)):
             raise WireViolation("content", f"{path}.tool_result.content: Input should be a valid string or list")
     elif is_server_result(block):
-        _field(block, "tool_use_id", path, "A3")
+        _require_field(block, "tool_use_id", path, "A3")
     elif kind == "compaction" and not isinstance(block.get("content", 0), (str, type(None))):
         raise WireViolation("A11", f"{path}.compaction.content: Input should be a valid string or null")
 
 
-def _text(block: Block, path: str, where: str) -> None:
-    text = _field(block, "text", path, "content", empty=True)
+def _check_text(block: Block, path: str, where: str) -> None:
+    text = _require_field(block, "text", path, "content", empty=True)
     if not text and block.get("cache_control"):
         raise WireViolation("cache", f"{path}.text: cache_control cannot be set for empty text blocks")
     if not text:
@@ -176,24 +176,24 @@ def _text(block: Block, path: str, where: str) -> None:
         raise WireViolation("A6", f"{where}: text content blocks must contain non-whitespace text ({path})")
 
 
-def _call(block: Block, path: str) -> None:
+def _check_call(block: Block, path: str) -> None:
     if not isinstance(block.get("id"), str) or not _TOOL_ID.fullmatch(block["id"]):
         raise WireViolation("ids", f"{path}.{block['type']}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
-    _field(block, "name", path, "content")
+    _require_field(block, "name", path, "content")
     if not isinstance(block.get("input"), dict):
         raise WireViolation("content", f"{path}.{block['type']}.input: Input should be a valid dictionary")
 
 
-def _field(block: Block, name: str, path: str, rule: str, *, empty: bool = False) -> str:
+def _require_field(block: Block, name: str, path: str, rule: str, *, empty: bool = False) -> str:
     value = block.get(name)
     if not isinstance(value, str) or not (value or empty):
         raise WireViolation(rule, f"{path}.{block['type']}.{name}: Field required")
     return value
 
 
-def _system_positions(messages: list[dict[str, Any]], supported: bool) -> None:
+def _check_system_positions(messages: list[dict[str, Any]], supported: bool) -> None:
     """Check that each system message follows a user turn, and precedes an assistant turn or ends the list (A9)."""
-    listed = [(i, message) for i, message in enumerate(messages) if not _directive(message)]
+    listed = [(i, message) for i, message in enumerate(messages) if not _is_directive(message)]
     for n, (i, message) in enumerate(listed):
         if message["role"] != "system":
             continue
@@ -212,7 +212,7 @@ def _system_positions(messages: list[dict[str, Any]], supported: bool) -> None:
             raise WireViolation("A9", f"messages.{i}: {what}; {_ANYWHERE}")
 
 
-def _directive(message: dict[str, Any]) -> bool:
+def _is_directive(message: dict[str, Any]) -> bool:
     return message["role"] == "system" and message.get("content") == [] and "output_config" in message
 
 

@@ -23,6 +23,7 @@ class Turn:
 
     role: str
     last: int
+    """The position of the turn's last message in the request."""
     blocks: list[tuple[str, Block]]
 
 
@@ -32,8 +33,8 @@ def is_server_result(block: Block) -> bool:
     return kind.endswith("_tool_result")
 
 
-def turns_of(messages: list[dict[str, Any]]) -> list[Turn]:
-    """Return the messages grouped into turns. System messages are left out."""
+def group_turns(messages: list[dict[str, Any]]) -> list[Turn]:
+    """Group the messages into turns and return these, without system messages."""
     turns: list[Turn] = []
     for i, message in enumerate(messages):
         if message["role"] == "system":
@@ -49,7 +50,7 @@ def turns_of(messages: list[dict[str, Any]]) -> list[Turn]:
     return turns
 
 
-def kind_at(turn: Turn, position: int) -> str | None:
+def get_block_type(turn: Turn, position: int) -> str | None:
     """Return the type of the block at a position of a turn, or None if the turn has no blocks."""
     return turn.blocks[position][1]["type"] if turn.blocks else None
 
@@ -66,21 +67,21 @@ def check_pairing(turns: list[Turn]) -> None:
     open_calls: dict[str, str] = {}
     for n, turn in enumerate(turns):
         if turn.role == "user":
-            _results(turn, waiting, turns[n - 1].last if n else 0)
+            _check_results(turn, waiting, turns[n - 1].last if n else 0)
             waiting = []
             continue
-        waiting = _calls(turn, ids, open_calls)
+        waiting = _collect_calls(turn, ids, open_calls)
         following = turns[n + 1] if n + 1 < len(turns) else None
-        if open_calls and following and not (waiting and _only_results(following)):
+        if open_calls and following and not (waiting and _has_only_results(following)):
             call, name = next(iter(open_calls.items()))
             raise WireViolation(
                 "A3", f"`{name}` tool use with id `{call}` was found without a corresponding `{name}_tool_result` block"
             )
     if waiting:
-        _results(Turn("user", 0, []), waiting, turns[-1].last)
+        _check_results(Turn("user", 0, []), waiting, turns[-1].last)
 
 
-def _calls(turn: Turn, ids: set[str], open_calls: dict[str, str]) -> list[str]:
+def _collect_calls(turn: Turn, ids: set[str], open_calls: dict[str, str]) -> list[str]:
     """Return the ids of the calls to the app in this turn, and update `open_calls`, the server's open calls."""
     waiting: list[str] = []
     for path, block in turn.blocks:
@@ -102,7 +103,8 @@ def _calls(turn: Turn, ids: set[str], open_calls: dict[str, str]) -> list[str]:
     return waiting
 
 
-def _results(turn: Turn, waiting: list[str], caller: int) -> None:
+def _check_results(turn: Turn, waiting: list[str], caller: int) -> None:
+    """Raise `WireViolation` unless a user turn begins with one result for each call in `waiting` (A1, A2)."""
     seen: set[str] = set()
     for path, block in turn.blocks:
         if block["type"] != "tool_result":
@@ -130,12 +132,12 @@ def _results(turn: Turn, waiting: list[str], caller: int) -> None:
         )
 
 
-def _only_results(turn: Turn) -> bool:
+def _has_only_results(turn: Turn) -> bool:
     return all(block["type"] == "tool_result" for _, block in turn.blocks)
 
 
 def check_ending(turn: Turn, prefill: bool) -> None:
-    """Check that the last turn is a user turn, or an assistant turn that the provider can continue (A10)."""
+    """Raise `WireViolation` unless the last turn is the user's, or one that the provider can continue (A10)."""
     if turn.role == "user":
         return
     block = turn.blocks[-1][1] if turn.blocks else {"type": ""}
@@ -160,9 +162,9 @@ def check_leading_thinking(turns: list[Turn], thinking: Any) -> None:
         return
     if turns[-1].role != "user" or not any(block["type"] == "tool_result" for _, block in turns[-1].blocks):
         return
-    exchange = list(takewhile(lambda turn: turn.role == "assistant" or _only_results(turn), reversed(turns[:-1])))
+    exchange = list(takewhile(lambda turn: turn.role == "assistant" or _has_only_results(turn), reversed(turns[:-1])))
     rounds = [turn for turn in exchange if turn.role == "assistant"]
-    if all(kind_at(turn, 0) not in THINKING for turn in (rounds[0], rounds[-1])):
+    if all(get_block_type(turn, 0) not in THINKING for turn in (rounds[0], rounds[-1])):
         path, block = rounds[0].blocks[0]
         raise WireViolation(
             "A13",

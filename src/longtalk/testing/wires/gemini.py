@@ -19,15 +19,15 @@ from longtalk.testing.wires.violation import WireViolation
 
 Part = dict[str, Any]
 
-_ABOUT = ("thought", "thoughtSignature", "partMetadata", "videoMetadata", "mediaResolution")
+_DESCRIPTIVE = ("thought", "thoughtSignature", "partMetadata", "videoMetadata", "mediaResolution")
 """Members of a part that describe the part and are not its data."""
-_DATA = (
+_DATA_FIELDS = (
     *("text", "inlineData", "functionCall", "functionResponse", "fileData", "executableCode"),
     *("codeExecutionResult", "toolCall", "toolResponse"),
 )
 _FIELDS_OF_OTHER_WIRES = ("messages", "input", "system", "stream", "max_tokens", "temperature", "stop")
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
-_STAND_INS = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
+_SUBSTITUTE_SIGNATURES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 """Signatures that the provider documents for calls that the model did not make."""
 _COUNT = (
     "Please ensure that the number of function response parts is equal to the number of function call parts of the "
@@ -49,9 +49,9 @@ def check(body: Any, *, signatures: bool = False) -> None:
         raise WireViolation("body", "Invalid JSON payload received. Expected an object.")
     for name in _FIELDS_OF_OTHER_WIRES:
         if name in body:
-            raise _unknown(name, "")
-    _system(body.get("systemInstruction"))
-    _tools(body.get("tools"))
+            raise _make_unknown_field_error(name, "")
+    _check_system(body.get("systemInstruction"))
+    _check_tools(body.get("tools"))
     for name in ("generationConfig", "toolConfig"):
         if not isinstance(body.get(name, {}), dict):
             raise WireViolation(name, f"Invalid value at '{name}': expected an object.")
@@ -59,20 +59,20 @@ def check(body: Any, *, signatures: bool = False) -> None:
     if not isinstance(contents, list) or not contents:
         raise WireViolation("contents", "* GenerateContentRequest.contents: contents is not specified\n")
     for i, content in enumerate(contents):
-        _content(i, content, alone=len(contents) == 1)
-    _pairs(contents)
+        _check_content(i, content, alone=len(contents) == 1)
+    _check_pairs(contents)
     if contents[-1].get("role") == "model":
         raise WireViolation("G3", _END)
     if signatures:
-        _check_signatures(contents)
+        _check_calls_are_signed(contents)
 
 
-def _unknown(name: str, where: str) -> WireViolation:
+def _make_unknown_field_error(name: str, where: str) -> WireViolation:
     at = f" at '{where}'" if where else ""
     return WireViolation("fields", f'Invalid JSON payload received. Unknown name "{name}"{at}: Cannot find field.')
 
 
-def _system(system: Any) -> None:
+def _check_system(system: Any) -> None:
     if system is None:
         return
     parts = system.get("parts") if isinstance(system, dict) else None
@@ -83,7 +83,7 @@ def _system(system: Any) -> None:
             raise WireViolation("G5", "Developer instruction must hold text.")
 
 
-def _tools(tools: Any) -> None:
+def _check_tools(tools: Any) -> None:
     if tools is None:
         return
     if not isinstance(tools, list):
@@ -99,10 +99,10 @@ def _tools(tools: Any) -> None:
         if not isinstance(declared, list) or not declared:
             raise WireViolation("tools", f"* GenerateContentRequest.tools[{i}].function_declarations: is empty\n")
         for j, function in enumerate(declared):
-            _declaration(function, f"tools[{i}].function_declarations[{j}]", names)
+            _check_declaration(function, f"tools[{i}].function_declarations[{j}]", names)
 
 
-def _declaration(function: Any, where: str, names: set[str]) -> None:
+def _check_declaration(function: Any, where: str, names: set[str]) -> None:
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str) or not _FUNCTION.fullmatch(name):
         what = "Invalid function name. Must start with a letter or an underscore."
@@ -112,7 +112,7 @@ def _declaration(function: Any, where: str, names: set[str]) -> None:
     names.add(name)
     for key in ("input_schema", "function", "type", "strict"):
         if key in function:
-            raise _unknown(key, where)
+            raise _make_unknown_field_error(key, where)
     schemas = [function[key] for key in ("parameters", "parametersJsonSchema") if key in function]
     if len(schemas) > 1:
         raise WireViolation("tools", f"{where}: parameters and parametersJsonSchema exclude each other.")
@@ -121,13 +121,13 @@ def _declaration(function: Any, where: str, names: set[str]) -> None:
         raise WireViolation("tools", f"* GenerateContentRequest.{where}.parameters.type: {what}\n")
 
 
-def _content(i: int, content: Any, *, alone: bool) -> None:
+def _check_content(i: int, content: Any, *, alone: bool) -> None:
     where = f"contents[{i}]"
     if not isinstance(content, dict):
         raise WireViolation("contents", f"Invalid value at '{where}': expected an object.")
     for key in content:
         if key not in ("role", "parts"):
-            raise _unknown(key, where)
+            raise _make_unknown_field_error(key, where)
     role = content.get("role")
     if role not in ("user", "model") and not (alone and role is None):
         raise WireViolation("G5", "Please use a valid role: user, model.")
@@ -135,22 +135,22 @@ def _content(i: int, content: Any, *, alone: bool) -> None:
     if not isinstance(parts, list) or not parts:
         raise WireViolation("G5", f"* GenerateContentRequest.{where}.parts: contents.parts must not be empty.\n")
     for j, part in enumerate(parts):
-        _part(part, role, f"{where}.parts[{j}]")
+        _check_part(part, role, f"{where}.parts[{j}]")
 
 
-def _part(part: Any, role: str | None, where: str) -> None:
+def _check_part(part: Any, role: str | None, where: str) -> None:
     if not isinstance(part, dict):
         raise WireViolation("G5", f"Invalid value at '{where}': expected an object.")
     if "type" in part or "id" in part:
-        raise _unknown("type" if "type" in part else "id", where)
+        raise _make_unknown_field_error("type" if "type" in part else "id", where)
     signature = part.get("thoughtSignature")
     if "thoughtSignature" in part:
-        _signature(signature, where)
-    data = [key for key in part if key not in _ABOUT]
+        _check_signature(signature, where)
+    data = [key for key in part if key not in _DESCRIPTIVE]
     if not data and not signature:
         what = "required oneof field 'data' must have one initialized field"
         raise WireViolation("G5", f"* GenerateContentRequest.{where}.data: {what}\n")
-    if sum(key in _DATA for key in data) > 1:
+    if sum(key in _DATA_FIELDS for key in data) > 1:
         raise WireViolation("G5", f"Invalid value at '{where}': oneof field 'data' is already set.")
     if "text" in part:
         if not isinstance(part["text"], str):
@@ -158,14 +158,14 @@ def _part(part: Any, role: str | None, where: str) -> None:
         if not part["text"] and not signature:
             raise WireViolation("G5", "Unable to submit request because it has an empty text parameter.")
     if "functionCall" in part:
-        _function(part["functionCall"], "args", role == "model", f"{where}.function_call")
+        _check_function_part(part["functionCall"], "args", role == "model", f"{where}.function_call")
     if "functionResponse" in part:
-        _function(part["functionResponse"], "response", role == "user", f"{where}.function_response")
+        _check_function_part(part["functionResponse"], "response", role == "user", f"{where}.function_response")
 
 
-def _signature(signature: Any, where: str) -> None:
+def _check_signature(signature: Any, where: str) -> None:
     try:
-        if signature in _STAND_INS:
+        if signature in _SUBSTITUTE_SIGNATURES:
             return
         base64.b64decode(signature.replace("-", "+").replace("_", "/"), validate=True)
     except (AttributeError, binascii.Error, ValueError):
@@ -173,10 +173,10 @@ def _signature(signature: Any, where: str) -> None:
         raise WireViolation("G4", f"Invalid value at '{where}.thought_signature' {what}") from None
 
 
-def _function(value: Any, payload: str, in_place: bool, where: str) -> None:
+def _check_function_part(value: Any, payload: str, role_fits: bool, where: str) -> None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         raise WireViolation("G5", f"* GenerateContentRequest.{where}.name: Name cannot be empty.\n")
-    if not in_place:
+    if not role_fits:
         raise WireViolation("G5", f"* GenerateContentRequest.{where}: is in a content of the wrong role\n")
     if not isinstance(value.get("id", ""), str):
         raise WireViolation("G5", f"Invalid value at '{where}.id': expected a string.")
@@ -186,22 +186,22 @@ def _function(value: Any, payload: str, in_place: bool, where: str) -> None:
         raise WireViolation("G5", f"Invalid value at '{where}.{payload}': expected an object.")
 
 
-def _values(content: dict[str, Any], key: str) -> list[dict[str, Any]]:
+def _list_values(content: dict[str, Any], key: str) -> list[dict[str, Any]]:
     return [part[key] for part in content["parts"] if key in part]
 
 
-def _pairs(contents: list[dict[str, Any]]) -> None:
+def _check_pairs(contents: list[dict[str, Any]]) -> None:
     """Check the order of calls and responses (G1 to G3).
 
     Calls must follow a user message or responses, and their responses must follow immediately, in the same order.
     """
     waiting: list[dict[str, Any]] = []
     for i, content in enumerate(contents):
-        calls, responses = _values(content, "functionCall"), _values(content, "functionResponse")
+        calls, responses = _list_values(content, "functionCall"), _list_values(content, "functionResponse")
         if waiting and not responses:
             raise WireViolation("G2", _COUNT)
         if responses:
-            _answers(content, waiting, responses)
+            _check_responses(content, waiting, responses)
         if calls and (i == 0 or contents[i - 1].get("role") == "model"):
             raise WireViolation("G3", _CALL_POSITION)
         waiting = calls
@@ -209,7 +209,7 @@ def _pairs(contents: list[dict[str, Any]]) -> None:
         raise WireViolation("G2", _COUNT)
 
 
-def _answers(content: dict[str, Any], calls: list[dict[str, Any]], responses: list[dict[str, Any]]) -> None:
+def _check_responses(content: dict[str, Any], calls: list[dict[str, Any]], responses: list[dict[str, Any]]) -> None:
     if not calls:
         raise WireViolation("G2", _RESPONSE_POSITION)
     if len(calls) != len(responses) or len(content["parts"]) != len(responses):
@@ -223,10 +223,12 @@ def _answers(content: dict[str, Any], calls: list[dict[str, Any]], responses: li
             )
 
 
-def _check_signatures(contents: list[dict[str, Any]]) -> None:
+def _check_calls_are_signed(contents: list[dict[str, Any]]) -> None:
     """Check that in each answer since the user's last message, the first call is signed (G4)."""
     user_turns = [
-        i for i, each in enumerate(contents) if each.get("role") != "model" and not _values(each, "functionResponse")
+        i
+        for i, each in enumerate(contents)
+        if each.get("role") != "model" and not _list_values(each, "functionResponse")
     ]
     for i in range(user_turns[-1] + 1 if user_turns else 0, len(contents)):
         first = next((part for part in contents[i]["parts"] if "functionCall" in part), None)

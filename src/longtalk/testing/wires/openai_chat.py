@@ -30,7 +30,7 @@ def check(body: Any) -> None:
             open_calls.remove(message["tool_call_id"])
         elif open_calls:
             raise WireViolation("CC1", f"{where} comes before the results of {open_calls}")
-        _content(message, where)
+        _check_content(message, where)
         for call in message.get("tool_calls") or ():
             if role != "assistant":
                 raise WireViolation("CC2", f"{where} can't call tools")
@@ -41,7 +41,7 @@ def check(body: Any) -> None:
         raise WireViolation("CC1", f"no results for {open_calls}")
 
 
-def _content(message: dict[str, Any], where: str) -> None:
+def _check_content(message: dict[str, Any], where: str) -> None:
     content = message.get("content")
     if content is None and message["role"] == "assistant":
         if not message.get("tool_calls") and not message.get("refusal") and not message.get("audio"):

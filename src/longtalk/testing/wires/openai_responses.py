@@ -21,11 +21,12 @@ Item = dict[str, Any]
 MAX_ID = 64
 MAX_OUTPUT = 256_000
 OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
-_CALLS = {output: call for call, output in OUTPUTS.items()}
-_APP = {"computer_call": "computer_call_output", "local_shell_call": "local_shell_call_output"}
-_APP |= {"shell_call": "shell_call_output", "apply_patch_call": "apply_patch_call_output"}
-# Items of the provider's own tools, whose schema requires an id.
-_WITH_ID = (
+_CALL_OF_OUTPUT = {output: call for call, output in OUTPUTS.items()}
+_OUTPUT_OF_APP_CALL = {
+    kind: f"{kind}_output" for kind in ("computer_call", "local_shell_call", "shell_call", "apply_patch_call")
+}
+# Items of the provider's own tools; their schema requires an id.
+_NEEDS_ID = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
     *("mcp_call", "mcp_list_tools", "program", "program_output"),
 )
@@ -42,22 +43,22 @@ def check(body: Any) -> None:
     """Raise `WireViolation` if a request to `POST /v1/responses` breaks a rule."""
     if not isinstance(body, dict):
         raise WireViolation("body", "We could not parse the JSON body of your request.")
-    _parameters(body)
-    _tools(body.get("tools"))
+    _check_parameters(body)
+    _check_tools(body.get("tools"))
     given = body.get("input")
     if isinstance(given, str) and given:
         return
     if not isinstance(given, list) or not given:
         raise WireViolation("input", "Missing required parameter: 'input'.")
-    items = [_item(i, item) for i, item in enumerate(given)]
+    items = [_check_item(i, item) for i, item in enumerate(given)]
     elsewhere = bool(body.get("previous_response_id") or body.get("conversation"))
-    _ids(items, stored=body.get("store") is not False)
-    _pairs(items, elsewhere=elsewhere)
-    _reasoning(items, stored=body.get("store") is not False)
-    _compaction(items)
+    _check_ids(items, stored=body.get("store") is not False)
+    _check_pairs(items, elsewhere=elsewhere)
+    _check_reasoning(items, stored=body.get("store") is not False)
+    _check_compaction(items)
 
 
-def _parameters(body: Item) -> None:
+def _check_parameters(body: Item) -> None:
     if not isinstance(body.get("model"), str) or not body["model"]:
         raise WireViolation("model", "Missing required parameter: 'model'.")
     for name in _CHAT_FIELDS:
@@ -85,7 +86,7 @@ def _check_continuation(body: Item) -> None:
         raise WireViolation("R8", "Invalid type for 'conversation': expected a string or an object with an id.")
 
 
-def _tools(tools: Any) -> None:
+def _check_tools(tools: Any) -> None:
     if tools is None:
         return
     if not isinstance(tools, list):
@@ -100,25 +101,26 @@ def _tools(tools: Any) -> None:
                 raise WireViolation("R13", f"Invalid type for 'tools[{i}].parameters': expected an object.")
 
 
-def _item(i: int, item: Any) -> Item:
+def _check_item(i: int, item: Any) -> Item:
+    """Check an item of `input`, and return it with the `type` that it may omit."""
     if not isinstance(item, dict):
         raise WireViolation("input", f"Invalid type for 'input[{i}]': expected an object.")
     kind = item.get("type", "message" if "role" in item else None)
     if not isinstance(kind, str) or not kind:
         raise WireViolation("input", f"Invalid value: '{kind}' for 'input[{i}].type'.")
     if kind == "message":
-        _message(i, item)
+        _check_message(i, item)
     elif kind in OUTPUTS:
         payload = "arguments" if kind == "function_call" else "input"
         for name in ("call_id", "name", payload):
             if not isinstance(item.get(name), str) or (name != payload and not item[name]):
                 raise WireViolation("input", f"Missing required parameter: 'input[{i}].{name}'.")
-    elif kind in _CALLS:
-        _output(i, item)
+    elif kind in _CALL_OF_OUTPUT:
+        _check_output(i, item)
     return {**item, "type": kind}
 
 
-def _message(i: int, item: Item) -> None:
+def _check_message(i: int, item: Item) -> None:
     role, content = item.get("role"), item.get("content")
     if role not in _ROLES:
         raise WireViolation("role", f"Invalid value: '{role}' for 'input[{i}].role'.")
@@ -128,10 +130,10 @@ def _message(i: int, item: Item) -> None:
         return
     if not isinstance(content, list) or not content:
         raise WireViolation("content", f"Invalid type for 'input[{i}].content': expected a string or parts.")
-    _parts(content, f"input[{i}].content", _PARTS.get(role))
+    _check_parts(content, f"input[{i}].content", _PARTS.get(role))
 
 
-def _parts(parts: list[Any], where: str, allowed: tuple[str, ...] | None) -> None:
+def _check_parts(parts: list[Any], where: str, allowed: tuple[str, ...] | None) -> None:
     for j, part in enumerate(parts):
         kind = part.get("type") if isinstance(part, dict) else None
         fits = isinstance(kind, str) and (kind in allowed if allowed else kind.startswith("input_"))
@@ -142,13 +144,13 @@ def _parts(parts: list[Any], where: str, allowed: tuple[str, ...] | None) -> Non
             raise WireViolation("content", f"Missing required parameter: '{where}[{j}].{key}'.")
 
 
-def _output(i: int, item: Item) -> None:
+def _check_output(i: int, item: Item) -> None:
     if not isinstance(item.get("call_id"), str) or not item["call_id"]:
         raise WireViolation("input", f"Missing required parameter: 'input[{i}].call_id'.")
     output = item.get("output")
     texts = [output] if isinstance(output, str) else []
     if isinstance(output, list):
-        _parts(output, f"input[{i}].output", None)
+        _check_parts(output, f"input[{i}].output", None)
         texts = [part["text"] for part in output if part["type"] == "input_text"]
     elif not texts:
         raise WireViolation("input", f"Missing required parameter: 'input[{i}].output'.")
@@ -158,7 +160,7 @@ def _output(i: int, item: Item) -> None:
             raise WireViolation("R12", f"{what}, but got a string with length {len(text)} instead.")
 
 
-def _ids(items: list[Item], *, stored: bool) -> None:
+def _check_ids(items: list[Item], *, stored: bool) -> None:
     seen: set[str] = set()
     for i, item in enumerate(items):
         for name in ("id", "call_id"):
@@ -166,10 +168,10 @@ def _ids(items: list[Item], *, stored: bool) -> None:
                 raise WireViolation("R6", f"Invalid 'input[{i}].{name}': expected 1 to {MAX_ID} characters.")
         id = item.get("id")  # noqa: A001
         if id is None:
-            if item["type"] in (*_WITH_ID, "item_reference"):
+            if item["type"] in (*_NEEDS_ID, "item_reference"):
                 raise WireViolation("input", f"Missing required parameter: 'input[{i}].id'.")
             continue
-        if not stored and item["type"] not in _WITH_ID:
+        if not stored and item["type"] not in _NEEDS_ID:
             what = f"Item with id '{id}' not found. Items are not persisted when `store` is set to false."
             raise WireViolation(
                 "R5", f"{what} Try again with `store` set to true, or remove this item from your input."
@@ -179,28 +181,28 @@ def _ids(items: list[Item], *, stored: bool) -> None:
         seen.add(id)
 
 
-def _pairs(items: list[Item], *, elsewhere: bool) -> None:
+def _check_pairs(items: list[Item], *, elsewhere: bool) -> None:
     open_calls: list[tuple[str, str]] = []
     answered = {(item["type"], item.get("call_id")) for item in items}
     for item in items:
         kind, call_id = item["type"], item.get("call_id", "")
         if kind in OUTPUTS:
             open_calls.append((kind, call_id))
-        elif kind in _CALLS:
-            made = (_CALLS[kind], call_id)
-            if made in open_calls:
-                open_calls.remove(made)
+        elif kind in _CALL_OF_OUTPUT:
+            call = (_CALL_OF_OUTPUT[kind], call_id)
+            if call in open_calls:
+                open_calls.remove(call)
             elif not elsewhere:
                 what = kind.removesuffix("_output").replace("_", " ")
                 raise WireViolation("R2", f"No tool call found for {what} output with call_id {call_id}.")
-        elif kind in _APP and (_APP[kind], call_id) not in answered:
+        elif kind in _OUTPUT_OF_APP_CALL and (_OUTPUT_OF_APP_CALL[kind], call_id) not in answered:
             raise WireViolation("R1", f"No tool output found for {kind.replace('_', ' ')} {call_id}.")
     if open_calls:
         kind, call_id = open_calls[0]
         raise WireViolation("R1", f"No tool output found for {kind.replace('_', ' ')} {call_id}.")
 
 
-def _reasoning(items: list[Item], *, stored: bool) -> None:
+def _check_reasoning(items: list[Item], *, stored: bool) -> None:
     for i, item in enumerate(items):
         if item["type"] != "reasoning":
             continue
@@ -216,7 +218,7 @@ def _reasoning(items: list[Item], *, stored: bool) -> None:
         if follower is None or not _belongs_to_answer(follower):
             what = f"Item '{name}' of type 'reasoning' was provided without its required following item."
             raise WireViolation("R3", what)
-        if "id" not in item and "id" in follower and follower["type"] not in _WITH_ID:
+        if "id" not in item and "id" in follower and follower["type"] not in _NEEDS_ID:
             what = f"Item '{follower['id']}' of type '{follower['type']}' was provided without its required"
             raise WireViolation("R4", f"{what} 'reasoning' item.")
 
@@ -225,7 +227,7 @@ def _belongs_to_answer(item: Item) -> bool:
     return item.get("role", "assistant") == "assistant" and not item["type"].endswith("_call_output")
 
 
-def _compaction(items: list[Item]) -> None:
+def _check_compaction(items: list[Item]) -> None:
     for i, item in enumerate(items):
         if item["type"] == "compaction_trigger" and i < len(items) - 1:
             raise WireViolation("R11", "A compaction_trigger must be the last input item.")

@@ -1,4 +1,4 @@
-"""A provider whose server is a script in the same process: fast, and a start for those that break a promise."""
+"""A correct provider whose server is a script in the same process, as a fast base class for broken providers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from longtalk.wires import WIRES
 from longtalk.wires.protocol import Wire
 
 
-class Played:
-    """It keeps every promise."""
+class InProcessProvider:
+    """A provider that passes the whole suite."""
 
-    label = "played:model"
+    label = "in_process:model"
     model = "model"
     defaults: Mapping[str, Any] = {}
     wire: Wire = WIRES["openai-chat"]
@@ -38,17 +38,17 @@ class Played:
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
         response = self.ask(body, stream=True)
         if response.events is None:
-            raise BadAnswer("That was no stream.", body=response.body)
-        whole = False
+            raise BadAnswer("The response is not a stream.", body=response.body)
+        complete = False
         try:
             for number, data in enumerate(response.events):
                 if number == response.hold:
                     self.script.wait_while_held()
                 yield data
-            whole = True
+            complete = True
         finally:
-            if not whole:
-                self.gone()
+            if not complete:
+                self.handle_early_close()
         if response.cut:
             raise StreamCut("The stream broke off.")
 
@@ -57,35 +57,37 @@ class Played:
             raise Unreachable("No server.")
         response = self.script.answer(body, stream=stream)
         if response.cut and not response.body and not response.events:
-            raise Unreachable("The line broke.")
+            raise Unreachable("The connection broke.")
         if response.status >= 300:
-            raise self.failure(response)
+            raise self.make_error(response)
         return response
 
-    def failure(self, response: ScriptedResponse) -> ProviderError:
+    def make_error(self, response: ScriptedResponse) -> ProviderError:
         return error_from_response(self.label, response.status, response.headers, response.body)
 
-    def gone(self) -> None:
-        """Note that the stream was closed before its end."""
-        self.script.left.set()
+    def handle_early_close(self) -> None:
+        """Report to the script that the stream was closed before its end."""
+        self.script.disconnected.set()
 
     def close(self) -> None:
         pass
 
 
-def serve(kind: Callable[[Script], Played]) -> Serve:
+def serve_in_process(make: Callable[[Script], InProcessProvider]) -> Serve:
+    """Return a `serve` function for the suite that passes the script to the provider, without a server."""
+
     @contextlib.contextmanager
-    def played(script: Script) -> Iterator[Played]:
-        yield kind(script)
+    def serve(script: Script) -> Iterator[InProcessProvider]:
+        yield make(script)
 
-    return played
+    return serve
 
 
-def maker(kind: type[Played]) -> Callable[[], Played]:
-    """Of providers that answer, for one key."""
+def make_factory(kind: type[InProcessProvider]) -> Callable[[], InProcessProvider]:
+    """Return a function that creates providers which echo messages. All of them have the same key."""
     key = "one key"
 
-    def make() -> Played:
+    def make() -> InProcessProvider:
         script = Script(respond=echo(kind.wire.name))
         script.key = key
         return kind(script)
