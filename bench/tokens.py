@@ -20,8 +20,8 @@ from statistics import mean
 from typing import Any
 
 from longtalk.context.epochs import Anchor
-from longtalk.tokens import EXACT, Counter, Estimator, Exact, of_message
-from longtalk.tokens.counters import _tokenizer
+from longtalk.tokens import EXACT, Counter, Estimator, Exact, count_message
+from longtalk.tokens.counters import _load_tokenizer
 
 SAMPLES = Path(__file__).parent / "samples"
 SIZES = (200, 600, 2_000, 4_000)
@@ -100,8 +100,8 @@ def anchored(messages: list[bytes], requests: list[int], counter: Counter, exact
     A request sends all messages before it. As in a chat, the reported size of the last request is exact; what came
     since is estimated, and scaled by the error of the estimate for the last request.
     """
-    true = [of_message(message, exact) for message in messages]
-    rough = [of_message(message, counter) for message in messages]
+    true = [count_message(message, exact) for message in messages]
+    rough = [count_message(message, counter) for message in messages]
     errors = []
     for old, new in pairwise(requests):
         scale = Anchor(0, "", "", counted=sum(rough[:old]), reported=sum(true[:old])).scale
@@ -127,7 +127,7 @@ def cpu(counters: list[Counter], texts: list[str]) -> float:
 
 def begun(texts: list[str]) -> Exact:
     """Return a tokenizer whose cache holds only the words of these texts."""
-    _tokenizer.cache_clear()
+    _load_tokenizer.cache_clear()
     made = Exact("o200k")
     for text in texts:
         made.count(text)

@@ -30,7 +30,7 @@ from longtalk.models import registry as models  # noqa: E402
 from longtalk.models.prices import Prices  # noqa: E402
 from longtalk.providers.registry import PROVIDERS  # noqa: E402
 
-FILE = Path(models.FILE)
+FILE = Path(models.DATA_PATH)
 MOST_BYTES = 150_000
 PACKAGES = {"genai-prices": "genai_prices/data.py", "litellm": "litellm/model_prices_and_context_window_backup.json"}
 LICENCE = "MIT"
@@ -202,7 +202,7 @@ def collect_models(
                 rows[name] = row
     aliases: dict[str, str] = {}
     for name, row in rows.items():
-        bases = [base for base in models._without_date(name)[1:] if rows.get(base) == row and base not in aliases]
+        bases = [base for base in models._list_undated_names(name)[1:] if rows.get(base) == row and base not in aliases]
         main = group.get(name, name)
         if bases:
             # A lookup finds it without its date.
@@ -411,7 +411,7 @@ def check() -> list[str]:
     # Compressed bytes differ between versions of zlib, so compare the content.
     if _encode(json.loads(plain)) != plain or any(data[4:8]):
         problems.append("The file differs from what this script writes.")
-    said = models._file()
+    said = models._load_data()
     if [(each.package, each.licence) for each in said.sources] != [(name, LICENCE) for name in PACKAGES]:
         problems.append("The file does not name its sources.")
     notice = (ROOT / "NOTICE").read_text()

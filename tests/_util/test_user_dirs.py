@@ -68,4 +68,4 @@ def test_a_user_without_a_home_folder_is_told_to_set_one_and_has_no_models_of_th
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     with pytest.raises(InputError, match="no home folder: set HOME"):
         folders.data()
-    assert not registry._overrides()
+    assert not registry._read_overrides()

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from longtalk import Chat, InputError, Seal, tool
 from longtalk.cli.commands import commands
 from longtalk.testing import Scripted, says
-from longtalk.tokens import CheckedCounter, Estimator, Exact, counter_for, of_message, of_preamble
+from longtalk.tokens import CheckedCounter, Estimator, Exact, count_message, count_preamble, counter_for
 
 MESSAGES = [
     {"role": "system", "content": "You teach the violin."},
@@ -56,7 +56,7 @@ def parts(request: Any, model: str) -> dict[str, int]:
 
 
 def costs(counter: Estimator | Exact) -> list[int]:
-    return [of_message(json.dumps(message).encode(), counter) for message in MESSAGES]
+    return [count_message(json.dumps(message).encode(), counter) for message in MESSAGES]
 
 
 def test_text_is_counted_as_text(tmp_path: Path) -> None:
@@ -132,9 +132,9 @@ def test_the_system_text_and_the_tools_of_a_request_are_counted_on_their_own(for
     found = parts({"system": "You teach the violin.", "tools": [form, form], "messages": messages}, model)
     assert found == {
         "(standard": sum(found.values()) - found["(standard"],
-        "system": of_preamble("You teach the violin.", [], counter),
-        "tools": of_preamble(None, [PLAN, PLAN], counter),
-        "user": of_message(messages[0], counter),
+        "system": count_preamble("You teach the violin.", [], counter),
+        "tools": count_preamble(None, [PLAN, PLAN], counter),
+        "user": count_message(messages[0], counter),
     }
 
 
@@ -146,10 +146,10 @@ def test_a_request_of_the_responses_wire_is_counted_item_by_item() -> None:
     found = parts({"instructions": "You teach.", "input": [said, call, result]}, "openai:gpt-5.6")
     assert found == {
         "(standard": sum(found.values()) - found["(standard"],
-        "system": of_preamble("You teach.", [], counter),
-        "user": of_message(said, counter),
-        "function_call": of_message(call, counter),
-        "function_call_output": of_message(result, counter),
+        "system": count_preamble("You teach.", [], counter),
+        "user": count_message(said, counter),
+        "function_call": count_message(call, counter),
+        "function_call_output": count_message(result, counter),
     }
 
 
@@ -158,7 +158,7 @@ def test_a_system_text_in_blocks_is_the_text_in_them() -> None:
         {"type": "text", "text": said, "cache_control": {"type": "ephemeral"}} for said in ("You teach.", "Well.")
     ]
     found = parts({"system": blocks, "messages": MESSAGES[1:]}, "anthropic:claude-sonnet-5")
-    assert found["system"] == of_preamble("You teach.\nWell.", [], counter_for("anthropic:claude-sonnet-5"))
+    assert found["system"] == count_preamble("You teach.\nWell.", [], counter_for("anthropic:claude-sonnet-5"))
 
 
 def test_a_request_with_no_messages_yet_still_has_its_preamble() -> None:
@@ -183,7 +183,7 @@ def test_an_empty_preamble_has_no_rows() -> None:
 
 def test_a_providers_own_tool_counts_by_what_is_set_in_it() -> None:
     few, more = (
-        of_preamble(None, [{"type": "web_search_20250305", "name": "web_search", **more}], Exact("qwen"))
+        count_preamble(None, [{"type": "web_search_20250305", "name": "web_search", **more}], Exact("qwen"))
         for more in ({}, {"allowed_domains": ["violin.example", "cello.example"]})
     )
     assert 0 < few < more
@@ -299,15 +299,15 @@ def test_its_help_has_an_example() -> None:
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_a_message_may_be_a_mapping(message: dict[str, str]) -> None:
-    cost = of_message(json.dumps(message).encode(), Estimator())
-    assert of_message(message, Estimator()) == cost
-    assert of_message(MappingProxyType(message), Estimator()) == cost
+    cost = count_message(json.dumps(message).encode(), Estimator())
+    assert count_message(message, Estimator()) == cost
+    assert count_message(MappingProxyType(message), Estimator()) == cost
 
 
 def test_bytes_that_are_no_json_count_by_their_size() -> None:
-    frame = of_message({}, Estimator())
-    assert of_message(b"zzz", Estimator()) == frame
-    assert of_message(b"z" * 400, Estimator()) == frame + 100
+    frame = count_message({}, Estimator())
+    assert count_message(b"zzz", Estimator()) == frame
+    assert count_message(b"z" * 400, Estimator()) == frame + 100
 
 
 def test_what_is_no_message_is_refused() -> None:
@@ -321,17 +321,17 @@ def test_what_is_no_message_is_refused() -> None:
         (endless, "can't be written as JSON"),
     ):
         with pytest.raises(InputError, match=said):
-            of_message(wrong, Estimator())  # type: ignore[arg-type]
+            count_message(wrong, Estimator())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("family", ["o200k", "qwen", "claude"])
 def test_tools_may_be_functions_or_what_requests_have(family: str) -> None:
     counter = Estimator(family)
-    cost = of_preamble("You teach.", [PLAN], counter)
+    cost = count_preamble("You teach.", [PLAN], counter)
     for form in (practice_plan, ANTHROPIC, OPENAI, MappingProxyType(OPENAI)):
-        assert of_preamble("You teach.", [form], counter) == cost
+        assert count_preamble("You teach.", [form], counter) == cost
     with pytest.raises(InputError, match="A tool must be a function"):
-        of_preamble(None, ["plan"], counter)  # type: ignore[list-item]
+        count_preamble(None, ["plan"], counter)  # type: ignore[list-item]
 
 
 class Says:

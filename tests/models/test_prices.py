@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk import Chat, Conversation, InputError, Reply
-from longtalk.models.prices import FREE, Cost, Prices, Tier, cost, total
+from longtalk.models.prices import FREE, Cost, Prices, Tier, add_costs, cost
 from longtalk.providers.base import Capabilities
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
@@ -98,14 +98,14 @@ def test_the_total_is_the_sum_of_the_parts_and_each_part_of_what_was_used(usage:
         Usage(usage.written, 0, 0, usage.written, usage.written_1h),
         Usage(0, usage.output),
     ]
-    assert total(cost(each, prices) for each in alone) == found
+    assert add_costs(cost(each, prices) for each in alone) == found
 
 
 @given(usages(), usages(), some_prices)
 def test_more_tokens_never_cost_less_and_two_calls_cost_what_they_cost(one: Usage, two: Usage, prices: Prices) -> None:
     both = known(one + two, prices)
     assert both.total >= known(one, prices).total
-    summed = total([cost(one, prices), cost(two, prices)])
+    summed = add_costs([cost(one, prices), cost(two, prices)])
     assert summed is not None
     assert both.total == pytest.approx(summed.total)
 
@@ -126,9 +126,9 @@ def test_a_report_that_can_not_be_true_has_no_cost(usage: Usage) -> None:
 
 
 def test_a_sum_with_something_unknown_is_unknown() -> None:
-    assert total([Cost(1.0), None]) is None
-    assert total([]) == Cost()
-    assert total([Cost(0.1), Cost(0.2, 1.0)]) == Cost(0.3, 1.0)
+    assert add_costs([Cost(1.0), None]) is None
+    assert add_costs([]) == Cost()
+    assert add_costs([Cost(0.1), Cost(0.2, 1.0)]) == Cost(0.3, 1.0)
 
 
 # A turn

@@ -67,17 +67,17 @@ def test_importing_longtalk_reads_none_of_it() -> None:
 
 
 def test_a_server_of_ones_own_needs_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    models._file.cache_clear()
-    models._provider_models.cache_clear()
-    monkeypatch.setattr(models, "FILE", "/no/such/file")
+    models._load_data.cache_clear()
+    models._load_provider.cache_clear()
+    monkeypatch.setattr(models, "DATA_PATH", "/no/such/file")
     assert [find(name) for name in ("local", "ollama:llama3.2", "compatible:m")] == [None] * 3
     with pytest.raises(FileNotFoundError):
         find("anthropic:claude-sonnet-5")
-    models._file.cache_clear()
-    models._provider_models.cache_clear()
+    models._load_data.cache_clear()
+    models._load_provider.cache_clear()
 
 
-@pytest.mark.parametrize("provider", sorted(set(PROVIDERS) - set(models._UNLISTED)))
+@pytest.mark.parametrize("provider", sorted(set(PROVIDERS) - set(models._PROVIDERS_WITHOUT_MODELS)))
 def test_each_hosted_provider_has_models_with_windows_and_prices(provider: str) -> None:
     listed = list(models.models(provider=provider))
     assert {model.provider for model in listed} == {provider}
@@ -345,15 +345,15 @@ def test_a_file_that_the_environment_names_must_be_there(own: Path) -> None:
         (b'{"ollama:m":' * 100_000, "not JSON"),
         (b"[]", "must contain a JSON object"),
         (b'"ollama:m"', "must contain a JSON object"),
-        (b'{"ollama:m": 5}', "'ollama:m' must be described by an object, not int"),
+        (b'{"ollama:m": 5}', "the facts about 'ollama:m' must be an object, not int"),
         (b'{"ollama:m": {"windw": 5}}', "windw"),
         (b'{"ollama:m": {"window": "64k"}}', r"\$\.window"),
         (b'{"ollama:m": {"prices": {"input": 1}}}', "output"),
         (b'{"ollama:m": {"prices": {"input": -1, "output": 1}}}', r"\$\.prices\.input"),
-        (b'{"ollama:m": {"provider": "anthropic"}}', "is described as 'anthropic:m'"),
-        (b'{"ollama:m": {"name": "n"}}', "is described as 'ollama:n'"),
+        (b'{"ollama:m": {"provider": "anthropic"}}', "name another model, 'anthropic:m'"),
+        (b'{"ollama:m": {"name": "n"}}', "name another model, 'ollama:n'"),
         (b'{"olama:m": {}}', "Did you mean 'ollama'"),
-        (b'{"ollama": {}}', "names only a provider"),
+        (b'{"ollama": {}}', "is only a provider"),
         (b'{"": {}}', "unknown provider ''"),
         (b'{"\\ud800:m": {}}', "JSON|provider"),
         (b"{}" + b" " * 5_000_000, "5,000,002 bytes"),
@@ -369,13 +369,13 @@ def test_a_broken_file_is_an_error_that_names_it_and_says_why(own: Path, said: b
 
 def test_a_folder_or_a_pipe_is_no_file(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(own)
-    with pytest.raises(InputError, match="is not a regular file"):
+    with pytest.raises(InputError, match="must be a regular JSON file"):
         find("local")
     monkeypatch.setenv("LONGTALK_MODELS", str(tmp_path))
-    with pytest.raises(InputError, match="is not a regular file"):
+    with pytest.raises(InputError, match="must be a regular JSON file"):
         find("local")
     monkeypatch.setenv("LONGTALK_MODELS", "/dev/zero")
-    with pytest.raises(InputError, match="is not a regular file"):
+    with pytest.raises(InputError, match="must be a regular JSON file"):
         find("local")
 
 
@@ -391,7 +391,9 @@ def test_a_folder_or_a_pipe_is_no_file(own: Path, tmp_path: Path, monkeypatch: p
 def test_whatever_is_in_the_file_is_read_or_refused(said: Any) -> None:
     for fields in (said, {"prices": said}, {"window": said}):
         try:
-            models._override("ollama", "m", fields if isinstance(fields, dict) else {"aliases": fields}, {}, "This")
+            models._make_override(
+                "ollama", "m", fields if isinstance(fields, dict) else {"aliases": fields}, {}, "This"
+            )
         except InputError as problem:
             assert "This" in str(problem)
 

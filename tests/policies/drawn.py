@@ -31,7 +31,7 @@ from longtalk.policies import (
     WindowShare,
 )
 from longtalk.testing import says
-from longtalk.tokens import Estimator, of_message
+from longtalk.tokens import Estimator, count_message
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.wires import WIRES
 from longtalk.wires.entries import closing_result
@@ -133,7 +133,7 @@ def traces(draw: st.DrawFn, wire: str) -> Transcript:
 
     def add(turn: str, entry: Entry) -> None:
         nonlocal transcript
-        entry = msgspec.structs.replace(entry, tokens=of_message(entry.native, Estimator()))
+        entry = msgspec.structs.replace(entry, tokens=count_message(entry.native, Estimator()))
         transcript = transcript.append_to_turn(turn, [entry])
 
     def answer(turn: str, text: str | None, calls: list[Any], mark: str = "") -> None:

@@ -14,7 +14,7 @@ from longtalk.errors import ContextOverflow, InputError, RequestRefused
 from longtalk.policies import Compactor, OverExchanges, View
 from longtalk.state.codec import decode, encode
 from longtalk.testing import Scripted, Step, says, validate
-from longtalk.tokens import Estimator, counter_for, of_message
+from longtalk.tokens import Estimator, count_message, counter_for
 from longtalk.transcript.manifest import Run
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 
@@ -77,7 +77,7 @@ def test_instructions_that_stay_count(wire: str) -> None:
         state = chat.send("q", state=state, instruction="Mind this rule well. " * 60).state
         body = json.loads(provider.requests[-1])
         sent = next(body[name] for name in ("messages", "input", "contents") if name in body)
-        assert sum(of_message(json.dumps(each).encode(), counter_for("scripted:model")) for each in sent) < 4_400
+        assert sum(count_message(json.dumps(each).encode(), counter_for("scripted:model")) for each in sent) < 4_400
 
 
 def test_a_conversation_that_begins_with_a_greeting_has_epochs() -> None:
@@ -128,7 +128,7 @@ def test_a_counter_costs_no_answer(said: list[Any], policy: Any) -> None:
 
 def test_many_new_lines_are_counted_while_somebody_still_waits() -> None:
     native = json.dumps({"role": "assistant", "content": "x", "reasoning_content": "\n" * 200_000 + "."}).encode()
-    assert of_message(native, Estimator()) > 1_000
+    assert count_message(native, Estimator()) > 1_000
 
 
 def test_an_empty_answer_that_is_reworded_has_one_verdict() -> None:

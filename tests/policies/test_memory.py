@@ -22,7 +22,7 @@ from longtalk.reply import Reply
 from longtalk.state.codec import decode
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says, validate
-from longtalk.tokens import Estimator, of_message
+from longtalk.tokens import Estimator, count_message
 from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
@@ -295,8 +295,8 @@ def test_brief_and_outline_alone_take_at_most_400_tokens(said: list[tuple[str, s
         reply = chat.send(message, state=state)
         state = reply.state
         sent = [json.dumps(each, ensure_ascii=False).encode() for each in messages(provider.requests[-1])]
-        own = of_message(reply.entries[0].native, counter)
-        assert sum(of_message(each, counter) for each in sent) - own <= 400
+        own = count_message(reply.entries[0].native, counter)
+        assert sum(count_message(each, counter) for each in sent) - own <= 400
         assert reply.context is not None
         assert reply.context.counted - own <= 400
 

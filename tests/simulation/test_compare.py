@@ -29,7 +29,7 @@ from longtalk.simulation.replay import PolicyReplay, ReplaySetup, Trace
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
 from longtalk.testing.policies import transcript_of as messages_of
-from longtalk.tokens import Estimator, counter_for, of_message
+from longtalk.tokens import Estimator, count_message, counter_for
 from longtalk.transcript.transcript import Transcript
 from tests.support.properties import examples
 
@@ -62,7 +62,7 @@ def play(transcript: Transcript, policy: Policy, model: SimulatedModel | str = M
 
 
 def tokens(*messages: dict[str, Any], model: SimulatedModel = MARKS) -> int:
-    return sum(of_message(message, counter_for(model.label)) for message in messages)
+    return sum(count_message(message, counter_for(model.label)) for message in messages)
 
 
 # The replay

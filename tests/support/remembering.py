@@ -8,7 +8,7 @@ from typing import Any
 
 from longtalk.providers.scripted.script import Step
 from longtalk.testing import AsyncScripted, Scripted, says
-from longtalk.tokens import Estimator, of_message
+from longtalk.tokens import Estimator, count_message
 from longtalk.wires import WIRES
 
 Says = Callable[[str, bool], str]
@@ -56,7 +56,7 @@ def asks(request: str) -> bool:
 
 def tokens(body: bytes) -> int:
     """How long a request is."""
-    return sum(of_message(json.dumps(each).encode(), Estimator()) for each in messages(body))
+    return sum(count_message(json.dumps(each).encode(), Estimator()) for each in messages(body))
 
 
 def messages(body: bytes) -> list[Any]:

@@ -13,7 +13,7 @@ from longtalk.policies import Compactor, DropOldest, KeepAll, OverExchanges, Siz
 from longtalk.state.codec import decode
 from longtalk.testing import Scripted, WireViolation, says
 from longtalk.testing.policies import PolicyViolation, check_policy, transcript_of
-from longtalk.tokens import Estimator, of_message
+from longtalk.tokens import Estimator, count_message
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 
 
@@ -61,7 +61,7 @@ def test_messages_may_be_bytes_or_mappings() -> None:
     assert transcript == transcript_of(natives) == transcript_of([*natives[:3], *TALK[3:]])
     assert [entry.native for entry in transcript] == natives
     assert [entry.role for entry in transcript] == ["user", "assistant"] * 6
-    assert [entry.tokens for entry in transcript] == [of_message(native, Estimator()) for native in natives]
+    assert [entry.tokens for entry in transcript] == [count_message(native, Estimator()) for native in natives]
     assert len(transcript.exchanges()) == 6
     assert check_policy(KeepLast(2), transcript).epochs == 4
 

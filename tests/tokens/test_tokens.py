@@ -24,11 +24,11 @@ from longtalk.tokens import (
     CheckedCounter,
     Estimator,
     Exact,
+    count_message,
+    count_preamble,
     counter_for,
     families,
     features,
-    of_message,
-    of_preamble,
 )
 from longtalk.tokens.families import CALL_TOKENS
 from longtalk.wires import neutral
@@ -53,13 +53,13 @@ def fixed(message: Any, family: str = "o200k") -> int:
     """What a message costs beside its text."""
     counter = Characters()
     counter.family = family
-    total = of_message(json.dumps(message).encode(), counter)
+    total = count_message(json.dumps(message).encode(), counter)
     return total - len(counter.seen)
 
 
 def seen(message: Any) -> str:
     counter = Characters()
-    of_message(json.dumps(message).encode(), counter)
+    count_message(json.dumps(message).encode(), counter)
     return counter.seen
 
 
@@ -81,7 +81,7 @@ def image(data: str, family: str, detail: str | None = None) -> int:
     message = {"role": "user", "content": [block]}
     counter = Characters()
     counter.family = family
-    cost = of_message(json.dumps(message).encode(), counter) - families.FRAME_TOKENS.get(family, 4)
+    cost = count_message(json.dumps(message).encode(), counter) - families.FRAME_TOKENS.get(family, 4)
     assert counter.seen == ""
     return cost
 
@@ -122,7 +122,7 @@ def test_without_the_extra_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     from longtalk.tokens import counters
 
     monkeypatch.setitem(sys.modules, "splintr", None)
-    counters._tokenizer.cache_clear()
+    counters._load_tokenizer.cache_clear()
     with pytest.raises(InputError, match=r"pip install 'longtalk\[tokens\]'"):
         Exact("o200k")
 
@@ -207,7 +207,7 @@ def test_a_checked_counter_has_the_family_of_its_own() -> None:
     assert CheckedCounter(Says(1)).family == ""
     message = json.dumps({"role": "user", "content": "Hello, world!"}).encode()
     for counter in (Estimator("claude"), Exact("o200k"), Characters()):
-        assert of_message(message, CheckedCounter(counter)) == of_message(message, counter)
+        assert count_message(message, CheckedCounter(counter)) == count_message(message, counter)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -254,7 +254,7 @@ def test_claude_is_counted_higher_than_others() -> None:
 def test_a_message_costs_its_text_and_a_frame() -> None:
     said = "What would you do about the slugs?"
     exact = Exact("o200k")
-    assert of_message(json.dumps({"role": "user", "content": said}).encode(), exact) == exact.count(said) + FRAME
+    assert count_message(json.dumps({"role": "user", "content": said}).encode(), exact) == exact.count(said) + FRAME
     assert 3 <= FRAME <= 6
 
 
@@ -321,8 +321,8 @@ def test_text_is_found_wherever_it_stands(message: Any) -> None:
 def test_events_and_system_messages_of_ours_are_counted() -> None:
     exact = Exact()
     event = neutral.event("Ada has tuned her violin", source="tuner", at=0)
-    assert of_message(event.native, exact) == FRAME + exact.count("tuner\nAda has tuned her violin")
-    assert of_message(neutral.system("Be brief.", at=0).native, exact) == FRAME + exact.count("Be brief.")
+    assert count_message(event.native, exact) == FRAME + exact.count("tuner\nAda has tuned her violin")
+    assert count_message(neutral.system("Be brief.", at=0).native, exact) == FRAME + exact.count("Be brief.")
 
 
 def test_parts_without_a_type_count_by_what_they_are() -> None:
@@ -382,11 +382,11 @@ def test_calls_images_and_files_of_the_responses_wire_count_as_elsewhere() -> No
 )
 def test_odd_json_has_a_count_too(native: bytes) -> None:
     for counter in (Estimator(), Exact()):
-        assert 0 < of_message(native, counter) <= 20_000 + len(native)
+        assert 0 < count_message(native, counter) <= 20_000 + len(native)
 
 
 def test_what_is_not_json_counts_a_quarter_of_its_bytes() -> None:
-    assert of_message(b"x" * 4_000, Estimator()) == FRAME + 1_000
+    assert count_message(b"x" * 4_000, Estimator()) == FRAME + 1_000
 
 
 json_values = st.recursive(
@@ -407,17 +407,17 @@ shapes = st.dictionaries(
 def test_no_message_raises(value: Any) -> None:
     native = json.dumps(value).encode()
     for family in ("o200k", "claude", "gemma"):
-        assert of_message(native, Estimator(family)) > 0
+        assert count_message(native, Estimator(family)) > 0
 
 
 @given(native=st.binary())
 def test_no_bytes_raise(native: bytes) -> None:
-    assert of_message(native, Estimator()) > 0
+    assert count_message(native, Estimator()) > 0
 
 
 def test_a_message_of_very_many_values_is_counted_by_its_size_at_last() -> None:
     native = json.dumps({"role": "user", "content": [{"n": i} for i in range(60_000)]}).encode()
-    assert len(native) / 10 < of_message(native, Estimator()) < len(native)
+    assert len(native) / 10 < count_message(native, Estimator()) < len(native)
 
 
 # Images and files
@@ -550,12 +550,12 @@ def practice_plan(days: int, piece: str) -> list[str]:
 def test_a_preamble_is_its_system_text_and_its_tools() -> None:
     exact = Exact("qwen")
     plan = tool(practice_plan)
-    assert of_preamble(None, [], exact) == 0
-    assert of_preamble("", [], exact) == 0
-    assert of_preamble("You teach the violin.", [], exact) == exact.count("You teach the violin.") + 5
+    assert count_preamble(None, [], exact) == 0
+    assert count_preamble("", [], exact) == 0
+    assert count_preamble("You teach the violin.", [], exact) == exact.count("You teach the violin.") + 5
     described = exact.count(f"{plan.name}\n{plan.description}\n{plan.schema.decode()}")
-    assert of_preamble(None, [plan], exact) == described + families.CALL_TOKENS
-    assert of_preamble("S", [plan, plan], exact) > 2 * described
+    assert count_preamble(None, [plan], exact) == described + families.CALL_TOKENS
+    assert count_preamble("S", [plan, plan], exact) > 2 * described
 
 
 def choose(bow: Literal["baroque", "modern"]) -> str:
@@ -565,7 +565,7 @@ def choose(bow: Literal["baroque", "modern"]) -> str:
 
 def test_choices_of_a_parameter_are_counted() -> None:
     counter = Characters()
-    of_preamble(None, [tool(choose)], counter)
+    count_preamble(None, [tool(choose)], counter)
     assert "baroque" in counter.seen
     assert "modern" in counter.seen
 
@@ -573,16 +573,16 @@ def test_choices_of_a_parameter_are_counted() -> None:
 def test_openais_models_are_shown_no_json() -> None:
     plan = tool(practice_plan)
     counter = Characters()
-    of_preamble(None, [plan], counter)
+    count_preamble(None, [plan], counter)
     assert "{" not in counter.seen
     for word in ("practice_plan", "days", "piece", "what to practise", "integer"):
         assert word in counter.seen
-    assert 30 < of_preamble(None, [plan], Exact("o200k")) < of_preamble(None, [plan], Exact("qwen"))
+    assert 30 < count_preamble(None, [plan], Exact("o200k")) < count_preamble(None, [plan], Exact("qwen"))
 
 
 def test_claude_brings_a_system_text_for_tools() -> None:
     plan = tool(practice_plan)
-    one, two = (of_preamble(None, [plan] * n, Estimator("claude")) for n in (1, 2))
+    one, two = (count_preamble(None, [plan] * n, Estimator("claude")) for n in (1, 2))
     assert one - (two - one) == pytest.approx(350, abs=3)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from longtalk.models.prices import summed
+from longtalk.models.prices import add_dollars
 from longtalk.transcript.manifest import read_manifest
 from longtalk.transcript.records import read_record
 from longtalk.transfer.conversation_export import ConversationExport
@@ -45,7 +45,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
             turns=_added(self.turns, other.turns),
             models=_added(self.models, other.models),
             usage=self.usage + other.usage,
-            cost=summed((self.cost, other.cost)),
+            cost=add_dollars((self.cost, other.cost)),
             unpriced=self.unpriced + other.unpriced,
         )
 
@@ -71,7 +71,7 @@ def counted(talk: ConversationExport, manifests: Mapping[str, bytes]) -> Stats:
         turns=_tally(turn.status for turn in turns.values()),
         models=_tally(turn.model for turn in turns.values()),
         usage=sum((read_usage(raw, wire) for raw, wire in reports), Usage()),
-        cost=summed(cost for cost in (*costs.values(), *[each.cost for each in apart]) if cost is not None),
+        cost=add_dollars(cost for cost in (*costs.values(), *[each.cost for each in apart]) if cost is not None),
         unpriced=sum(costs[turn.id] is None for turn in turns.values() if turn.usage or turn.id in wires)
         + sum(each.cost is None for each in apart),
     )

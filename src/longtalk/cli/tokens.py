@@ -17,7 +17,7 @@ from longtalk._util import json_bytes
 from longtalk.cli.files import decode_state, display_name, read_file
 from longtalk.cli.output import escape_line, print_text
 from longtalk.errors import InputError
-from longtalk.tokens import Counter, Estimator, Exact, counter_for, of_message, of_preamble
+from longtalk.tokens import Counter, Estimator, Exact, count_message, count_preamble, counter_for
 from longtalk.tokens.families import MODEL_PATTERNS
 
 Rows = dict[str, int]
@@ -60,7 +60,7 @@ def count_file(name: str, data: bytes, counter: Counter) -> tuple[int, Rows]:
     roles: dict[str, list[int]] = {}
     held = decode_state(name, data) if data.startswith(_STATE) else ()
     for role, native in [(entry.role, entry.native) for entry in held] or _find_messages(whole):
-        roles.setdefault(role, []).append(of_message(native, counter))
+        roles.setdefault(role, []).append(count_message(native, counter))
     for role, costs in roles.items():
         rows[f"{role}, {len(costs):,} {'message' if len(costs) == 1 else 'messages'}"] = sum(costs)
     if rows:
@@ -128,9 +128,9 @@ def _count_preamble(name: str, request: dict[str, Any], counter: Counter) -> Row
         return rows
     system, tools = request.get("system") or request.get("instructions"), request.get("tools")
     if system:
-        rows["system"] = of_message({"content": system}, counter)
+        rows["system"] = count_message({"content": system}, counter)
     if tools:
         if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
             raise InputError(f"The tools in {name} can't be counted: they must be a list of objects.")
-        rows[f"tools, {len(tools):,}"] = of_preamble(None, tools, counter)
+        rows[f"tools, {len(tools):,}"] = count_preamble(None, tools, counter)
     return rows

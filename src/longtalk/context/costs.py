@@ -42,7 +42,7 @@ class Ratios(msgspec.Struct, frozen=True):
 
 def ratios(prices: Prices | None, tokens: int, *, caches: bool) -> Ratios:
     """Those of a request of so many tokens. What costs no money still costs time, and unknown prices are the usual."""
-    rates = prices.rates(tokens) if prices is not None else None
+    rates = prices.get_rates(tokens) if prices is not None else None
     usual = Ratios()
     if rates is None or not rates.input:
         return usual if caches else Ratios(read=1.0, write=1.0)

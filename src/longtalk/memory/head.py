@@ -15,7 +15,7 @@ from longtalk.memory.brief.record import BriefRecord
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.outline import outline
 from longtalk.memory.summary import TAG, Summary
-from longtalk.tokens import Counter, of_message
+from longtalk.tokens import Counter, count_message
 from longtalk.transcript.transcript import Entry
 from longtalk.usage import Usage
 from longtalk.wires import text_if_readable
@@ -54,7 +54,7 @@ def build_head(
 
     def measure(more: Sequence[str] = ()) -> int:
         text = "\n".join((*parts, *more))
-        return of_message(wire.quote(TAG, text), counter) if text else 0
+        return count_message(wire.quote(TAG, text), counter) if text else 0
 
     base_tokens = measure()
     summary_tokens = counter.count(summary) if summary else 0

@@ -49,18 +49,17 @@ class Prices(Rates, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
 
     tiers: tuple[Tier, ...] = ()
 
-    def rates(self, tokens: int) -> Rates:
+    def get_rates(self, tokens: int) -> Rates:
         """Return the prices that apply to a request of this many tokens."""
-        above = [tier for tier in self.tiers if tokens > tier.above]
-        return max(above, key=lambda tier: tier.above) if above else self
+        tiers = [tier for tier in self.tiers if tokens > tier.above]
+        return max(tiers, key=lambda tier: tier.above) if tiers else self
 
     @property
     def free(self) -> bool:
         """Whether every price is zero or unknown, for requests of any length."""
-        each = (self, *self.tiers)
         return not any(
             rates.input or rates.output or rates.cache_read or rates.cache_write or rates.cache_write_1h
-            for rates in each
+            for rates in (self, *self.tiers)
         )
 
 
@@ -78,7 +77,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> float:
-        return summed((self.input, self.cached, self.written, self.output))
+        return add_dollars((self.input, self.cached, self.written, self.output))
 
 
 def cost(usage: Usage, prices: Prices | None, *, ttl: TTL = "5m") -> Cost | None:
@@ -91,37 +90,41 @@ def cost(usage: Usage, prices: Prices | None, *, ttl: TTL = "5m") -> Cost | None
         raise InputError(f"`ttl` must be '5m' or '1h', not {ttl!r}.")
     if prices is None:
         return None
-    hour = usage.written if ttl == "1h" else usage.written_1h
+    written_1h = usage.written if ttl == "1h" else usage.written_1h
     uncached = usage.input - usage.cached - usage.written
-    counts = (uncached, usage.cached, usage.written - hour, hour, usage.output)
+    counts = (uncached, usage.cached, usage.written - written_1h, written_1h, usage.output)
     if min(counts) < 0:
         return None
-    rates = prices.rates(usage.input)
-    prices_each = (rates.input, rates.cache_read, rates.cache_write, rates.cache_write_1h, rates.output)
-    parts = [_dollars(count, price) for count, price in zip(counts, prices_each, strict=True)]
+    rates = prices.get_rates(usage.input)
+    unit_prices = (rates.input, rates.cache_read, rates.cache_write, rates.cache_write_1h, rates.output)
+    parts = [_to_dollars(count, price) for count, price in zip(counts, unit_prices, strict=True)]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None
-    sent, cached, written, written_1h, received = known
-    return Cost(sent, cached, summed((written, written_1h)), received)
+    sent, cached, written_cost, written_1h_cost, received = known
+    return Cost(sent, cached, add_dollars((written_cost, written_1h_cost)), received)
 
 
-def with_options(prices: Prices | None, options: Mapping[str, Any]) -> Prices | None:
-    """Return the prices for a call with these options; None if an option may change the price."""
-    usual = (None, "auto", "default", "standard", "standard_only", "global")
-    return prices if all(options.get(name) in usual for name in ("service_tier", "speed", "inference_geo")) else None
+def adjust_prices(prices: Prices | None, options: Mapping[str, Any]) -> Prices | None:
+    """Return the prices for a call with these options; None if one of them may change the prices in an unknown way."""
+    standard_values = (None, "auto", "default", "standard", "standard_only", "global")
+    return (
+        prices
+        if all(options.get(name) in standard_values for name in ("service_tier", "speed", "inference_geo"))
+        else None
+    )
 
 
-def total(costs: Iterable[Cost | None]) -> Cost | None:
+def add_costs(costs: Iterable[Cost | None]) -> Cost | None:
     """Return the sum of several costs; None if one of them is None, that is, unknown."""
-    known = list(costs)
-    each = [one for one in known if one is not None]
-    if len(each) < len(known):
+    all_costs = list(costs)
+    known = [cost for cost in all_costs if cost is not None]
+    if len(known) < len(all_costs):
         return None
-    return Cost(*(summed(getattr(one, name) for one in each) for name in Cost.__struct_fields__))
+    return Cost(*(add_dollars(getattr(cost, name) for cost in known) for name in Cost.__struct_fields__))
 
 
-def _dollars(tokens: int, price: float | None) -> float | None:
+def _to_dollars(tokens: int, price: float | None) -> float | None:
     """Return the cost of this many tokens; None if the price is unknown, unless there are no tokens."""
     if not tokens:
         return 0.0
@@ -132,7 +135,7 @@ def _dollars(tokens: int, price: float | None) -> float | None:
     return float(Decimal(repr(price)) * tokens / 1_000_000)
 
 
-def summed(parts: Iterable[float]) -> float:
+def add_dollars(parts: Iterable[float]) -> float:
     """Return the sum of amounts in dollars, added as decimals so that 0.1 and 0.2 give 0.3."""
     from decimal import Decimal
 

@@ -31,9 +31,9 @@ from longtalk.models.prices import Prices, Rates, Tier
 
 __all__ = ["Model", "Prices", "Provider", "Rates", "Tier", "find", "models", "providers", "register"]
 
-FILE = os.path.join(os.path.dirname(__file__), "data", "models.json.gz")
+DATA_PATH = os.path.join(os.path.dirname(__file__), "data", "models.json.gz")
 _MAX_BYTES = 5_000_000
-_UNLISTED = (
+_PROVIDERS_WITHOUT_MODELS = (
     *("local", "ollama", "vllm", "llamacpp", "lmstudio", "compatible", "litellm"),
     *("claude-cli", "codex-cli", "gemini-cli"),
 )
@@ -72,7 +72,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     @property
     def label(self) -> str:
         """The full name of the model, as `provider:model`."""
-        return _label(self.provider, self.name)
+        return _make_label(self.provider, self.name)
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -106,7 +106,9 @@ class _Source(msgspec.Struct, frozen=True):
     licence: str
 
 
-class _File(msgspec.Struct, frozen=True):
+class _DataFile(msgspec.Struct, frozen=True):
+    """The package's data file. Each provider is decoded when it is first needed."""
+
     format: Literal[1]
     built: str
     sources: list[_Source]
@@ -118,7 +120,7 @@ _registered: dict[str, Model] = {}
 
 def find(label: str) -> Model | None:
     """Return the known facts about a model, given as `provider:model`; None if the model is unknown."""
-    return _find(label, {**_overrides(), **_registered})
+    return _find_model(label, {**_read_overrides(), **_registered})
 
 
 def register(model: Model | Mapping[str, Any]) -> Model:
@@ -128,97 +130,101 @@ def register(model: Model | Mapping[str, Any]) -> Model:
 
         register({"provider": "openrouter", "name": "acme/talker-2", "window": 64_000})
     """
-    what = "The registered model"
+    source = "The registered model"
     if isinstance(model, Model):
-        made = _make_model(msgspec.to_builtins(model), what)
+        registered = _make_model(msgspec.to_builtins(model), source)
     elif isinstance(model, Mapping):
         provider, name = model.get("provider"), model.get("name", "")
         if not isinstance(provider, str) or not isinstance(name, str):
             raise InputError("A registered model needs a `provider` and a `name`, both strings.")
-        made = _override(provider, name, model, {**_overrides(), **_registered}, what)
+        registered = _make_override(provider, name, model, {**_read_overrides(), **_registered}, source)
     else:
         raise InputError(f"`register` takes a Model or a mapping of its fields, not {type(model).__name__}.")
-    _registered[made.label] = made
-    return made
+    _registered[registered.label] = registered
+    return registered
 
 
-def is_custom(model: Model) -> bool:
+def is_overridden(model: Model) -> bool:
     """Return True if the facts come from the user's file or from `register`, not from the package's data file."""
-    return any(model is made for made in (*_overrides().values(), *_registered.values()))
+    return any(model is known for known in (*_read_overrides().values(), *_registered.values()))
 
 
 def models(query: str = "", *, provider: str | None = None) -> Iterator[Model]:
     """Yield the models whose label or aliases contain all words of the query, sorted by provider and name."""
     if provider is not None:
         _check_provider(provider, "`provider`")
-    changed = {**_overrides(), **_registered}
+    overrides = {**_read_overrides(), **_registered}
     words = query.lower().split()
-    for each in sorted(providers()) if provider is None else [provider]:
-        entry = _provider_models(each)
-        names = {*entry.models, *(made.name for made in changed.values() if made.provider == each)}
+    for provider_name in sorted(providers()) if provider is None else [provider]:
+        entry = _load_provider(provider_name)
+        names = {*entry.models, *(model.name for model in overrides.values() if model.provider == provider_name)}
         for name in sorted(names, key=lambda name: (name.lower(), name)):
-            found = _look_up(each, name, changed)
-            if found is not None:
-                said = " ".join((found.label, *found.aliases)).lower()
-                if all(word in said for word in words):
-                    yield found
+            model = _look_up(provider_name, name, overrides)
+            if model is not None:
+                searchable = " ".join((model.label, *model.aliases)).lower()
+                if all(word in searchable for word in words):
+                    yield model
 
 
 def providers() -> dict[str, Provider]:
     """Return the providers in the package's data file, by name."""
-    return {name: msgspec.json.decode(raw, type=Provider) for name, raw in _file().providers.items()}
+    return {name: msgspec.json.decode(raw, type=Provider) for name, raw in _load_data().providers.items()}
 
 
 # Names
 
 _DATE = r"20[2-9]\d(?:(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])|-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))"
 _UNDATED = re.compile(rf"(.+?)(?:[-@]{_DATE}|-latest)", re.IGNORECASE)
-_TUNED = re.compile(r"(ft:)([^:]+)(?::.*)?", re.IGNORECASE | re.DOTALL)
+_FINE_TUNED = re.compile(r"(ft:)([^:]+)(?::.*)?", re.IGNORECASE | re.DOTALL)
 
 
-def _candidates(provider: str, name: str) -> Iterator[tuple[str, bool]]:
+def _list_candidate_names(provider: str, name: str) -> Iterator[tuple[str, bool]]:
     """Yield the names under which a model may be listed, each with whether the prices listed there apply to it."""
-    yield from ((each, True) for each in _without_date(name))
-    tuned = _TUNED.fullmatch(name)
-    if tuned:
-        yield from ((tuned[1] + each, True) for each in _without_date(tuned[2]))
-        yield from ((each, False) for each in _without_date(tuned[2]))
-    plain, colon, _ = name.rpartition(":")
+    yield from ((candidate, True) for candidate in _list_undated_names(name))
+    fine_tuned = _FINE_TUNED.fullmatch(name)
+    if fine_tuned:
+        yield from ((fine_tuned[1] + candidate, True) for candidate in _list_undated_names(fine_tuned[2]))
+        yield from ((candidate, False) for candidate in _list_undated_names(fine_tuned[2]))
+    base, colon, _ = name.rpartition(":")
     if provider == "openrouter" and colon:
-        yield from ((each, False) for each in _without_date(plain))
+        yield from ((candidate, False) for candidate in _list_undated_names(base))
 
 
-def _without_date(name: str) -> list[str]:
-    found = _UNDATED.fullmatch(name)
-    return [name, found[1]] if found else [name]
+def _list_undated_names(name: str) -> list[str]:
+    """Return the name and, if it ends with a date or `-latest`, the name without that ending."""
+    match = _UNDATED.fullmatch(name)
+    return [name, match[1]] if match else [name]
 
 
-def _find(label: str, changed: Mapping[str, Model]) -> Model | None:
+def _find_model(label: str, overrides: Mapping[str, Model]) -> Model | None:
+    """Return the model that a label means, tried under each of its possible names; None if it is not found."""
     provider, _, name = label.partition(":")
-    if provider not in _UNLISTED and provider not in _file().providers:
+    if provider not in _PROVIDERS_WITHOUT_MODELS and provider not in _load_data().providers:
         return None
-    for candidate, priced in _candidates(provider, name):
-        found = _look_up(provider, candidate, changed)
+    for candidate, priced in _list_candidate_names(provider, name):
+        found = _look_up(provider, candidate, overrides)
         if found is not None:
             return found if priced else msgspec.structs.replace(found, prices=None)
     return None
 
 
-def _look_up(provider: str, name: str, changed: Mapping[str, Model]) -> Model | None:
+def _look_up(provider: str, name: str, overrides: Mapping[str, Model]) -> Model | None:
     """Return the model with this name, or None if it is not listed.
 
-    `changed` has the models from the user's file and from `register`, which take precedence over the data file.
+    `overrides` has the models from the user's file and from `register`, which take precedence over the data file.
     """
-    entry = _provider_models(provider)
-    spelt = name if name in entry.models or name in entry.aliases else _spellings(provider).get(name.lower(), name)
-    listed = entry.aliases.get(spelt, spelt)
-    for wanted in (name, listed):
-        if _label(provider, wanted) in changed:
-            return changed[_label(provider, wanted)]
-    for made in changed.values():
-        if made.provider == provider and name.lower() in map(str.lower, (made.name, *made.aliases)):
-            return made
-    raw = entry.models.get(listed)
+    entry = _load_provider(provider)
+    spelling = (
+        name if name in entry.models or name in entry.aliases else _map_spellings(provider).get(name.lower(), name)
+    )
+    listed_name = entry.aliases.get(spelling, spelling)
+    for wanted in (name, listed_name):
+        if _make_label(provider, wanted) in overrides:
+            return overrides[_make_label(provider, wanted)]
+    for override in overrides.values():
+        if override.provider == provider and name.lower() in map(str.lower, (override.name, *override.aliases)):
+            return override
+    raw = entry.models.get(listed_name)
     if raw is None:
         return None
     facts = {"keeps_state": entry.keeps_state, **msgspec.json.decode(raw)}
@@ -226,11 +232,11 @@ def _look_up(provider: str, name: str, changed: Mapping[str, Model]) -> Model | 
         facts["binds_thinking"] = entry.binds_thinking
     if facts.get("cache") != "none":
         facts.setdefault("cache_seconds", entry.cache_seconds)
-    aliases = _aliases(provider).get(listed, ())
-    return msgspec.convert({**facts, "provider": provider, "name": listed, "aliases": aliases}, Model)
+    aliases = _group_aliases(provider).get(listed_name, ())
+    return msgspec.convert({**facts, "provider": provider, "name": listed_name, "aliases": aliases}, Model)
 
 
-def _label(provider: str, name: str) -> str:
+def _make_label(provider: str, name: str) -> str:
     return f"{provider}:{name}" if name else provider
 
 
@@ -238,138 +244,144 @@ def _label(provider: str, name: str) -> str:
 
 
 @cache
-def _file() -> _File:
+def _load_data() -> _DataFile:
     import zlib
 
-    with open(FILE, "rb") as file:
-        return msgspec.json.decode(zlib.decompress(file.read(), 31), type=_File)
+    with open(DATA_PATH, "rb") as file:
+        return msgspec.json.decode(zlib.decompress(file.read(), 31), type=_DataFile)
 
 
 @cache
-def _provider_models(provider: str) -> _ProviderModels:
+def _load_provider(provider: str) -> _ProviderModels:
     """Return a provider's part of the package's data file. For unlisted providers the file is not opened."""
-    if provider in _UNLISTED:
+    if provider in _PROVIDERS_WITHOUT_MODELS:
         return _ProviderModels(wire="")
-    entry = msgspec.json.decode(_file().providers[provider], type=_ProviderModels)
+    entry = msgspec.json.decode(_load_data().providers[provider], type=_ProviderModels)
     if not entry.models_of:
         return entry
-    same = _provider_models(entry.models_of)
+    same = _load_provider(entry.models_of)
     return msgspec.structs.replace(entry, models=same.models, aliases=same.aliases)
 
 
 @cache
-def _spellings(provider: str) -> dict[str, str]:
-    """Return the names and aliases of a provider's models, by their spelling in lower case."""
-    entry = _provider_models(provider)
+def _map_spellings(provider: str) -> dict[str, str]:
+    """Return the names and aliases of a provider's models, by the same in lower case."""
+    entry = _load_provider(provider)
     return {name.lower(): name for name in (*entry.aliases, *entry.models)}
 
 
 @cache
-def _aliases(provider: str) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for alias, name in _provider_models(provider).aliases.items():
-        found[name] = (*found.get(name, ()), alias)
-    return found
+def _group_aliases(provider: str) -> dict[str, tuple[str, ...]]:
+    """Return the aliases of each of a provider's models, by the model's name."""
+    aliases: dict[str, tuple[str, ...]] = {}
+    for alias, name in _load_provider(provider).aliases.items():
+        aliases[name] = (*aliases.get(name, ()), alias)
+    return aliases
 
 
 # The user's file and registered models
 
 
-def path() -> str:
-    """Return the path of the user's file with facts about models, which may not exist."""
+def get_overrides_path() -> str:
+    """Return the path of the user's file with facts about models. The file may not exist."""
     return os.environ.get("LONGTALK_MODELS", "").strip() or os.path.join(user_dirs.config(), "models.json")
 
 
-def _overrides() -> Mapping[str, Model]:
+def _read_overrides() -> Mapping[str, Model]:
     """Return the models in the user's file, by label. The file is read again whenever it has changed."""
-    global _seen
+    global _cached_overrides
     try:
-        where = path()
+        file_path = get_overrides_path()
     except InputError:
         # Without a home folder there can't be such a file.
         return {}
     try:
-        found = os.stat(where)
+        status = os.stat(file_path)
     except (OSError, ValueError) as problem:
         if os.environ.get("LONGTALK_MODELS", "").strip():
-            raise InputError(f"LONGTALK_MODELS names {where!a}, which can't be read: {problem}.") from None
+            raise InputError(f"LONGTALK_MODELS names the file {file_path!a}, which can't be read: {problem}.") from None
         return {}
-    now = (where, found.st_mtime_ns, found.st_size)
-    if _seen[0] != now:
-        _seen = (now, _read_file(where, found))
-    return _seen[1]
+    state = (file_path, status.st_mtime_ns, status.st_size)
+    if _cached_overrides[0] != state:
+        _cached_overrides = (state, _parse_overrides(file_path, status))
+    return _cached_overrides[1]
 
 
-_seen: tuple[tuple[str, int, int], Mapping[str, Model]] = (("", 0, 0), {})
-"""The path, time and size of the user's file when it was last read, and the models in it."""
+_cached_overrides: tuple[tuple[str, int, int], Mapping[str, Model]] = (("", 0, 0), {})
+"""The models in the user's file, after its path, time and size when it was last read."""
 
 
-def _read_file(where: str, found: os.stat_result) -> Mapping[str, Model]:
-    what = f"The file {where!a}"
-    if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{what} is not a regular file: it must be a JSON file that describes models.")
-    if found.st_size > _MAX_BYTES:
-        raise InputError(f"{what} has {found.st_size:,} bytes; the maximum is {_MAX_BYTES:,}.")
+def _parse_overrides(file_path: str, status: os.stat_result) -> Mapping[str, Model]:
+    source = f"The file {file_path!a}"
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{source} must be a regular JSON file that describes models, not a folder or a device.")
+    if status.st_size > _MAX_BYTES:
+        raise InputError(f"{source} has {status.st_size:,} bytes; the maximum is {_MAX_BYTES:,}.")
     try:
-        with open(where, "rb") as file:
-            said = msgspec.json.decode(file.read(_MAX_BYTES + 1))
+        with open(file_path, "rb") as file:
+            content = msgspec.json.decode(file.read(_MAX_BYTES + 1))
     except OSError as problem:
-        raise InputError(f"{what} can't be read: {problem.strerror or problem}.") from None
+        raise InputError(f"{source} can't be read: {problem.strerror or problem}.") from None
     except (ValueError, RecursionError) as problem:
-        raise InputError(f"{what} is not JSON: {problem}.") from None
-    if not isinstance(said, dict):
-        raise InputError(f"{what} must contain a JSON object that maps 'provider:model' to the facts about the model.")
-    made: dict[str, Model] = {}
-    for label, fields in said.items():
+        raise InputError(f"{source} is not JSON: {problem}.") from None
+    if not isinstance(content, dict):
+        raise InputError(
+            f"{source} must contain a JSON object that maps 'provider:model' to the facts about the model."
+        )
+    parsed: dict[str, Model] = {}
+    for label, fields in content.items():
         if not isinstance(fields, dict):
-            raise InputError(f"{what}: {label!a} must be described by an object, not {type(fields).__name__}.")
+            raise InputError(f"{source}: the facts about {label!a} must be an object, not {type(fields).__name__}.")
         provider, _, name = label.partition(":")
-        made[label] = _override(provider, name, fields, {}, what)
-    return made
+        parsed[label] = _make_override(provider, name, fields, {}, source)
+    return parsed
 
 
-def _override(provider: str, name: str, fields: Mapping[str, Any], changed: Mapping[str, Model], what: str) -> Model:
+def _make_override(
+    provider: str, name: str, fields: Mapping[str, Any], overrides: Mapping[str, Model], source: str
+) -> Model:
     """Return a model with these fields in place of the known facts. Prices are replaced one by one.
 
-    `changed` has the models that take precedence over the data file. `what` names the source in error messages.
+    `overrides` has the models that take precedence over the data file. `source` begins error messages.
     """
-    known = _find(_label(provider, name), changed)
+    known = _find_model(_make_label(provider, name), overrides)
     facts = msgspec.to_builtins(known) if known is not None else {}
     if known is not None and known.name != name:
         # The facts come from another model, whose aliases don't apply.
         facts.pop("aliases", None)
-    prices, before = fields.get("prices"), facts.get("prices")
-    if isinstance(prices, Mapping) and isinstance(before, dict):
+    prices, known_prices = fields.get("prices"), facts.get("prices")
+    if isinstance(prices, Mapping) and isinstance(known_prices, dict):
         if not prices.keys().isdisjoint(Rates.__struct_fields__):
             # A new price also applies to long requests, unless the caller gives tiers.
-            before.pop("tiers", None)
-        fields = {**fields, "prices": {**before, **prices}}
-    made = _make_model({**facts, "provider": provider, "name": name, **fields}, what)
-    if (made.provider, made.name) != (provider, name):
+            known_prices.pop("tiers", None)
+        fields = {**fields, "prices": {**known_prices, **prices}}
+    model = _make_model({**facts, "provider": provider, "name": name, **fields}, source)
+    if (model.provider, model.name) != (provider, name):
         raise InputError(
-            f"{what}: {_label(provider, name)!a} is described as {made.label!a}: leave out `provider` and `name`."
+            f"{source}: the facts about {_make_label(provider, name)!a} name another model, {model.label!a}: "
+            "leave out `provider` and `name`."
         )
-    return made
+    return model
 
 
-def _make_model(facts: Mapping[str, Any], what: str) -> Model:
-    """Return a model with these facts. Raises `InputError`, naming the source `what`, if the facts are not valid."""
+def _make_model(facts: Mapping[str, Any], source: str) -> Model:
+    """Return a model with these facts. Raises `InputError`, whose message begins with `source`, for invalid facts."""
     try:
-        made = msgspec.convert(facts, Model)
+        model = msgspec.convert(facts, Model)
     except (msgspec.ValidationError, RecursionError) as problem:
         label = f"{facts.get('provider')}:{facts.get('name')}"
-        raise InputError(f"{what}: the description of {label!a} is not valid: {problem}.") from None
-    _check_provider(made.provider, what)
-    if not made.name and made.provider != "local":
-        raise InputError(f"{what}: {made.provider!a} names only a provider; use 'provider:model'.")
-    return made
+        raise InputError(f"{source}: the facts about {label!a} are not valid: {problem}.") from None
+    _check_provider(model.provider, source)
+    if not model.name and model.provider != "local":
+        raise InputError(f"{source}: {model.provider!a} is only a provider; use 'provider:model'.")
+    return model
 
 
-def _check_provider(provider: str, what: str) -> None:
+def _check_provider(provider: str, source: str) -> None:
     known = providers()
     if provider not in known:
         import difflib
 
         close = difflib.get_close_matches(provider, known, n=1, cutoff=0.5)
-        near = f"Did you mean {close[0]!r}? " if close else ""
-        raise InputError(f"{what}: unknown provider {provider!a}. {near}Known: {', '.join(known)}.")
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        raise InputError(f"{source}: unknown provider {provider!a}. {hint}Known providers: {', '.join(known)}.")

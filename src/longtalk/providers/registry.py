@@ -152,7 +152,7 @@ def _describe(provider: str, model: str, url: str, usual: Capabilities, *, hoste
     the user registered apply everywhere.
     """
     from longtalk.models.prices import FREE
-    from longtalk.models.registry import find, is_custom
+    from longtalk.models.registry import find, is_overridden
 
     prices = (
         FREE
@@ -162,7 +162,7 @@ def _describe(provider: str, model: str, url: str, usual: Capabilities, *, hoste
     found = find(f"{provider}:{model}" if model else provider)
     if found is None:
         return msgspec.structs.replace(usual, prices=prices, described=not hosted)
-    trusted = hosted or is_custom(found)
+    trusted = hosted or is_overridden(found)
     if found.prices is not None and trusted:
         prices = found.prices
     limits = [limit for limit in (found.window, found.input_limit) if limit is not None]

@@ -18,7 +18,7 @@ import msgspec
 
 from longtalk.context.costs import CostReceipt, Ratios
 from longtalk.errors import InputError
-from longtalk.models.prices import Cost, cost, total
+from longtalk.models.prices import Cost, add_costs, cost
 from longtalk.policies import Combine, Economy, KeepAll, KeepLast, Policy, Summarize, TokenBudget
 from longtalk.simulation.optimum import OPTIMUM, find_cheapest_schedule, scheduled_policy
 from longtalk.simulation.replay import PolicyReplay, ReplayedCall, ReplaySetup, SimulatedModel, Trace
@@ -83,7 +83,7 @@ class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def cost(self) -> Cost | None:
         """The cost of all calls in US dollars; None if the cost is unknown or the run could not be completed."""
-        return None if self.problem else total(call.cost for call in self.calls)
+        return None if self.problem else add_costs(call.cost for call in self.calls)
 
     @cached_property
     def weight(self) -> float:

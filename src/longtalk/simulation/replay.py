@@ -31,7 +31,7 @@ from longtalk.models.prices import FREE, Prices
 from longtalk.policies import Policy
 from longtalk.policies.memory import find_memory
 from longtalk.providers.registry import PROVIDERS
-from longtalk.tokens import Counter, counter_for, of_message, of_preamble
+from longtalk.tokens import Counter, count_message, count_preamble, counter_for
 from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.usage import Usage
@@ -129,8 +129,8 @@ class CachedCounter:
 
     def __init__(self, counter: Counter, preamble: Preamble) -> None:
         self.counter = counter
-        self.preamble = of_preamble(preamble.system, preamble.tools, counter)
-        self.of = lru_cache(maxsize=None)(lambda native: of_message(native, counter))
+        self.preamble = count_preamble(preamble.system, preamble.tools, counter)
+        self.of = lru_cache(maxsize=None)(lambda native: count_message(native, counter))
 
 
 class ReplaySetup:

@@ -26,7 +26,7 @@ from longtalk.policies.memory import find_memory
 from longtalk.state.codec import decode, encode
 from longtalk.state.shedding import encode_part, join, split
 from longtalk.testing.wires.validate import validate, without_cache_marks
-from longtalk.tokens import Counter, Estimator, of_message
+from longtalk.tokens import Counter, Estimator, count_message
 from longtalk.transcript.manifest import MIDDLE, SUMMARY
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.usage import Usage
@@ -62,7 +62,7 @@ def transcript_of(
     for native in natives:
         role = WIRES[wire].view(native).role
         turn += role == "user"
-        entry = Entry(role=role, wire=wire, native=native, at=0, tokens=of_message(native, counter))
+        entry = Entry(role=role, wire=wire, native=native, at=0, tokens=count_message(native, counter))
         transcript = transcript.append_to_turn(f"t{turn}", [entry])
     return transcript
 

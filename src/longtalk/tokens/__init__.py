@@ -6,7 +6,7 @@ or audio costs. The estimate is based on `features.py` and the weights in `famil
 
 from longtalk.tokens.counters import CheckedCounter, Counter, Estimator, Exact, counter_for
 from longtalk.tokens.families import EXACT, FAMILIES
-from longtalk.tokens.messages import of_message, of_preamble
+from longtalk.tokens.messages import count_message, count_preamble
 
 __all__ = [
     "EXACT",
@@ -15,7 +15,7 @@ __all__ = [
     "Counter",
     "Estimator",
     "Exact",
+    "count_message",
+    "count_preamble",
     "counter_for",
-    "of_message",
-    "of_preamble",
 ]

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from longtalk.errors import InputError
-from longtalk.tokens.families import DEFAULT_FAMILIES, EXACT, FAMILIES, MODEL_PATTERNS, weights
+from longtalk.tokens.families import DEFAULT_FAMILIES, EXACT, FAMILIES, MODEL_PATTERNS, get_weights
 from longtalk.tokens.features import estimate, split_blocks
 
 
@@ -35,7 +35,7 @@ class Estimator(msgspec.Struct, frozen=True):
 
     def count(self, text: str) -> int:
         """Return the estimated number of tokens in a text: 0 for an empty text, else at least 1."""
-        costs = weights(self.family)
+        costs = get_weights(self.family)
         tokens = sum(estimate(block, costs) for block in split_blocks(text))
         return round(tokens) or bool(text)
 
@@ -50,7 +50,7 @@ class Exact:
             remedy = f"use Estimator({family!r})" if family in FAMILIES else "see counter_for(model).family"
             raise InputError(f"No exact tokenizer for {family!r}, only for {', '.join(EXACT)}; {remedy}.")
         self.family = family
-        self._encode = _tokenizer(EXACT[family]).encode_ordinary
+        self._encode = _load_tokenizer(EXACT[family]).encode_ordinary
 
     def count(self, text: str) -> int:
         """Return the exact number of tokens in a text."""
@@ -64,7 +64,7 @@ class Exact:
 
 
 @lru_cache
-def _tokenizer(name: str) -> Any:
+def _load_tokenizer(name: str) -> Any:
     try:
         from splintr import Tokenizer
     except ImportError:
@@ -85,7 +85,7 @@ class CheckedCounter:
         self._counter = counter
         self.family = getattr(counter, "family", "")
         result = counter.count("Does it count?")
-        if not _as_tokens(result):
+        if not _to_tokens(result):
             raise InputError(
                 f"{counter!r} counted {result!r} tokens in a test sentence; count() must return a positive number."
             )
@@ -93,13 +93,13 @@ class CheckedCounter:
     def count(self, text: str) -> int:
         """Return the number of tokens in a text, rounded to an integer."""
         try:
-            tokens = _as_tokens(self._counter.count(text))
+            tokens = _to_tokens(self._counter.count(text))
         except Exception:
             tokens = None
         return len(text) // 4 + bool(text) if tokens is None else tokens
 
 
-def _as_tokens(result: Any) -> int | None:
+def _to_tokens(result: Any) -> int | None:
     """Return a counter's result as a rounded number of tokens, or None if it is not a plausible number."""
     try:
         tokens: int = round(result)

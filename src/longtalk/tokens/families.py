@@ -132,7 +132,7 @@ FAMILIES = (*EXACT, "smollm2", *_DERIVED)
 
 
 @lru_cache
-def weights(family: str) -> tuple[float, ...]:
+def get_weights(family: str) -> tuple[float, ...]:
     """Return the number of tokens that each of `FEATURES` costs in a family."""
     if family not in _DERIVED:
         return tuple(int(cost) / 1000 for cost in _WEIGHTS[family].split())
@@ -140,5 +140,5 @@ def weights(family: str) -> tuple[float, ...]:
     digits, wordy, others = LATIN.index("digits"), len(LATIN), LATIN_END + 2
     return tuple(
         cost * (words if i < digits or wordy <= i < others else signs if i < wordy else scripts)
-        for i, cost in enumerate(weights("cl100k"))
+        for i, cost in enumerate(get_weights("cl100k"))
     )

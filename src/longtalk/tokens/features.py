@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
 
-_BLOCK = 1 << 16
+_BLOCK_CHARS = 1 << 16
 """The number of characters that are processed at once."""
 
 # Digits of base 8. Bits: 1 letter or digit, 2 blank or digit, 4 capital or newline.
@@ -29,7 +29,7 @@ LATIN = (
     *("signs", "signs3", "blanks2", "blanks3"),
     *("newlines", "newlines2", "newline_after_sign"),
 )
-_BLANKS = LATIN.index("blanks2")
+_BLANKS_INDEX = LATIN.index("blanks2")
 
 # Scripts by the high byte of UTF-16, with the run lengths to count. Surrogates are almost always emoji.
 _LONG, _SHORT = (1, 2, 5, 9), (1, 2)
@@ -68,7 +68,7 @@ LATIN_END = FEATURES.index("accents")
 _SCRIPTS_END = FEATURES.index("katakana")
 
 
-def _classes() -> bytes:
+def _build_class_table() -> bytes:
     """Return a table that maps each byte of Latin-1 to the octal digit of its character class."""
 
     def digit(char: str) -> int:
@@ -81,110 +81,121 @@ def _classes() -> bytes:
     return bytes(map(digit, map(chr, range(256))))
 
 
-def _table(*chosen: range, yes: bytes = b"1", no: bytes = b"0") -> bytes:
+def _build_table(*ranges: range, yes: bytes = b"1", no: bytes = b"0") -> bytes:
+    """Return a table for `bytes.translate` that maps bytes in the ranges to `yes` and all others to `no`."""
     table = bytearray(no * 256)
-    for codes in chosen:
+    for codes in ranges:
         table[codes.start : codes.stop] = yes * len(codes)
     return bytes(table)
 
 
-_CLASSES = _classes()
-_HERE, _EASTERN, _ACCENTED = _table(range(1), yes=b"7"), _table(range(1, 2)), _table(range(0xC0, 0x100))
-_KATAKANA, _HIRAGANA = _table(range(0xA0, 0x100)), _table(range(0x40, 0xA0))
-_KANA = _table(range(0x30, 0x31))
-_PLANES = [
-    (codes[0].start, _table(*codes), runs, FEATURES.index(f"{name}1")) for name, (codes, runs) in _SCRIPTS.items()
+_CLASS_TABLE = _build_class_table()
+_LATIN1_TABLE, _EASTERN_TABLE = _build_table(range(1), yes=b"7"), _build_table(range(1, 2))
+_ACCENTED_TABLE = _build_table(range(0xC0, 0x100))
+_KATAKANA_TABLE, _HIRAGANA_TABLE = _build_table(range(0xA0, 0x100)), _build_table(range(0x40, 0xA0))
+_KANA_TABLE = _build_table(range(0x30, 0x31))
+# For each script: its first high byte, the table of its bytes, the run lengths to count, the index of its features.
+_SCRIPT_FEATURES = [
+    (codes[0].start, _build_table(*codes), runs, FEATURES.index(f"{name}1")) for name, (codes, runs) in _SCRIPTS.items()
 ]
-_SCRIPT = bytearray(b"\xff" * 256)
+_SCRIPT_TABLE = bytearray(b"\xff" * 256)
 """For each high byte of a UTF-16 character, the first high byte of the same script."""
 for _codes, _ in _SCRIPTS.values():
     for _part in _codes:
-        _SCRIPT[_part.start : _part.stop] = bytes((_codes[0].start,)) * len(_part)
+        _SCRIPT_TABLE[_part.start : _part.stop] = bytes((_codes[0].start,)) * len(_part)
 
 
 @lru_cache(maxsize=32)
-def _powers(size: int) -> int:
+def _repeat_octal_one(size: int) -> int:
+    """Return the number whose octal digits are `size` ones."""
     return int(b"1" * size, 8)
 
 
-def _ones(size: int) -> int:
+def _set_lowest_bits(size: int) -> int:
     """Return a number in which, of the three bits for each of `size` characters, the lowest is set."""
     power = 1 << (size - 1).bit_length()
-    return _powers(power) >> 3 * (power - size)
+    return _repeat_octal_one(power) >> 3 * (power - size)
 
 
 def split_blocks(text: str) -> list[str]:
     """Split a text into blocks that are small enough to be counted at once."""
-    return [text[start : start + _BLOCK] for start in range(0, len(text), _BLOCK)]
+    return [text[start : start + _BLOCK_CHARS] for start in range(0, len(text), _BLOCK_CHARS)]
 
 
 def estimate(block: str, weights: tuple[float, ...]) -> float:
     """Return the estimated number of tokens in a block: the sum of its features, each times its weight."""
     (_, latin), *more = count_features(block)
-    found: float = sum(map(mul, latin, weights))
+    tokens: float = sum(map(mul, latin, weights))
     for position, values in more:
-        found += sum(map(mul, values, weights[position : position + len(values)]))
+        tokens += sum(map(mul, values, weights[position : position + len(values)]))
     # The weights were fitted on real text. For unnatural text, such as a page of one letter, a minimum applies.
-    blanks = latin[_BLANKS]
-    return max(found, (len(block) - blanks) / 8 + blanks / 128)
+    blanks = latin[_BLANKS_INDEX]
+    return max(tokens, (len(block) - blanks) / 8 + blanks / 128)
 
 
 def count_features(block: str) -> list[tuple[int, Sequence[float]]]:
     """Count the features of a block.
 
-    Return groups of consecutive features, each as the position of its first feature in `FEATURES` and the counts from
+    Return groups of consecutive features, each as the index of its first feature in `FEATURES` and the counts from
     there on. Features in no group have a count of zero.
     """
     if block.isascii():
-        return [(0, _latin(int(block.encode().translate(_CLASSES), 8), _ones(len(block)), block, 0, 0))]
+        classes = int(block.encode().translate(_CLASS_TABLE), 8)
+        return [(0, _count_latin(classes, _set_lowest_bits(len(block)), block, 0, 0))]
     units = block.encode("utf-16-le", "surrogatepass")
     low, high = units[::2], units[1::2]
-    here, eastern = int(high.translate(_HERE), 8), int(high.translate(_EASTERN), 8)
-    accents, extended = (int(low.translate(_ACCENTED), 8) & here).bit_count(), eastern.bit_count()
-    number = int(low.translate(_CLASSES), 8) & here | eastern
-    latin = _latin(number, (here | eastern) & _ones(len(low)), block, accents, extended)
-    found: list[tuple[int, Sequence[float]]] = [(0, latin), (LATIN_END, (accents, extended))]
-    scripts = high.translate(_SCRIPT)
-    for script, table, runs, position in _PLANES:
+    latin1, eastern = int(high.translate(_LATIN1_TABLE), 8), int(high.translate(_EASTERN_TABLE), 8)
+    accents, extended = (int(low.translate(_ACCENTED_TABLE), 8) & latin1).bit_count(), eastern.bit_count()
+    classes = int(low.translate(_CLASS_TABLE), 8) & latin1 | eastern
+    latin = _count_latin(classes, (latin1 | eastern) & _set_lowest_bits(len(low)), block, accents, extended)
+    groups: list[tuple[int, Sequence[float]]] = [(0, latin), (LATIN_END, (accents, extended))]
+    scripts = high.translate(_SCRIPT_TABLE)
+    for script, table, runs, index in _SCRIPT_FEATURES:
         if script in scripts:
-            found.append((position, _runs(int(high.translate(table), 2), runs)))
+            groups.append((index, _count_runs(int(high.translate(table), 2), runs)))
     if 0x30 in high:
-        kana = int(high.translate(_KANA), 2)
-        katakana, hiragana = int(low.translate(_KATAKANA), 2) & kana, int(low.translate(_HIRAGANA), 2) & kana
-        found.append((_SCRIPTS_END, (*_runs(katakana, _SHORT), *_runs(hiragana, _SHORT))))
+        kana = int(high.translate(_KANA_TABLE), 2)
+        katakana = int(low.translate(_KATAKANA_TABLE), 2) & kana
+        hiragana = int(low.translate(_HIRAGANA_TABLE), 2) & kana
+        groups.append((_SCRIPTS_END, (*_count_runs(katakana, _SHORT), *_count_runs(hiragana, _SHORT))))
     if 0xD8 in high or 0xFE in high:
         emoji = (units.count(b"\x3c\xd8"), units.count(b"\x3e\xd8"), block.count("\u200d"), block.count("\ufe0f"))
-        found.append((_SCRIPTS_END + 4, emoji))
+        groups.append((_SCRIPTS_END + 4, emoji))
     if 0x04 in high:
-        found.append((_SCRIPTS_END + 8, (block.count("і"), block.count("ъ"))))
-    return found
+        groups.append((_SCRIPTS_END + 8, (block.count("і"), block.count("ъ"))))
+    return groups
 
 
-def _runs(plane: int, lengths: tuple[int, ...]) -> list[int]:
-    """Return, for each length, how many characters are the last of at least that many in a row."""
-    found, length = [], 1
+def _count_runs(bits: int, lengths: tuple[int, ...]) -> list[int]:
+    """Return, for each length, how many characters end a run of at least that length.
+
+    Each set bit is a character that belongs to a run.
+    """
+    counts, length = [], 1
     for wanted in lengths:
         while length < wanted:
             step = min(length, wanted - length)
-            plane &= plane >> step
+            bits &= bits >> step
             length += step
-        found.append(plane.bit_count())
-    return found
+        counts.append(bits.bit_count())
+    return counts
 
 
-def _latin(number: int, ones: int, block: str, accents: int, eastern: int) -> list[float]:
-    """Return the counts of the features of Latin letters, digits, punctuation and blanks."""
+def _count_latin(classes: int, lowest_bits: int, block: str, accents: int, eastern: int) -> list[float]:
+    """Return the counts of the features of Latin letters, digits, punctuation and blanks.
+
+    `classes` has an octal digit for each character, and `lowest_bits` selects the characters that count.
+    """
     # A character is three bits below the one before it: `a & b >> 3` marks each `a` that follows a `b`.
-    first, second, third = number & ones, number >> 1 & ones, number >> 2 & ones
+    first, second, third = classes & lowest_bits, classes >> 1 & lowest_bits, classes >> 2 & lowest_bits
     digits = first & second
     letters, spaces = first ^ digits, second ^ digits
     capitals, newlines = letters & third, spaces & third
-    blanks, signs = spaces ^ newlines, ones & ~(first | second)
+    blanks, signs = spaces ^ newlines, lowest_bits & ~(first | second)
     letters2, digits2, blanks2 = letters & letters >> 3, digits & digits >> 3, blanks & blanks >> 3
     letters5 = letters2 & letters2 >> 6 & letters2 >> 9
-    count = letters.bit_count()
-    runs = (count, letters2.bit_count(), letters5.bit_count(), (letters5 & letters5 >> 15).bit_count())
-    found = (
+    runs = (letters.bit_count(), letters2.bit_count(), letters5.bit_count(), (letters5 & letters5 >> 15).bit_count())
+    counts = (
         *runs,
         (capitals & (letters ^ capitals) >> 3).bit_count(),
         digits.bit_count(),
@@ -200,7 +211,10 @@ def _latin(number: int, ones: int, block: str, accents: int, eastern: int) -> li
         (newlines & signs >> 3).bit_count(),
     )
     # How English, French or Polish a text is, from 0 to 1: by its share of "the" and of accented letters.
-    most = count or 1
-    english, accented = min(1.0, block.count(" the ") * 80 / most), min(1.0, (accents + eastern) / (0.03 * most))
-    shares = (english, accented, min(1.0, eastern / (0.03 * most))) if accented else (english,)
-    return [*found, *[run * share for share in shares for run in runs]]
+    letter_count = runs[0] or 1
+    english, accented = (
+        min(1.0, block.count(" the ") * 80 / letter_count),
+        min(1.0, (accents + eastern) / (0.03 * letter_count)),
+    )
+    shares = (english, accented, min(1.0, eastern / (0.03 * letter_count))) if accented else (english,)
+    return [*counts, *[run * share for share in shares for run in runs]]

@@ -19,7 +19,7 @@ import re
 _PAGE = rb"/Type\s{0,9}/Page(?!s)"
 
 
-def blob_tokens(family: str, media_type: str, data: str, detail: object = None) -> int | str:
+def count_blob_tokens(family: str, media_type: str, data: str, detail: object = None) -> int | str:
     """Return the number of tokens of a file encoded in base64, or the decoded text if it is a text file.
 
     The type of the file is taken from its first bytes and from `media_type`. `detail` is OpenAI's option for images.
@@ -37,10 +37,10 @@ def blob_tokens(family: str, media_type: str, data: str, detail: object = None) 
         return decode_base64(data).decode("utf-8", "replace")
     if start.startswith(b"\xff\xd8"):
         start = decode_base64(data[: 1 << 18])  # a JPEG's preview may precede its size
-    return image_tokens(family, image_size(start), detail)
+    return count_image_tokens(family, read_image_size(start), detail)
 
 
-def image_tokens(family: str, size: tuple[int, int] | None, detail: object = None) -> int:
+def count_image_tokens(family: str, size: tuple[int, int] | None, detail: object = None) -> int:
     """Return the number of tokens of an image. `size` is its width and height in pixels; None if they are unknown."""
     width, height = map(float, size or (1024, 1024))
     if family.startswith("claude"):
@@ -49,27 +49,27 @@ def image_tokens(family: str, size: tuple[int, int] | None, detail: object = Non
         return min(most, 1 + int(width * height * scale * scale / 750))
     if family == "gemma":
         small = max(width, height) <= 384
-        return 258 if small else 258 * _tiles(width, height, 768, 64)
+        return 258 if small else 258 * _count_tiles(width, height, 768, 64)
     if detail == "low":
         return 85
     scale = min(1, 2048 / max(width, height))
     scale = min(scale, 768 / min(width, height))
-    return 85 + 170 * _tiles(width * scale, height * scale, 512, 16)
+    return 85 + 170 * _count_tiles(width * scale, height * scale, 512, 16)
 
 
-def _tiles(width: float, height: float, side: int, most: int) -> int:
+def _count_tiles(width: float, height: float, side: int, most: int) -> int:
     return min(most, -int(-width // side) * -int(-height // side))
 
 
 def decode_base64(data: str) -> bytes:
-    """Return the decoded bytes, or b"" if the data is not base64. A truncated final group is ignored."""
+    """Return the decoded bytes, or b"" if the data is not base64. An incomplete last group of characters is ignored."""
     try:
         return binascii.a2b_base64(data[: len(data) // 4 * 4].replace("-", "+").replace("_", "/"))
     except ValueError:
         return b""
 
 
-def image_size(data: bytes) -> tuple[int, int] | None:
+def read_image_size(data: bytes) -> tuple[int, int] | None:
     """Return the width and height in the header of a PNG, GIF, WebP or JPEG, or None if they can't be read."""
     size = (0, 0)
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -86,11 +86,11 @@ def image_size(data: bytes) -> tuple[int, int] | None:
             width, height = int.from_bytes(data[26:28], "little"), int.from_bytes(data[28:30], "little")
             size = width & 0x3FFF, height & 0x3FFF
     elif data.startswith(b"\xff\xd8"):
-        size = _jpeg_size(data)
+        size = _read_jpeg_size(data)
     return size if 0 < size[0] < 1 << 20 and 0 < size[1] < 1 << 20 else None
 
 
-def _jpeg_size(data: bytes) -> tuple[int, int]:
+def _read_jpeg_size(data: bytes) -> tuple[int, int]:
     position = 2
     while position + 9 < len(data) and data[position] == 0xFF:
         marker, length = data[position + 1], int.from_bytes(data[position + 2 : position + 4], "big")

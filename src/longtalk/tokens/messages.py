@@ -1,7 +1,8 @@
 """The tokens of whole messages and of the preamble: text plus frames, tool calls, images and files.
 
-`of_message` accepts a message in any provider's format. It takes the JSON apart: known blocks count by their own rules,
-other strings as text, and fields that the model never sees not at all. Bytes that are not JSON count by their size.
+`count_message` accepts a message in any provider's format and walks through its JSON: known blocks count by their own
+rules, other strings as text, and fields that the model never sees not at all. Bytes that are not JSON count by their
+size.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from longtalk._util import json_bytes
 from longtalk.errors import InputError
 from longtalk.tokens.counters import Counter
 from longtalk.tokens.families import CALL_TOKENS, FAMILIES, FRAME_TOKENS
-from longtalk.tokens.media import blob_tokens, image_tokens
+from longtalk.tokens.media import count_blob_tokens, count_image_tokens
 from longtalk.tools import Function, Tool
 
-_MAX_VALUES = 20_000  # values of one message that are examined; the rest counts by its size
-_SKIPPED = frozenset(
+_MAX_VALUES = 20_000
+"""The maximum number of values in a message that are examined. The remaining values count by their size."""
+_UNSEEN_FIELDS = frozenset(
     (
         *("role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "file_id", "index", "status", "is_error"),
         *("signature", "thoughtSignature", "cache_control", "media_type", "format", "detail", "finish_reason"),
@@ -26,16 +28,16 @@ _SKIPPED = frozenset(
     )
 )
 """Fields of a message that the model does not see, or that are already counted in the frame."""
-_SKIPPED_OF_TOOLS = frozenset(("type", "strict", "cache_control"))
-_TEXTS = frozenset(("text", "content", "thinking", "refusal", "arguments", "name", "output"))
+_UNSEEN_TOOL_FIELDS = frozenset(("type", "strict", "cache_control"))
+_TEXT_FIELDS = frozenset(("text", "content", "thinking", "refusal", "arguments", "name", "output"))
 """Fields whose strings are text, even if they look like base64."""
 _GEMINI_PARTS = frozenset(("functionCall", "functionResponse", "inlineData", "fileData"))
 _BASE64 = r"[A-Za-z0-9+/_\-\r\n]{256,}={0,2}"
-_CLAUDE_TOOL_PROMPT = 350
+_CLAUDE_TOOL_PROMPT_TOKENS = 350
 """The number of tokens in the system text that Anthropic adds to a request with tools."""
 
 
-def of_message(native: bytes | Mapping[str, Any], counter: Counter) -> int:
+def count_message(native: bytes | Mapping[str, Any], counter: Counter) -> int:
     """Return the number of tokens of a message, including its frame (role and delimiters).
 
     `native` is the message in any provider's format, as JSON bytes or as a mapping.
@@ -52,10 +54,10 @@ def of_message(native: bytes | Mapping[str, Any], counter: Counter) -> int:
         tally.add(json_bytes.value(native))
     except ValueError:
         tally.fixed += len(native) // 4
-    return tally.total(counter)
+    return tally.count_total(counter)
 
 
-def of_preamble(system: str | None, tools: Sequence[Function | Mapping[str, Any]], counter: Counter) -> int:
+def count_preamble(system: str | None, tools: Sequence[Function | Mapping[str, Any]], counter: Counter) -> int:
     """Return the number of tokens in the system text and the tools of a request.
 
     A tool is a `longtalk.tool`, a plain function, or a mapping in OpenAI's or Anthropic's format.
@@ -64,7 +66,7 @@ def of_preamble(system: str | None, tools: Sequence[Function | Mapping[str, Any]
     tally.fixed -= 0 if system else tally.frame
     tally.texts.append(system or "")
     if tools and tally.family.startswith("claude"):
-        tally.fixed += _CLAUDE_TOOL_PROMPT
+        tally.fixed += _CLAUDE_TOOL_PROMPT_TOKENS
     for tool in tools:
         name, description, schema = _describe_tool(tool)
         tally.fixed += CALL_TOKENS
@@ -73,21 +75,21 @@ def of_preamble(system: str | None, tools: Sequence[Function | Mapping[str, Any]
             tally.add_schema(json_bytes.value(schema))
         else:
             tally.texts.append(schema.decode())
-    return tally.total(counter)
+    return tally.count_total(counter)
 
 
 def _describe_tool(tool: Function | Mapping[str, Any]) -> tuple[str, str, bytes]:
     """Return a tool's name, description and schema. A tool that the provider runs has settings in place of a schema."""
     if not isinstance(tool, Mapping):
-        made = Tool.of(tool)
-        return made.name, made.description, made.schema
+        described = Tool.of(tool)
+        return described.name, described.description, described.schema
     inner = tool.get("function") or tool.get("custom")
     fields = dict(inner if isinstance(inner, Mapping) else tool)
     name, description = (str(fields.pop(key, None) or "") for key in ("name", "description"))
     for key in ("input_schema", "parameters", "parametersJsonSchema"):
         if isinstance(fields.get(key), Mapping):
             return name, description, _encode(fields[key])
-    return name, description, _encode({key: fields[key] for key in fields if key not in _SKIPPED_OF_TOOLS})
+    return name, description, _encode({key: fields[key] for key in fields if key not in _UNSEEN_TOOL_FIELDS})
 
 
 def _encode(value: Mapping[str, Any]) -> bytes:
@@ -97,7 +99,7 @@ def _encode(value: Mapping[str, Any]) -> bytes:
         raise InputError(f"Can't count the tokens of a value that can't be written as JSON: {problem}.") from None
 
 
-def _only_texts(parts: list[Any]) -> list[str] | None:
+def _extract_texts(parts: list[Any]) -> list[str] | None:
     """Return the texts of the parts if no part has any other field, else None."""
     texts = [p["text"] for p in parts if type(p) is dict and len(p) == 1 and type(p.get("text")) is str]
     return texts if len(texts) == len(parts) else None
@@ -113,48 +115,48 @@ class _Tally:
         self.fixed = self.frame
         self.texts: list[str] = []
 
-    def total(self, counter: Counter) -> int:
+    def count_total(self, counter: Counter) -> int:
         return self.fixed + counter.count("\n".join(filter(None, self.texts)))
 
     def add(self, value: Any) -> None:
         """Add a JSON value to the tally: known blocks by their own rules, other strings as text."""
         # Not recursive, because the value may be nested deeply.
-        waiting, left = [value], _MAX_VALUES
-        while waiting:
-            value = waiting.pop()
-            left -= 1
-            if left < 0:
+        pending, remaining = [value], _MAX_VALUES
+        while pending:
+            value = pending.pop()
+            remaining -= 1
+            if remaining < 0:
                 # No real message is this large. The remaining values count by their size.
-                self.fixed += len(json_bytes.encode([value, *waiting])) // 4
+                self.fixed += len(json_bytes.encode([value, *pending])) // 4
                 return
             if isinstance(value, str):
                 self._add_string(value)
             elif isinstance(value, list):
                 # A streamed answer may be thousands of parts with nothing but text.
-                texts = _only_texts(value) if len(value) < left else None
+                texts = _extract_texts(value) if len(value) < remaining else None
                 if texts is None:
-                    waiting += reversed(value)
+                    pending += reversed(value)
                 else:
                     self.texts += texts
-                    left -= len(texts)
+                    remaining -= len(texts)
             elif isinstance(value, dict):
-                waiting += reversed(self._add_object(value))
+                pending += reversed(self._add_object(value))
             elif value is not None:
                 self.fixed += 1
 
     def add_schema(self, value: Any) -> None:
         """Add a tool's parameters as OpenAI's models see them: names, types and descriptions instead of JSON."""
-        waiting = [value]
-        while waiting:
-            value = waiting.pop()
+        pending = [value]
+        while pending:
+            value = pending.pop()
             if isinstance(value, dict):
                 properties = value.get("properties")
                 if isinstance(properties, dict):
                     self.fixed += 3 * len(properties)
                     self.texts += properties
-                waiting += [member for key, member in value.items() if key not in ("required", "title", "$ref")]
+                pending += [member for key, member in value.items() if key not in ("required", "title", "$ref")]
             elif isinstance(value, list):
-                waiting += value
+                pending += value
             elif isinstance(value, str):
                 self.texts.append(value)
 
@@ -166,20 +168,22 @@ class _Tally:
             value = add_block(self, value)
         rest: list[Any] = []
         for key, member in value.items():
-            if key in _SKIPPED or member is None or member is True or member is False:
+            if key in _UNSEEN_FIELDS or member is None or member is True or member is False:
                 continue
             if isinstance(member, str) and key == "encrypted_content":
                 self._add_encrypted(member)
                 continue
             if isinstance(member, str):
-                self.texts.append(member) if key in _TEXTS else self._add_string(member)
+                self.texts.append(member) if key in _TEXT_FIELDS else self._add_string(member)
                 continue
             if key in ("function", "function_call"):
                 self.fixed += CALL_TOKENS
-            rest.append(self._add_gemini(key, member) if key in _GEMINI_PARTS and isinstance(member, dict) else member)
+            rest.append(
+                self._add_gemini_part(key, member) if key in _GEMINI_PARTS and isinstance(member, dict) else member
+            )
         return rest
 
-    def _add_gemini(self, key: str, value: dict[str, Any]) -> Any:
+    def _add_gemini_part(self, key: str, value: dict[str, Any]) -> Any:
         """Add the member of a Gemini part with this key, and return the values in it that remain to be added."""
         if key in ("inlineData", "fileData"):
             media_type, data = (value.get(name) for name in ("mimeType", "data"))
@@ -203,7 +207,7 @@ class _Tally:
             self.texts.append(text)
 
     def _add_blob(self, media_type: str, data: str, detail: object = None) -> None:
-        found = blob_tokens(self.family, media_type, data, detail)
+        found = count_blob_tokens(self.family, media_type, data, detail)
         if isinstance(found, str):
             self.texts.append(found)
         else:
@@ -215,17 +219,17 @@ class _Tally:
 
     # Blocks by their type. Each method adds what has rules of its own and returns the members that remain.
 
-    def _image_url(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _add_image_url(self, value: dict[str, Any]) -> dict[str, Any]:
         image = value.get("image_url")
         fields = image if isinstance(image, dict) else {"url": image, "detail": value.get("detail")}
         url, detail = fields.get("url"), fields.get("detail")
         if isinstance(url, str) and url.startswith("data:") and "," in url:
             self._add_blob("image/", url[url.index(",") + 1 :], detail)
         else:
-            self.fixed += image_tokens(self.family, None, detail)
+            self.fixed += count_image_tokens(self.family, None, detail)
         return {}
 
-    def _source(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _add_source(self, value: dict[str, Any]) -> dict[str, Any]:
         """Add an image or document in Anthropic's format, and return the members that remain to be added."""
         source = value.get("source")
         rest = {key: member for key, member in value.items() if key != "source"}
@@ -238,18 +242,18 @@ class _Tally:
         elif isinstance(data, str):
             self._add_blob(media_type, data)
         elif value["type"] == "image":
-            self.fixed += image_tokens(self.family, None)
+            self.fixed += count_image_tokens(self.family, None)
         else:
             self._add_blob(media_type, "")
         return rest
 
-    def _audio(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _add_audio(self, value: dict[str, Any]) -> dict[str, Any]:
         audio = value.get("input_audio")
         data = audio.get("data") if isinstance(audio, dict) else None
         self._add_blob("audio/", data if isinstance(data, str) else "")
         return {}
 
-    def _file(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _add_file(self, value: dict[str, Any]) -> dict[str, Any]:
         file = value.get("file")
         data = file.get("file_data") if isinstance(file, dict) else None
         if isinstance(data, str) and data.startswith("data:"):
@@ -258,41 +262,41 @@ class _Tally:
             self._add_blob("application/pdf", data if isinstance(data, str) else "")
         return {"name": file.get("filename")} if isinstance(file, dict) else {}
 
-    def _input_file(self, value: dict[str, Any]) -> dict[str, Any]:
-        return self._file({"file": value})
+    def _add_input_file(self, value: dict[str, Any]) -> dict[str, Any]:
+        return self._add_file({"file": value})
 
-    def _tool_use(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _add_tool_use(self, value: dict[str, Any]) -> dict[str, Any]:
         self.fixed += CALL_TOKENS
-        given = value.get("input")
-        self.texts.append("" if given is None else json_bytes.encode(given).decode())
+        arguments = value.get("input")
+        self.texts.append("" if arguments is None else json_bytes.encode(arguments).decode())
         return {key: member for key, member in value.items() if key != "input"}
 
-    def _call_or_result(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _add_call_frame(self, value: dict[str, Any]) -> dict[str, Any]:
         self.fixed += CALL_TOKENS
         return value
 
-    def _redacted_thinking(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _add_redacted_thinking(self, value: dict[str, Any]) -> dict[str, Any]:
         data = value.get("data")
         self._add_encrypted(data if isinstance(data, str) else "")
         return {}
 
-    def _reasoning(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _skip_reasoning_summary(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return OpenAI's reasoning without its summary, which the model does not see."""
         return {key: member for key, member in value.items() if key != "summary"}
 
 
 _BLOCKS: Mapping[str, Any] = {
-    "image_url": _Tally._image_url,
-    "input_image": _Tally._image_url,
-    "image": _Tally._source,
-    "document": _Tally._source,
-    "input_audio": _Tally._audio,
-    "file": _Tally._file,
-    "input_file": _Tally._input_file,
-    "tool_use": _Tally._tool_use,
-    "server_tool_use": _Tally._tool_use,
-    "redacted_thinking": _Tally._redacted_thinking,
-    "reasoning": _Tally._reasoning,
-    **dict.fromkeys(("tool_result", "function_call", "function_call_output"), _Tally._call_or_result),
-    **dict.fromkeys(("custom_tool_call", "custom_tool_call_output"), _Tally._call_or_result),
+    "image_url": _Tally._add_image_url,
+    "input_image": _Tally._add_image_url,
+    "image": _Tally._add_source,
+    "document": _Tally._add_source,
+    "input_audio": _Tally._add_audio,
+    "file": _Tally._add_file,
+    "input_file": _Tally._add_input_file,
+    "tool_use": _Tally._add_tool_use,
+    "server_tool_use": _Tally._add_tool_use,
+    "redacted_thinking": _Tally._add_redacted_thinking,
+    "reasoning": _Tally._skip_reasoning_summary,
+    **dict.fromkeys(("tool_result", "function_call", "function_call_output"), _Tally._add_call_frame),
+    **dict.fromkeys(("custom_tool_call", "custom_tool_call_output"), _Tally._add_call_frame),
 }

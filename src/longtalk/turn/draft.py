@@ -21,7 +21,7 @@ from longtalk.errors import InputError
 from longtalk.memory.brief.record import CardKind
 from longtalk.memory.recall.config import Recalled
 from longtalk.notices import Notice
-from longtalk.tokens import Counter, Estimator, of_message
+from longtalk.tokens import Counter, Estimator, count_message
 from longtalk.transcript.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
 from longtalk.turn.provider_sessions import ProviderSession, drop, keep
 from longtalk.usage import Usage
@@ -129,7 +129,7 @@ class Draft(msgspec.Struct, frozen=True):
         answers = sum(entry.role == "assistant" for entry in own)
         if not calls or len(calls) < answers + self.beside or not all(call.input for call in calls):
             return None
-        return prices.total(prices.cost(call, self.prices) for call in calls)
+        return prices.add_costs(prices.cost(call, self.prices) for call in calls)
 
     def notice(self, notice: Notice) -> Draft:
         return msgspec.structs.replace(self, notices=(*self.notices, notice))
@@ -167,7 +167,7 @@ class Draft(msgspec.Struct, frozen=True):
         binds = answer.opaque and self.wire.binds_prefix
         if self.tail > 0 and (aside := self.aside) and (binds or answer.finish in ("calls", "paused")):
             # What follows is bound to it, or cached behind it: from now on it stays where it was.
-            tokens = sum(of_message(piece, self.counter) for piece in aside.pieces(self.wire))
+            tokens = sum(count_message(piece, self.counter) for piece in aside.pieces(self.wire))
             data = json_bytes.encode(msgspec.structs.replace(aside, tokens=tokens))
             kept = Record("aside", self.transcript[self.tail - 1].id, now(), data)
             if all((record.kind, record.entry) != (kept.kind, kept.entry) for record in transcript.records):
@@ -334,7 +334,7 @@ def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) ->
 
 def measured(entries: Sequence[Entry], counter: Counter) -> list[Entry]:
     """Entries that know how long they are."""
-    return [msgspec.structs.replace(entry, tokens=of_message(_sent(entry), counter)) for entry in entries]
+    return [msgspec.structs.replace(entry, tokens=count_message(_sent(entry), counter)) for entry in entries]
 
 
 def _sent(entry: Entry) -> bytes:

@@ -21,7 +21,7 @@ from longtalk.notices import Notice
 from longtalk.policies import Policy
 from longtalk.policies.memory import Memory, find_memory
 from longtalk.providers.base import AsyncProvider
-from longtalk.tokens import of_message
+from longtalk.tokens import count_message
 from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, tool
 from longtalk.transcript.transcript import Transcript, now
 from longtalk.turn.draft import Draft, TurnAdditions
@@ -133,7 +133,7 @@ class AsyncTurnMemory:
         aside = msgspec.structs.replace(draft, instruction=None).aside
         if aside is None or self._kept(draft) is not None:
             return 0
-        return sum(of_message(piece, draft.counter) for piece in aside.pieces(draft.wire))
+        return sum(count_message(piece, draft.counter) for piece in aside.pieces(draft.wire))
 
     def without_recall(self, draft: Draft) -> Draft:
         """A draft of a turn that is too long."""

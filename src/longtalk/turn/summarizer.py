@@ -20,7 +20,7 @@ from longtalk.memory.summary import (
     strip_summary_tags,
 )
 from longtalk.providers.base import AsyncProvider
-from longtalk.tokens import Counter, of_message
+from longtalk.tokens import Counter, count_message
 from longtalk.transcript.transcript import Transcript, now
 from longtalk.usage import Usage
 from longtalk.wires.options import ANSWER_LIMITS
@@ -117,7 +117,7 @@ class AsyncSummarizer:
         answer = wire.parse(await within(self.wants.timeout, lambda: self._provider.send(body)))
         instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
         text = strip_summary_tags(answer.view.text)
-        tokens = of_message(wire.quote(TAG, text), self._counter)
+        tokens = count_message(wire.quote(TAG, text), self._counter)
         wrong = "" if answer.finish == "stop" else _ENDED.get(answer.finish, "it is not whole")
         wrong = wrong or answer.view.refusal or find_summary_problem(text, tokens, instead)
         usage = wire.usage(answer.usage) if answer.usage else Usage()

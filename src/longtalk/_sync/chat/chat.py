@@ -365,9 +365,9 @@ class Chat:
         known = self.provider.capabilities.prices
         if known is None:
             return None
-        from longtalk.models.prices import with_options
+        from longtalk.models.prices import adjust_prices
 
-        return with_options(known, self._sent(options))
+        return adjust_prices(known, self._sent(options))
 
     def _sent(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
         return {**self.provider.defaults, **self._options, **self._checked(options)}

@@ -20,7 +20,7 @@ from longtalk.memory.summary import SummaryRequest
 from longtalk.notices import Notice
 from longtalk.policies import Policy
 from longtalk.providers.base import Provider, StatefulProvider
-from longtalk.tokens import of_message, of_preamble
+from longtalk.tokens import count_message, count_preamble
 from longtalk.transcript.transcript import now
 from longtalk.turn import learned, provider_sessions, summary_claims
 from longtalk._sync.turn.memory import TurnMemory
@@ -53,7 +53,7 @@ class RequestBuilder:
         self._policy = policy
         self._options = options
         self._window = window
-        self._preamble_tokens = of_preamble(preamble.system, preamble.tools, progress.draft.counter)
+        self._preamble_tokens = count_preamble(preamble.system, preamble.tools, progress.draft.counter)
         self._opened: Handle | None = None
         """A conversation that was opened at the provider, and that no answer belongs to yet."""
 
@@ -140,7 +140,7 @@ class RequestBuilder:
             place = transcript.position(draft.tail - 1) + 1
             kept = list_kept_suffixes(transcript, place - 1)
             instruction = None if any(suffix.place == place for suffix in kept) else instruction
-        instruction_tokens = of_message(draft.wire.instruction(instruction), draft.counter) if instruction else 0
+        instruction_tokens = count_message(draft.wire.instruction(instruction), draft.counter) if instruction else 0
         window = windows(transcript).get(self._provider.label) or self._window
         return Terms(
             wire=draft.wire,
@@ -160,7 +160,7 @@ class RequestBuilder:
         """Return the tokens of the preamble, with the tool that memory adds."""
         draft = self._progress.draft
         more = self._memory.preamble(Preamble(), draft, self._memory.epoch)
-        return self._preamble_tokens + of_preamble(None, more.tools, draft.counter)
+        return self._preamble_tokens + count_preamble(None, more.tools, draft.counter)
 
     # Sessions of the provider
 
