@@ -55,7 +55,7 @@ def to_ascii_json(meta: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps(meta, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as problem:
-        raise InputError(f"Metadata can't be stored as JSON: {problem}.") from None
+        raise InputError(f"Metadata must be JSON: {problem}.") from None
 
 
 def to_utf8_json(meta: Mapping[str, Any]) -> bytes:
@@ -69,7 +69,7 @@ def to_utf8_json(meta: Mapping[str, Any]) -> bytes:
     except UnicodeEncodeError:
         return json.dumps(meta, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as problem:
-        raise InputError(f"Metadata can't be stored as JSON: {problem}.") from None
+        raise InputError(f"Metadata must be JSON: {problem}.") from None
 
 
 def meta_from_json(data: bytes) -> dict[str, Any]:
