@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk.errors import ToolError
-from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, failure, render, tool
+from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, render, render_error, tool
 
 CONTEXT = ToolContext(call_id="c1", turn="t1", name="weather")
 
@@ -63,7 +63,7 @@ class Point(msgspec.Struct):
 
 
 def schema(function: Any) -> dict[str, Any]:
-    return json.loads(Tool.of(function).schema)
+    return json.loads(Tool.from_function(function).schema)
 
 
 def properties(function: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def properties(function: Any) -> dict[str, Any]:
 
 def call(function: Any, arguments: Any = b"", context: ToolContext = CONTEXT) -> Any:
     raw = arguments if isinstance(arguments, bytes) else json.dumps(arguments).encode()
-    return Tool.of(function).bind(raw, context)()
+    return Tool.from_function(function).bind(raw, context)()
 
 
 def refusal(function: Any, arguments: Any) -> str:
@@ -101,7 +101,7 @@ def test_a_tool_without_parameters_has_an_empty_schema():
         return "noon"
 
     assert schema(now) == {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
-    assert Tool.of(now).description == ""
+    assert Tool.from_function(now).description == ""
     assert call(now) == "noon"
 
 
@@ -115,7 +115,7 @@ def test_a_tool_is_frozen():
 
 
 def test_a_tool_of_a_tool_is_the_tool_itself():
-    assert Tool.of(weather) is weather
+    assert Tool.from_function(weather) is weather
 
 
 def test_the_decorator_takes_settings():
@@ -272,7 +272,7 @@ def test_google_docstrings_are_read():
             plain: nothing
         """
 
-    made = Tool.of(go)
+    made = Tool.from_function(go)
     assert made.description == "Goes somewhere.\n\nAnd further.\n\nNote: this stays."
     assert {key: value.get("description") for key, value in properties(go).items()} == {
         "city": "name of the city official: yes (see the atlas)",
@@ -292,7 +292,7 @@ def test_text_after_a_google_section_belongs_to_no_parameter():
             Really.
         """
 
-    assert Tool.of(go).description == "Goes."
+    assert Tool.from_function(go).description == "Goes."
     assert properties(go)["city"]["description"] == "a name"
 
 
@@ -320,7 +320,7 @@ def test_numpy_docstrings_are_read():
         Long ago.
         """
 
-    assert Tool.of(go).description == "Goes."
+    assert Tool.from_function(go).description == "Goes."
     assert {key: value["description"] for key, value in properties(go).items()} == {
         "city": "name of the city",
         "x": "where",
@@ -365,7 +365,7 @@ def test_sphinx_docstrings_are_read():
         The end.
         """
 
-    assert Tool.of(go).description == "Goes to a :class:`Place`.\n\n:class:`Place` is a type."
+    assert Tool.from_function(go).description == "Goes to a :class:`Place`.\n\n:class:`Place` is a type."
     assert {key: value["description"] for key, value in properties(go).items()} == {
         "city": "name of the city",
         "days": "how many: at most 9",
@@ -378,7 +378,7 @@ def test_sections_about_results_are_not_part_of_the_description(section):
     def go() -> None: ...
 
     go.__doc__ = f"Goes.\n\n{section}\n"
-    assert Tool.of(go).description == "Goes."
+    assert Tool.from_function(go).description == "Goes."
 
 
 def test_a_word_like_a_section_in_a_sentence_is_no_section():
@@ -389,7 +389,7 @@ def test_a_word_like_a_section_in_a_sentence_is_no_section():
         are not needed.
         """
 
-    assert Tool.of(go).description == "Raises the volume.\n\nParameters\nare not needed."
+    assert Tool.from_function(go).description == "Raises the volume.\n\nParameters\nare not needed."
 
 
 # --- types in quotes
@@ -455,7 +455,7 @@ def test_a_type_that_cannot_be_resolved_is_refused():
         ...
 
     with pytest.raises(ToolError, match=r"resolve the type of parameter `thing` of .*go\(\) .*Nowhere.*: import it"):
-        Tool.of(go)
+        Tool.from_function(go)
 
 
 # --- everything that can be called
@@ -499,18 +499,22 @@ class Later:
 def test_methods_of_every_kind_are_tools():
     station = Station("north")
     assert call(station.report, {"day": 1}) == "north 1"
-    assert Tool.of(station.report).description == "Reports."
+    assert Tool.from_function(station.report).description == "Reports."
     assert call(Station.kind, {"day": 1}) == "Station 1"
     assert call(Station.fixed, {"day": 1}) == "fixed 1"
     assert call(Station.__dict__["fixed"], {"day": 1}) == "fixed 1"
-    assert [Tool.of(f).name for f in (station.report, Station.kind, Station.fixed)] == ["report", "kind", "fixed"]
+    assert [Tool.from_function(f).name for f in (station.report, Station.kind, Station.fixed)] == [
+        "report",
+        "kind",
+        "fixed",
+    ]
 
 
 def test_an_object_that_can_be_called_is_a_tool_named_after_its_class():
-    made = Tool.of(Station("north"))
+    made = Tool.from_function(Station("north"))
     assert (made.name, made.description) == ("Station", "A station.")
     assert call(made, {"day": 2}) == "north at 2"
-    assert Tool.of(Later()).description == "Waits."
+    assert Tool.from_function(Later()).description == "Waits."
 
 
 def test_a_partial_leaves_out_what_it_binds():
@@ -520,7 +524,7 @@ def test_a_partial_leaves_out_what_it_binds():
 
     inner = functools.partial(go, b=2)
     inner.note = "not merged into the outer one"  # type: ignore[attr-defined]
-    made = Tool.of(functools.partial(inner, 1))
+    made = Tool.from_function(functools.partial(inner, 1))
     assert (made.name, made.description) == ("go", "Goes.")
     assert list(properties(made)) == ["c"]
     assert call(made, {"c": 5}) == (1, 2, 5)
@@ -532,7 +536,7 @@ def test_decorated_functions_keep_their_parameters():
     def traced(*args: Any, **kwargs: Any) -> Any:
         return ["traced", weather(*args, **kwargs)]
 
-    assert Tool.of(traced).schema == weather.schema
+    assert Tool.from_function(traced).schema == weather.schema
     assert call(traced, {"city": "Oslo"})[0] == "traced"
 
     @functools.cache
@@ -565,7 +569,7 @@ def test_types_in_quotes_mean_what_they_mean_where_the_decorated_function_is():
     ],
 )
 def test_async_functions_of_every_kind_are_async_tools(function):
-    made = Tool.of(function)
+    made = Tool.from_function(function)
     assert made.is_async is True
     assert "4" in str(asyncio.run(made.bind(b'{"day":4}', CONTEXT)()))
 
@@ -943,7 +947,7 @@ def echo(
     )
 )
 def test_a_call_gets_the_values_that_were_encoded(values):
-    assert Tool.of(echo).bind(msgspec.json.encode(values), CONTEXT)() == values
+    assert Tool.from_function(echo).bind(msgspec.json.encode(values), CONTEXT)() == values
 
 
 TYPES = st.recursive(
@@ -961,7 +965,7 @@ def test_a_schema_is_json_that_resolves_and_is_the_same_each_time(hints):
         [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint) for name, hint in hints.items()]
     )
     made = schema(go)
-    assert Tool.of(go).schema == Tool.of(go).schema
+    assert Tool.from_function(go).schema == Tool.from_function(go).schema
     assert list(made["properties"]) == list(hints)
     defined = made.get("$defs", {})
     for ref in str(made).split("'$ref': '")[1:]:
@@ -974,7 +978,7 @@ def test_a_schema_is_json_that_resolves_and_is_the_same_each_time(hints):
 def test_a_toolbox_keeps_functions_and_tools_in_order():
     def now() -> None: ...
 
-    box = Toolbox.of([weather, now], allow_async=False)
+    box = Toolbox.from_functions([weather, now], allow_async=False)
     assert box.names == ("weather", "now")
     assert [made.name for made in box] == ["weather", "now"]
     assert len(box) == 2
@@ -984,35 +988,35 @@ def test_a_toolbox_keeps_functions_and_tools_in_order():
 
 
 def test_an_empty_toolbox_is_false():
-    assert not Toolbox.of((), allow_async=False)
+    assert not Toolbox.from_functions((), allow_async=False)
 
 
 def test_a_toolbox_is_frozen():
     with pytest.raises(AttributeError):
-        Toolbox.of((), allow_async=False)._tools = {}
+        Toolbox.from_functions((), allow_async=False)._tools = {}
 
 
 def test_a_toolbox_can_be_made_of_a_toolbox():
-    box = Toolbox.of([weather], allow_async=False)
-    assert Toolbox.of(box, allow_async=True) == box
+    box = Toolbox.from_functions([weather], allow_async=False)
+    assert Toolbox.from_functions(box, allow_async=True) == box
 
 
 def test_two_tools_of_one_name_are_refused():
     with pytest.raises(ToolError, match="Two tools are named weather"):
-        Toolbox.of([weather, weather], allow_async=False)
+        Toolbox.from_functions([weather, weather], allow_async=False)
 
 
 def test_an_async_tool_is_refused_in_a_sync_chat():
     async def later() -> None: ...
 
     with pytest.raises(ToolError, match="later is async: use AsyncChat, or make it a plain function"):
-        Toolbox.of([later], allow_async=False)
-    assert Toolbox.of([later], allow_async=True).names == ("later",)
+        Toolbox.from_functions([later], allow_async=False)
+    assert Toolbox.from_functions([later], allow_async=True).names == ("later",)
 
 
 def test_a_single_function_is_no_list_of_tools():
     with pytest.raises(ToolError, match=r"tools=\[\.\.\.\]"):
-        Toolbox.of(weather, allow_async=False)  # type: ignore[arg-type]
+        Toolbox.from_functions(weather, allow_async=False)  # type: ignore[arg-type]
 
 
 # --- results
@@ -1090,15 +1094,15 @@ def test_rendered_json_says_what_was_returned(value):
 
 
 def test_a_failure_names_the_type_and_the_message():
-    assert failure(ValueError("no such city")) == "ValueError: no such city"
+    assert render_error(ValueError("no such city")) == "ValueError: no such city"
 
 
 def test_a_failure_without_a_message_is_its_type():
-    assert failure(TimeoutError()) == "TimeoutError"
+    assert render_error(TimeoutError()) == "TimeoutError"
 
 
 def test_a_long_failure_is_cut():
-    assert failure(ValueError("x" * 5_000)) == "ValueError: " + "x" * 1_000 + "…"
+    assert render_error(ValueError("x" * 5_000)) == "ValueError: " + "x" * 1_000 + "…"
 
 
 def test_a_failure_that_cannot_describe_itself_is_its_type():
@@ -1106,8 +1110,8 @@ def test_a_failure_that_cannot_describe_itself_is_its_type():
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert failure(OddError()) == "OddError"
+    assert render_error(OddError()) == "OddError"
 
 
 def test_a_failure_can_always_be_encoded():
-    assert failure(ValueError("\ud800")) == "ValueError: \ufffd"
+    assert render_error(ValueError("\ud800")) == "ValueError: \ufffd"

@@ -3,7 +3,7 @@
 A `Tool` is an immutable value made from a typed function: its name, its description, the JSON Schema of its parameters,
 and how to call it. Problems with the function are reported to the programmer when the tool is made (`ToolError`).
 Problems with a model's arguments are reported to the model when they are bound (`ArgumentError`). Nothing here runs a
-tool: `Tool.bind` returns a callable that makes the call, and `render` and `failure` describe the outcome to the model.
+tool: `Tool.bind` returns a callable that makes the call. `render` and `render_error` describe the outcome to the model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk._util.docstrings import read
+from longtalk._util.docstrings import parse_docstring
 from longtalk.errors import ToolError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     _context: str | None
 
     @staticmethod
-    def of(function: Function) -> Tool:
+    def from_function(function: Function) -> Tool:
         """Return a tool made from a function. A tool is returned unchanged."""
         return function if isinstance(function, Tool) else tool(function)
 
@@ -78,15 +78,15 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         try:
             values = _decode(arguments if arguments.strip() else b"{}", kind)
         except Exception as error:  # a dataclass may raise errors of its own
-            raise ArgumentError(self._refusal(arguments, error)) from error
+            raise ArgumentError(self._explain_error(arguments, error)) from error
         slots = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
-        given = {name: getattr(values, slot) for name, slot in slots}
+        by_name = {name: getattr(values, slot) for name, slot in slots}
         if self._context is not None:
-            given[self._context] = context
-        return partial(self._function, **given)
+            by_name[self._context] = context
+        return partial(self._function, **by_name)
 
-    def _refusal(self, arguments: bytes, error: Exception) -> str:
-        problem = _message(error) if isinstance(error, msgspec.MsgspecError) else failure(error)
+    def _explain_error(self, arguments: bytes, error: Exception) -> str:
+        problem = _read_message(error) if isinstance(error, msgspec.MsgspecError) else render_error(error)
         if isinstance(error, RecursionError):
             problem = "The JSON is nested too deeply"
         elif problem == "Input data was truncated" and b"\\ud" in arguments.lower():
@@ -105,20 +105,20 @@ class Toolbox(msgspec.Struct, frozen=True):
     _tools: dict[str, Tool]
 
     @staticmethod
-    def of(items: Iterable[Function], *, allow_async: bool) -> Toolbox:
+    def from_functions(items: Iterable[Function], *, allow_async: bool) -> Toolbox:
         """Return a toolbox made from functions and tools.
 
         Raises `ToolError` if two tools have the same name, or if one is async and `allow_async` is False.
         """
         if not isinstance(items, Iterable):
-            raise ToolError(f"tools= must be a list of functions, not {_label(items)}: write tools=[...].")
+            raise ToolError(f"tools= must be a list of functions, not {_describe_value(items)}: write tools=[...].")
         tools: dict[str, Tool] = {}
-        for made in map(Tool.of, items):
-            if made.name in tools:
-                raise ToolError(f"Two tools are named {made.name}: rename one with tool(function, name=...).")
-            if made.is_async and not allow_async:
-                raise ToolError(f"{made.name} is async: use AsyncChat, or make it a plain function.")
-            tools[made.name] = made
+        for new in map(Tool.from_function, items):
+            if new.name in tools:
+                raise ToolError(f"Two tools are named {new.name}: rename one with tool(function, name=...).")
+            if new.is_async and not allow_async:
+                raise ToolError(f"{new.name} is async: use AsyncChat, or make it a plain function.")
+            tools[new.name] = new
         return Toolbox(tools)
 
     @property
@@ -144,7 +144,7 @@ def tool(function: Any = msgspec.UNSET, *, name: str = "", description: str = ""
 
     The name and the description default to the name and the docstring of the function. Parameters are described by
     `Annotated[type, "text"]` or, without it, by the docstring. Given a tool, a new tool is made that keeps its name and
-    description unless others are given.
+    description unless the call sets others.
     """
     if function is msgspec.UNSET:
         return lambda function: tool(function, name=name, description=description, idempotent=idempotent)
@@ -166,17 +166,17 @@ def render(result: object) -> str:
         return json_bytes.encode(result).decode()
     except Exception as error:
         raise TypeError(
-            f"The tool returned {_label(result)} that can't be written as JSON ({_message(error)}): "
+            f"The tool returned {_describe_value(result)} that can't be written as JSON ({_read_message(error)}): "
             "return text, numbers, lists, dicts or dataclasses."
         ) from error
 
 
-def failure(error: BaseException) -> str:
+def render_error(error: BaseException) -> str:
     """Return the text that a model receives for an exception: its type and the beginning of its message."""
-    return f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
+    return f"{type(error).__name__}: {_read_message(error)}".removesuffix(": ")
 
 
-def _message(error: BaseException) -> str:
+def _read_message(error: BaseException) -> str:
     try:
         message = _repair_text(str(error))
     except Exception:  # a broken __str__ must not hide the failure that it should describe
@@ -196,7 +196,7 @@ def _identity(value: Any) -> Any:
     return value
 
 
-def _label(value: object) -> str:
+def _describe_value(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"a value of type {type(value).__name__}"
 
 
@@ -224,7 +224,7 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
         bound |= source.keywords.keys()
         source = source.func
     if isinstance(source, type) or not callable(source):
-        raise ToolError(f"A tool must be a function or a callable object, not {_label(source)}.")
+        raise ToolError(f"A tool must be a function or a callable object, not {_describe_value(source)}.")
     if isinstance(source, Tool):
         raise ToolError(
             f"{source.name} is already a tool: make the partial from its function, then a tool from the partial."
@@ -242,23 +242,25 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
     if inspect.isgeneratorfunction(source) or inspect.isasyncgenfunction(source):
         raise ToolError(f"{where} is a generator, but a tool returns one result: return a list instead.")
 
-    text, said = read(_repair_text(doc or ""))
+    text, descriptions = parse_docstring(_repair_text(doc or ""))
     context: str | None = None
     fields: list[tuple[str, Any, Any]] = []
     names: dict[str, str] = {}
     defaults: dict[str, Any] = {}
-    for parameter, hint in _parameters(function, source, bound, where):
+    for parameter, hint in _read_parameters(function, source, bound, where):
         key, default = parameter.name, parameter.default
         if _is_context(hint):
             if context is not None:
                 raise ToolError(f"{where} has two ToolContext parameters, `{context}` and `{key}`: remove one.")
             context = key
             continue
-        said[key] = next((n for n in getattr(hint, "__metadata__", ()) if isinstance(n, str)), said.get(key, ""))
+        descriptions[key] = next(
+            (n for n in getattr(hint, "__metadata__", ()) if isinstance(n, str)), descriptions.get(key, "")
+        )
         try:
             msgspec.json.schema_components([hint])
         except Exception as error:
-            reason = _message(error).rpartition("\n")[2]
+            reason = _read_message(error).rpartition("\n")[2]
             raise ToolError(
                 f"Parameter `{key}` of {where} has a type without a JSON Schema ({reason}): use a dataclass instead."
             ) from error
@@ -266,12 +268,12 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
         if default is parameter.empty:
             fields.append((slot, hint, msgspec.field()))
             continue
-        made: Function = deepcopy  # calls must not share a mutable default
+        copy: Function = deepcopy  # calls must not share a mutable default
         try:
             defaults[key] = msgspec.to_builtins(default, order="deterministic")
         except Exception:  # a sentinel: it means nothing to a model, and a copy would lose its identity
-            made = _identity
-        fields.append((slot, hint, msgspec.field(default_factory=partial(made, default))))
+            copy = _identity
+        fields.append((slot, hint, msgspec.field(default_factory=partial(copy, default))))
 
     arguments = msgspec.defstruct(f"{name}.arguments", fields, rename=names, kw_only=True, forbid_unknown_fields=True)
     try:
@@ -279,14 +281,14 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
         schema = types.pop(top["$ref"].removeprefix("#/$defs/"))
         del schema["title"]
         for key, property_ in schema["properties"].items():
-            if said[key]:
-                property_.setdefault("description", said[key])
+            if descriptions[key]:
+                property_.setdefault("description", descriptions[key])
             if key in defaults:
                 property_["default"] = defaults[key]
         encoded = msgspec.json.encode(schema | ({"$defs": types} if types else {}))
     except Exception as error:
         raise ToolError(
-            f"The parameters of {where} have no JSON Schema ({failure(error)}): give each type a unique name."
+            f"The parameters of {where} have no JSON Schema ({render_error(error)}): give each type a unique name."
         ) from error
     return Tool(
         name=name,
@@ -300,7 +302,7 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
     )
 
 
-def _parameters(function: Any, source: Any, bound: set[str], where: str) -> Iterator[tuple[Parameter, Any]]:
+def _read_parameters(function: Any, source: Any, bound: set[str], where: str) -> Iterator[tuple[Parameter, Any]]:
     """Yield the parameters that a model has to fill in, each with its resolved type.
 
     Raises `ToolError` for a parameter without a usable type, or one that can't be passed by name.
@@ -319,7 +321,7 @@ def _parameters(function: Any, source: Any, bound: set[str], where: str) -> Iter
     except (TypeError, ValueError) as error:
         raise ToolError(f"{where} has no readable signature: wrap it in a function.") from error
     source = inspect.unwrap(source)
-    scope = _scope(source)
+    local_names = _find_local_names(source)
     for key, parameter in signature.parameters.items():
         if key in bound:
             continue
@@ -334,15 +336,16 @@ def _parameters(function: Any, source: Any, bound: set[str], where: str) -> Iter
         try:
             # Resolve each one separately, so that an unknown return type, which is not needed, does no harm.
             holder = SimpleNamespace(__annotations__={key: parameter.annotation})
-            hint = get_type_hints(holder, getattr(source, "__globals__", {}), scope, include_extras=True)[key]
+            hint = get_type_hints(holder, getattr(source, "__globals__", {}), local_names, include_extras=True)[key]
         except Exception as error:
             raise ToolError(
-                f"Can't resolve the type of parameter `{key}` of {where} ({_message(error)}): import it in its module."
+                f"Can't resolve the type of parameter `{key}` of {where} ({_read_message(error)}): "
+                "import it in its module."
             ) from error
         yield parameter, hint
 
 
-def _scope(function: Any) -> dict[str, Any]:
+def _find_local_names(function: Any) -> dict[str, Any]:
     """Return the local names that a quoted annotation may refer to.
 
     These are the closure variables of the function and the local variables of the calls that define it.

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from longtalk._util import store_thread as _clerk
-from longtalk._util.concurrency import in_store
+from longtalk._util.concurrency import call_store
 from longtalk._util.store_thread import store_thread
 
 
@@ -29,7 +29,7 @@ def run(work: Callable[[Store], Any]) -> Any:
 
 def test_one_thread_does_it_all_and_in_order() -> None:
     async def work(store: Store) -> list[tuple[int, int]]:
-        return await asyncio.gather(*[in_store(store, lambda i=i: (i, threading.get_ident())) for i in range(50)])
+        return await asyncio.gather(*[call_store(store, lambda i=i: (i, threading.get_ident())) for i in range(50)])
 
     done = run(work)
     assert [i for i, _ in done] == list(range(50))
@@ -45,7 +45,7 @@ def test_what_fails_does_not_take_others_along() -> None:
         raise StopIteration
 
     async def work(store: Store) -> list[Any]:
-        jobs = [in_store(store, job) for job in (lambda: 1, fail, stop, lambda: 2)]
+        jobs = [call_store(store, job) for job in (lambda: 1, fail, stop, lambda: 2)]
         return await asyncio.gather(*jobs, return_exceptions=True)
 
     first, failed, stopped, last = run(work)
@@ -63,17 +63,17 @@ def test_who_is_cancelled_does_not_wait_and_others_go_on() -> None:
             free.wait(10)
             done.append("slow")
 
-        running = asyncio.create_task(in_store(store, slow))
+        running = asyncio.create_task(call_store(store, slow))
         while not begun.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0)
-        waiting = asyncio.create_task(in_store(store, lambda: done.append("waiting")))
+        waiting = asyncio.create_task(call_store(store, lambda: done.append("waiting")))
         await asyncio.sleep(0)
         for task in (running, waiting):
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
         free.set()
-        await in_store(store, lambda: done.append("last"))
+        await call_store(store, lambda: done.append("last"))
         # One that had begun goes on; one that had not is never done.
         assert done == ["slow", "last"]
 
@@ -85,7 +85,7 @@ def test_what_is_done_sees_the_context_of_its_caller() -> None:
 
     async def work(store: Store) -> str:
         name.set("ada")
-        return await in_store(store, name.get)
+        return await call_store(store, name.get)
 
     assert run(work) == "ada"
 
@@ -95,7 +95,7 @@ def test_a_second_loop_and_another_world_go_without() -> None:
 
     async def inner() -> int:
         assert store_thread(store) is None
-        return await in_store(store, lambda: 7)
+        return await call_store(store, lambda: 7)
 
     async def outer() -> None:
         assert store_thread(store) is not None
@@ -106,7 +106,7 @@ def test_a_second_loop_and_another_world_go_without() -> None:
     asyncio.run(outer())
 
     async def elsewhere() -> int:
-        return await in_store(store, lambda: 8)
+        return await call_store(store, lambda: 8)
 
     assert anyio.run(elsewhere, backend="trio") == 8
 
@@ -117,7 +117,7 @@ def test_a_store_without_the_promise_is_called_by_many() -> None:
 
     async def work() -> int:
         meet = threading.Barrier(2)
-        await asyncio.gather(*[in_store(Plain(), lambda: meet.wait(10)) for _ in range(2)])
+        await asyncio.gather(*[call_store(Plain(), lambda: meet.wait(10)) for _ in range(2)])
         return 1
 
     assert asyncio.run(work()) == 1
@@ -128,10 +128,10 @@ def test_an_idle_thread_ends_and_another_begins(monkeypatch: pytest.MonkeyPatch)
 
     async def work(store: Store) -> None:
         before = set(threading.enumerate())
-        await in_store(store, lambda: 1)
+        await call_store(store, lambda: 1)
         while set(threading.enumerate()) - before:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        assert await in_store(store, lambda: 2) == 2
+        assert await call_store(store, lambda: 2) == 2
 
     run(work)
 
@@ -140,7 +140,7 @@ def test_nobody_waits_when_the_loop_ends_first() -> None:
     free, done = threading.Event(), threading.Event()
 
     async def work(store: Store) -> None:
-        job = asyncio.ensure_future(in_store(store, lambda: (free.wait(10), done.set())))
+        job = asyncio.ensure_future(call_store(store, lambda: (free.wait(10), done.set())))
         assert not job.done()
         await asyncio.sleep(0.01)
 
@@ -155,7 +155,7 @@ def test_a_copy_of_the_process_has_threads_of_its_own() -> None:
     store = Store()
 
     async def work() -> int:
-        return await in_store(store, lambda: 3)
+        return await call_store(store, lambda: 3)
 
     loop = asyncio.new_event_loop()
     assert loop.run_until_complete(work()) == 3

@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from longtalk._util.processes import end, enlarge_pipe
+from longtalk._util.processes import enlarge_pipe, terminate
 
 if TYPE_CHECKING:
     import anyio
@@ -26,19 +26,20 @@ async def sleep(seconds: float) -> None:
     await anyio.sleep(seconds)
 
 
-async def call(function: Callable[[], Any], *, is_async: bool) -> Any:
+async def call_tool(function: Callable[[], Any], *, is_async: bool) -> Any:
     """Call a tool and return its result. An async function is awaited; any other function runs in a thread."""
-    return await function() if is_async else await in_thread(function)
+    return await function() if is_async else await run_in_thread(function)
 
 
-async def in_thread(function: Callable[[], Any]) -> Any:
+async def run_in_thread(function: Callable[[], Any]) -> Any:
+    """Run a function in a thread and return its result."""
     import anyio.to_thread
 
     # A cancelled turn does not wait for the function, and reports that its outcome is unknown.
     return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)
 
 
-async def in_store(store: Any, function: Callable[[], Any]) -> Any:
+async def call_store(store: Any, function: Callable[[], Any]) -> Any:
     """Run a function that calls a store, in a thread, and return its result.
 
     A store that serves one caller at a time has its own thread; for other stores, any thread is used.
@@ -49,10 +50,10 @@ async def in_store(store: Any, function: Callable[[], Any]) -> Any:
         thread = store_thread(store)
         if thread is not None:
             return await thread.run(function)
-    return await in_thread(function)
+    return await run_in_thread(function)
 
 
-async def completed(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncGenerator[None, None]:
+async def run_jobs(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncGenerator[None, None]:
     """Run jobs concurrently and yield once each time a job ends. Closing the generator cancels the remaining jobs."""
     import asyncio
 
@@ -83,7 +84,7 @@ async def completed(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> 
             await asyncio.wait(running)
 
 
-async def within(seconds: float, function: Callable[[], Awaitable[Any]]) -> Any:
+async def run_with_timeout(seconds: float, function: Callable[[], Awaitable[Any]]) -> Any:
     """Return the result of the function, or raise `TimeoutError` if it takes longer than this many seconds."""
     import anyio
 
@@ -127,12 +128,15 @@ class Jobs:
             await ended.wait()
 
 
-async def shielded(close: Callable[[], Awaitable[Any]]) -> None:
-    """Close a resource even if the current task is being cancelled. Wait for at most five seconds."""
+async def run_shielded(function: Callable[[], Awaitable[Any]]) -> None:
+    """Run a function, such as one that closes a resource, even if the current task is being cancelled.
+
+    The function is stopped after five seconds.
+    """
     import anyio
 
     with anyio.move_on_after(5, shield=True):
-        await close()
+        await function()
 
 
 class Child:
@@ -183,12 +187,12 @@ class Child:
         self._closed = True
         try:
             if self._process.returncode is None:
-                end(self._process, hard=False)
+                terminate(self._process, hard=False)
                 with contextlib.suppress(TimeoutError):
                     await self.wait(2)
         finally:
             # The processes it started may still run.
-            end(self._process, hard=True)
+            terminate(self._process, hard=True)
         with contextlib.suppress(TimeoutError):
             await self.wait(2)
         if self._process.stdout is not None:
@@ -199,23 +203,23 @@ class ClientHolder:
     """A holder for an HTTP client that is created on first use, once per event loop and process."""
 
     def __init__(self, client: Any, **settings: Any) -> None:
-        self._given = client
+        self._client = client
         self._settings = settings
-        self._made: tuple[object, httpx2.AsyncClient] | None = None
+        self._created: tuple[object, httpx2.AsyncClient] | None = None
 
     def get(self) -> Any:
-        if self._given is not None:
-            return self._given
+        if self._client is not None:
+            return self._client
         import anyio.lowlevel
         import httpx2
 
         # A forked process must not use the connections of its parent: answers would reach the wrong one.
         owner = (os.getpid(), anyio.lowlevel.current_token())
-        if self._made is None or self._made[0] != owner or self._made[1].is_closed:
-            self._made = (owner, httpx2.AsyncClient(**self._settings))
-        return self._made[1]
+        if self._created is None or self._created[0] != owner or self._created[1].is_closed:
+            self._created = (owner, httpx2.AsyncClient(**self._settings))
+        return self._created[1]
 
     async def aclose(self) -> None:
-        made, self._made = self._made, None
-        if made is not None:
-            await made[1].aclose()
+        created, self._created = self._created, None
+        if created is not None:
+            await created[1].aclose()

@@ -10,13 +10,13 @@ _NAMED_FIELDS = "param|parameter|arg|argument|key|keyword"
 _FIELDS = "type|returns?|rtype|yields?|ytype|raises?|except|exception|meta"
 
 
-def read(doc: str) -> tuple[str, dict[str, str]]:
+def parse_docstring(doc: str) -> tuple[str, dict[str, str]]:
     """Return the text of a docstring before its first section, and the description of each parameter by name."""
     from inspect import cleandoc
 
     lines = cleandoc(doc).splitlines()
     text: list[str] = []
-    said: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     style, names, margin = "text", [""], 0
     for line, below in zip(lines, [*lines[1:], ""], strict=False):
         words = line.strip()
@@ -42,5 +42,5 @@ def read(doc: str) -> tuple[str, dict[str, str]]:
         if style == "text":
             text.append(line)
         for name in names if style != "text" else ():
-            said[name] = f"{said.get(name, '')} {words}".strip()
-    return "\n".join(text).strip(), said
+            descriptions[name] = f"{descriptions.get(name, '')} {words}".strip()
+    return "\n".join(text).strip(), descriptions

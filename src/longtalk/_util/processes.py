@@ -23,7 +23,7 @@ def enlarge_pipe(pipe: Any) -> None:
         fcntl.fcntl(pipe.fileno(), _F_SETPIPE_SZ, PIPE_BYTES)
 
 
-def end(process: Any, *, hard: bool) -> None:
+def terminate(process: Any, *, hard: bool) -> None:
     """Terminate a process and all processes in its group. With `hard`, kill them."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from longtalk._util.checks import check_meta, check_name
-from longtalk._util.concurrency import in_store, in_thread
+from longtalk._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import HistoryEntry, read, terms_of
 from longtalk.archive.metrics import Metrics, measured
 from longtalk.branches.branch import AsyncBranch
@@ -76,7 +76,7 @@ class AsyncArchive:
         conversations whose metadata has these values are returned.
         """
         cursor = None if after is None else (after.updated, after.id)
-        found: list[ConversationInfo] = await in_store(
+        found: list[ConversationInfo] = await call_store(
             self.store, lambda: self.store.conversations(self.owner, limit=limit, after=cursor, meta=meta)
         )
         return found
@@ -102,7 +102,7 @@ class AsyncArchive:
         Text in double quotes is one phrase. With `conversation`, only that conversation is searched.
         """
         terms = terms_of(text)
-        found: list[SearchHit] = await in_store(
+        found: list[SearchHit] = await call_store(
             self.store, lambda: self.store.candidates(self.owner, terms, limit, conversation=conversation)
         )
         return found
@@ -238,7 +238,7 @@ class AsyncArchive:
         from longtalk.transfer.importers import import_source
 
         # In a thread, so that running turns need not wait for the whole import.
-        done: ImportResult = await in_thread(
+        done: ImportResult = await run_in_thread(
             lambda: import_source(data, self.store, self.owner, id=id, progress=progress)
         )
         return done
@@ -259,7 +259,7 @@ class AsyncArchive:
         """
         from longtalk.transfer.copy import copy_conversations
 
-        done: ImportResult = await in_thread(
+        done: ImportResult = await run_in_thread(
             lambda: copy_conversations(self.store, store, self.owner, ids=ids, since=since, progress=progress)
         )
         return done
@@ -269,7 +269,7 @@ class AsyncArchive:
     async def describe(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the metadata of a conversation or of one entry. Metadata is never sent to a model."""
         check_meta(meta)
-        found = await in_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
+        found = await call_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
         if not found:
             raise _missing(conversation, entry)
 
@@ -303,7 +303,7 @@ class AsyncArchive:
             await self._call(self.store.redact, conversation, name, native)
         for branch, book in books.items():
             stored = AsyncBranch(self.store, self.owner, conversation, branch, KeepAll())
-            await in_store(self.store, partial(stored.attach, partial(with_brief_record, record=book)))
+            await call_store(self.store, partial(stored.attach, partial(with_brief_record, record=book)))
 
     async def delete(self, conversation: str) -> DeletionReceipt:
         """Delete a conversation and all data derived from it, and return a receipt that counts what was deleted."""
@@ -313,7 +313,7 @@ class AsyncArchive:
         return receipt
 
     async def _call(self, method: Callable[..., Any], conversation: str, *args: Any) -> Any:
-        return await in_store(self.store, lambda: method(self.owner, conversation, *args))
+        return await call_store(self.store, lambda: method(self.owner, conversation, *args))
 
     async def _heads(self, conversation: str) -> list[BranchHead]:
         heads: list[BranchHead] = await self._call(self.store.branches, conversation)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk._util.concurrency import in_store
+from longtalk._util.concurrency import call_store
 from longtalk.context.epochs import Epoch, current, fingerprint
 from longtalk.context.measure import all_there, pinned
 from longtalk.memory.summary import Summary
@@ -42,7 +42,7 @@ class AsyncBranch:
 
     async def call(self, method: Callable[..., Any], *args: Any) -> Any:
         """A method of the store, on this conversation."""
-        return await in_store(self.store, lambda: method(self.owner, self.conversation, *args))
+        return await call_store(self.store, lambda: method(self.owner, self.conversation, *args))
 
     async def head(self) -> BranchHead | None:
         """Where the branch stands, by what the store says now."""

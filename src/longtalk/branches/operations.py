@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk._util.concurrency import in_store, sleep
+from longtalk._util.concurrency import call_store, sleep
 from longtalk.branches.branch import AsyncBranch, placed
 from longtalk.errors import Busy, InputError
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedTurn
@@ -141,7 +141,7 @@ async def rewind_branch(stored: AsyncBranch, to: str) -> str:
         kept = await _made_at(stored, None, head.size, head.entry)
         commit = Commit(branch=stored.branch, expect=head.revision, cut=size, at=now())
         try:
-            await in_store(stored.store, partial(stored.write, commit))
+            await call_store(stored.store, partial(stored.write, commit))
         except HeadMoved:
             continue
         stored.forget()
@@ -178,7 +178,7 @@ async def change_branch(
         try:
             for commit in commits:
                 commit = msgspec.structs.replace(commit, expect=head.revision if head else 0)
-                head = await in_store(stored.store, partial(stored.write, commit))
+                head = await call_store(stored.store, partial(stored.write, commit))
         except HeadMoved:
             continue
         if head is not None:

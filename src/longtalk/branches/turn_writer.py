@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk._util.concurrency import in_store
+from longtalk._util.concurrency import call_store
 from longtalk.branches.branch import AsyncBranch, placed
 from longtalk.context.manifest import kept
 from longtalk.errors import Deleted
@@ -71,7 +71,7 @@ class AsyncTurnWriter:
     async def save(self, draft: Draft) -> tuple[Notice, ...]:
         """Commit what is new. Raises `HeadMoved` from the first one if somebody was faster."""
         # One that is cancelled goes on in its thread; the next one waits for it there, and knows what it did.
-        saved: Draft = await in_store(self._stored.store, lambda: self._save(draft))
+        saved: Draft = await call_store(self._stored.store, lambda: self._save(draft))
         return saved.notices[len(draft.notices) :]
 
     def _save(self, draft: Draft) -> Draft:

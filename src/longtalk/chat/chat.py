@@ -111,7 +111,7 @@ class AsyncChat:
         self._window = window or self.provider.capabilities.window
         self._strange = not self.provider.capabilities.described
         """Whether the caller has yet to be told that nobody knows this model."""
-        self._tools = Toolbox.of(tools, allow_async=ASYNC)
+        self._tools = Toolbox.from_functions(tools, allow_async=ASYNC)
         self._options = self._checked(options)
         # What is wrong with them is said now, not in the first turn.
         self.provider.wire.session_mode(self._sent(None))
@@ -297,9 +297,9 @@ class AsyncChat:
                 raise InputError(f"`{name}` is text, not {type(text).__name__}.")
         if not isinstance(max_rounds, int) or max_rounds < 0:
             raise InputError(f"`max_rounds` is how often tools may be run, 0 or more, not {max_rounds!r}.")
-        toolbox = self._tools if tools is None else Toolbox.of(tools, allow_async=ASYNC)
+        toolbox = self._tools if tools is None else Toolbox.from_functions(tools, allow_async=ASYNC)
         if recalls(self._policy, toolbox):
-            toolbox = Toolbox.of([*toolbox, RECALL_TOOL], allow_async=ASYNC)
+            toolbox = Toolbox.from_functions([*toolbox, RECALL_TOOL], allow_async=ASYNC)
         wire = self.provider.wire
         if find_memory(self._policy):
             message = neutralize_message(message)

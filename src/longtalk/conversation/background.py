@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 
-from longtalk._util.concurrency import in_store, shielded
+from longtalk._util.concurrency import call_store, run_shielded
 from longtalk.branches.branch import AsyncBranch
 from longtalk.context.epochs import summed_up
 from longtalk.transcript.transcript import Transcript
@@ -34,7 +34,7 @@ async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: Sum
     made = Outcome(problem="it was cancelled before it was there: `close` waits for it")
 
     async def keep() -> None:
-        await in_store(stored.store, lambda: stored.attach(change))
+        await call_store(stored.store, lambda: stored.attach(change))
 
     # Nobody is there to be told that a store has failed. The claim ends by itself.
     with contextlib.suppress(Exception):
@@ -42,7 +42,7 @@ async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: Sum
         try:
             made = await summarizer.ask()
         finally:
-            await shielded(keep)
+            await run_shielded(keep)
 
 
 class _NotHere(Exception):

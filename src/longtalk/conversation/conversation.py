@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from longtalk._util.checks import check_meta, check_name
-from longtalk._util.concurrency import Jobs, in_store
+from longtalk._util.concurrency import Jobs, call_store
 from longtalk.archive.archive import AsyncArchive, Format
 from longtalk.archive.history import HistoryEntry
 from longtalk.archive.metrics import Metrics
@@ -246,7 +246,7 @@ class AsyncConversation:
         from longtalk.memory.recall.search import index_store as find
 
         store, names = self._stored.store, (self.owner, self.id, self.branch)
-        found: RecallIndex = await in_store(store, lambda: find(store, *names, size, message, config, now=now()))
+        found: RecallIndex = await call_store(store, lambda: find(store, *names, size, message, config, now=now()))
         return found
 
     def _summarise_later(self, writer: AsyncTurnWriter, summarizer: AsyncSummarizer, claim: SummaryClaim) -> None:
@@ -357,7 +357,7 @@ class AsyncConversation:
             await check_new(self._stored)
             begun = Commit(branch=self.branch, expect=0, at=now(), meta=meta)
             with contextlib.suppress(HeadMoved):
-                await in_store(self._stored.store, partial(self._stored.write, begun))
+                await call_store(self._stored.store, partial(self._stored.write, begun))
                 return
         await self._archive.describe(self.id, meta, entry=entry)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk._util.checks import check_meta
-from longtalk._util.concurrency import shielded
+from longtalk._util.concurrency import run_shielded
 from longtalk.chat.chat import AsyncChat
 from longtalk.errors import InputError
 from longtalk.events import Done, Event, Text
@@ -89,7 +89,7 @@ class AsyncStoredStream(AsyncStream):
                 self._loop = None
                 continue
             finally:
-                await shielded(events.aclose)
+                await run_shielded(events.aclose)
             return
 
     def _fail(self, problem: BaseException) -> None:

@@ -75,14 +75,14 @@ def encode(transcript: Transcript, *, part: bool = False, compress_over: int = C
 
     Content of more than `compress_over` bytes is compressed.
     """
-    stored, crc = _written(transcript)
+    stored, crc = _encode_content(transcript)
     index = stored[0]
     raw, flags = sum(map(len, stored)), _PART if part else 0
     if raw > compress_over:
-        squeezed = _compress(b"".join(stored))
+        compressed = _compress(b"".join(stored))
         # Data that shrinks beyond the ratio that readers accept (as a zip bomb does) stays uncompressed.
-        if raw // MAX_RATIO < len(squeezed) < raw:
-            stored, flags = (squeezed,), flags | _ZSTD
+        if raw // MAX_RATIO < len(compressed) < raw:
+            stored, flags = (compressed,), flags | _ZSTD
     prefix = _PREFIX.pack(
         PLAIN,
         VERSION,
@@ -100,7 +100,7 @@ def encode(transcript: Transcript, *, part: bool = False, compress_over: int = C
     return b"".join((prefix, _CHECK.pack(zlib.crc32(prefix)), *stored))
 
 
-def _written(transcript: Transcript) -> tuple[tuple[bytes | memoryview, ...], int]:
+def _encode_content(transcript: Transcript) -> tuple[tuple[bytes | memoryview, ...], int]:
     """Return the uncompressed index and array of a state in pieces, and the checksum of the array."""
     grown, tail, crc = transcript.pack.grow(transcript.fresh)
     index = _encode_body(_Body(grown, transcript.turns.to_index(), transcript.records, transcript.shed))
@@ -112,36 +112,36 @@ def decode(state: bytes, *, wires: frozenset[str], part: bool = False, max_bytes
 
     `wires` are the names of the wires that entries may have; `max_bytes` limits the uncompressed size.
     """
-    state = _plain(state)
+    state = _to_bytes(state)
     if len(state) > max_bytes:
-        raise _bad(state, "too_large", f"it has {len(state)} bytes, the limit is {max_bytes}: raise `max_state`")
-    return READERS[_version(state)](state, wires, part, max_bytes)
+        raise _bad_state(state, "too_large", f"it has {len(state)} bytes, the limit is {max_bytes}: raise `max_state`")
+    return READERS[_read_version(state)](state, wires, part, max_bytes)
 
 
-def digest(transcript: Transcript) -> bytes:
-    """Return the digest that `digest_of` would return for this transcript, encoded as a shed part."""
-    found = hashlib.sha256()
-    for piece in _written(transcript)[0]:
-        found.update(piece)
-    return found.digest()
+def digest_part(transcript: Transcript) -> bytes:
+    """Return the digest that `digest_encoded_part` returns for this transcript once it is encoded as a shed part."""
+    digest = hashlib.sha256()
+    for piece in _encode_content(transcript)[0]:
+        digest.update(piece)
+    return digest.digest()
 
 
-def digest_of(part: bytes) -> bytes:
+def digest_encoded_part(part: bytes) -> bytes:
     """Return the SHA-256 digest of the uncompressed content of a shed part."""
-    _, flags, _, _, _, _, index, array, *_ = _prefix(part)
+    _, flags, _, _, _, _, index, array, *_ = _read_prefix(part)
     body = part[_START:]
     return hashlib.sha256(_decompress(body, index + array) if flags & _ZSTD else body).digest()
 
 
 def peek(state: bytes) -> Peek:
     """Return the version, revision, times and sizes of a state without decoding its content."""
-    state = _plain(state)
+    state = _to_bytes(state)
     if state.startswith(SEALED):
         seen = peek_sealed(state)
         return Peek(seen.version, seen.revision, seen.created, seen.updated, seen.size)
-    if _version(state) < VERSION:
+    if _read_version(state) < VERSION:
         return Peek(version=1, revision=1, created=0, updated=0, size=len(state), content=len(state))
-    _, flags, revision, created, updated, _, index, array, entries, _, _ = _prefix(state)
+    _, flags, revision, created, updated, _, index, array, entries, _, _ = _read_prefix(state)
     return Peek(
         version=VERSION,
         revision=revision,
@@ -154,94 +154,98 @@ def peek(state: bytes) -> Peek:
     )
 
 
-def _plain(state: bytes) -> bytes:
+def _to_bytes(state: bytes) -> bytes:
     if isinstance(state, bytes | bytearray | memoryview):
         return bytes(state)
     raise BadState(
-        f"A state is bytes, as `reply.state` gave them, not {type(state).__name__}: "
-        "store them as they are (a binary column, or base64 in a text one).",
+        f"A state must be the bytes of `reply.state`, not {type(state).__name__}. "
+        "Store them unchanged: in a binary column, or as base64 in a text column.",
         reason="type",
         state=state,
     )
 
 
-def _version(state: bytes) -> int:
+def _read_version(state: bytes) -> int:
     if state[:1] in (b"{", b" ", b"\n", b"\r", b"\t"):
-        from longtalk.state.legacy_v1 import version_of
+        from longtalk.state.legacy_v1 import read_version
 
-        version = version_of(state)
+        version = read_version(state)
     elif len(state) > len(PLAIN) and state.startswith(PLAIN):
         version = state[len(PLAIN)]
     elif state.startswith(SEALED):
-        raise _bad(state, "unknown_key", "it is sealed, and there is no `seal` to open it with")
+        raise _bad_state(state, "unknown_key", "it is sealed; pass the `seal` that opens it")
     elif PLAIN.startswith(state[: len(PLAIN)]):
-        raise _bad(state, "truncated", "it ends in its first bytes")
+        raise _bad_state(state, "truncated", "it ends after its first few bytes")
     else:
-        raise _bad(state, "corrupt", "it does not begin like a state")
+        raise _bad_state(state, "corrupt", "its first bytes are not those of a state")
     if version > VERSION:
-        raise _bad(
+        raise _bad_state(
             state,
             "too_new",
-            f"it has version {version}, this longtalk reads up to {VERSION}: upgrade longtalk to read it",
+            f"it has version {version}, but this version of longtalk reads only up to {VERSION}: upgrade longtalk",
         )
     if version not in READERS:
-        raise _bad(state, "corrupt", f"there is no version {version}")
+        raise _bad_state(state, "corrupt", f"its version {version} does not exist")
     return version
 
 
-def _prefix(state: bytes) -> tuple[Any, ...]:
+def _read_prefix(state: bytes) -> tuple[Any, ...]:
     if len(state) < _START:
-        raise _bad(state, "truncated", "it ends inside its prefix")
+        raise _bad_state(state, "truncated", "it ends inside its prefix")
     if zlib.crc32(state[: _PREFIX.size]) != _CHECK.unpack_from(state, _PREFIX.size)[0]:
-        raise _bad(state, "corrupt", "the checksum of its prefix is wrong")
+        raise _bad_state(state, "corrupt", "the checksum of its prefix is wrong")
     return _PREFIX.unpack_from(state)[1:]
 
 
 def _read(state: bytes, wires: frozenset[str], part: bool, max_bytes: int) -> Transcript:
-    _, flags, revision, created, updated, stored, index, array, entries, index_crc, array_crc = _prefix(state)
-    raw, squeezed = index + array, flags & _ZSTD
+    _, flags, revision, created, updated, stored, index, array, entries, index_crc, array_crc = _read_prefix(state)
+    raw, is_compressed = index + array, flags & _ZSTD
     if flags & ~(_ZSTD | _PART):
-        raise _bad(state, "corrupt", "its flags are unknown")
+        raise _bad_state(state, "corrupt", "it has unknown flags")
     if bool(flags & _PART) is not part:
-        raise _mistaken(state, part)
+        raise _wrong_kind(state, part)
     if len(state) - _START != stored:
         reason = "truncated" if len(state) - _START < stored else "corrupt"
-        raise _bad(state, reason, f"it should have {stored} bytes of content and has {len(state) - _START}")
+        raise _bad_state(state, reason, f"it should have {stored} bytes of content, but has {len(state) - _START}")
     if raw > max_bytes:
-        raise _bad(state, "too_large", f"it unpacks to {raw} bytes, the limit is {max_bytes}: raise `max_state`")
+        raise _bad_state(
+            state, "too_large", f"it has {raw} bytes uncompressed, the limit is {max_bytes}: raise `max_state`"
+        )
     if revision >= 2**63:
-        raise _bad(state, "corrupt", "its revision can't be true")
+        raise _bad_state(state, "corrupt", "its revision is too large")
     if entries > MAX_ENTRIES:
-        raise _bad(state, "too_large", f"it has {entries} entries, the limit is {MAX_ENTRIES}")
-    if (raw > MAX_RATIO * max(stored, 1) and squeezed) or (raw != stored and not squeezed):
-        raise _bad(state, "corrupt", "its sizes can't be true")
+        raise _bad_state(state, "too_large", f"it has {entries} entries, the limit is {MAX_ENTRIES}")
+    if (raw > MAX_RATIO * max(stored, 1) and is_compressed) or (raw != stored and not is_compressed):
+        raise _bad_state(state, "corrupt", "its sizes contradict each other")
     try:
-        body = memoryview(_decompress(state[_START:], raw) if squeezed else state)[0 if squeezed else _START :]
+        body = memoryview(_decompress(state[_START:], raw) if is_compressed else state)[
+            0 if is_compressed else _START :
+        ]
         if zlib.crc32(body[:index]) != index_crc or checksum(body[index:]) != array_crc:
             raise ValueError("a checksum is wrong")
-        read = _decode_body(body[:index])
-        pack = Pack(read.index, body[index:], array_crc)
+        content = _decode_body(body[:index])
+        pack = Pack(content.index, body[index:], array_crc)
         if len(pack) != entries:
-            raise ValueError("it does not hold as many entries as it says")
+            raise ValueError("its number of entries is wrong")
         pack.check(wires)
-        read.turns.check()
-        read.shed.check(entries, len(read.turns.ids), part=part)
-        if part and read.records:
-            raise ValueError("it holds records, which never leave a state")
+        content.turns.check()
+        content.shed.check(entries, len(content.turns.ids), part=part)
+        if part and content.records:
+            raise ValueError("it has records, but a shed part never does")
     except LookupError as problem:
-        raise _bad(state, "unknown_wire", f"it holds entries of the wire {problem.args[0]!r}") from None
+        raise _bad_state(state, "unknown_wire", f"it has entries of the unknown wire {problem.args[0]!r}") from None
     except RecursionError:
-        raise _bad(state, "corrupt", "its index is nested too deeply") from None
+        raise _bad_state(state, "corrupt", "its index is nested too deeply") from None
     except ValueError as problem:
-        raise _bad(state, "corrupt", str(problem)) from None
+        raise _bad_state(state, "corrupt", str(problem)) from None
     return Transcript(
         pack=pack,
-        turns=Turns(read.turns),
-        records=read.records,
+        turns=Turns(content.turns),
+        records=content.records,
         revision=revision,
         created=created,
         updated=updated,
-        shed=read.shed,
+        shed=content.shed,
     )
 
 
@@ -249,31 +253,31 @@ def _read_v1(state: bytes, wires: frozenset[str], part: bool, max_bytes: int) ->
     from longtalk.state.legacy_v1 import read
 
     if part:
-        raise _mistaken(state, part)
+        raise _wrong_kind(state, part)
     try:
         return read(state)
     except LookupError as problem:
-        raise _bad(state, "unknown_wire", f"its provider is {problem.args[0]!r}") from None
+        raise _bad_state(state, "unknown_wire", f"its provider {problem.args[0]!r} is unknown") from None
     except OverflowError as problem:
-        raise _bad(state, "too_large", str(problem)) from None
+        raise _bad_state(state, "too_large", str(problem)) from None
     except ValueError as problem:
-        raise _bad(state, "corrupt", str(problem)) from None
+        raise _bad_state(state, "corrupt", str(problem)) from None
 
 
 READERS = {1: _read_v1, VERSION: _read}
 
 
-def _bad(state: bytes, reason: str, what: str) -> BadState:
+def _bad_state(state: bytes, reason: str, what: str) -> BadState:
     return BadState(f"This state can't be read: {what}.", reason=reason, state=state)
 
 
-def _mistaken(state: bytes, part: bool) -> BadState:
+def _wrong_kind(state: bytes, part: bool) -> BadState:
     if part:
-        return _bad(state, "wrong_part", "it is a state, and not what one has shed")
-    return _bad(state, "part", "it is what a state has shed; `join` it with its state")
+        return _bad_state(state, "wrong_part", "it is a state, not a part that a state has shed")
+    return _bad_state(state, "part", "it is a part that a state has shed; use `join` to combine it with its state")
 
 
-def _zstd() -> Any:
+def _import_zstd() -> Any:
     try:
         from compression import zstd  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
@@ -282,13 +286,13 @@ def _zstd() -> Any:
 
 
 def _compress(data: bytes) -> bytes:
-    zstd = _zstd()
-    squeezed: bytes = zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
-    return squeezed
+    zstd = _import_zstd()
+    compressed: bytes = zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
+    return compressed
 
 
 def _decompress(data: bytes, size: int) -> bytes:
-    zstd = _zstd()
+    zstd = _import_zstd()
     reader = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 23})
     try:
         # One byte more than announced is enough to detect a false size.
@@ -296,5 +300,5 @@ def _decompress(data: bytes, size: int) -> bytes:
     except zstd.ZstdError as problem:
         raise ValueError(f"its compressed content is damaged ({problem})") from None
     if len(out) != size or not reader.eof or reader.unused_data:
-        raise ValueError("its compressed content has another size than announced")
+        raise ValueError("its compressed content does not have the announced size")
     return out

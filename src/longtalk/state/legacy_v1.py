@@ -23,7 +23,7 @@ from longtalk.wires.openai_chat import wire as openai_chat
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
 
 
-def version_of(state: bytes) -> int:
+def read_version(state: bytes) -> int:
     """Return the version that a JSON state declares; 0 if it declares none, and 1 if the JSON is invalid."""
     try:
         envelope = json_bytes.fields(state)
@@ -54,7 +54,7 @@ def read(state: bytes) -> Transcript:
         raise OverflowError(f"it has {count} messages, the limit is {MAX_ENTRIES}")
     entries: list[Entry] = []
     turns: list[Turn] = []
-    for number, members in enumerate(_turns(json_bytes.items(messages))):
+    for number, members in enumerate(_group_turns(json_bytes.items(messages))):
         # Ids are derived from positions, so that reading a state twice gives the same ids.
         turn = Turn(id=f"v1x{number}", status="complete", model="openai", started=0)
         linked = link_entries(entries[-1].id if entries else None, turn.id, 0, members)
@@ -64,7 +64,7 @@ def read(state: bytes) -> Transcript:
     return Transcript(fresh=tuple(entries), turns=Turns(fresh=tuple(turns)), records=(origin,), revision=1)
 
 
-def _turns(natives: Sequence[bytes]) -> list[list[Entry]]:
+def _group_turns(natives: Sequence[bytes]) -> list[list[Entry]]:
     """Group messages into turns, with calls and results paired so that every provider accepts them."""
     wire = openai_chat.WIRE
     turns: list[list[Entry]] = []
@@ -84,7 +84,7 @@ def _turns(natives: Sequence[bytes]) -> list[list[Entry]]:
     for native in natives:
         seen = wire.view(native)
         if seen.role not in _ROLES:
-            raise ValueError(f"a message has the role {seen.role!r}")
+            raise ValueError(f"a message has the unknown role {seen.role!r}")
         if seen.role == "assistant" and not all(call.id for call in seen.calls):
             # A call without an id could never be paired with a result, so the answer is rebuilt.
             native = openai_chat.build_answer(native, None, None).native or native

@@ -24,7 +24,7 @@ FIXED = struct.Struct("<4sBBIQqqq24s16s16s")
 TAG_BYTES = 16
 MAX_BODY = 2**31 - 1
 """The maximum number of bytes that the cipher encrypts at once."""
-_WHOLE = "Store and send it whole and unchanged (a binary field, or base64 in a text one)"
+_WHOLE = "Store and send it whole and unchanged (in a binary field, or as base64 in a text field)"
 
 
 class SealedPeek(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ def peek_sealed(sealed: bytes) -> SealedPeek:
 
     None of these values is authenticated.
     """
-    sealed = as_bytes(sealed)
+    sealed = to_bytes(sealed)
     header, key_id = read_header(sealed)
     return SealedPeek(
         version=header.version,
@@ -85,51 +85,52 @@ def read_header(sealed: bytes) -> tuple[SealedHeader, str]:
     Sizes are checked, but nothing is authenticated.
     """
     if not sealed.startswith(SEALED) and not SEALED.startswith(sealed):
-        kind = "it is a plain state" if sealed.startswith(PLAIN) else "it does not begin like one"
-        raise refuse(
+        kind = "it is a plain state" if sealed.startswith(PLAIN) else "its first bytes are not those of a sealed state"
+        raise cannot_open(
             sealed,
             "not_sealed",
             f"{kind}, so its origin is unknown. Open only the exact bytes that `close` returned",
         )
     if len(sealed) > len(SEALED) and sealed[len(SEALED)] > VERSION:
-        raise refuse(
+        raise cannot_open(
             sealed,
             "too_new",
-            f"its seal has version {sealed[len(SEALED)]}, this longtalk opens up to {VERSION}. Upgrade longtalk",
+            f"its seal has version {sealed[len(SEALED)]}, but this version of longtalk opens only up to {VERSION}. "
+            "Upgrade longtalk",
         )
     if len(sealed) < FIXED.size:
-        raise refuse(sealed, "truncated", f"it ends inside its header. {_WHOLE}")
+        raise cannot_open(sealed, "truncated", f"it ends inside its header. {_WHOLE}")
     header = SealedHeader(*FIXED.unpack_from(sealed))
-    # `close` never writes what is refused below. Sizes are only compared, so a forged header can't make this allocate
-    # memory.
+    # `close` never writes a header that is rejected below. Sizes are only compared, so a forged header can't cause a
+    # large allocation.
     if (
         header.version != VERSION
         or not 0 < header.key_id_bytes <= MAX_KEY_ID
         or not TAG_BYTES <= header.body_bytes <= MAX_BODY
     ):
-        raise refuse(sealed, "tampered", f"its header was changed. {_WHOLE}")
+        raise cannot_open(sealed, "tampered", f"its header was changed. {_WHOLE}")
     missing = FIXED.size + header.key_id_bytes + header.body_bytes - len(sealed)
     if missing > 0:
-        raise refuse(sealed, "truncated", f"{missing} of its bytes are missing. {_WHOLE}")
+        raise cannot_open(sealed, "truncated", f"{missing} of its bytes are missing. {_WHOLE}")
     if missing < 0:
-        raise refuse(sealed, "tampered", f"it has {-missing} bytes too many. {_WHOLE}")
+        raise cannot_open(sealed, "tampered", f"it has {-missing} bytes too many. {_WHOLE}")
     try:
         return header, sealed[FIXED.size : FIXED.size + header.key_id_bytes].decode()
     except UnicodeDecodeError:
-        raise refuse(sealed, "tampered", f"its key id was changed. {_WHOLE}") from None
+        raise cannot_open(sealed, "tampered", f"its key id was changed. {_WHOLE}") from None
 
 
-def as_bytes(sealed: bytes) -> bytes:
+def to_bytes(sealed: bytes) -> bytes:
     """Return a sealed state as `bytes`; raise `BadState` if the value is not binary data."""
     if isinstance(sealed, bytes | bytearray | memoryview):
         return bytes(sealed)
-    raise refuse(
+    raise cannot_open(
         sealed,
         "type",
-        f"it is bytes, as `close` gave them, not {type(sealed).__name__}. Decode it if it came as text (base64)",
+        f"it must be the bytes that `close` returned, not {type(sealed).__name__}. Decode it if it came as base64 text",
     )
 
 
-def refuse(sealed: bytes, reason: str, what: str) -> BadState:
+def cannot_open(sealed: bytes, reason: str, what: str) -> BadState:
     """Return a `BadState` with this reason and message, for the caller to raise."""
     return BadState(f"This sealed state can't be opened: {what}.", reason=reason, state=sealed)

@@ -28,10 +28,10 @@ from longtalk.state.sealed_header import (
     TAG_BYTES,
     VERSION,
     SealedPeek,
-    as_bytes,
+    cannot_open,
     peek_sealed,
     read_header,
-    refuse,
+    to_bytes,
 )
 from longtalk.transcript.transcript import now
 
@@ -78,11 +78,11 @@ class Seal:
     __slots__ = ("_expires_after", "_key_id", "_keys")
 
     def __init__(self, keys: Mapping[str, bytes], *, expires_after: float | None = None) -> None:
-        self._keys = _checked(keys)
+        self._keys = _check_keys(keys)
         self._key_id = next(iter(self._keys))
         if expires_after is not None and not (isinstance(expires_after, int | float) and 0 < expires_after <= _LONGEST):
             raise InputError(
-                "`expires_after` is a number of seconds above 0, or None for states that never expire, "
+                "`expires_after` must be a number of seconds above 0, or None for states that never expire, "
                 f"not {expires_after!r}."
             )
         self._expires_after = expires_after
@@ -101,12 +101,12 @@ class Seal:
 
         The sealed state can be opened only with the same owner and conversation, and reveals neither.
         """
-        seen = _peek(state)
+        seen = _peek_plain(state)
         if seen.size > MAX_BODY - TAG_BYTES:
             raise InputError(f"A state of {seen.size} bytes can't be sealed, the limit is {MAX_BODY - TAG_BYTES}.")
         key_id = self._key_id.encode()
         salt = os.urandom(_SALT_BYTES)
-        secret, binding = _derived(self._keys[self._key_id], salt)
+        secret, binding = _derive_keys(self._keys[self._key_id], salt)
         fixed = FIXED.pack(
             SEALED,
             VERSION,
@@ -130,16 +130,16 @@ class Seal:
         An older state of the same conversation opens too. To reject it, remember the newest revision
         (`peek_sealed(…).revision` of the result of `close`) and pass it as `min_revision`.
         """
-        sealed = as_bytes(sealed)
+        sealed = to_bytes(sealed)
         header, key_id = read_header(sealed)
         if key_id not in self._keys:
-            raise refuse(
+            raise cannot_open(
                 sealed,
                 "unknown_key",
-                f"its key {key_id!r} is not one of this Seal's. Keep a key until the last state that it sealed has "
-                "expired; if there never was such a key, the bytes were changed",
+                f"this Seal does not have its key {key_id!r}. Keep a key until the last state that it sealed has "
+                "expired; if no such key ever existed, the bytes were changed",
             )
-        secret, binding = _derived(self._keys[key_id], header.salt)
+        secret, binding = _derive_keys(self._keys[key_id], header.salt)
         whose = _digest(binding, "owner", owner)
         which = _digest(binding, "conversation", conversation)
         start = FIXED.size + header.key_id_bytes
@@ -147,41 +147,41 @@ class Seal:
         try:
             state = cipher(secret).decrypt(_NONCE, memoryview(sealed)[start:], sealed[:start])
         except (invalid, ValueError):
-            raise refuse(
+            raise cannot_open(
                 sealed,
                 "tampered",
                 f"its bytes were changed, or the key {key_id!r} is not the one that it was sealed with. "
-                "Don't use it; if it came back as it was sent, compare the keys",
+                "Don't use it; if the bytes are unchanged, compare the keys",
             ) from None
         # The header is authenticated from here on, so these errors are reliable.
         from hmac import compare_digest
 
         if not compare_digest(whose, header.owner):
-            raise refuse(
+            raise cannot_open(
                 sealed,
                 "wrong_owner",
-                "it was sealed for another `owner`, or for none. Hand in the same owner as when it was sealed, "
-                "and never one that the client names",
+                "it was sealed for another `owner`, or for none. Pass the same owner as to `close`, "
+                "and never one that the client sent",
             )
         if not compare_digest(which, header.conversation):
-            raise refuse(
+            raise cannot_open(
                 sealed,
                 "wrong_conversation",
-                "it was sealed for another `conversation`, or for none. Hand in the same one as when it was sealed",
+                "it was sealed for another `conversation`, or for none. Pass the same conversation as to `close`",
             )
         if header.expires and (late := now() - header.expires) >= 0:
-            raise refuse(
+            raise cannot_open(
                 sealed,
                 "expired",
                 f"it expired {late // 1_000} seconds ago. Begin a new conversation, or seal with a longer "
                 "`expires_after`",
             )
         if header.revision < min_revision:
-            raise refuse(
+            raise cannot_open(
                 sealed,
                 "rewound",
-                f"it has revision {header.revision}, below the {min_revision} that is asked for. "
-                "Hand in the newest state of the conversation",
+                f"its revision {header.revision} is older than `min_revision` ({min_revision}). "
+                "Pass the newest state of the conversation",
             )
         return state
 
@@ -203,7 +203,7 @@ class BoundSeal(msgspec.Struct, frozen=True):
         return self.seal.open(sealed, owner=self.owner, conversation=self.conversation, min_revision=self.min_revision)
 
 
-def _derived(master: bytes, salt: bytes) -> tuple[bytes, bytes]:
+def _derive_keys(master: bytes, salt: bytes) -> tuple[bytes, bytes]:
     """Derive the two keys for one state: one encrypts it, the other binds it to its owner and conversation.
 
     Since both keys are different for each state, two states of the same owner have no visible bytes in common.
@@ -218,13 +218,13 @@ def _digest(binding: bytes, what: str, value: str) -> bytes:
     from hashlib import blake2b
 
     if not isinstance(value, str):
-        raise InputError(f"`{what}` is text, or empty for none, not {type(value).__name__}.")
+        raise InputError(f'`{what}` must be a string, or "" for none, not {type(value).__name__}.')
     # Any text is accepted as a name, even if it is not valid Unicode, such as half an emoji from a client.
     name = value.encode("utf-8", "surrogatepass")
     return blake2b(name, key=binding, digest_size=_DIGEST_BYTES, person=what.encode()).digest()
 
 
-def _checked(keys: Mapping[str, bytes]) -> dict[str, bytes]:
+def _check_keys(keys: Mapping[str, bytes]) -> dict[str, bytes]:
     # Errors refer to keys by number: if a caller swaps ids and keys, a secret key must not appear in a message.
     if not isinstance(keys, Mapping) or not keys:
         raise InputError("A Seal needs at least one key, as {id: key}: `Seal({'2025-01': Seal.new_key()})`.")
@@ -238,19 +238,19 @@ def _checked(keys: Mapping[str, bytes]) -> dict[str, bytes]:
         if not isinstance(key, bytes) or len(key) != KEY_BYTES:
             found = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
             raise InputError(
-                f"Key {number} of a Seal must be {KEY_BYTES} random bytes, not {found}: make one by `Seal.new_key()`, "
-                "and decode it if it is kept as text (bytes.fromhex)."
+                f"Key {number} of a Seal must be {KEY_BYTES} random bytes, not {found}: create one with "
+                "`Seal.new_key()`, and decode a key that is stored as text, for example with bytes.fromhex."
             )
     return dict(keys)
 
 
-def _peek(state: bytes) -> Peek:
+def _peek_plain(state: bytes) -> Peek:
     if isinstance(state, bytes | bytearray | memoryview) and bytes(state[: len(SEALED)]) == SEALED:
-        raise InputError("This state is sealed already: `open` it first, or hand it on as it is.")
+        raise InputError("This state is sealed already. Pass it on unchanged, or open it first.")
     try:
         return peek(state)
     except BadState as problem:
-        raise InputError(f"Only a state can be sealed, as `reply.state` gave it. {problem}") from None
+        raise InputError(f"Only a state (`reply.state`) can be sealed. {problem}") from None
 
 
 def _aes_gcm() -> tuple[type[AESGCM], type[InvalidTag]]:

@@ -40,36 +40,36 @@ def split(transcript: Transcript, gone: Sequence[Span]) -> tuple[Transcript, Tra
     remains, and so does the last entry unless all entries are shed, since the next entries continue from them. If there
     is nothing to shed, `shed.number` of the second transcript is 0.
     """
-    pack, turns = _packed(transcript), transcript.turns.to_index()
+    pack, turns = _pack_all(transcript), transcript.turns.to_index()
     leaving = merge_spans(gone)
-    staying = _rest(leaving, len(pack))
+    staying = _complement(leaving, len(pack))
     if leaving and (leaving[0][0] < 0 or leaving[-1][1] > len(pack)):
-        raise ValueError("what should leave is not here")
+        raise ValueError("a span of entries to shed is out of range")
     if leaving and staying and staying[-1][1] < len(pack):
-        raise ValueError("the last entry stays, unless all of them leave")
+        raise ValueError("the last entry can be shed only together with all others")
     stays, leaves = (join_slices([(pack, *span) for span in spans]) for spans in (staying, leaving))
     if not staying:
         stays = Pack(PackIndex(parent=transcript.head), EMPTY.array, EMPTY.crc)
-    turns_leaving = _turns_leaving(turns.ids, set(stays.index.turns), set(leaves.index.turns))
+    turns_leaving = _find_leaving_turns(turns.ids, set(stays.index.turns), set(leaves.index.turns))
     if not (leaving or turns_leaving):
         return transcript, Transcript()
-    shed, missing = transcript.shed, _spans(transcript.shed)
+    shed, missing = transcript.shed, _shed_spans(transcript.shed)
     held = [to_positions(*each) for each in zip((leaving, turns_leaving), missing, strict=True)]
     part = msgspec.structs.replace(
         transcript,
         pack=leaves,
         fresh=(),
-        turns=_woven_turns([(turns, *span) for span in turns_leaving]),
+        turns=_join_turns([(turns, *span) for span in turns_leaving]),
         records=(),
-        shed=_ranges(shed.number + 1, shed.chain, held),
+        shed=_to_ranges(shed.number + 1, shed.chain, held),
     )
     missing = [merge_spans((*before, *now)) for before, now in zip(missing, held, strict=True)]
     rest = msgspec.structs.replace(
         transcript,
         pack=stays,
         fresh=(),
-        turns=_woven_turns([(turns, *span) for span in _rest(turns_leaving, len(turns.ids))]),
-        shed=_ranges(shed.number + 1, _link(shed.chain, states.digest(part)), missing),
+        turns=_join_turns([(turns, *span) for span in _complement(turns_leaving, len(turns.ids))]),
+        shed=_to_ranges(shed.number + 1, _next_link(shed.chain, states.digest_part(part)), missing),
     )
     return rest, part
 
@@ -79,7 +79,7 @@ def encode_part(part: Transcript) -> bytes:
     return states.encode(part, part=True)
 
 
-def _turns_leaving(ids: Sequence[str], staying: Collection[str], leaving: Collection[str]) -> list[Span]:
+def _find_leaving_turns(ids: Sequence[str], staying: Collection[str], leaving: Collection[str]) -> list[Span]:
     """Return the spans of the turns to shed.
 
     A turn is shed with the last of its entries; a turn without entries is shed if no turn before it remains. `staying`
@@ -104,30 +104,32 @@ def join(*parts: bytes, seal: Seal | BoundSeal | None = None, max_state: int = s
     are opened and the result is sealed. A state that has shed nothing is returned unchanged.
     """
     if not parts:
-        raise InputError("`join` takes what was shed and then the state: `join(*shed, state)`.")
+        raise InputError("`join` needs the shed parts and then the state: `join(*shed, state)`.")
     if any(isinstance(part, list | tuple) for part in parts):
-        raise InputError("`join` takes what was shed one by one: `join(*shed, state)`, with an asterisk.")
-    *others, given = parts
-    plain, state = _opened(given, seal, 0, max_state)
+        raise InputError(
+            "`join` takes each shed part as an argument of its own: write `join(*shed, state)`, with an asterisk."
+        )
+    *others, last = parts
+    plain, state = _open_argument(last, seal, 0, max_state)
     if not others and not state.shed.number:
-        return given
+        return last
     # Parts are older than the state, so `min_revision` does not apply to them. The chain proves that they belong to it.
     lenient = msgspec.structs.replace(seal, min_revision=0) if isinstance(seal, BoundSeal) else seal
     size = states.peek(plain).content
     found = []
     for argument, data in enumerate(others, 1):
-        plain, part = _opened(data, lenient, argument, max_state)
+        plain, part = _open_argument(data, lenient, argument, max_state)
         size += states.peek(plain).content
         if size > max_state:
-            raise _too_large(given, f"more than {max_state} bytes: raise `max_state`")
-        found.append(_Part(argument, data, part, _link(part.shed.chain, states.digest_of(plain))))
-    ordered = _in_order(found, state, given)
+            raise _too_large(last, f"more than {max_state} bytes: raise `max_state`")
+        found.append(_Part(argument, data, part, _next_link(part.shed.chain, states.digest_encoded_part(plain))))
+    ordered = _verify_order(found, state, last)
     if any(sum(sizes) > MAX_ENTRIES for sizes in zip(*map(_sizes, (state, *ordered)), strict=True)):
-        raise _too_large(given, f"more than {MAX_ENTRIES} entries")
+        raise _too_large(last, f"more than {MAX_ENTRIES} entries")
     try:
-        whole = states.encode(_whole(state, ordered))
+        whole = states.encode(_join_transcripts(state, ordered))
     except ValueError as problem:
-        raise BadState(f"This state can't be joined: {problem}.", reason="corrupt", state=given) from None
+        raise BadState(f"This state can't be joined: {problem}.", reason="corrupt", state=last) from None
     return seal.close(whole) if seal else whole
 
 
@@ -140,7 +142,9 @@ class _Part(NamedTuple):
     """The link of the digest chain that follows this part."""
 
 
-def _opened(data: bytes, seal: Seal | BoundSeal | None, argument: int, max_state: int) -> tuple[bytes, Transcript]:
+def _open_argument(
+    data: bytes, seal: Seal | BoundSeal | None, argument: int, max_state: int
+) -> tuple[bytes, Transcript]:
     """Return the plain bytes and the transcript of the argument of `join` with this number; 0 is the state."""
     try:
         plain = seal.open(data) if seal else data
@@ -148,14 +152,16 @@ def _opened(data: bytes, seal: Seal | BoundSeal | None, argument: int, max_state
     except BadState as problem:
         if not argument and problem.reason == "part":
             problem = BadState(
-                "The last argument of `join` is the state: `join(*shed, state)`.", reason="part", state=data
+                "The last argument of `join` must be the state, not a shed part: `join(*shed, state)`.",
+                reason="part",
+                state=data,
             )
-        what = f"Argument {argument} of `join` is refused. {problem}" if argument else str(problem)
+        what = f"Argument {argument} of `join` is invalid. {problem}" if argument else str(problem)
         raise BadState(what, reason=problem.reason, state=data) from None
     return bytes(plain), transcript
 
 
-def _in_order(found: Sequence[_Part], state: Transcript, given: bytes) -> list[Transcript]:
+def _verify_order(found: Sequence[_Part], state: Transcript, data: bytes) -> list[Transcript]:
     """Return the parts, oldest first; raise `BadState` unless they are exactly the parts that the state has shed.
 
     Parts are verified from the newest to the oldest. Each part must match the link that the next part, or the state,
@@ -168,51 +174,57 @@ def _in_order(found: Sequence[_Part], state: Transcript, given: bytes) -> list[T
     for number in sorted(numbered, reverse=True):
         part = numbered[number][0]
         if number > state.shed.number:
-            raise _wrong(part, "it is of another conversation, or of a later state of this one")
+            raise _wrong_part(part, "it belongs to another conversation, or to a later state of this one")
         if number != state.shed.number - len(ordered):
             break
         for part in numbered[number]:
             if part.link != link:
-                raise _wrong(part, "it is of another conversation or another branch of this one, or it was changed")
+                raise _wrong_part(
+                    part, "it belongs to another conversation or another branch of this one, or it was changed"
+                )
         if len(numbered[number]) > 1:
-            raise _wrong(part, "it is there twice")
+            raise _wrong_part(part, "it was passed twice")
         ordered.append(part.transcript)
         link = part.transcript.shed.chain
     if len(ordered) < state.shed.number:
         borders = pairwise((0, *sorted(numbered), state.shed.number + 1))
         gaps = [f"{a + 1}" if a + 2 == b else f"{a + 1} to {b - 1}" for a, b in borders if a + 1 < b]
-        what = f"of the {state.shed.number} parts that this state has shed, number {', '.join(gaps)}"
-        raise BadState(f"Something is missing: {what}. Give all of them.", reason="missing_part", state=given)
+        what = f"{', '.join(gaps)} of {state.shed.number}"
+        raise BadState(
+            f"`join` needs all parts that this state has shed; missing: number {what}.",
+            reason="missing_part",
+            state=data,
+        )
     return ordered[::-1]
 
 
-def _wrong(part: _Part, what: str) -> BadState:
+def _wrong_part(part: _Part, what: str) -> BadState:
     text = f"Argument {part.argument} of `join` does not belong to this state: {what}."
     return BadState(text, reason="wrong_part", state=part.data)
 
 
 def _too_large(state: bytes, what: str) -> BadState:
-    return BadState(f"This state can't be joined: the whole has {what}.", reason="too_large", state=state)
+    return BadState(f"This state can't be joined: the whole conversation has {what}.", reason="too_large", state=state)
 
 
-def _whole(state: Transcript, parts: Sequence[Transcript]) -> Transcript:
+def _join_transcripts(state: Transcript, parts: Sequence[Transcript]) -> Transcript:
     """Return the state and its shed parts as one transcript; raise `ValueError` if their ranges don't fit together."""
-    sources, missing = (state, *parts), _spans(state.shed)
-    there = [_spans(part.shed) for part in parts]
+    sources, missing = (state, *parts), _shed_spans(state.shed)
+    there = [_shed_spans(part.shed) for part in parts]
     if missing != [merge_spans(span for spans in kind for span in spans) for kind in zip(*there, strict=True)]:
-        raise ValueError("what it misses is not what its parts hold")
+        raise ValueError("its parts don't hold exactly the entries and turns that it has shed")
     here = [to_positions([(0, size)], spans) for size, spans in zip(_sizes(state), missing, strict=True)]
-    entries, turns = (_pieces(held) for held in zip(here, *there, strict=True))
+    entries, turns = (_order_pieces(held) for held in zip(here, *there, strict=True))
     indexes = [each.turns.to_index() for each in sources]
     return msgspec.structs.replace(
         state,
         pack=join_slices([(sources[source].pack, *span) for source, span in entries]) if entries else state.pack,
-        turns=_woven_turns([(indexes[source], *span) for source, span in turns]),
+        turns=_join_turns([(indexes[source], *span) for source, span in turns]),
         shed=Ranges(),
     )
 
 
-def _pieces(held: Sequence[Sequence[Span]]) -> list[tuple[int, Span]]:
+def _order_pieces(held: Sequence[Sequence[Span]]) -> list[tuple[int, Span]]:
     """Return the pieces of the whole conversation in order.
 
     Each piece is the number of its source and its span there. `held` lists, for each source, the spans of the whole
@@ -226,32 +238,32 @@ def _pieces(held: Sequence[Sequence[Span]]) -> list[tuple[int, Span]]:
             position += stop - first
     pieces.sort()
     if any(stop > first for (_, stop, _, _), (first, _, _, _) in pairwise(pieces)):
-        raise ValueError("two of its parts hold the same")
+        raise ValueError("two of its parts hold the same entries or turns")
     return [(source, (position, position + stop - first)) for first, stop, source, position in pieces]
 
 
 # Spans
 
 
-def _rest(spans: Sequence[Span], size: int) -> list[Span]:
+def _complement(spans: Sequence[Span], size: int) -> list[Span]:
     """Return the spans between 0 and `size` that `spans` does not cover."""
     edges = [0, *[edge for span in spans for edge in span], size]
     return [(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True) if start < stop]
 
 
-def _spans(shed: Ranges) -> list[list[Span]]:
+def _shed_spans(shed: Ranges) -> list[list[Span]]:
     """Return two lists: the shed spans of entries, and the shed spans of turns."""
     return [[(first, first + count) for first, count in kind] for kind in (shed.entries, shed.turns)]
 
 
-def _ranges(number: int, chain: str, kinds: Iterable[Sequence[Span]]) -> Ranges:
+def _to_ranges(number: int, chain: str, kinds: Iterable[Sequence[Span]]) -> Ranges:
     return Ranges(number, chain, *[tuple((start, stop - start) for start, stop in spans) for spans in kinds])
 
 
 # Content
 
 
-def _link(chain: str, digest: bytes) -> str:
+def _next_link(chain: str, digest: bytes) -> str:
     """Return the next link of the digest chain: the digest of the previous link and of a part."""
     return hashlib.sha256(chain.encode() + digest).hexdigest()
 
@@ -260,7 +272,7 @@ def _sizes(transcript: Transcript) -> tuple[int, int]:
     return len(transcript), len(transcript.turns)
 
 
-def _packed(transcript: Transcript) -> Pack:
+def _pack_all(transcript: Transcript) -> Pack:
     """Return all entries of a transcript as one pack."""
     if not transcript.fresh:
         return transcript.pack
@@ -268,7 +280,7 @@ def _packed(transcript: Transcript) -> Pack:
     return Pack(index, b"".join((memoryview(transcript.pack.array)[:-1], tail)), crc)
 
 
-def _woven_turns(slices: Sequence[tuple[TurnIndex, int, int]]) -> Turns:
+def _join_turns(slices: Sequence[tuple[TurnIndex, int, int]]) -> Turns:
     """Return the turns of several slices, in this order.
 
     Each slice is an index of turns with the positions where the slice starts and stops.

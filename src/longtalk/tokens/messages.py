@@ -81,7 +81,7 @@ def count_preamble(system: str | None, tools: Sequence[Function | Mapping[str, A
 def _describe_tool(tool: Function | Mapping[str, Any]) -> tuple[str, str, bytes]:
     """Return a tool's name, description and schema. A tool that the provider runs has settings in place of a schema."""
     if not isinstance(tool, Mapping):
-        described = Tool.of(tool)
+        described = Tool.from_function(tool)
         return described.name, described.description, described.schema
     inner = tool.get("function") or tool.get("custom")
     fields = dict(inner if isinstance(inner, Mapping) else tool)

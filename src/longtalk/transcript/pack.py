@@ -30,7 +30,7 @@ ANSWERS = ("assistant", "tool")
 """The roles of entries that never begin an exchange."""
 
 # Larger arrays are checked entry by entry, which is slower but needs little memory.
-_AT_ONCE = 4 * 1024 * 1024
+_MAX_AT_ONCE = 4 * 1024 * 1024
 
 Plain: TypeAlias = Callable[[str, str], bool]
 """A function that takes a role and a wire name, and returns True if entries with both can be sent unchanged."""
@@ -103,30 +103,30 @@ class Pack:
             raise ValueError("the number of an entry is out of range")
         totals = read_column("Q", index.totals).tolist()
         if totals != sorted(totals) or max(totals[-1:], default=0) > MAX_COUNT:
-            raise ValueError("its tokens can't be true")
+            raise ValueError("its token counts decrease or are too large")
         # 47 bits of milliseconds last until the year 6429, so every time can be converted to a date.
         if not index.times[6::8].count(0) == index.times[7::8].count(0) == size or not index.times[5::8].isascii():
             raise ValueError("a time is out of range")
         if size and max(index.shape) >= len(index.shapes):
-            raise ValueError("its index names a shape that it does not hold")
+            raise ValueError("its index refers to an unknown combination of kind, role and wire")
         for _, _, wire in index.shapes:
             if wire not in wires:
                 raise LookupError(wire)
         if len(self.array) != (1 + sum(sizes) if size else 2) or (size and not sizes[-1]):
-            raise ValueError("its entries are not where its index says")
-        self._prove(sizes.tolist())
-        for i in self._of(lambda _, wire: wire == OWN, 0, size):
+            raise ValueError("its entries are not at the offsets in its index")
+        self._check_array(sizes.tolist())
+        for i in self._find(lambda _, wire: wire == OWN, 0, size):
             entry = self.entry(i)
             members = json_bytes.value(entry.native)
             if not isinstance(members.get("text"), str) or (entry.kind == "event" and "source" not in members):
                 raise ValueError("an event or a system message has no text")
 
-    def _prove(self, sizes: list[int]) -> None:
+    def _check_array(self, sizes: list[int]) -> None:
         """Raise `ValueError` unless the array has exactly one JSON object per entry, at the indexed offsets."""
         data, starts = self.array, self.offsets()
         if len(self) and bytes(itemgetter(0, *starts[:-1])(data)) != b"[" + b"{" * len(self):
             raise ValueError("an entry is not a JSON object")
-        if len(data) <= _AT_ONCE:
+        if len(data) <= _MAX_AT_ONCE:
             fits = [length + 1 for length in json_bytes.lengths(data)] == sizes
         else:
             borders = b"".join(data[start - 2 : start] for start in starts[1:])
@@ -134,7 +134,7 @@ class Pack:
             for i in range(len(self)):
                 json_bytes.check_object(self._natives(i, i + 1))
         if not fits:
-            raise ValueError("its entries are not where its index says")
+            raise ValueError("its entries are not at the offsets in its index")
 
     def offsets(self) -> list[int]:
         """Return the offset of each entry in the array, followed by the offset of the end."""
@@ -158,7 +158,8 @@ class Pack:
             self._totals = pack_column(array("Q", accumulate(estimate_tokens(size) for size in sizes)))
         return self._totals
 
-    def _id(self, i: int) -> tuple[str, str]:
+    def _turn_and_id(self, i: int) -> tuple[str, str]:
+        """Return the id of the turn of the entry at position `i`, and the id of the entry."""
         ends = self._run_ends()
         run = bisect_right(ends, i)
         turn, first = self.index.turns[run], int.from_bytes(self.index.firsts[4 * run : 4 * run + 4], "little")
@@ -168,7 +169,7 @@ class Pack:
         """Return the id of the parent of the entry at position `i`, or None for the first entry of a conversation."""
         if i in self.index.parents:
             return self.index.parents[i]
-        return self._id(i - 1)[1] if i else self.index.parent
+        return self._turn_and_id(i - 1)[1] if i else self.index.parent
 
     def _run_ends(self) -> list[int]:
         """Return the end position of each run of consecutive entries that belong to the same turn."""
@@ -198,7 +199,7 @@ class Pack:
         native = bytes(self._natives(i, i + 1))
         index = self.index
         kind, role, wire = index.shapes[index.shape[i]]
-        turn, id = self._id(i)  # noqa: A001
+        turn, id = self._turn_and_id(i)  # noqa: A001
         return Entry(
             id=id,
             parent=self.parent(i),
@@ -233,7 +234,7 @@ class Pack:
         Consecutive entries that can be sent unchanged are yielded together, as one slice of the array.
         """
         special = {i for i in (*self.index.marks, *self.index.bounds) if start <= i < stop}
-        special.update(self._of(lambda role, wire: not plain(role, wire), start, stop))
+        special.update(self._find(lambda role, wire: not plain(role, wire), start, stop))
         for i in (*sorted(special), stop):
             if start < i:
                 yield start, self._natives(start, i)
@@ -241,7 +242,7 @@ class Pack:
                 yield i, self.entry(i)
             start = i + 1
 
-    def _of(self, wanted: Plain, start: int, stop: int) -> Iterator[int]:
+    def _find(self, wanted: Plain, start: int, stop: int) -> Iterator[int]:
         """Yield the positions from `start` to `stop` of the entries whose role and wire satisfy `wanted`."""
         codes = bytes(code for code, (_, role, wire) in enumerate(self.index.shapes) if wanted(role, wire))
         if codes:
@@ -259,7 +260,7 @@ class Pack:
         turns, firsts, counts = list(index.turns), read_column("I", index.firsts), read_column("I", index.counts)
         shapes, shape = list(index.shapes), bytearray(index.shape)
         marks, bounds, parents = dict(index.marks), dict(index.bounds), dict(index.parents)
-        before = self._id(size - 1)[1] if size else entries[0].parent
+        before = self._turn_and_id(size - 1)[1] if size else entries[0].parent
         codes = {shape: code for code, shape in enumerate(shapes)}
         for i, entry in enumerate(entries, size):
             number = int(entry.id[len(entry.turn) + 1 :])
@@ -330,36 +331,36 @@ def join_slices(slices: Sequence[tuple[Pack, int, int]]) -> Pack:
         first[0] += before
         count[0] -= before
         count[-1] -= ends[high - 1] - stop
-        goes_on = size > 0 and turns[-1] == index.turns[low] and firsts[-1] + counts[-1] == first[0]
-        if goes_on:
+        continues = size > 0 and turns[-1] == index.turns[low] and firsts[-1] + counts[-1] == first[0]
+        if continues:
             counts[-1] += count[0]
-        turns += index.turns[low + goes_on : high]
-        firsts += first[goes_on:]
-        counts += count[goes_on:]
+        turns += index.turns[low + continues : high]
+        firsts += first[continues:]
+        counts += count[continues:]
 
         table = bytearray(256)
         for code in dict.fromkeys(index.shape[start:stop]):
             table[code] = codes.setdefault(index.shapes[code], len(codes)) % 256
         shape += index.shape[start:stop].translate(table)
 
-        for found, some in zip((marks, bounds, parents), pack._special(start, stop, size), strict=True):
-            found.update(some)
+        for merged, special in zip((marks, bounds, parents), pack._special(start, stop, size), strict=True):
+            merged.update(special)
         parents.pop(size, None)
         linked = pack.parent(start)
         if not size:
             parent = linked
         elif linked is not None and linked != last:
             parents[size] = linked
-        last = pack._id(stop - 1)[1]
+        last = pack._turn_and_id(stop - 1)[1]
 
-        more = (totals[-1] if size else 0) - pack.tokens(start)
+        shift = (totals[-1] if size else 0) - pack.tokens(start)
         counted = read_column("Q", pack.totals()[8 * start : 8 * stop])
-        totals += array("Q", [total + more for total in counted]) if more else counted
+        totals += array("Q", [total + shift for total in counted]) if shift else counted
         sizes += index.sizes[4 * start : 4 * stop]
         times += index.times[8 * start : 8 * stop]
         natives.append(pack._natives(start, stop))
     if len(codes) > MAX_SHAPES or max(totals[-1:], default=0) > MAX_COUNT:
-        raise ValueError("together they hold more than a state can")
+        raise ValueError("together they have more kinds of entries or more tokens than a state can hold")
     # Join everything at once: the array is large, and each step would copy it again.
     data = b"".join((b"[", *[part for native in natives for part in (b",", native)][1:], b"]"))
     index = PackIndex(

@@ -70,7 +70,7 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
         if not size == len(shape) == len(counts) == len(self.started) / 8 == len(self.ended) / 8:
             raise ValueError("the columns of its turns differ in length")
         if sum(counts) != len(self.reports) or max(shape, default=-1) >= len(self.shapes):
-            raise ValueError("its turns name what it does not hold")
+            raise ValueError("its turns refer to values that it does not hold")
 
     def turn(self, i: int) -> Turn:
         """Return the turn at position `i`."""
@@ -94,32 +94,37 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
         if size == len(self.ids) and not turns:
             return self
         codes = {shape: code for code, shape in enumerate(self.shapes)}
-        shapes = [(turn.status, turn.model, turn.finish, turn.preamble, _writable(turn.error)) for turn in turns]
+        shapes = [
+            (turn.status, turn.model, turn.finish, turn.preamble, _escape_surrogates(turn.error)) for turn in turns
+        ]
         shape = array("I", [codes.setdefault(key, len(codes)) for key in shapes])
-        held = self.reports[: sum(read_column("I", self.counts[: 4 * size]))]
+        reports = self.reports[: sum(read_column("I", self.counts[: 4 * size]))]
         return TurnIndex(
             ids=(*self.ids[:size], *[turn.id for turn in turns]),
             shapes=tuple(codes),
             shape=self.shape[: 4 * size] + pack_column(shape),
             started=self.started[: 8 * size] + pack_column(array("q", [turn.started for turn in turns])),
             ended=self.ended[: 8 * size] + pack_column(array("q", [turn.ended for turn in turns])),
-            reports=(*held, *[report for turn in turns for report in turn.usage]),
+            reports=(*reports, *[report for turn in turns for report in turn.usage]),
             counts=self.counts[: 4 * size] + pack_column(array("I", [len(turn.usage) for turn in turns])),
         )
 
 
 class Turns(Sequence[Turn]):
-    """The turns of a transcript, as a sequence. Turns that come from a state are decoded on demand."""
+    """The turns of a transcript, as a sequence. Turns that come from a state are decoded on demand.
 
-    __slots__ = ("_fresh", "_index", "_kept")
+    They are the first `packed` turns of `index` (all by default), followed by `fresh`.
+    """
 
-    def __init__(self, index: TurnIndex = TurnIndex(), fresh: tuple[Turn, ...] = (), *, kept: int = -1) -> None:  # noqa: B008
+    __slots__ = ("_fresh", "_index", "_packed")
+
+    def __init__(self, index: TurnIndex = TurnIndex(), fresh: tuple[Turn, ...] = (), *, packed: int = -1) -> None:  # noqa: B008
         self._index = index
-        self._kept = len(index.ids) if kept < 0 else kept
+        self._packed = len(index.ids) if packed < 0 else packed
         self._fresh = fresh
 
     def __len__(self) -> int:
-        return self._kept + len(self._fresh)
+        return self._packed + len(self._fresh)
 
     @overload
     def __getitem__(self, i: int) -> Turn: ...
@@ -131,7 +136,7 @@ class Turns(Sequence[Turn]):
         i = i + len(self) if i < 0 else i
         if not 0 <= i < len(self):
             raise IndexError(i)
-        return self._index.turn(i) if i < self._kept else self._fresh[i - self._kept]
+        return self._index.turn(i) if i < self._packed else self._fresh[i - self._packed]
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == tuple(other) if isinstance(other, Turns) else NotImplemented
@@ -140,14 +145,14 @@ class Turns(Sequence[Turn]):
 
     def add(self, turn: Turn) -> Turns:
         """Return these turns with `turn` appended; if the last turn has the same id, `turn` replaces it."""
-        kept, fresh = self._kept, self._fresh
+        packed, fresh = self._packed, self._fresh
         if len(self) and self[-1].id == turn.id:
-            kept, fresh = (kept, fresh[:-1]) if fresh else (kept - 1, fresh)
-        return Turns(self._index, (*fresh, turn), kept=kept)
+            packed, fresh = (packed, fresh[:-1]) if fresh else (packed - 1, fresh)
+        return Turns(self._index, (*fresh, turn), packed=packed)
 
     def to_index(self) -> TurnIndex:
         """Return all turns in the form that a state stores."""
-        return self._index.grow(self._kept, self._fresh)
+        return self._index.grow(self._packed, self._fresh)
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -282,15 +287,15 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         `start` must be the first entry of an exchange. Events belong to the same exchange as the message after them.
         """
         found: list[tuple[int, int]] = []
-        position, said, turn = start, False, ""
+        position, has_message, turn = start, False, ""
         packed = len(self.pack)
         fresh = self.fresh[max(0, start - packed) :]
         groups = [(entry.turn, 1, entry.role not in ANSWERS, entry.kind == "event") for entry in fresh]
         for group, count, opens, events_only in (*self.pack.groups(min(start, packed)), *groups):
-            if said and opens and group != turn:
+            if has_message and opens and group != turn:
                 found.append((start, position))
-                start, said = position, False
-            turn, position, said = group, position + count, said or not events_only
+                start, has_message = position, False
+            turn, position, has_message = group, position + count, has_message or not events_only
         if start < position:
             found.append((start, position))
         return found
@@ -298,8 +303,10 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     def tokens(self, start: int, stop: int) -> int:
         """Return the number of tokens of the entries from position `start` up to but not including `stop`."""
         packed = len(self.pack)
-        held = self.pack.tokens(min(stop, packed)) - self.pack.tokens(min(start, packed))
-        return max(0, held) + sum(entry.tokens for entry in self.fresh[max(0, start - packed) : max(0, stop - packed)])
+        in_pack = self.pack.tokens(min(stop, packed)) - self.pack.tokens(min(start, packed))
+        return max(0, in_pack) + sum(
+            entry.tokens for entry in self.fresh[max(0, start - packed) : max(0, stop - packed)]
+        )
 
     def walk(self, start: int, stop: int, plain: Plain) -> Iterator[tuple[int, memoryview | bytes | Entry]]:
         """Yield the entries from position `start` up to but not including `stop`, with their positions.
@@ -332,7 +339,7 @@ def link_entries(parent: str | None, turn: str, first: int, entries: Sequence[En
     return tuple(linked)
 
 
-def _writable(text: str) -> str:
+def _escape_surrogates(text: str) -> str:
     """Return the text with characters escaped that UTF-8 can't encode. An error may quote the name of a file."""
     return text.encode("utf-8", "backslashreplace").decode()
 

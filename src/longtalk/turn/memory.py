@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from longtalk._util.concurrency import in_thread
+from longtalk._util.concurrency import run_in_thread
 from longtalk.context.epochs import Epoch, SentPositions, TurnSuffix, current, fingerprint, list_kept_suffixes
 from longtalk.context.planning import Plan
 from longtalk.memory.brief.record import CaptureMode, read_brief_record
@@ -170,7 +170,7 @@ class AsyncTurnMemory:
         if self._seek is not None:
             index = await self._seek(message, config, before.size)
         else:
-            index = await in_thread(lambda: index_transcript(before, message, config, now=at))
+            index = await run_in_thread(lambda: index_transcript(before, message, config, now=at))
         return render_recalled(index, message, config, draft.counter, now=at, exclude=exclude, budget=left)
 
     # After an answer

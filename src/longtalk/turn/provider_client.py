@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from longtalk._util.concurrency import shielded
+from longtalk._util.concurrency import run_shielded
 from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, RequestRefused
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.error_mapping import error_from_response
@@ -39,7 +39,7 @@ class AsyncProviderClient:
                     break
             return first, source
         except BaseException:
-            await shielded(source.aclose)
+            await run_shielded(source.aclose)
             raise
 
     def understand(self, read: Callable[..., Any], *data: bytes) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from longtalk._util.concurrency import shielded, sleep
+from longtalk._util.concurrency import run_shielded, sleep
 from longtalk.context.compose import Piece
 from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Text, ToolCall
@@ -139,7 +139,7 @@ class AsyncTurnRunner:
                         if text:
                             yield Text(text)
                 finally:
-                    await shielded(source.aclose)
+                    await run_shielded(source.aclose)
                 if rest := cards.end():
                     yield Text(rest)
                 if not accumulator.done:
@@ -174,7 +174,7 @@ class AsyncTurnRunner:
                         yield result
                         yield self._checkpoint()
             finally:
-                await shielded(results.aclose)
+                await run_shielded(results.aclose)
         self.draft = self._memory.counted(self.draft).finish("complete")
         later_summary = self._requests.plan_next_turn(background=self._later is not None)
         await self._progress.save()

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Literal
 
-from longtalk._util.concurrency import shielded
+from longtalk._util.concurrency import run_shielded
 from longtalk.errors import InputError
 from longtalk.events import Done, Event
 from longtalk.notices import Notice
@@ -59,7 +59,7 @@ class AsyncStream:
             raise
         if self._reply is not None:
             # Somebody else has closed it meanwhile.
-            await shielded(self._events.aclose)
+            await run_shielded(self._events.aclose)
             raise StopAsyncIteration
         if type(happened) is Done:
             self._reply = happened.reply
@@ -71,7 +71,7 @@ class AsyncStream:
         await self._keep()
         # While another task or thread waits for the next event, that one ends it.
         with contextlib.suppress(RuntimeError, ValueError):
-            await shielded(self._events.aclose)
+            await run_shielded(self._events.aclose)
 
     async def __aenter__(self) -> AsyncStream:
         return self
@@ -92,7 +92,7 @@ class AsyncStream:
             told.extend(await loop.save(draft))
 
         try:
-            await shielded(save)
+            await run_shielded(save)
         except Exception:
             # A store that is away was waited for: who closes the stream now need not do so once more.
             self._ended = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from longtalk._util.concurrency import within
+from longtalk._util.concurrency import run_with_timeout
 from longtalk.context.compose import compose
 from longtalk.context.epochs import Epoch, covered
 from longtalk.errors import ProviderError
@@ -114,7 +114,7 @@ class AsyncSummarizer:
             quirks=quirks,
             stream=False,
         )
-        answer = wire.parse(await within(self.wants.timeout, lambda: self._provider.send(body)))
+        answer = wire.parse(await run_with_timeout(self.wants.timeout, lambda: self._provider.send(body)))
         instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
         text = strip_summary_tags(answer.view.text)
         tokens = count_message(wire.quote(TAG, text), self._counter)

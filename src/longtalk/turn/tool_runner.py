@@ -6,11 +6,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from longtalk._util.concurrency import call as call_tool
-from longtalk._util.concurrency import completed, shielded
+from longtalk._util.concurrency import call_tool, run_jobs, run_shielded
 from longtalk.events import ToolResult
-from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
-from longtalk.tools import failure as tool_failure
+from longtalk.tools import ArgumentError, Toolbox, ToolContext, render, render_error
 from longtalk.turn.memory import AsyncTurnMemory
 from longtalk.turn.progress import AsyncTurnProgress
 from longtalk.wires.views import ToolCallView
@@ -46,11 +44,11 @@ class AsyncToolRunner:
             async for _ in results:
                 await self._progress.save()
         finally:
-            await shielded(results.aclose)
+            await run_shielded(results.aclose)
 
     def run_calls(self, calls: Sequence[ToolCallView]) -> AsyncGenerator[None, None]:
         """Run calls concurrently. Yields each time that a result was added to the draft; `take_results` returns it."""
-        return completed([self._make_job(call) for call in calls])
+        return run_jobs([self._make_job(call) for call in calls])
 
     def take_results(self) -> list[ToolResult]:
         """Return the results that arrived since the last call of this method."""
@@ -87,4 +85,4 @@ class AsyncToolRunner:
             with self._around():
                 return render(await call_tool(bound, is_async=tool.is_async)), False
         except Exception as problem:
-            return tool_failure(problem), True
+            return render_error(problem), True

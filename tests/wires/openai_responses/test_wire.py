@@ -347,7 +347,7 @@ def add(a: int, b: int = 2) -> int:
 
 
 def test_a_request_has_its_items_last_and_its_tools_flat() -> None:
-    preamble = Preamble("Be brief.", (Tool.of(add),))
+    preamble = Preamble("Be brief.", (Tool.from_function(add),))
     given = {"tools": [{"type": "web_search"}], "temperature": None, "text": {"format": {"type": "json_object"}}}
     sent = request(USER, preamble=preamble, options={**WIRE.defaults, **given}, stream=True)
     validate(sent, wire=WIRE.name)

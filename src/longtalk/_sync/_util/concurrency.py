@@ -8,7 +8,7 @@ from _thread import allocate_lock
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from longtalk._util.processes import end, enlarge_pipe
+from longtalk._util.processes import enlarge_pipe, terminate
 
 if TYPE_CHECKING:
     import subprocess
@@ -25,27 +25,27 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def call(function: Callable[[], Any], *, is_async: bool) -> Any:  # noqa: ARG001
+def call_tool(function: Callable[[], Any], *, is_async: bool) -> Any:  # noqa: ARG001
     """Call a tool in the caller's thread and return its result. A sync chat rejects async tools when it is created."""
     return function()
 
 
-def in_thread(function: Callable[[], Any]) -> Any:
+def run_in_thread(function: Callable[[], Any]) -> Any:
     return function()
 
 
-def in_store(store: Any, function: Callable[[], Any]) -> Any:  # noqa: ARG001
+def call_store(store: Any, function: Callable[[], Any]) -> Any:  # noqa: ARG001
     return function()
 
 
-def completed(jobs: Sequence[Callable[[], None]]) -> Generator[None, None, None]:
+def run_jobs(jobs: Sequence[Callable[[], None]]) -> Generator[None, None, None]:
     """Run jobs one after another and yield each time a job ends."""
     for job in jobs:
         job()
         yield
 
 
-def within(seconds: float, function: Callable[[], Any]) -> Any:
+def run_with_timeout(seconds: float, function: Callable[[], Any]) -> Any:
     """Return the result of the function, or raise `TimeoutError` if it takes longer than this many seconds.
 
     After a timeout, the function continues in its own thread and its result is dropped.
@@ -91,8 +91,8 @@ class Jobs:
             each.join()
 
 
-def shielded(close: Callable[[], Any]) -> None:
-    close()
+def run_shielded(function: Callable[[], Any]) -> None:
+    function()
 
 
 class Child:
@@ -150,12 +150,12 @@ class Child:
         self._closed = True
         try:
             if self._process.poll() is None:
-                end(self._process, hard=False)
+                terminate(self._process, hard=False)
                 with contextlib.suppress(TimeoutError):
                     self.wait(2)
         finally:
             # The processes it started may still run.
-            end(self._process, hard=True)
+            terminate(self._process, hard=True)
         with contextlib.suppress(TimeoutError):
             self.wait(2)
         # The listener waits while another process holds the other end open. Then the pipe stays open too.
@@ -168,26 +168,26 @@ class ClientHolder:
     """A holder for an HTTP client that is created on first use, once per process."""
 
     def __init__(self, client: Any, **settings: Any) -> None:
-        self._given = client
+        self._client = client
         self._settings = settings
-        self._made: tuple[int, httpx2.Client] | None = None
+        self._created: tuple[int, httpx2.Client] | None = None
         self._lock = allocate_lock()
 
     def get(self) -> Any:
-        if self._given is not None:
-            return self._given
+        if self._client is not None:
+            return self._client
         import httpx2
 
         with self._lock:
             # A forked process must not use the connections of its parent: answers would reach the wrong one.
-            if self._made is None or self._made[0] != os.getpid() or self._made[1].is_closed:
-                self._made = (os.getpid(), httpx2.Client(**self._settings))
-            return self._made[1]
+            if self._created is None or self._created[0] != os.getpid() or self._created[1].is_closed:
+                self._created = (os.getpid(), httpx2.Client(**self._settings))
+            return self._created[1]
 
     def __del__(self) -> None:
         self.close()
 
     def close(self) -> None:
-        made, self._made = self._made, None
-        if made is not None and made[0] == os.getpid():
-            made[1].close()
+        created, self._created = self._created, None
+        if created is not None and created[0] == os.getpid():
+            created[1].close()

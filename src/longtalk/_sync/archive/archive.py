@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from longtalk._util.checks import check_meta, check_name
-from longtalk._sync._util.concurrency import in_store, in_thread
+from longtalk._sync._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import HistoryEntry, read, terms_of
 from longtalk.archive.metrics import Metrics, measured
 from longtalk._sync.branches.branch import Branch
@@ -77,7 +77,7 @@ class Archive:
         conversations whose metadata has these values are returned.
         """
         cursor = None if after is None else (after.updated, after.id)
-        found: list[ConversationInfo] = in_store(
+        found: list[ConversationInfo] = call_store(
             self.store, lambda: self.store.conversations(self.owner, limit=limit, after=cursor, meta=meta)
         )
         return found
@@ -103,7 +103,7 @@ class Archive:
         Text in double quotes is one phrase. With `conversation`, only that conversation is searched.
         """
         terms = terms_of(text)
-        found: list[SearchHit] = in_store(
+        found: list[SearchHit] = call_store(
             self.store, lambda: self.store.candidates(self.owner, terms, limit, conversation=conversation)
         )
         return found
@@ -239,7 +239,7 @@ class Archive:
         from longtalk.transfer.importers import import_source
 
         # In a thread, so that running turns need not wait for the whole import.
-        done: ImportResult = in_thread(
+        done: ImportResult = run_in_thread(
             lambda: import_source(data, self.store, self.owner, id=id, progress=progress)
         )
         return done
@@ -260,7 +260,7 @@ class Archive:
         """
         from longtalk.transfer.copy import copy_conversations
 
-        done: ImportResult = in_thread(
+        done: ImportResult = run_in_thread(
             lambda: copy_conversations(self.store, store, self.owner, ids=ids, since=since, progress=progress)
         )
         return done
@@ -270,7 +270,7 @@ class Archive:
     def describe(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the metadata of a conversation or of one entry. Metadata is never sent to a model."""
         check_meta(meta)
-        found = in_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
+        found = call_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
         if not found:
             raise _missing(conversation, entry)
 
@@ -304,7 +304,7 @@ class Archive:
             self._call(self.store.redact, conversation, name, native)
         for branch, book in books.items():
             stored = Branch(self.store, self.owner, conversation, branch, KeepAll())
-            in_store(self.store, partial(stored.attach, partial(with_brief_record, record=book)))
+            call_store(self.store, partial(stored.attach, partial(with_brief_record, record=book)))
 
     def delete(self, conversation: str) -> DeletionReceipt:
         """Delete a conversation and all data derived from it, and return a receipt that counts what was deleted."""
@@ -314,7 +314,7 @@ class Archive:
         return receipt
 
     def _call(self, method: Callable[..., Any], conversation: str, *args: Any) -> Any:
-        return in_store(self.store, lambda: method(self.owner, conversation, *args))
+        return call_store(self.store, lambda: method(self.owner, conversation, *args))
 
     def _heads(self, conversation: str) -> list[BranchHead]:
         heads: list[BranchHead] = self._call(self.store.branches, conversation)

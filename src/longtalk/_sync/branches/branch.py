@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk._sync._util.concurrency import in_store
+from longtalk._sync._util.concurrency import call_store
 from longtalk.context.epochs import Epoch, current, fingerprint
 from longtalk.context.measure import all_there, pinned
 from longtalk.memory.summary import Summary
@@ -43,7 +43,7 @@ class Branch:
 
     def call(self, method: Callable[..., Any], *args: Any) -> Any:
         """A method of the store, on this conversation."""
-        return in_store(self.store, lambda: method(self.owner, self.conversation, *args))
+        return call_store(self.store, lambda: method(self.owner, self.conversation, *args))
 
     def head(self) -> BranchHead | None:
         """Where the branch stands, by what the store says now."""

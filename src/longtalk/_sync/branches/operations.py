@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk._sync._util.concurrency import in_store, sleep
+from longtalk._sync._util.concurrency import call_store, sleep
 from longtalk._sync.branches.branch import Branch, placed
 from longtalk.errors import Busy, InputError
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedTurn
@@ -142,7 +142,7 @@ def rewind_branch(stored: Branch, to: str) -> str:
         kept = _made_at(stored, None, head.size, head.entry)
         commit = Commit(branch=stored.branch, expect=head.revision, cut=size, at=now())
         try:
-            in_store(stored.store, partial(stored.write, commit))
+            call_store(stored.store, partial(stored.write, commit))
         except HeadMoved:
             continue
         stored.forget()
@@ -179,7 +179,7 @@ def change_branch(
         try:
             for commit in commits:
                 commit = msgspec.structs.replace(commit, expect=head.revision if head else 0)
-                head = in_store(stored.store, partial(stored.write, commit))
+                head = call_store(stored.store, partial(stored.write, commit))
         except HeadMoved:
             continue
         if head is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from longtalk._sync._util.concurrency import in_store, shielded
+from longtalk._sync._util.concurrency import call_store, run_shielded
 from longtalk._sync.branches.branch import Branch
 from longtalk.context.epochs import summed_up
 from longtalk.transcript.transcript import Transcript
@@ -35,7 +35,7 @@ def summarise(stored: Branch, summarizer: Summarizer, claim: SummaryClaim) -> No
     made = Outcome(problem="it was cancelled before it was there: `close` waits for it")
 
     def keep() -> None:
-        in_store(stored.store, lambda: stored.attach(change))
+        call_store(stored.store, lambda: stored.attach(change))
 
     # Nobody is there to be told that a store has failed. The claim ends by itself.
     with contextlib.suppress(Exception):
@@ -43,7 +43,7 @@ def summarise(stored: Branch, summarizer: Summarizer, claim: SummaryClaim) -> No
         try:
             made = summarizer.ask()
         finally:
-            shielded(keep)
+            run_shielded(keep)
 
 
 class _NotHere(Exception):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from longtalk._util.checks import check_meta, check_name
-from longtalk._sync._util.concurrency import Jobs, in_store
+from longtalk._sync._util.concurrency import Jobs, call_store
 from longtalk._sync.archive.archive import Archive, Format
 from longtalk.archive.history import HistoryEntry
 from longtalk.archive.metrics import Metrics
@@ -247,7 +247,7 @@ class Conversation:
         from longtalk.memory.recall.search import index_store as find
 
         store, names = self._stored.store, (self.owner, self.id, self.branch)
-        found: RecallIndex = in_store(store, lambda: find(store, *names, size, message, config, now=now()))
+        found: RecallIndex = call_store(store, lambda: find(store, *names, size, message, config, now=now()))
         return found
 
     def _summarise_later(self, writer: TurnWriter, summarizer: Summarizer, claim: SummaryClaim) -> None:
@@ -358,7 +358,7 @@ class Conversation:
             check_new(self._stored)
             begun = Commit(branch=self.branch, expect=0, at=now(), meta=meta)
             with contextlib.suppress(HeadMoved):
-                in_store(self._stored.store, partial(self._stored.write, begun))
+                call_store(self._stored.store, partial(self._stored.write, begun))
                 return
         self._archive.describe(self.id, meta, entry=entry)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk._util.checks import check_meta
-from longtalk._sync._util.concurrency import shielded
+from longtalk._sync._util.concurrency import run_shielded
 from longtalk._sync.chat.chat import Chat
 from longtalk.errors import InputError
 from longtalk.events import Done, Event, Text
@@ -90,7 +90,7 @@ class StoredStream(Stream):
                 self._loop = None
                 continue
             finally:
-                shielded(events.close)
+                run_shielded(events.close)
             return
 
     def _fail(self, problem: BaseException) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Generator, Callable
 from typing import Any
 
-from longtalk._sync._util.concurrency import shielded
+from longtalk._sync._util.concurrency import run_shielded
 from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, RequestRefused
 from longtalk.providers.base import Provider
 from longtalk.providers.error_mapping import error_from_response
@@ -40,7 +40,7 @@ class ProviderClient:
                     break
             return first, source
         except BaseException:
-            shielded(source.close)
+            run_shielded(source.close)
             raise
 
     def understand(self, read: Callable[..., Any], *data: bytes) -> Any:

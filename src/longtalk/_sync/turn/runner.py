@@ -12,7 +12,7 @@ from collections.abc import Generator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from longtalk._sync._util.concurrency import shielded, sleep
+from longtalk._sync._util.concurrency import run_shielded, sleep
 from longtalk.context.compose import Piece
 from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Text, ToolCall
@@ -140,7 +140,7 @@ class TurnRunner:
                         if text:
                             yield Text(text)
                 finally:
-                    shielded(source.close)
+                    run_shielded(source.close)
                 if rest := cards.end():
                     yield Text(rest)
                 if not accumulator.done:
@@ -175,7 +175,7 @@ class TurnRunner:
                         yield result
                         yield self._checkpoint()
             finally:
-                shielded(results.close)
+                run_shielded(results.close)
         self.draft = self._memory.counted(self.draft).finish("complete")
         later_summary = self._requests.plan_next_turn(background=self._later is not None)
         self._progress.save()

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Literal
 
-from longtalk._sync._util.concurrency import shielded
+from longtalk._sync._util.concurrency import run_shielded
 from longtalk.errors import InputError
 from longtalk.events import Done, Event
 from longtalk.notices import Notice
@@ -60,7 +60,7 @@ class Stream:
             raise
         if self._reply is not None:
             # Somebody else has closed it meanwhile.
-            shielded(self._events.close)
+            run_shielded(self._events.close)
             raise StopIteration
         if type(happened) is Done:
             self._reply = happened.reply
@@ -72,7 +72,7 @@ class Stream:
         self._keep()
         # While another task or thread waits for the next event, that one ends it.
         with contextlib.suppress(RuntimeError, ValueError):
-            shielded(self._events.close)
+            run_shielded(self._events.close)
 
     def __enter__(self) -> Stream:
         return self
@@ -93,7 +93,7 @@ class Stream:
             told.extend(loop.save(draft))
 
         try:
-            shielded(save)
+            run_shielded(save)
         except Exception:
             # A store that is away was waited for: who closes the stream now need not do so once more.
             self._ended = None

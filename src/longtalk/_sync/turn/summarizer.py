@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from longtalk._sync._util.concurrency import within
+from longtalk._sync._util.concurrency import run_with_timeout
 from longtalk.context.compose import compose
 from longtalk.context.epochs import Epoch, covered
 from longtalk.errors import ProviderError
@@ -115,7 +115,7 @@ class Summarizer:
             quirks=quirks,
             stream=False,
         )
-        answer = wire.parse(within(self.wants.timeout, lambda: self._provider.send(body)))
+        answer = wire.parse(run_with_timeout(self.wants.timeout, lambda: self._provider.send(body)))
         instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
         text = strip_summary_tags(answer.view.text)
         tokens = count_message(wire.quote(TAG, text), self._counter)

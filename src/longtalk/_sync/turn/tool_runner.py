@@ -7,11 +7,9 @@ from collections.abc import Generator, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from longtalk._sync._util.concurrency import call as call_tool
-from longtalk._sync._util.concurrency import completed, shielded
+from longtalk._sync._util.concurrency import call_tool, run_jobs, run_shielded
 from longtalk.events import ToolResult
-from longtalk.tools import ArgumentError, Toolbox, ToolContext, render
-from longtalk.tools import failure as tool_failure
+from longtalk.tools import ArgumentError, Toolbox, ToolContext, render, render_error
 from longtalk._sync.turn.memory import TurnMemory
 from longtalk._sync.turn.progress import TurnProgress
 from longtalk.wires.views import ToolCallView
@@ -47,11 +45,11 @@ class ToolRunner:
             for _ in results:
                 self._progress.save()
         finally:
-            shielded(results.close)
+            run_shielded(results.close)
 
     def run_calls(self, calls: Sequence[ToolCallView]) -> Generator[None, None, None]:
         """Run calls concurrently. Yields each time that a result was added to the draft; `take_results` returns it."""
-        return completed([self._make_job(call) for call in calls])
+        return run_jobs([self._make_job(call) for call in calls])
 
     def take_results(self) -> list[ToolResult]:
         """Return the results that arrived since the last call of this method."""
@@ -88,4 +86,4 @@ class ToolRunner:
             with self._around():
                 return render(call_tool(bound, is_async=tool.is_async)), False
         except Exception as problem:
-            return tool_failure(problem), True
+            return render_error(problem), True

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk._util.concurrency import Child, in_thread, shielded
+from longtalk._util.concurrency import Child, run_in_thread, run_shielded
 from longtalk.errors import InputError, ProviderError, StreamCut, Unreachable
 from longtalk.providers.agents.run import AgentRun, session_location
 from longtalk.providers.error_mapping import error_from_response
@@ -50,12 +50,12 @@ class AsyncAgentProgram:
         try:
             return b"\n".join([line async for line in events])
         finally:
-            await shielded(events.aclose)
+            await run_shielded(events.aclose)
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
         start = msgspec.json.decode(body, type=AgentCommand)
         with contextlib.closing(AgentRun(self._agent, start, self._access)) as run:
-            await in_thread(run.open)
+            await run_in_thread(run.open)
             child = await self._start(run)
             try:
                 until = time.monotonic() + start.timeout
@@ -66,10 +66,10 @@ class AsyncAgentProgram:
                     return
                 status = await self._wait(child)
             finally:
-                await shielded(child.aclose)
+                await run_shielded(child.aclose)
             if not run.final:
                 raise self._failure(status, run)
-            yield await in_thread(lambda: run.stamp_line(exited=status is not None))
+            yield await run_in_thread(lambda: run.stamp_line(exited=status is not None))
 
     async def aclose(self) -> None:
         pass

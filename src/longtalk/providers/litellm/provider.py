@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from longtalk._util import json_bytes
-from longtalk._util.concurrency import ASYNC, in_thread, shielded
+from longtalk._util.concurrency import ASYNC, run_in_thread, run_shielded
 from longtalk.errors import BadAnswer
 from longtalk.providers.litellm.chunks import ChunkReader, to_dict
 from longtalk.providers.litellm.errors import load_litellm, map_error, require_extra
@@ -50,7 +50,7 @@ class AsyncLiteLLM:
         except Exception as problem:
             raise map_error(problem, self.label, begun=reader.begun) from problem
         finally:
-            await shielded(lambda: _close(chunks))
+            await run_shielded(lambda: _close(chunks))
         if not reader.has_content:
             raise BadAnswer(f"{self.label} was asked for a stream and sent an empty one.")
         if reader.finished:
@@ -60,7 +60,7 @@ class AsyncLiteLLM:
         pass
 
     async def _request(self, body: bytes) -> Any:
-        litellm = await in_thread(load_litellm)
+        litellm = await run_in_thread(load_litellm)
         complete = litellm.acompletion if ASYNC else litellm.completion
         try:
             return await complete(**{**json_bytes.value(body), **self._settings})

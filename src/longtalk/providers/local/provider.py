@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from longtalk._util.concurrency import in_thread, shielded
+from longtalk._util.concurrency import run_in_thread, run_shielded
 from longtalk.providers.http.provider import AsyncHTTP
 from longtalk.providers.registry import Resolved
 
@@ -44,7 +44,7 @@ class AsyncLocal:
                 yield data
         finally:
             # Otherwise the engine would finish an answer that is no longer read before it starts the next one.
-            await shielded(events.aclose)
+            await run_shielded(events.aclose)
 
     async def aclose(self) -> None:
         if self._http is not None:
@@ -52,7 +52,7 @@ class AsyncLocal:
 
     async def _connect(self) -> AsyncHTTP:
         """Return the HTTP provider for the running engine. Start the engine if necessary."""
-        engine = await in_thread(self._start_engine)
+        engine = await run_in_thread(self._start_engine)
         if self._http is None or engine.url != self._url:
             await self.aclose()
             self._url = engine.url

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk._sync._util.concurrency import Child, in_thread, shielded
+from longtalk._sync._util.concurrency import Child, run_in_thread, run_shielded
 from longtalk.errors import InputError, ProviderError, StreamCut, Unreachable
 from longtalk.providers.agents.run import AgentRun, session_location
 from longtalk.providers.error_mapping import error_from_response
@@ -51,12 +51,12 @@ class AgentProgram:
         try:
             return b"\n".join([line for line in events])
         finally:
-            shielded(events.close)
+            run_shielded(events.close)
 
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
         start = msgspec.json.decode(body, type=AgentCommand)
         with contextlib.closing(AgentRun(self._agent, start, self._access)) as run:
-            in_thread(run.open)
+            run_in_thread(run.open)
             child = self._start(run)
             try:
                 until = time.monotonic() + start.timeout
@@ -67,10 +67,10 @@ class AgentProgram:
                     return
                 status = self._wait(child)
             finally:
-                shielded(child.close)
+                run_shielded(child.close)
             if not run.final:
                 raise self._failure(status, run)
-            yield in_thread(lambda: run.stamp_line(exited=status is not None))
+            yield run_in_thread(lambda: run.stamp_line(exited=status is not None))
 
     def close(self) -> None:
         pass

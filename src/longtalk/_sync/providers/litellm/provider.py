@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from longtalk._util import json_bytes
-from longtalk._sync._util.concurrency import ASYNC, in_thread, shielded
+from longtalk._sync._util.concurrency import ASYNC, run_in_thread, run_shielded
 from longtalk.errors import BadAnswer
 from longtalk.providers.litellm.chunks import ChunkReader, to_dict
 from longtalk.providers.litellm.errors import load_litellm, map_error, require_extra
@@ -51,7 +51,7 @@ class LiteLLM:
         except Exception as problem:
             raise map_error(problem, self.label, begun=reader.begun) from problem
         finally:
-            shielded(lambda: _close(chunks))
+            run_shielded(lambda: _close(chunks))
         if not reader.has_content:
             raise BadAnswer(f"{self.label} was asked for a stream and sent an empty one.")
         if reader.finished:
@@ -61,7 +61,7 @@ class LiteLLM:
         pass
 
     def _request(self, body: bytes) -> Any:
-        litellm = in_thread(load_litellm)
+        litellm = run_in_thread(load_litellm)
         complete = litellm.acompletion if ASYNC else litellm.completion
         try:
             return complete(**{**json_bytes.value(body), **self._settings})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from longtalk._sync._util.concurrency import in_thread, shielded
+from longtalk._sync._util.concurrency import run_in_thread, run_shielded
 from longtalk._sync.providers.http.provider import HTTP
 from longtalk.providers.registry import Resolved
 
@@ -45,7 +45,7 @@ class Local:
                 yield data
         finally:
             # Otherwise the engine would finish an answer that is no longer read before it starts the next one.
-            shielded(events.close)
+            run_shielded(events.close)
 
     def close(self) -> None:
         if self._http is not None:
@@ -53,7 +53,7 @@ class Local:
 
     def _connect(self) -> HTTP:
         """Return the HTTP provider for the running engine. Start the engine if necessary."""
-        engine = in_thread(self._start_engine)
+        engine = run_in_thread(self._start_engine)
         if self._http is None or engine.url != self._url:
             self.close()
             self._url = engine.url
