@@ -1,9 +1,9 @@
-"""Copy many small conversations to another store and back: conversations per second, and whether all bytes match.
+"""Copy many small conversations to another store and back: conversations per second, and how many are identical.
 
-`python -m bench.copying [--count N] [--to STORE]` makes conversations of four entries in a SQLite file, every twentieth
-with a second branch, and copies them to the store that `--to` names (default: another SQLite file; `postgres` or
-`redis`: a server that is started for it) and from there to a third, a SQLite file too. Each is read back after it is
-written, and its checksums are checked: that is in the figures.
+`python -m bench.copying [--count N] [--to STORE]` writes conversations of four entries to a SQLite file, every
+twentieth with a second branch. It copies them to the store that `--to` names (default: another SQLite file; `postgres`
+and `redis` start a server), and from there to a third store, again a SQLite file. The times include reading each
+conversation back and verifying its checksums.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from longtalk.transfer.snapshot import read_snapshot
 from longtalk.wires import WIRES
 
 GOAL = 500
-"""Conversations per second, from SQLite to SQLite."""
+"""Conversations per CPU second, from SQLite to SQLite."""
 BEGIN = 1_790_000_000_000
 
 
-def fill(store: Store, count: int) -> None:
+def fill_store(store: Store, count: int) -> None:
     """Write conversations with turns, manifests, keys, records and metadata."""
     wire = WIRES["openai-chat"]
     for number in range(count):
@@ -56,23 +56,23 @@ def fill(store: Store, count: int) -> None:
             store.write("", name, Commit(branch="fork", expect=0, source=(MAIN, 2), at=at))
 
 
-def identical(one: Store, other: Store, count: int) -> int:
+def count_identical(one: Store, other: Store, count: int) -> int:
     """Return how many conversations are equal in two stores."""
-    held = ((read_snapshot(one, "", f"talk-{i}"), read_snapshot(other, "", f"talk-{i}")) for i in range(count))
-    return sum(left is not None and right is not None and left.key() == right.key() for left, right in held)
+    pairs = ((read_snapshot(one, "", f"talk-{i}"), read_snapshot(other, "", f"talk-{i}")) for i in range(count))
+    return sum(left is not None and right is not None and left.key() == right.key() for left, right in pairs)
 
 
-def timed(one: Store, other: Store) -> tuple[float, float]:
+def time_copy(one: Store, other: Store) -> tuple[float, float]:
     """Return the CPU seconds and the wall-clock seconds of a copy."""
     cpu, clock = time.process_time(), time.perf_counter()
     done = Archive(one).copy_to(other)
     if done.left:
-        raise SystemExit(f"{len(done.left)} were left: {done.left[0]}")
+        raise SystemExit(f"{len(done.left)} conversations were not copied; the first: {done.left[0]}")
     return time.process_time() - cpu, time.perf_counter() - clock
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[Store]:
+def _open(name: str) -> Iterator[Store]:
     if name in SERVED:
         with SERVED[name]() as (store, _, _):
             yield store
@@ -91,22 +91,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         path = Path(folder)
         with (
             closing(SQLite(path / "from.db")) as source,
-            _opened(given.to or str(path / "to.db")) as middle,
+            _open(given.to or str(path / "to.db")) as middle,
             closing(SQLite(path / "back.db")) as back,
         ):
-            fill(source, given.count)
-            rates = [timed(source, middle), timed(middle, back), timed(source, middle)]
-            same = identical(source, back, given.count)
+            fill_store(source, given.count)
+            rates = [time_copy(source, middle), time_copy(middle, back), time_copy(source, middle)]
+            same = count_identical(source, back, given.count)
             where = repr(middle).partition("(")[0]
     cpu, clock = ([round(given.count / spent[i]) for spent in rates] for i in (0, 1))
-    print(f"{given.count:,} conversations of 4 entries, conversations a second of CPU time (of the clock's):")
+    print(f"{given.count:,} conversations of 4 entries. Conversations per CPU second (per second of wall-clock time):")
     print(f"  from SQLite to {where} {cpu[0]:,} ({clock[0]:,}), back {cpu[1]:,} ({clock[1]:,})")
-    print(f"  when all are there already {cpu[2]:,} ({clock[2]:,})")
-    print(f"The same afterwards: {same:,} of {given.count:,}")
+    print(f"  when all are already there {cpu[2]:,} ({clock[2]:,})")
+    print(f"Identical afterwards: {same:,} of {given.count:,}")
     slower = min(cpu[:2])
     measured = [
-        *([] if given.to else [("conversations a second", slower, GOAL, slower >= GOAL)]),
-        ("conversations that are the same", same, given.count, same == given.count),
+        *([] if given.to else [("conversations per CPU second", slower, GOAL, slower >= GOAL)]),
+        ("identical conversations", same, given.count, same == given.count),
     ]
     goals = [{"name": name, "value": value, "goal": goal, "met": met} for name, value, goal, met in measured]
     print(json.dumps({"bench": "copying", "goals": goals}))

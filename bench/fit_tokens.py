@@ -20,18 +20,18 @@ from longtalk.tokens.features import FEATURES, count_features, split_blocks
 RIDGE = 2e-5
 
 
-def vector(text: str) -> list[float]:
+def sum_features(text: str) -> list[float]:
     """Return the features of a text, summed over its blocks."""
     total = [0.0] * len(FEATURES)
     for block in split_blocks(text):
-        for place, values in count_features(block):
-            for i, value in enumerate(values, place):
+        for start, values in count_features(block):
+            for i, value in enumerate(values, start):
                 total[i] += value
     return total
 
 
 def solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Solve by Gaussian elimination. The matrix is positive definite, so no pivot is zero."""
+    """Solve a linear system by Gaussian elimination. Its matrix is positive definite, so no pivot is zero."""
     size = len(right)
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for i in range(size):
@@ -81,7 +81,7 @@ def main() -> None:
             texts.append((Path(argument).parent.name, text))
     sizes = Counter(kind for kind, _ in texts)
     weights = [1 / sizes[kind] for kind, _ in texts]
-    vectors = [vector(text) for _, text in texts]
+    vectors = [sum_features(text) for _, text in texts]
     for name, counter in counters.items():
         tokens = [counter.count(text) for _, text in texts]
         found = fit(vectors, tokens, weights)

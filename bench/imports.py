@@ -1,7 +1,7 @@
-"""What `import longtalk` costs, against an import that any program of this kind has: `import sqlite3, json`.
+"""The CPU time of `import longtalk`, relative to `import sqlite3, json`, which most programs of this kind import.
 
 Each figure is the whole CPU time of a new interpreter, with byte-compiled modules. The rounds are interleaved and the
-least time counts. Heavy libraries are imported at first use, so `import longtalk` must not load any of them.
+least time counts. Longtalk imports heavy libraries at first use, so `import longtalk` must not load any of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROGRAMS = {"nothing": "pass", "sqlite3, json": "import sqlite3, json", "longtal
 HEAVY = ("anthropic", "anyio", "asyncio", "click", "cryptography", "httpx2", "openai", "rich", "xllamacpp")
 
 
-def cpu(program: str) -> float:
+def measure_cpu(program: str) -> float:
     """Return the CPU time of an interpreter that runs this program, in milliseconds."""
     child = os.posix_spawn(sys.executable, [sys.executable, "-c", program], os.environ)
     _, status, used = os.wait4(child, 0)
@@ -30,7 +30,7 @@ def cpu(program: str) -> float:
     return (used.ru_utime + used.ru_stime) * 1e3
 
 
-def loaded() -> list[str]:
+def list_loaded() -> list[str]:
     """Return the heavy libraries that `import longtalk` loads."""
     program = f"import sys, longtalk; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
@@ -40,18 +40,18 @@ def main() -> None:
     """Run the benchmark and print its figures and goals."""
     compileall.compile_dir(Path(longtalk.__file__).parent, quiet=1)
     for program in PROGRAMS.values():
-        cpu(program)
+        measure_cpu(program)
     best: dict[str, float] = {}
     for _ in range(ROUNDS):
         for name, program in PROGRAMS.items():
-            best[name] = min(cpu(program), best.get(name, float("inf")))
+            best[name] = min(measure_cpu(program), best.get(name, float("inf")))
     base = best["sqlite3, json"]
-    print(f"CPU of a fresh interpreter in milliseconds, the least of {ROUNDS} rounds.\n")
+    print(f"CPU of a new interpreter in milliseconds, the least of {ROUNDS} rounds.\n")
     print(f"{'import':16}{'CPU':>8}{'times':>8}")
     for name, spent in best.items():
         print(f"{name:16}{spent:8.1f}{spent / base:8.2f}")
-    heavy = loaded()
-    print(f"\nHeavy libraries that are loaded: {', '.join(heavy) or 'none'} (of {', '.join(HEAVY)}).")
+    heavy = list_loaded()
+    print(f"\nHeavy libraries that `import longtalk` loads: {', '.join(heavy) or 'none'} (of {', '.join(HEAVY)}).")
     ratio = best["longtalk"] / base
     goals = [
         {"name": "CPU against sqlite3 and json", "value": round(ratio, 2), "goal": GOAL, "met": ratio <= GOAL},

@@ -1,8 +1,8 @@
 """A conversation of thousands of turns under `Memory`: size of requests, CPU per turn, and facts that are recalled.
 
 `python -m bench.months [--turns N]` runs a model that answers with random words, and with a memory card when it is
-asked for one. The conversation is in a SQLite file. Facts are mentioned on the way and asked for at the end: after the
-file was closed and opened again, and once more over another wire. A fact counts if its words are in the request.
+asked for one. The conversation is in a SQLite file. Some messages state facts, which are asked for at the end: after
+the file was closed and opened again, and once more on another wire. A fact counts if its words are in the request.
 
 The CPU time of a turn includes reading and writing the store, composing and recalling.
 """
@@ -27,18 +27,18 @@ from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
 
-PLANTED = {
+FACTS = {
     1: ("My teacher's name is Leontine Abegg.", "What is the name of my teacher?", "Leontine Abegg"),
     50: ("I keep the spare bow in the blue wardrobe.", "Where do I keep the spare bow?", "blue wardrobe"),
     500: ("My sister Pernille plays the bassoon.", "Which instrument does my sister play?", "bassoon"),
     2_500: ("The luthier wants 740 francs for the repair.", "How much does the luthier want?", "740 francs"),
 }
 SYSTEM = "You teach the violin."
-SPAN = 250
+COMPARED_TURNS = 250
 """The number of early turns and of last turns that are compared."""
 
 
-class Talker(Scripted):
+class RandomModel(Scripted):
     """A model that answers with random words, and with a card when asked."""
 
     def __init__(self, words: Sequence[str], wire: str = "openai-chat") -> None:
@@ -62,7 +62,7 @@ def _usage(wire: str, tokens: int) -> dict[str, int]:
     return {"input_tokens": tokens, "output_tokens": 50}
 
 
-def vocabulary() -> list[str]:
+def make_vocabulary() -> list[str]:
     """Return invented words, some of them far more often than others."""
     source = random.Random(3)
     parts = "ba ce di fo gu la me ni po ru sa te vi wo zu".split()  # noqa: SIM905
@@ -70,30 +70,30 @@ def vocabulary() -> list[str]:
     return [word for i, word in enumerate(words) for _ in range(1 + 300 // (i + 3))]
 
 
-def talk(path: Path, turns: int, policy: Memory) -> Iterator[tuple[float, Reply]]:
+def run_turns(path: Path, turns: int, policy: Memory) -> Iterator[tuple[float, Reply]]:
     """Run the turns, and yield the CPU seconds and the reply of each."""
-    words, source = vocabulary(), random.Random(5)
+    words, source = make_vocabulary(), random.Random(5)
     with closing(SQLite(path)) as store:
-        conversation = Conversation("months", model=Talker(words), store=store, policy=policy)
+        conversation = Conversation("months", model=RandomModel(words), store=store, policy=policy)
         for turn in range(1, turns + 1):
             message = f"And what of {' '.join(source.choices(words, k=12))}?"
-            message = PLANTED[turn][0] if turn in PLANTED else message
+            message = FACTS[turn][0] if turn in FACTS else message
             begun = time.process_time()
             reply = conversation.send(message, system=SYSTEM)
             yield time.process_time() - begun, reply
 
 
-def found(path: Path, policy: Memory, wire: str, turns: int) -> list[str]:
+def list_recalled_facts(path: Path, policy: Memory, wire: str, turns: int) -> list[str]:
     """Return the facts that are in the request when a message asks for them, each on a new branch."""
-    there = []
+    recalled = []
     with closing(SQLite(path)) as store:
-        model = Talker(vocabulary(), wire)
+        model = RandomModel(make_vocabulary(), wire)
         main = Conversation("months", model=model, store=store, policy=policy)
-        for turn, (_, question, fact) in PLANTED.items():
+        for turn, (_, question, fact) in FACTS.items():
             if turn <= turns:
                 main.fork().send(question, system=SYSTEM)
-                there += [fact] if fact in model.last.decode() else []
-    return there
+                recalled += [fact] if fact in model.last.decode() else []
+    return recalled
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -105,31 +105,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     times, sent, briefs, own = [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "months.db"
-        for spent, reply in talk(path, turns, policy):
+        for spent, reply in run_turns(path, turns, policy):
             context = reply.context
             assert context is not None
             times.append(1e3 * spent)
             sent.append(context.counted)
             briefs.append(context.brief)
             own.append(reply.entries[0].tokens)
-        again = found(path, policy, "openai-chat", turns)
-        elsewhere = found(path, policy, "anthropic", turns)
+        after_restart = list_recalled_facts(path, policy, "openai-chat", turns)
+        on_other_wire = list_recalled_facts(path, policy, "anthropic", turns)
         size = path.stat().st_size
-    span = min(SPAN, turns // 3)
+    span = min(COMPARED_TURNS, turns // 3)
     early, late = statistics.median(times[span : 2 * span]), statistics.median(times[-span:])
     bound = 20 + policy.limit + policy.recalls.budget + 100
     most = max(tokens - message for tokens, message in zip(sent, own, strict=True))
-    planted = sum(turn <= turns for turn in PLANTED)
+    planted = sum(turn <= turns for turn in FACTS)
     print(f"{turns:,} turns, {size / 1e6:.1f} MB on disk. Tokens of a request without the message: at most {most:,}")
     print(f"(bound {bound:,}), on average {statistics.mean(sent):,.0f}; of the brief at most {max(briefs)}.")
     print(f"CPU of a turn, median: {early:.2f} ms in turns {span}–{2 * span}, {late:.2f} ms in the last {span}.")
-    print(f"Facts in the request when asked for: {len(again)} of {planted} after a restart, {len(elsewhere)} elsewhere")
+    print(f"Of {planted} facts, {len(after_restart)} are in the request when a message asks for them after a restart,")
+    print(f"and {len(on_other_wire)} on another wire.")
     measured = [
-        ("tokens beside the message", most, bound, most <= bound),
+        ("tokens besides the message", most, bound, most <= bound),
         ("tokens of the brief", max(briefs), 200, max(briefs) <= 200),
         ("CPU of a late turn against an early one", round(late / early, 2), 1.25, late <= 1.25 * early),
-        ("facts found after a restart", len(again), planted, len(again) == planted),
-        ("facts found over another wire", len(elsewhere), planted, len(elsewhere) == planted),
+        ("facts found after a restart", len(after_restart), planted, len(after_restart) == planted),
+        ("facts found on another wire", len(on_other_wire), planted, len(on_other_wire) == planted),
     ]
     goals = [{"name": name, "value": value, "goal": goal, "met": met} for name, value, goal, met in measured]
     print(json.dumps({"bench": "months", "goals": goals}))

@@ -1,20 +1,20 @@
-"""The share of a question's evidence that is recalled within a budget, and its cost, next to plain BM25.
+"""The share of a question's evidence that is recalled within a budget, and the CPU time, compared with plain BM25.
 
-`python -m bench.recall PATH…` with LoCoMo files (JSON) and BEAM files (JSON lines). Each conversation is taken into a
-SQLite store as messages of the chat wire, where several people may speak as users, each with a `name`. Each question is
-the message of a turn, on a branch of its own, under a `Memory` that sends nothing but what it recalls: the manifest and
-the request say what. The budget is in tokens (characters / 4, so that figures compare), and all counts against
-it: the tag, names, dates, marks.
+`python -m bench.recall PATH…` reads LoCoMo files (JSON) and BEAM files (JSONL). Each conversation is imported into a
+SQLite store as messages of the chat wire; in LoCoMo, both people are users, each with a `name`. Each question is the
+message of a turn, on a branch of its own, under a `Memory` that sends nothing but what it recalls. The manifest and the
+request show what was recalled. The budget is in tokens (characters / 4, so that figures are comparable) and includes
+tags, names and dates.
 
-Recall is the share of a question's evidence whose text is in what was recalled, averaged over the questions; "all" the
-share of questions with all of it. A user's message counts when it is there whole, an assistant's when a part of it is.
+Recall is the share of a question's evidence that was recalled, averaged over the questions; "all" is the share of
+questions with all of their evidence. A user's message counts if all of it was recalled, an assistant's if any part was.
 LoCoMo: categories 1 to 4, the text of turns only, without captions. BEAM: the seven abilities that ask for facts.
 
-The floor, in the same run: BM25 over whole messages with stop words and stemming, filled in the same way. With the
-extra `[recall]` installed, recall by meaning is measured too. "Gated" is recall at 1,000 when only as much is spent as
-the message is found to need; "strangers" is how much of the budget messages about another conversation are given, and
-"small talk" those about none. Milliseconds are of the CPU, at a budget of 1,000: to find what fits, rank and render it,
-apart from the turn around it.
+The floor, in the same run, is BM25 over whole messages with stop words and stemming, within the same budget. With the
+extra `[recall]`, recall by meaning is measured too. "Gated" is recall at 1,000 tokens if Longtalk spends only what the
+message seems to need. "Strangers" is the share of the budget spent on questions about another conversation, and "small
+talk" that for messages about none. The CPU time of a query, at a budget of 1,000 tokens, covers finding, ranking and
+rendering, not the rest of the turn.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from longtalk.transfer.load import import_exports
 from longtalk.turn.draft import measured
 
 BUDGETS = (300, 1_000, 2_000, 4_000)
-FACTS = frozenset(
+ABILITIES = frozenset(
     (
         *("contradiction_resolution", "information_extraction", "instruction_following", "knowledge_update"),
         *("multi_session_reasoning", "preference_following", "temporal_reasoning"),
@@ -101,48 +101,48 @@ class Characters:
 # The data
 
 
-def read(path: Path) -> tuple[str, list[Talk]]:
+def read_talks(path: Path) -> tuple[str, list[Talk]]:
     """Return the name of a data set and its conversations."""
     text = path.read_text("utf-8")
     if path.suffix == ".jsonl":
-        return "BEAM", [beam(json.loads(line)) for line in text.splitlines() if line.strip()]
-    return "LoCoMo", [locomo(each) for each in json.loads(text)]
+        return "BEAM", [parse_beam(json.loads(line)) for line in text.splitlines() if line.strip()]
+    return "LoCoMo", [parse_locomo(each) for each in json.loads(text)]
 
 
-def locomo(data: dict[str, Any]) -> Talk:
+def parse_locomo(data: dict[str, Any]) -> Talk:
     """Return a LoCoMo dialogue of two people in dated sessions."""
     said = data["conversation"]
     units: list[Unit] = []
-    places: dict[tuple[int, int], int] = {}
+    positions: dict[tuple[int, int], int] = {}
     for number in sorted(int(key[8:]) for key in said if re.fullmatch(r"session_\d+", key)):
-        at = seconds(said[f"session_{number}_date_time"], "%I:%M %p on %d %B, %Y")
+        at = parse_date(said[f"session_{number}_date_time"], "%I:%M %p on %d %B, %Y")
         for turn in said[f"session_{number}"]:
             session, line = re.findall(r"\d+", turn["dia_id"])
-            places[int(session), int(line)] = len(units)
+            positions[int(session), int(line)] = len(units)
             units.append(Unit(len(units), "user", turn["text"], at, turn["speaker"]))
     questions = []
     for asked in data["qa"]:
         named = re.findall(r"D:?(\d+):(\d+)", " ".join(asked["evidence"]))
-        evidence = {places[key] for a, b in named if (key := (int(a), int(b))) in places}
+        evidence = {positions[key] for a, b in named if (key := (int(a), int(b))) in positions}
         if asked["category"] != 5 and evidence:
             questions.append((asked["question"], frozenset(evidence)))
     return Talk(units, questions)
 
 
-def beam(data: dict[str, Any]) -> Talk:
+def parse_beam(data: dict[str, Any]) -> Talk:
     """Return a BEAM conversation of a user and an assistant, with a date at the start of each session."""
     at = 0
     units: list[Unit] = []
-    places: dict[int, int] = {}
+    positions: dict[int, int] = {}
     for message in data["messages"]:
-        at = seconds(message["time"], "%B-%d-%Y") if message["time"] else at
-        places[message["id"]] = len(units)
+        at = parse_date(message["time"], "%B-%d-%Y") if message["time"] else at
+        positions[message["id"]] = len(units)
         units.append(Unit(len(units), message["role"], message["content"], at))
-    asked = [each for each in data["questions"] if each["ability"] in FACTS and each["evidence"]]
-    return Talk(units, [(each["question"], frozenset(places[one] for one in each["evidence"])) for each in asked])
+    asked = [each for each in data["questions"] if each["ability"] in ABILITIES and each["evidence"]]
+    return Talk(units, [(each["question"], frozenset(positions[one] for one in each["evidence"])) for each in asked])
 
 
-def seconds(text: str, form: str) -> int:
+def parse_date(text: str, form: str) -> int:
     """Return a date as seconds since 1970."""
     return int(datetime.strptime(text, form).replace(tzinfo=UTC).timestamp())
 
@@ -180,7 +180,7 @@ class Floor(RecallIndex):
 # What is measured
 
 
-def entries(units: Sequence[Unit]) -> tuple[Entry, ...]:
+def make_entries(units: Sequence[Unit]) -> tuple[Entry, ...]:
     """Return the units as entries of the chat wire."""
     made: list[Entry] = []
     for unit in units:
@@ -191,12 +191,12 @@ def entries(units: Sequence[Unit]) -> tuple[Entry, ...]:
     return tuple(made)
 
 
-def share(units: Sequence[Unit], given: Recalled, evidence: frozenset[int]) -> float:
+def share_of_evidence(units: Sequence[Unit], given: Recalled, evidence: frozenset[int]) -> float:
     """Return the share of the evidence that was recalled: whole user messages, or any part of an assistant's."""
-    there = [
-        place in given.positions if units[place].role == "assistant" else units[place].text.strip() in given.text
-        for place in evidence
-    ]
+    there = []
+    for position in evidence:
+        unit = units[position]
+        there.append(position in given.positions if unit.role == "assistant" else unit.text.strip() in given.text)
     return sum(there) / len(there)
 
 
@@ -216,26 +216,26 @@ def measure(talks: Sequence[Talk], given: Given, query: Given, *, meaning: bool 
             for i, config in enumerate(configs):
                 made = given(number, question, config)
                 assert made.tokens <= config.budget
-                part = share(talk.units, made, evidence)
+                part = share_of_evidence(talk.units, made, evidence)
                 figures.found[i] += part / count
                 figures.complete[i] += (part == 1) / count
-            figures.gated += share(talk.units, given(number, question, gated), evidence) / count
+            figures.gated += share_of_evidence(talk.units, given(number, question, gated), evidence) / count
             begun = time.process_time()
             query(number, question, configs[1])
             figures.query += 1e3 * (time.process_time() - begun) / count
-        strange = [question for question, _ in talks[number - 1].questions[:20]] if len(talks) > 1 else []
-        figures.strangers += spent(partial(query, number), strange, gated) / len(talks)
-        figures.small += spent(partial(query, number), SMALL_TALK, gated) / len(talks)
+        strangers = [question for question, _ in talks[number - 1].questions[:20]] if len(talks) > 1 else []
+        figures.strangers += measure_spent(partial(query, number), strangers, gated) / len(talks)
+        figures.small += measure_spent(partial(query, number), SMALL_TALK, gated) / len(talks)
     return figures
 
 
-def spent(given: Callable[[str, Recall], Any], messages: Sequence[str], config: Recall) -> float:
+def measure_spent(given: Callable[[str, Recall], Any], messages: Sequence[str], config: Recall) -> float:
     """Return the share of the budget that these messages use."""
     tokens = [given(message, config).tokens for message in messages]
     return sum(tokens) / (config.budget * max(1, len(tokens)))
 
 
-def ways(talks: Sequence[Talk], store: Store) -> Iterator[tuple[str, Figures]]:
+def measure_methods(talks: Sequence[Talk], store: Store) -> Iterator[tuple[str, Figures]]:
     """Yield the name and the figures of each method."""
 
     def by_floor(number: int, message: str, config: Recall) -> Recalled:
@@ -252,10 +252,10 @@ def ways(talks: Sequence[Talk], store: Store) -> Iterator[tuple[str, Figures]]:
         context = talk.fork().send(message).context
         assert context is not None
         runs = [run for run in context.manifest if run.verdict == "recalled"]
-        places = [place for run in runs for place in range(run.first, run.last + 1)]
+        positions = [position for run in runs for position in range(run.first, run.last + 1)]
         sent = [each["content"] for each in json.loads(model.requests[0])["messages"]]
         text = next((each for each in sent if each.startswith("<memory>")), "")
-        return Recalled(text, tuple(places), context.recall)
+        return Recalled(text, tuple(positions), context.recall)
 
     floors = [Floor(talk.units) for talk in talks]
     yield "floor (BM25)", measure(talks, by_floor, by_floor)
@@ -266,16 +266,16 @@ def ways(talks: Sequence[Talk], store: Store) -> Iterator[tuple[str, Figures]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print its figures and goals."""
-    parser = argparse.ArgumentParser(description="How much of what answers a question is recalled within a budget.")
+    parser = argparse.ArgumentParser(description="The share of a question's evidence that is recalled.")
     parser.add_argument("paths", nargs="*", type=Path, help="LoCoMo (.json) and BEAM (.jsonl) files")
     given = parser.parse_args(arguments)
     goals = []
     if not given.paths:
-        print("No data: name LoCoMo or BEAM files to measure recall.")
+        print("No data. Pass LoCoMo or BEAM files to measure recall.")
     for path in given.paths:
-        name, talks = read(path)
+        name, talks = read_talks(path)
         count = sum(len(talk.questions) for talk in talks)
-        print(f"{name}: {len(talks)} conversations, {count} questions. Recall (all) in percent at tokens:\n")
+        print(f"{name}: {len(talks)} conversations, {count} questions. Recall (all) in percent, by token budget:\n")
         titles = "   gated  strangers  small talk  ms/query"
         print(f"{'':20}" + "".join(f"{budget:>14,}" for budget in BUDGETS) + titles)
         with tempfile.TemporaryDirectory() as folder:
@@ -286,11 +286,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     "",
                     [
                         ConversationExport(
-                            id=str(number), branches=(BranchPart(name=MAIN, entries=entries(talk.units)),)
+                            id=str(number), branches=(BranchPart(name=MAIN, entries=make_entries(talk.units)),)
                         )
                     ],
                 )
-            for way, found in ways(talks, store):
+            for way, found in measure_methods(talks, store):
                 row = [f"{100 * a:.1f} ({100 * b:.1f})" for a, b in zip(found.found, found.complete, strict=True)]
                 shares = f"{100 * found.gated:8.1f}{100 * found.strangers:11.1f}{100 * found.small:12.1f}"
                 print(f"{way:20}" + "".join(f"{each:>14}" for each in row) + shares, end="")

@@ -1,4 +1,4 @@
-"""CPU time of a streamed event, through wire, turn and state, against a bare read of the same bytes.
+"""CPU time of a streamed event, through wire, turn and state, relative to a bare read of the same bytes.
 
 `python -m bench.stream [--events N]`. A server in another process sends an answer of many small pieces, each event as
 one chunk, as providers do. The floor reads these bytes with `httpx2` and discards them. A chat reads the same bytes,
@@ -29,8 +29,8 @@ from longtalk.wires import HTTP_WIRES
 ROUNDS = 12
 GOAL = 1.6
 BODY = b'{"model":"m","stream":true}'
-# What the provider of each wire sends in every event in addition to the text.
-BESIDE = {
+# The fields that the provider of each wire sends in every event in addition to the text.
+EXTRA_FIELDS = {
     "anthropic": b"",
     "gemini": b',"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":5,"totalTokenCount":15,'
     b'"promptTokensDetails":[{"modality":"TEXT","tokenCount":10}]},"modelVersion":"m","responseId":"bBpzaN6XA5iZkdUP"',
@@ -40,21 +40,21 @@ BESIDE = {
 }
 
 
-def answer(wire: str, events: int) -> bytes:
+def encode_response(wire: str, events: int) -> bytes:
     """Return the bytes of a response with this many pieces of text."""
     text = " ".join(f"word{number % 97}" for number in range(events))
     parts = says(text, wire=wire, pieces=events).events
-    sent = [framed(wire, data) for data in parts if isinstance(data, bytes)]
+    sent = [encode_event(wire, data) for data in parts if isinstance(data, bytes)]
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(data), data) for data in sent)
     return (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n%s0\r\n\r\n" % chunks
     )
 
 
-def framed(wire: str, data: bytes) -> bytes:
+def encode_event(wire: str, data: bytes) -> bytes:
     """Return an event as the provider sends it, with extra fields, event name and line ends."""
     if data[-1:] == b"}" and not (wire == "gemini" and b"usageMetadata" in data):
-        data = b"%s%s}" % (data[:-1], BESIDE[wire])
+        data = b"%s%s}" % (data[:-1], EXTRA_FIELDS[wire])
     if wire in ("anthropic", "openai-responses"):
         return b"event: %s\ndata: %s\n\n" % (json.loads(data)["type"].encode(), data)
     return b"data: %s\r\n\r\n" % data if wire == "gemini" else b"data: %s\n\n" % data
@@ -83,10 +83,10 @@ def _serve(pipe: Connection, answers: dict[str, bytes]) -> None:
 
 
 @contextmanager
-def server(events: int) -> Iterator[str]:
+def run_server(events: int) -> Iterator[str]:
     """Run a server and yield its address."""
     ours, theirs = multiprocessing.Pipe()
-    answers = {wire: answer(wire, events) for wire in HTTP_WIRES}
+    answers = {wire: encode_response(wire, events) for wire in HTTP_WIRES}
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, answers), daemon=True)
     process.start()
     try:
@@ -96,7 +96,7 @@ def server(events: int) -> Iterator[str]:
         process.join()
 
 
-def bare(client: httpx2.Client, url: str, body: bytes) -> int:
+def read_bare(client: httpx2.Client, url: str, body: bytes) -> int:
     """Read a stream and return its size."""
     size = 0
     with client.stream("POST", url, content=body) as response:
@@ -105,29 +105,29 @@ def bare(client: httpx2.Client, url: str, body: bytes) -> int:
     return size
 
 
-def ours(chat: Chat) -> int:
+def run_turn(chat: Chat) -> int:
     """Run a whole turn and return the number of text events."""
-    told = 0
+    count = 0
     for event in chat.stream("Tell me a long story."):
         if isinstance(event, Text):
-            told += 1
+            count += 1
         elif isinstance(event, Done):
             assert event.reply.state
-    return told
+    return count
 
 
-def measure(events: int) -> dict[str, tuple[float, float]]:
+def measure_wires(events: int) -> dict[str, tuple[float, float]]:
     """Return the CPU microseconds per event of a bare read and of a chat, by wire."""
     found = {}
-    with server(events) as address:
+    with run_server(events) as address:
         for wire in sorted(HTTP_WIRES):
             known = Resolved(
                 wire, "m", HTTP_WIRES[wire], f"{address}/{wire}", None, PROVIDERS["compatible"].capabilities
             )
             with httpx2.Client(trust_env=False, timeout=60) as client, Chat(HTTP(known)) as chat:
                 jobs: list[Callable[[], Any]] = [
-                    lambda client=client, wire=wire: bare(client, f"{address}/{wire}/x", BODY),
-                    lambda chat=chat: ours(chat),
+                    lambda client=client, wire=wire: read_bare(client, f"{address}/{wire}/x", BODY),
+                    lambda chat=chat: run_turn(chat),
                 ]
                 best = [float("inf")] * 2
                 for _ in range(ROUNDS):
@@ -141,13 +141,13 @@ def measure(events: int) -> dict[str, tuple[float, float]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print its figures and goals."""
-    parser = argparse.ArgumentParser(description="CPU time of a streamed event, against a bare read.")
+    parser = argparse.ArgumentParser(description="CPU time of a streamed event, relative to a bare read.")
     parser.add_argument("--events", type=int, default=2_000)
     given = parser.parse_args(arguments)
-    print(f"{given.events:,} events. Microseconds of CPU an event:\n")
+    print(f"{given.events:,} events. CPU in microseconds per event:\n")
     print(f"{'wire':20}{'bare read':>12}{'a turn':>12}{'ratio':>10}")
     goals = []
-    for wire, (floor, turn) in measure(given.events).items():
+    for wire, (floor, turn) in measure_wires(given.events).items():
         print(f"{wire:20}{floor:12.1f}{turn:12.1f}{turn / floor:10.2f}")
         ratio = round(turn / floor, 3)
         goals.append(

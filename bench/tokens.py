@@ -1,11 +1,11 @@
-"""How far the token estimates are off, against the real tokenizers.
+"""The error of the token estimates, compared with real tokenizers.
 
     python -m bench.tokens [FILES…]
 
-Alone: texts by class (bench/samples, which the weights were not fitted on), cut into pieces of the size of messages.
-Anchored on whole prompts, as a chat uses the estimates: the provider has reported the tokens of the last request, and
-only what came since (its answer, tool results, the next message) is estimated. The conversations are made of the
-samples, or given as files: BEAM (JSONL), LoCoMo or τ-bench (JSON).
+*Alone* estimates texts by class (bench/samples, which the weights were not fitted on), cut into pieces of the size of
+messages. *Anchored* estimates whole prompts as a chat does: the provider has reported the tokens of the last request,
+and only what was added since (its answer, tool results, the next message) is estimated. The conversations are made of
+the samples, or given as files: BEAM (JSONL), LoCoMo or τ-bench (JSON).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ALONE, ANCHORED, WORST = 7.0, 1.0, 2.0
 SYSTEM = "You are a patient assistant. Answer in the language of the user, and look things up before you guess."
 
 
-class Floor:
+class CharactersByFour:
     """The usual rough estimate: characters / 4."""
 
     def count(self, text: str) -> int:
         return len(text) // 4
 
 
-def pieces(text: str) -> Iterator[str]:
+def split_into_pieces(text: str) -> Iterator[str]:
     """Yield the text in pieces of the size of messages, cut between words where possible."""
     for size in SIZES:
         start = 0
@@ -47,12 +47,12 @@ def pieces(text: str) -> Iterator[str]:
             start = end
 
 
-def error(counter: Counter, exact: Counter, texts: list[str]) -> float:
+def mean_error(counter: Counter, exact: Counter, texts: list[str]) -> float:
     """Return the mean relative error in percent."""
     return 100 * mean(abs(counter.count(text) / exact.count(text) - 1) for text in texts)
 
 
-def built_in(samples: dict[str, str]) -> Iterator[tuple[str, list[Any]]]:
+def generate_conversations(samples: dict[str, str]) -> Iterator[tuple[str, list[Any]]]:
     """Yield conversations made of the samples: one for each class, and a long one with all of them."""
     everything: list[Any] = [{"role": "system", "content": SYSTEM}]
     for name, text in samples.items():
@@ -70,7 +70,7 @@ def built_in(samples: dict[str, str]) -> Iterator[tuple[str, list[Any]]]:
     yield "all", everything
 
 
-def read(path: str) -> Iterator[tuple[str, list[Any]]]:
+def read_conversations(path: str) -> Iterator[tuple[str, list[Any]]]:
     """Yield the conversations of a file as messages."""
     name = Path(path).stem
     content = Path(path).read_text()
@@ -94,7 +94,7 @@ def read(path: str) -> Iterator[tuple[str, list[Any]]]:
         )
 
 
-def anchored(messages: list[bytes], requests: list[int], counter: Counter, exact: Counter) -> list[float]:
+def measure_anchored(messages: list[bytes], requests: list[int], counter: Counter, exact: Counter) -> list[float]:
     """Return the relative errors, in percent, of the prompts after the first.
 
     A request sends all messages before it. As in a chat, the reported size of the last request is exact; what came
@@ -114,7 +114,7 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-def cpu(counters: list[Counter], texts: list[str]) -> float:
+def measure_cpu(counters: list[Counter], texts: list[str]) -> float:
     """Return the least CPU time for these texts. A tokenizer caches words, so it is slower on new texts."""
     best = float("inf")
     for counter in counters:
@@ -125,7 +125,7 @@ def cpu(counters: list[Counter], texts: list[str]) -> float:
     return best
 
 
-def begun(texts: list[str]) -> Exact:
+def load_tokenizer(texts: list[str]) -> Exact:
     """Return a tokenizer whose cache holds only the words of these texts."""
     _load_tokenizer.cache_clear()
     made = Exact("o200k")
@@ -134,7 +134,7 @@ def begun(texts: list[str]) -> Exact:
     return made
 
 
-def table(title: str, rows: dict[str, list[float]], heads: list[str]) -> None:
+def print_table(title: str, rows: dict[str, list[float]], heads: list[str]) -> None:
     """Print a table with a title and column heads."""
     print(f"\n{title}\n\n{'':12}{''.join(f'{head:>10}' for head in heads)}")
     for name, values in rows.items():
@@ -150,23 +150,29 @@ def main() -> None:
     rows: dict[str, list[float]] = {}
     whole: dict[str, list[float]] = {}
     for name, text in samples.items():
-        for into, texts in ((rows, list(pieces(text))), (whole, [text])):
-            errors = [error(rough[family], exact[family], texts) for family in EXACT]
-            into[name] = [*errors, mean(errors), mean(error(Floor(), counter, texts) for counter in exact.values())]
+        for into, texts in ((rows, list(split_into_pieces(text))), (whole, [text])):
+            errors = [mean_error(rough[family], exact[family], texts) for family in EXACT]
+            into[name] = [
+                *errors,
+                mean(errors),
+                mean(mean_error(CharactersByFour(), counter, texts) for counter in exact.values()),
+            ]
     rows["mean"] = [mean(column) for column in zip(*rows.values(), strict=True)]
-    table("Alone, on pieces of the size of messages: mean error in percent.", rows, heads)
-    table("Alone, on each class as a whole.", whole, heads)
+    print_table("Alone, on pieces of the size of messages: mean error in percent.", rows, heads)
+    print_table("Alone, on each class as a whole.", whole, heads)
 
     found: dict[str, dict[str, list[float]]] = {}
     floor: dict[str, list[float]] = {}
-    talks = [talk for path in sys.argv[1:] for talk in read(path)] or list(built_in(samples))
+    talks = [talk for path in sys.argv[1:] for talk in read_conversations(path)] or list(
+        generate_conversations(samples)
+    )
     for name, spoken in talks:
         messages = [json.dumps(message, ensure_ascii=False).encode() for message in spoken]
         requests = [i for i, message in enumerate(spoken) if message["role"] == "assistant" and i]
         for family in EXACT:
-            errors = anchored(messages, requests, rough[family], exact[family])
+            errors = measure_anchored(messages, requests, rough[family], exact[family])
             found.setdefault(name, {}).setdefault(family, []).extend(errors)
-        floor.setdefault(name, []).extend(anchored(messages, requests, Floor(), exact["o200k"]))
+        floor.setdefault(name, []).extend(measure_anchored(messages, requests, CharactersByFour(), exact["o200k"]))
     every = [error for families in found.values() for errors in families.values() for error in errors]
     shown = {}
     for name, families in found.items():
@@ -174,17 +180,17 @@ def main() -> None:
         shown[name].append(mean(floor[name]))
         worst = [percentile(errors, 0.95) for errors in families.values()]
         shown[f"{name} p95"] = [*worst, mean(worst), percentile(floor[name], 0.95)]
-    table("Anchored on whole prompts: mean error in percent, and what 95 of 100 prompts stay below.", shown, heads)
+    print_table("Anchored, on whole prompts: mean error in percent, and the 95th percentile.", shown, heads)
 
     known = [text[: len(text) // 2] for text in samples.values()]
-    texts = [piece for text in samples.values() for piece in pieces(text[len(text) // 2 :])]
+    texts = [piece for text in samples.values() for piece in split_into_pieces(text[len(text) // 2 :])]
     size = sum(map(len, texts))
     spent = {
-        "estimator": cpu([rough["o200k"]] * 7, texts),
-        "exact, new text": cpu([begun(known) for _ in range(3)], texts),
-        "exact, once more": cpu([exact["o200k"]] * 7, texts),
+        "estimator": measure_cpu([rough["o200k"]] * 7, texts),
+        "exact, new text": measure_cpu([load_tokenizer(known) for _ in range(3)], texts),
+        "exact, known text": measure_cpu([exact["o200k"]] * 7, texts),
     }
-    print(f"\n{'':20}{'µs for 1,000 characters':>26}{'times':>8}")
+    print(f"\n{'':20}{'µs per 1,000 characters':>26}{'times':>8}")
     for name, seconds in spent.items():
         print(f"{name:20}{1e9 * seconds / size:26.1f}{seconds / spent['estimator']:8.2f}")
 

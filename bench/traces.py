@@ -1,8 +1,8 @@
 """Check policies on recorded conversations: `python -m bench.traces [FILE] [--limit N]`.
 
-FILE is a JSON list of `{"traj": [OpenAI chat messages]}`, as tau-bench writes them. Without it, similar conversations
-are generated, the same ones in every run. Each runs on every HTTP wire under policies that cut often, and a request is
-composed at every point where the model answered. `longtalk.testing.policies` validates every request, checks every
+FILE is a JSON list of `{"traj": [OpenAI chat messages]}`, as τ-bench writes them. Without it, similar conversations are
+generated, the same ones in every run. Each is replayed on every HTTP wire under policies that cut often, and a request
+is composed at every point where the model answered. `longtalk.testing.policies` validates every request, checks every
 limit, and checks that every entry has one verdict. The table compares what each policy sends with sending everything.
 """
 
@@ -67,30 +67,30 @@ POLICIES: dict[str, Any] = {
     "economy": Economy(length=200),
     "all of 2 limits": Compactor(AllOf(OverExchanges(2), OverTokens(800)), (DropOldest(),), OverExchanges(1)),
 }
-SHOWN = 5
-"""The number of violations to print."""
+MAX_PRINTED = 5
+"""The number of violations that are printed."""
 
 Message = dict[str, Any]
 
 
-# Where conversations come from
+# Conversations
 
 
-def read(path: Path) -> list[list[Message]]:
+def read_conversations(path: Path) -> list[list[Message]]:
     """Return the conversations of a file."""
     return [each["traj"] for each in json.loads(path.read_text())]
 
 
-def made_up(number: int = 12) -> list[list[Message]]:
-    """Return conversations with an airline's clerk that looks things up in long records."""
-    return [_made_up(random.Random(seed)) for seed in range(number)]
+def generate_conversations(number: int = 12) -> list[list[Message]]:
+    """Return conversations with an airline's assistant that looks things up in long records."""
+    return [_generate_conversation(random.Random(seed)) for seed in range(number)]
 
 
 _CITIES = ("Boston", "Denver", "Lisbon", "Osaka", "Quito", "Turin", "Zürich")
 _TOOLS = ("get_user_details", "get_reservation_details", "search_direct_flight", "update_reservation", "calculate")
 
 
-def _made_up(source: random.Random) -> list[Message]:
+def _generate_conversation(source: random.Random) -> list[Message]:
     messages: list[Message] = [{"role": "system", "content": "You are a clerk of an airline. " + "Ask first. " * 40}]
     number = 0
     for _ in range(source.randint(4, 14)):
@@ -107,42 +107,42 @@ def _made_up(source: random.Random) -> list[Message]:
             said = source.choice((None, None, "Let me see."))
             messages.append({"role": "assistant", "content": said, "tool_calls": calls})
             for call in calls:
-                flights = [_flight(source, start, end) for _ in range(source.choice((0, 1, 4, 20)))]
+                flights = [_generate_flight(source, start, end) for _ in range(source.choice((0, 1, 4, 20)))]
                 text = json.dumps({"flights": flights}) if flights else ""
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
         messages.append({"role": "assistant", "content": f"There is a seat to {end}. " * source.randint(1, 8)})
     return messages
 
 
-def _flight(source: random.Random, start: str, end: str) -> Message:
+def _generate_flight(source: random.Random, start: str, end: str) -> Message:
     seats = {cabin: source.randint(0, 30) for cabin in ("basic_economy", "economy", "business")}
     price = {cabin: source.randint(50, 900) for cabin in seats}
     number = f"HAT{source.randint(1, 300):03}"
     return {"flight_number": number, "origin": start, "destination": end, "seats": seats, "prices": price}
 
 
-def split(messages: Sequence[Message]) -> tuple[str | None, list[Message]]:
+def split_system(messages: Sequence[Message]) -> tuple[str | None, list[Message]]:
     """Return the system text at the start of a conversation, and the other messages."""
     if messages and messages[0]["role"] == "system":
         return messages[0]["content"], list(messages[1:])
     return None, list(messages)
 
 
-def natives(messages: Iterable[Message], wire: str) -> list[bytes]:
+def to_wire(messages: Iterable[Message], wire: str) -> list[bytes]:
     """Return the messages in the form of a wire."""
     if wire == "openai-chat":
         return [json.dumps(message).encode() for message in messages]
     if wire == "gemini":
         called: dict[str, str] = {}
-        return [_gemini(message, called) for message in messages]
-    made = {"anthropic": _anthropic, "openai-responses": _openai_responses}[wire]
+        return [_to_gemini(message, called) for message in messages]
+    convert = {"anthropic": _to_anthropic, "openai-responses": _to_openai_responses}[wire]
     ids: dict[str, str] = {}
     numbers = itertools.count(1)
-    return [made(message, ids, numbers) for message in messages]
+    return [convert(message, ids, numbers) for message in messages]
 
 
-def _gemini(message: Message, called: dict[str, str]) -> bytes:
-    """Return a message in Gemini's form, and add the names of its calls' tools by id to `called`."""
+def _to_gemini(message: Message, called: dict[str, str]) -> bytes:
+    """Return a message in Gemini's form, and add the tool names of its calls to `called`, by call id."""
     wire = HTTP_WIRES["gemini"]
     if message["role"] == "user":
         return wire.user(message["content"])
@@ -157,7 +157,7 @@ def _gemini(message: Message, called: dict[str, str]) -> bytes:
     return json.dumps({"role": "model", "parts": parts}).encode()
 
 
-def _anthropic(message: Message, ids: dict[str, str], numbers: Iterator[int]) -> bytes:
+def _to_anthropic(message: Message, ids: dict[str, str], numbers: Iterator[int]) -> bytes:
     """Return a message in Anthropic's form, with new call ids, because some files repeat ids."""
     wire = HTTP_WIRES["anthropic"]
     if message["role"] == "user":
@@ -174,7 +174,7 @@ def _anthropic(message: Message, ids: dict[str, str], numbers: Iterator[int]) ->
     return json.dumps({"role": "assistant", "content": blocks}).encode()
 
 
-def _openai_responses(message: Message, ids: dict[str, str], numbers: Iterator[int]) -> bytes:
+def _to_openai_responses(message: Message, ids: dict[str, str], numbers: Iterator[int]) -> bytes:
     """Return a message in the form of the Responses wire, with new call ids."""
     wire = HTTP_WIRES["openai-responses"]
     if message["role"] == "user":
@@ -191,18 +191,18 @@ def _openai_responses(message: Message, ids: dict[str, str], numbers: Iterator[i
     return json.dumps({"output": items}).encode()
 
 
-# Playing them
+# Checks
 
 
-def play(conversations: Sequence[Sequence[Message]]) -> tuple[dict[tuple[str, str], Played], list[str]]:
-    """Return the totals of each policy on each wire, and the violations."""
+def check_policies(conversations: Sequence[Sequence[Message]]) -> tuple[dict[tuple[str, str], Played], list[str]]:
+    """Replay the conversations, and return the totals of each policy on each wire, and the violations."""
     results: dict[tuple[str, str], Played] = {}
     violations: list[str] = []
     for wire in sorted(HTTP_WIRES):
         prepared = []
         for messages in conversations:
-            system, others = split(messages)
-            prepared.append((Preamble(system=system), transcript_of(natives(others, wire), wire=wire)))
+            system, others = split_system(messages)
+            prepared.append((Preamble(system=system), transcript_of(to_wire(others, wire), wire=wire)))
         for name, policy in POLICIES.items():
             total = results[name, wire] = Played()
             for number, (preamble, transcript) in enumerate(prepared):
@@ -223,15 +223,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("file", nargs="?", type=Path, help='a JSON list of {"traj": [OpenAI chat messages]}')
     parser.add_argument("--limit", type=int, help="use at most this many conversations")
     given = parser.parse_args(arguments)
-    conversations = (read(given.file) if given.file else made_up())[: given.limit]
-    results, violations = play(conversations)
+    conversations = (read_conversations(given.file) if given.file else generate_conversations())[: given.limit]
+    results, violations = check_policies(conversations)
     messages = sum(map(len, conversations))
-    print(f"{len(conversations)} conversations of {messages:,} messages, cut at every point. Tokens as counted.\n")
+    print(f"{len(conversations)} conversations of {messages:,} messages, with a request at each answer.\n")
     print(f"{'policy':36}{'wire':18}{'requests':>10}{'epochs':>8}{'tokens':>14}{'of keep all':>13}")
     for (name, wire), played in results.items():
         share = played.tokens / max(1, results["keep all", wire].tokens)
         print(f"{name:36}{wire:18}{played.requests:10,}{played.epochs:8,}{played.tokens:14,}{share:13.0%}")
-    for text in violations[:SHOWN]:
+    for text in violations[:MAX_PRINTED]:
         print(f"\nViolation: {text[:600]}")
     idle = [name for (name, _), played in results.items() if name != "keep all" and not played.epochs]
     goals = [

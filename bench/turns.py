@@ -1,8 +1,8 @@
-"""The cost of turns on a SQLite store, next to a floor of plain `sqlite3` and `json` (`turns_floor.py`).
+"""The CPU time and disk space of turns on a SQLite store, relative to plain `sqlite3` and `json` (`turns_floor.py`).
 
     python -m bench.turns [--store sqlite] [FILE]
 
-Each turn commits the user's message before it asks the model, and the answer after. The model answers at once and
+Each turn commits the user's message before it calls the model, and the answer afterwards. The model answers at once and
 reports the length of the request, so the figures are Longtalk's own cost. *Cold* opens the conversation again for each
 turn, *warm* keeps the same object. Rounds are interleaved and the least CPU time counts, so that a busy machine slows
 all sides or none. Only ratios are comparable.
@@ -33,8 +33,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from bench.tokens import SAMPLES, read
-from bench.turns_floor import CREW, LENGTH, TALKS, Floor, Queue, all_jobs, by_threads, dealt, floor_throughput
+from bench.tokens import SAMPLES, read_conversations
+from bench.turns_floor import (
+    LENGTH,
+    TALKS,
+    WORKERS,
+    Floor,
+    Queue,
+    make_queue,
+    run_floor_threads,
+    run_in_threads,
+    take_jobs,
+)
 from bench.workload import USAGE, messages
 from longtalk import AsyncConversation, Conversation
 from longtalk.policies import KeepAll, KeepLast, Policy
@@ -50,7 +60,7 @@ SIZES = (10, 100, 1_000, 5_000)
 ROUNDS = 12
 LONG, LONG_ROUNDS = 1_000, 2
 """The turns of a conversation that starts empty, and the number of rounds."""
-CREW_ROUNDS = 3
+THROUGHPUT_ROUNDS = 3
 _WIRE = WIRES["openai-chat"]
 _KEEP_ALL = KeepAll()
 
@@ -65,17 +75,18 @@ class Figure(NamedTuple):
     name: str
     value: float
     goal: float
-    least: bool = False
+    at_least: bool = False
 
-    def said(self) -> dict[str, Any]:
-        met = self.value >= self.goal if self.least else self.value <= self.goal
+    def to_json(self) -> dict[str, Any]:
+        """Return the figure as the last line of a benchmark lists it."""
+        met = self.value >= self.goal if self.at_least else self.value <= self.goal
         return {"name": self.name, "value": round(self.value, 3), "goal": self.goal, "met": met}
 
 
 # The model
 
 
-class _Script:
+class _ScriptedModel:
     """A model with prepared answers that reports a plausible request length."""
 
     label, model, account = "bench:model", "model", "bench"
@@ -99,7 +110,7 @@ class _Script:
         raise NotImplementedError
 
 
-class Model(_Script):
+class Model(_ScriptedModel):
     """The sync model."""
 
     def send(self, body: bytes) -> bytes:
@@ -109,7 +120,7 @@ class Model(_Script):
         pass
 
 
-class AsyncModel(_Script):
+class AsyncModel(_ScriptedModel):
     """The async model."""
 
     async def send(self, body: bytes) -> bytes:
@@ -119,17 +130,17 @@ class AsyncModel(_Script):
         pass
 
 
-def compact(message: Message) -> bytes:
+def encode_compact(message: Message) -> bytes:
     """Return a message as compact JSON."""
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-SAID: list[str] = [messages(number)[0]["content"] for number in range(LONG)]
-ANSWERS = [compact(messages(number)[-1]) for number in range(LONG)]
-"""Messages, created beforehand so that the figures don't include the time to write them."""
+MESSAGES: list[str] = [messages(number)[0]["content"] for number in range(LONG)]
+ANSWERS = [encode_compact(messages(number)[-1]) for number in range(LONG)]
+"""Messages and answers, created beforehand so that the figures don't include the time to create them."""
 
 
-def opened(store: Store, name: str, policy: Policy, answers: Iterable[bytes] | None = None) -> Conversation:
+def open_conversation(store: Store, name: str, policy: Policy, answers: Iterable[bytes] | None = None) -> Conversation:
     """Return a conversation of this store with a model that answers at once."""
     model = Model(itertools.repeat(ANSWERS[1]) if answers is None else answers)
     return Conversation(name, model=model, store=store, policy=policy)
@@ -138,7 +149,7 @@ def opened(store: Store, name: str, policy: Policy, answers: Iterable[bytes] | N
 # One turn, by the turns so far
 
 
-def filled(store: Store, name: str, turns: int) -> None:
+def fill_conversation(store: Store, name: str, turns: int) -> None:
     """Write a conversation turn by turn, so that the store lays it out as in production."""
     head, revision = None, 0
     for number in range(turns):
@@ -152,24 +163,24 @@ def filled(store: Store, name: str, turns: int) -> None:
         head = entries[-1].id
 
 
-def one_turn(folder: str) -> list[Figure]:
+def measure_one_turn(folder: str) -> list[Figure]:
     """Measure one more turn in conversations of several lengths."""
     store = SQLite(os.path.join(folder, "ours.db"))
     sides: dict[str, dict[int, Callable[[], Any]]] = {}
     for turns in SIZES:
         for name in ("all, cold", "all, warm", "last 20, cold", "last 20, warm"):
             policy: Policy = _KEEP_ALL if name.startswith("all") else KeepLast(20)
-            filled(store, f"{name} {turns}", turns)
-            talk = opened(store, f"{name} {turns}", policy)
-            talk.send(SAID[1])
+            fill_conversation(store, f"{name} {turns}", turns)
+            talk = open_conversation(store, f"{name} {turns}", policy)
+            talk.send(MESSAGES[1])
             warm = name.endswith("warm")
-            sides.setdefault(name, {})[turns] = partial(_turn, store, talk.id, policy, talk if warm else None)
+            sides.setdefault(name, {})[turns] = partial(_run_turn, store, talk.id, policy, talk if warm else None)
         sides.setdefault("floor", {})[turns] = Floor(os.path.join(folder, "floor.db"), f"talk {turns}", turns).turn
     best = {name: dict.fromkeys(SIZES, math.inf) for name in sides}
     for _ in range(ROUNDS):
         for name, works in sides.items():
             for turns, work in works.items():
-                best[name][turns] = min(best[name][turns], spent(work))
+                best[name][turns] = min(best[name][turns], measure_cpu(work))
     store.close()
     print("One turn on a SQLite store: CPU in microseconds, the least of many, by turns so far.\n")
     print(f"{'':28}" + "".join(f"{turns:>12,}" for turns in SIZES))
@@ -178,104 +189,115 @@ def one_turn(folder: str) -> list[Figure]:
     floor = best["floor"][1_000]
     growth = math.log(best["last 20, warm"][5_000] / best["last 20, warm"][10]) / math.log(500)
     return [
-        Figure("keep all at 1,000 turns, cold, of the floor", best["all, cold"][1_000] / floor, 0.25),
-        Figure("keep all at 1,000 turns, warm, of the floor", best["all, warm"][1_000] / floor, 0.05),
+        Figure("keep all at 1,000 turns, cold, relative to the floor", best["all, cold"][1_000] / floor, 0.25),
+        Figure("keep all at 1,000 turns, warm, relative to the floor", best["all, warm"][1_000] / floor, 0.05),
         Figure("growth exponent of a bounded policy", growth, 0.05),
     ]
 
 
-def _turn(store: SQLite, name: str, policy: Policy, talk: Conversation | None) -> None:
-    (talk or opened(store, name, policy)).send(SAID[1])
+def _run_turn(store: SQLite, name: str, policy: Policy, talk: Conversation | None) -> None:
+    (talk or open_conversation(store, name, policy)).send(MESSAGES[1])
 
 
 # Many turns
 
 
-def spent(work: Callable[[], Any]) -> float:
+def measure_cpu(work: Callable[[], Any]) -> float:
     """Return the CPU seconds of `work` in all threads of this process."""
     begun = time.process_time()
     work()
     return time.process_time() - begun
 
 
-def least(folder: str, sides: Mapping[str, Side], rounds: int) -> dict[str, float]:
+def measure_least(folder: str, sides: Mapping[str, Side], rounds: int) -> dict[str, float]:
     """Return the least CPU seconds of each side. Every round starts without a file."""
     best = dict.fromkeys(sides, math.inf)
     for number in range(rounds):
         for name, work in sides.items():
             gc.collect()
             path = os.path.join(folder, f"{name} {number}.db")
-            best[name] = min(best[name], spent(partial(work, path)))
+            best[name] = min(best[name], measure_cpu(partial(work, path)))
     return best
 
 
-def from_empty(folder: str) -> list[Figure]:
+def measure_from_empty(folder: str) -> list[Figure]:
     """Measure a long conversation from its first turn."""
 
-    def ours(policy: Policy, warm: bool, path: str) -> None:
+    def run_longtalk(policy: Policy, warm: bool, path: str) -> None:
         answers = iter(ANSWERS)
         with closing(SQLite(path)) as store:
-            talk = opened(store, "talk", policy, answers)
-            for said in SAID:
-                talk = talk if warm else opened(store, "talk", policy, answers)
+            talk = open_conversation(store, "talk", policy, answers)
+            for said in MESSAGES:
+                talk = talk if warm else open_conversation(store, "talk", policy, answers)
                 talk.send(said)
 
-    def plain(path: str) -> None:
+    def run_floor(path: str) -> None:
         with closing(Floor(path, "talk")) as floor:
             for number in range(LONG):
                 floor.turn(number)
 
     sides: dict[str, Side] = {
-        "all, cold": partial(ours, _KEEP_ALL, False),
-        "all, warm": partial(ours, _KEEP_ALL, True),
-        "last 20, warm": partial(ours, KeepLast(20), True),
-        "floor": plain,
+        "all, cold": partial(run_longtalk, _KEEP_ALL, False),
+        "all, warm": partial(run_longtalk, _KEEP_ALL, True),
+        "last 20, warm": partial(run_longtalk, KeepLast(20), True),
+        "floor": run_floor,
     }
-    best = least(folder, sides, LONG_ROUNDS)
-    print(f"\n{LONG:,} turns from empty: CPU in seconds, the less of {LONG_ROUNDS}, and of the floor.\n")
+    best = measure_least(folder, sides, LONG_ROUNDS)
+    print(
+        f"\n{LONG:,} turns from empty: CPU in seconds, the least of {LONG_ROUNDS} rounds, and relative to the floor.\n"
+    )
     for name, cost in best.items():
         print(f"{name:28}{cost:12.2f}{cost / best['floor']:12.2f}")
-    return [Figure("1,000 turns from empty, keep all, warm, of the floor", best["all, warm"] / best["floor"], 0.2)]
+    return [
+        Figure("1,000 turns from empty, keep all, warm, relative to the floor", best["all, warm"] / best["floor"], 0.2)
+    ]
 
 
-def throughput(folder: str) -> list[Figure]:
+def measure_throughput(folder: str) -> list[Figure]:
     """Measure many conversations at once on one store, each opened once."""
-    best = least(folder, {"threads": _threads, "tasks": _tasks, "floor, threads": floor_throughput}, CREW_ROUNDS)
-    print(f"\n{TALKS} conversations of {LENGTH} turns, {CREW} at once: turns in a CPU second, and of the floor.\n")
+    best = measure_least(
+        folder, {"threads": _run_threads, "tasks": _run_tasks, "floor, threads": run_floor_threads}, THROUGHPUT_ROUNDS
+    )
+    print(f"\n{TALKS} conversations of {LENGTH} turns, {WORKERS} at once: turns per CPU second, and of the floor.\n")
     for name, cost in best.items():
         print(f"{name:28}{TALKS * LENGTH / cost:12.0f}{best['floor, threads'] / cost:12.2f}")
     return [
-        Figure(f"throughput of {CREW} {name}, of the floor (at least)", best["floor, threads"] / best[name], 1.0, True)
+        Figure(
+            f"throughput of {WORKERS} {name}, relative to the floor (at least)",
+            best["floor, threads"] / best[name],
+            1.0,
+            True,
+        )
         for name in ("threads", "tasks")
     ]
 
 
-def _threads(path: str) -> None:
+def _run_threads(path: str) -> None:
     def work(jobs: Queue) -> None:
-        for job in dealt(jobs):
-            talk = opened(store, f"talk {job}", _KEEP_ALL, ANSWERS)
-            for said in SAID[:LENGTH]:
+        for job in take_jobs(jobs):
+            talk = open_conversation(store, f"talk {job}", _KEEP_ALL, ANSWERS)
+            for said in MESSAGES[:LENGTH]:
                 talk.send(said)
 
     with closing(SQLite(path)) as store:
-        by_threads(work)
+        run_in_threads(work)
 
 
-def _tasks(path: str) -> None:
+def _run_tasks(path: str) -> None:
     async def work(jobs: Queue) -> None:
-        for job in dealt(jobs):
+        for job in take_jobs(jobs):
             talk = AsyncConversation(f"talk {job}", model=AsyncModel(ANSWERS), store=store)
-            for said in SAID[:LENGTH]:
+            for said in MESSAGES[:LENGTH]:
                 await talk.send(said)
 
-    async def all_of_them() -> None:
-        jobs = all_jobs()
+    async def run_all() -> None:
+        jobs = make_queue()
         async with asyncio.TaskGroup() as group:
-            for _ in range(CREW):
+            for _ in range(WORKERS):
                 group.create_task(work(jobs))
 
     with closing(SQLite(path)) as store:
-        asyncio.run(all_of_them())
+        asyncio.run(run_all())
 
 
 # Disk
@@ -287,78 +309,85 @@ def look_up(order: int, fields: list[str]) -> str:  # noqa: ARG001
     return result
 
 
-def on_disk(path: str, talks: Sequence[Sequence[Sequence[Message]]], *, compress: bool) -> float:
+def measure_file(path: str, talks: Sequence[Sequence[Sequence[Message]]], *, compress: bool) -> float:
     """Write these conversations, and return the size of the closed file per byte of messages."""
     with closing(SQLite(path, compress=compress)) as store:
         for number, turns in enumerate(talks):
-            answers = [compact(message) for turn in turns for message in turn if message["role"] == "assistant"]
+            answers = [encode_compact(message) for turn in turns for message in turn if message["role"] == "assistant"]
             talk = Conversation(f"talk {number}", model=Model(answers), store=store, tools=[look_up])
             for turn in turns:
                 talk.send(turn[0]["content"])
     left = [name for name in os.listdir(os.path.dirname(path)) if name.startswith(os.path.basename(path) + "-")]
     if left:
-        raise AssertionError(f"not all of it is in the file: {left}")
-    return os.path.getsize(path) / sum(len(compact(message)) for turns in talks for turn in turns for message in turn)
+        raise AssertionError(f"the store left other files next to its own: {left}")
+    return os.path.getsize(path) / sum(
+        len(encode_compact(message)) for turns in talks for turn in turns for message in turn
+    )
 
 
-def of_samples() -> list[list[Message]]:
+def read_samples() -> list[list[Message]]:
     """Return the samples as one conversation whose paragraphs alternate between user and model."""
     texts = [text for path in sorted(SAMPLES.glob("*.txt")) for text in path.read_text().split("\n\n") if text.strip()]
-    return [_exchange(*pair) for pair in zip(texts[::2], texts[1::2], strict=False)]
+    return [_make_turn(*pair) for pair in zip(texts[::2], texts[1::2], strict=False)]
 
 
-def of_file(path: Path) -> list[list[list[Message]]]:
+def read_chats(path: Path) -> list[list[list[Message]]]:
     """Return the chats of a file, split into turns."""
-    chats = [[message["content"] for message in said] for _, said in read(str(path))]
-    return [[_exchange(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)] for texts in chats]
+    chats = [[message["content"] for message in said] for _, said in read_conversations(str(path))]
+    return [[_make_turn(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)] for texts in chats]
 
 
-def _exchange(said: str, answer: str) -> list[Message]:
+def _make_turn(said: str, answer: str) -> list[Message]:
     return [{"role": "user", "content": said}, {"role": "assistant", "content": answer}]
 
 
-def disk(folder: str, file: Path | None) -> list[Figure]:
+def measure_disk(folder: str, file: Path | None) -> list[Figure]:
     """Measure the size of a store's file."""
-    kept = file.name if file else "bench/samples"
+    other = file.name if file else "bench/samples"
     talks = {
         "workload": [[messages(number) for number in range(LONG)]],
-        kept: of_file(file) if file else [of_samples()],
+        other: read_chats(file) if file else [read_samples()],
     }
     print("\nDisk: bytes of the closed file for each byte of the messages as compact JSON.\n")
     print(f"{'':28}{'plain':>12}{'compressed':>12}")
     sizes: dict[str, list[float]] = {}
     for number, (name, held) in enumerate(talks.items()):
         sizes[name] = [
-            on_disk(os.path.join(folder, f"disk {number} {compress}.db"), held, compress=compress)
+            measure_file(os.path.join(folder, f"disk {number} {compress}.db"), held, compress=compress)
             for compress in (False, True)
         ]
         print(f"{name:28}" + "".join(f"{share:12.2f}" for share in sizes[name]))
     if file is None:
-        print("\nWithout a file of conversations: what is short is not sealed, and so not compressed.")
+        print("\nThe samples are too short to be compressed: pass FILE to measure compression.")
     return [
-        Figure("disk of the workload, plain, of its JSON", sizes["workload"][0], 1.4),
-        Figure(f"disk of {kept}, compressed, of its JSON", sizes[kept][1], 0.5),
+        Figure("disk of the workload, plain, relative to its JSON", sizes["workload"][0], 1.4),
+        Figure(f"disk of {other}, compressed, relative to its JSON", sizes[other][1], 0.5),
     ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print its figures and goals."""
-    parser = argparse.ArgumentParser(description="What turns on a store cost.")
+    parser = argparse.ArgumentParser(description="The CPU time and disk space of turns on a store.")
     parser.add_argument("--store", choices=["sqlite", "postgres", "redis"], default="sqlite", help="the kind of store")
-    parser.add_argument("file", nargs="?", type=Path, help="conversations to measure the disk with: BEAM, JSONL")
+    parser.add_argument("file", nargs="?", type=Path, help="chats to measure the disk space with (BEAM, JSONL)")
     given = parser.parse_args(arguments)
     file: Path | None = given.file
     if given.store != "sqlite":
-        from bench.turns_served import one_turn as one_turn_served
+        from bench.turns_served import measure_one_turn as measure_one_turn_served
 
-        figures = one_turn_served(given.store)
-        print("\n" + json.dumps({"bench": f"turns {given.store}", "goals": [figure.said() for figure in figures]}))
+        figures = measure_one_turn_served(given.store)
+        print("\n" + json.dumps({"bench": f"turns {given.store}", "goals": [figure.to_json() for figure in figures]}))
         return
     if file is not None and not file.is_file():
         parser.error(f"file not found: {file}")
     with tempfile.TemporaryDirectory() as folder:
-        figures = [*one_turn(folder), *from_empty(folder), *throughput(folder), *disk(folder, file)]
-    print("\n" + json.dumps({"bench": "turns", "goals": [figure.said() for figure in figures]}))
+        figures = [
+            *measure_one_turn(folder),
+            *measure_from_empty(folder),
+            *measure_throughput(folder),
+            *measure_disk(folder, file),
+        ]
+    print("\n" + json.dumps({"bench": "turns", "goals": [figure.to_json() for figure in figures]}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The floor of `bench.turns`: what a turn costs with `sqlite3` and `json` alone.
+"""The floor of `bench.turns`: a turn with `sqlite3` and `json` alone.
 
 Messages are rows of JSON. A turn reads all rows of its conversation, decodes them, commits the user's message, writes a
 request with all of them, and commits the answer. There are no checks, no leases and no token counts.
@@ -16,8 +16,8 @@ from typing import Any
 
 from bench.workload import messages
 
-TALKS, LENGTH, CREW = 200, 20, 16
-"""For throughput: the number of conversations, their turns, and the threads or tasks that share them."""
+TALKS, LENGTH, WORKERS = 200, 20, 16
+"""For throughput: the number of conversations, the turns of each, and the threads or tasks that share the work."""
 
 Queue = queue.SimpleQueue[int]
 
@@ -41,6 +41,7 @@ class Floor:
         self.talk, self.n = talk, 0
 
     def turn(self, number: int = 1) -> None:
+        """Run one turn with the messages of this number."""
         said, *_, answer = messages(number)
         rows = self.db.execute("SELECT body FROM m WHERE talk = ? ORDER BY n", (self.talk,)).fetchall()
         before = [json.loads(body) for (body,) in rows]
@@ -62,29 +63,29 @@ class Floor:
             self.n += 1
 
 
-def floor_throughput(path: str) -> None:
+def run_floor_threads(path: str) -> None:
     """Run all conversations in threads, each with its own connection."""
     Floor(path, "").close()
 
     def work(jobs: Queue) -> None:
         with closing(Floor(path, "")) as floor:
-            for job in dealt(jobs):
+            for job in take_jobs(jobs):
                 floor.begin(f"talk {job}")
                 for number in range(LENGTH):
                     floor.turn(number)
 
-    by_threads(work)
+    run_in_threads(work)
 
 
-def by_threads(work: Callable[[Queue], None]) -> None:
+def run_in_threads(work: Callable[[Queue], None]) -> None:
     """Run `work` in all threads, on one queue of conversations."""
-    jobs = all_jobs()
-    with ThreadPoolExecutor(CREW) as crew:
-        for done in [crew.submit(work, jobs) for _ in range(CREW)]:
+    jobs = make_queue()
+    with ThreadPoolExecutor(WORKERS) as workers:
+        for done in [workers.submit(work, jobs) for _ in range(WORKERS)]:
             done.result()
 
 
-def all_jobs() -> Queue:
+def make_queue() -> Queue:
     """Return a queue with the number of each conversation."""
     jobs: Queue = queue.SimpleQueue()
     for job in range(TALKS):
@@ -92,7 +93,7 @@ def all_jobs() -> Queue:
     return jobs
 
 
-def dealt(jobs: Queue) -> Iterator[int]:
+def take_jobs(jobs: Queue) -> Iterator[int]:
     """Yield jobs from the queue until it is empty."""
     with suppress(queue.Empty):
         while True:

@@ -1,11 +1,11 @@
-"""What turns on a store on a server cost: CPU of the client, and how often it waits for the server.
+"""Turns on a store on a server: CPU time of the client, and round trips to the server.
 
     python -m bench.turns --store postgres
     python -m bench.turns --store redis
 
-A trip is one request to the server with its answer. *Cold* opens the conversation again for each turn, *warm* keeps
-the same object. The number of trips is the highest of several turns, after some turns in which the client prepares its
-statements.
+A round trip is one request to the server with its response. *Cold* opens the conversation again for each turn, *warm*
+keeps the same object. The number of round trips is the highest of several turns, after some turns in which the client
+prepares its statements.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Protocol
 
-from bench.turns import ROUNDS, SAID, SIZES, Figure, filled, opened, spent
+from bench.turns import MESSAGES, ROUNDS, SIZES, Figure, fill_conversation, measure_cpu, open_conversation
 from longtalk.policies import KeepAll, KeepLast, Policy
 from longtalk.stores.base import Store
 
-_PREPARING = 12
-"""Turns before trips are counted, in which repeated statements are prepared once."""
+_WARM_UP_TURNS = 12
+"""Turns before round trips are counted, in which the client prepares its statements."""
 _POLICIES: dict[str, Policy] = {"last 20": KeepLast(20), "all": KeepAll()}
 
 
-class Line(Protocol):
+class CountingConnection(Protocol):
     """A connection to a server that counts round trips."""
 
     trips: int
 
 
-Served = Callable[[], AbstractContextManager[tuple[Store, Store, Line]]]
+Served = Callable[[], AbstractContextManager[tuple[Store, Store, CountingConnection]]]
 """Yields an empty store, the same store over a counting connection, and that connection."""
 
 
 @contextmanager
-def _postgres() -> Iterator[tuple[Store, Store, Line]]:
+def _postgres() -> Iterator[tuple[Store, Store, CountingConnection]]:
     from longtalk.stores.postgres.store import Postgres
     from tests.support.postgres_proxy import Proxy
     from tests.support.postgres_server import server
@@ -50,7 +50,7 @@ def _postgres() -> Iterator[tuple[Store, Store, Line]]:
 
 
 @contextmanager
-def _redis() -> Iterator[tuple[Store, Store, Line]]:
+def _redis() -> Iterator[tuple[Store, Store, CountingConnection]]:
     from longtalk.stores.redis.store import Redis
     from tests.support.redis_server import Server
 
@@ -61,63 +61,63 @@ def _redis() -> Iterator[tuple[Store, Store, Line]]:
 SERVED: dict[str, Served] = {"postgres": _postgres, "redis": _redis}
 
 
-def one_turn(kind: str) -> list[Figure]:
+def measure_one_turn(kind: str) -> list[Figure]:
     """Measure one more turn in conversations of several lengths."""
     best: dict[str, dict[int, float]] = {}
     trips: dict[str, dict[int, int]] = {}
-    with SERVED[kind]() as (store, counted, line):
+    with SERVED[kind]() as (store, counted, connection):
         works: dict[tuple[str, int], tuple[Callable[[], object], Callable[[], object]]] = {}
         for turns in SIZES:
             for name, policy in _POLICIES.items():
-                filled(store, f"{name} {turns}", turns)
+                fill_conversation(store, f"{name} {turns}", turns)
                 works |= {
                     (f"{name}, {how}", turns): (
-                        _turn(store, f"{name} {turns}", policy, how),
-                        _turn(counted, f"{name} {turns}", policy, how),
+                        _prepare_turn(store, f"{name} {turns}", policy, how),
+                        _prepare_turn(counted, f"{name} {turns}", policy, how),
                     )
                     for how in ("cold", "warm")
                 }
-        for (name, turns), (work, through) in works.items():
-            for _ in range(_PREPARING):
-                through()
-            trips.setdefault(name, {})[turns] = max(_trips(through, line) for _ in range(3))
+        for (name, turns), (work, counted_work) in works.items():
+            for _ in range(_WARM_UP_TURNS):
+                counted_work()
+            trips.setdefault(name, {})[turns] = max(_count_trips(counted_work, connection) for _ in range(3))
             work()
         for _ in range(ROUNDS):
-            for (name, turns), (work, through) in works.items():
+            for (name, turns), (work, counted_work) in works.items():
                 # Another object has added a turn, so a warm one must catch up before it is measured.
-                through()
+                counted_work()
                 work()
                 held = best.setdefault(name, {})
-                held[turns] = min(held.get(turns, math.inf), spent(work))
+                held[turns] = min(held.get(turns, math.inf), measure_cpu(work))
     print(f"One turn on a {kind} store: CPU of the client in microseconds, the least of many, by turns so far.\n")
     print(f"{'':28}" + "".join(f"{turns:>12,}" for turns in SIZES))
     for name, costs in best.items():
         print(f"{name:28}" + "".join(f"{1e6 * costs[turns]:12.0f}" for turns in SIZES))
-    print("\nTrips to the server.\n")
+    print("\nRound trips to the server.\n")
     for name, counts in trips.items():
         print(f"{name:28}" + "".join(f"{counts[turns]:>12}" for turns in SIZES))
     return [
-        Figure("trips of a warm turn", max(trips["last 20, warm"].values()), 2),
-        Figure("trips of a cold turn", max(trips["last 20, cold"].values()), 4),
+        Figure("round trips of a warm turn", max(trips["last 20, warm"].values()), 2),
+        Figure("round trips of a cold turn", max(trips["last 20, cold"].values()), 4),
         *(
-            Figure(f"growth exponent of a bounded policy, {how}", _growth(best[f"last 20, {how}"]), 0.05)
+            Figure(f"growth exponent of a bounded policy, {how}", _growth_exponent(best[f"last 20, {how}"]), 0.05)
             for how in ("warm", "cold")
         ),
     ]
 
 
-def _growth(costs: dict[int, float]) -> float:
+def _growth_exponent(costs: dict[int, float]) -> float:
     return math.log(costs[SIZES[-1]] / costs[SIZES[0]]) / math.log(SIZES[-1] / SIZES[0])
 
 
-def _turn(store: Store, name: str, policy: Policy, how: str) -> Callable[[], object]:
+def _prepare_turn(store: Store, name: str, policy: Policy, how: str) -> Callable[[], object]:
     if how == "cold":
-        return lambda: opened(store, name, policy).send(SAID[1])
-    talk = opened(store, name, policy)
-    return lambda: talk.send(SAID[1])
+        return lambda: open_conversation(store, name, policy).send(MESSAGES[1])
+    talk = open_conversation(store, name, policy)
+    return lambda: talk.send(MESSAGES[1])
 
 
-def _trips(work: Callable[[], object], line: Line) -> int:
-    before = line.trips
+def _count_trips(work: Callable[[], object], connection: CountingConnection) -> int:
+    before = connection.trips
     work()
-    return line.trips - before
+    return connection.trips - before

@@ -39,11 +39,11 @@ def _prose(seed: str, size: int) -> str:
 @functools.cache
 def messages(number: int) -> list[dict[str, Any]]:
     """Return the messages of one turn in the form of the OpenAI chat wire."""
-    made: list[dict[str, Any]] = [{"role": "user", "content": _prose(f"said {number}", 200)}]
+    turn: list[dict[str, Any]] = [{"role": "user", "content": _prose(f"said {number}", 200)}]
     if number % 5 == 4:
         function = {"name": "look_up", "arguments": json.dumps({"order": number, "fields": ["status", "due"]})}
         call = {"id": f"call_{number:08}", "type": "function", "function": function}
-        made.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        made.append({"role": "tool", "tool_call_id": call["id"], "content": _prose(f"result {number}", 2_000)})
-    made.append({"role": "assistant", "content": _prose(f"answer {number}", 800)})
-    return made
+        turn.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        turn.append({"role": "tool", "tool_call_id": call["id"], "content": _prose(f"result {number}", 2_000)})
+    turn.append({"role": "assistant", "content": _prose(f"answer {number}", 800)})
+    return turn

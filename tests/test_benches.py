@@ -23,7 +23,7 @@ def goals(text: str) -> dict[str, Any]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "traces.json"
-    path.write_text(json.dumps([{"traj": messages} for messages in traces.made_up(3)]))
+    path.write_text(json.dumps([{"traj": messages} for messages in traces.generate_conversations(3)]))
     return path
 
 
@@ -52,8 +52,8 @@ def test_a_violation_is_counted_and_shown(
 
 
 def test_traces_that_are_made_up_are_the_same_each_time_and_use_tools() -> None:
-    assert traces.made_up(2) == traces.made_up(2)
-    roles = [message["role"] for messages in traces.made_up(2) for message in messages]
+    assert traces.generate_conversations(2) == traces.generate_conversations(2)
+    roles = [message["role"] for messages in traces.generate_conversations(2) for message in messages]
     assert {"system", "user", "assistant", "tool"} == set(roles)
 
 
@@ -69,7 +69,7 @@ def test_calls_that_share_an_id_are_told_apart_on_the_other_wire() -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "r"},
     ]
-    made = [json.loads(native) for native in traces.natives([*rounds, *rounds], "anthropic")]
+    made = [json.loads(native) for native in traces.to_wire([*rounds, *rounds], "anthropic")]
     assert [message["content"][0].get("id") for message in made] == ["toolu_1", None, "toolu_2", None]
     assert [message["content"][0].get("tool_use_id") for message in made] == [None, "toolu_1", None, "toolu_2"]
 
@@ -90,7 +90,9 @@ def test_bills_are_made_of_each_kind_of_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bill, "MODELS", bill.MODELS[:1])
-    (tmp_path / "agent.json").write_text(json.dumps([{"traj": messages} for messages in traces.made_up(1)]))
+    (tmp_path / "agent.json").write_text(
+        json.dumps([{"traj": messages} for messages in traces.generate_conversations(1)])
+    )
     said = [{"role": ("user", "assistant")[i % 2], "content": "word " * 30, "time": None} for i in range(20)]
     (tmp_path / "talk.jsonl").write_text(json.dumps({"messages": said}))
     talk: dict[str, Any] = {"speaker_a": "Ada", "speaker_b": "Bo"}
@@ -159,15 +161,15 @@ def test_a_turn_on_a_server_is_two_trips_however_long_the_conversation(
     monkeypatch.setattr(turns_served, "ROUNDS", 1)
     turns.main(["--store", store])
     found = goals(capsys.readouterr().out)
-    assert [found[f"trips of a {how} turn"]["value"] for how in ("warm", "cold")] == [2, 4]
+    assert [found[f"round trips of a {how} turn"]["value"] for how in ("warm", "cold")] == [2, 4]
 
 
 def test_copies_are_counted_and_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for more in ([], ["--to", "postgres"], ["--to", f"{tmp_path}/middle/"]):
         copying.main(["--count", "25", *more])
         said = capsys.readouterr().out
-        assert goals(said)["conversations that are the same"] == {
-            "name": "conversations that are the same",
+        assert goals(said)["identical conversations"] == {
+            "name": "identical conversations",
             "value": 25,
             "goal": 25,
             "met": True,
