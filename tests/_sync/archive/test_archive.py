@@ -430,7 +430,7 @@ def test_a_changed_letter_is_noticed_in_a_database_too(tmp_path: Path) -> None:
     talk(store).send("hello")
     store.close()
     change_letter(tmp_path / "talks.db")
-    with pytest.raises(InputError, match="the entry at place 0: its checksum does not hold"):
+    with pytest.raises(InputError, match="the entry at position 0 has a wrong checksum"):
         Archive(SQLite(tmp_path / "talks.db")).verify("c")
 
 

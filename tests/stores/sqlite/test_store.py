@@ -645,7 +645,7 @@ def test_a_file_that_somebody_keeps_locked_is_waited_for(store: SQLite, path: Pa
 
     monkeypatch.setattr(sqlite_file, "PATIENCE", 0.2)
     with somebody_else(path, "BEGIN IMMEDIATE"):
-        with pytest.raises(StoreError, match=r"talks\.db is kept locked"):
+        with pytest.raises(StoreError, match=r"talks\.db is still locked by another process"):
             say(store, "talk", "c")
         assert texts(store, "talk") == ["a", "b"], "who reads does not wait"
     say(store, "talk", "c")
@@ -681,7 +681,7 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 99")
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"talks\.db was written by a newer Longtalk: its layout is 99"):
+    with pytest.raises(InputError, match=r"talks\.db was written by a newer version.*schema version is 99"):
         SQLite(path)
     assert path.read_bytes() == before
 
@@ -777,14 +777,14 @@ def test_the_database_of_something_else_is_refused_and_left_alone(path: Path) ->
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE theirs (a)")
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"talks\.db is a database of something else"):
+    with pytest.raises(InputError, match=r"talks\.db is the database of another application"):
         SQLite(path)
     assert path.read_bytes() == before
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
     path.write_bytes(b"my shopping list\n" * 1000)
-    with pytest.raises(InputError, match=r"talks\.db is not a database"):
+    with pytest.raises(InputError, match=r"talks\.db is not a SQLite database"):
         SQLite(path)
     assert path.read_bytes() == b"my shopping list\n" * 1000
 
@@ -852,7 +852,7 @@ def change(store: SQLite, sql: str, *values: Any) -> None:
     assert store._file.write(lambda db: (db.execute(sql, values), db.changes())[1]) == 1
 
 
-def place_of(key: int) -> int:
+def position_of(key: int) -> int:
     return key & (1 << sqlite_paths.POSITION_BITS) - 1
 
 
@@ -863,12 +863,12 @@ def test_verify_names_a_pack_whose_bytes_were_changed(path: Path, number: int, c
     for i in range(40):
         say(store, "talk", f"{i} " + "x" * 9000)
     key, data = rows(store, "SELECT key, array FROM packs ORDER BY key")[number]
-    place = place_of(key)
+    position = position_of(key)
     for i in (0, len(data) // 3, len(data) // 2, len(data) - 1):
         changed = data[:i] + bytes((data[i] ^ 1,)) + data[i + 1 :]
         change(store, "UPDATE packs SET array = ? WHERE key = ?", changed, key)
         (problem,) = store.verify(ME, "talk")
-        assert problem.startswith(f"the pack that begins at place {place}: ")
+        assert problem.startswith(f"the pack that begins at position {position} is damaged: ")
     change(store, "UPDATE packs SET array = ? WHERE key = ?", data, key)
     assert store.verify(ME, "talk") == []
     store.close()
@@ -887,10 +887,14 @@ def test_verify_names_columns_that_can_not_be_read_and_never_raises(long: SQLite
         changed = columns[:i] + bytes((draw.randrange(256),)) + columns[i + 1 :]
         change(long, "UPDATE packs SET columns = ? WHERE key = ?", changed, key)
         for problem in long.verify(ME, "talk"):
-            assert problem.startswith((f"the pack that begins at place {place_of(key)}: ", "entries are missing"))
+            assert problem.startswith(
+                (f"the pack that begins at position {position_of(key)} is damaged: ", "entries are missing")
+            )
     for length in range(len(columns)):
         change(long, "UPDATE packs SET columns = ? WHERE key = ?", columns[:length], key)
-        assert long.verify(ME, "talk")[0].startswith(f"the pack that begins at place {place_of(key)}: ")
+        assert long.verify(ME, "talk")[0].startswith(
+            f"the pack that begins at position {position_of(key)} is damaged: "
+        )
 
 
 @pytest.mark.parametrize("number", [0, 1, -2, -1])
@@ -899,28 +903,28 @@ def test_verify_names_a_missing_row(long: SQLite, number: int) -> None:
     bits = sqlite_paths.POSITION_BITS
     keys = [key for (key,) in rows(long, "SELECT key FROM entries ORDER BY key") if key >> bits == segment]
     change(long, "DELETE FROM entries WHERE key = ?", keys[number])
-    assert long.verify(ME, "talk") == [f"entries are missing before place {place_of(keys[number]) + 1}"]
+    assert long.verify(ME, "talk") == [f"entries are missing before position {position_of(keys[number]) + 1}"]
 
 
 def test_verify_names_a_missing_row_of_a_fork(long: SQLite) -> None:
     key = rows(long, "SELECT max(key) FROM entries")[0][0]
-    assert place_of(key) == 6
+    assert position_of(key) == 6
     change(long, "DELETE FROM entries WHERE key = ?", key)
-    assert long.verify(ME, "talk") == ["entries are missing before place 7"]
+    assert long.verify(ME, "talk") == ["entries are missing before position 7"]
 
 
 @pytest.mark.parametrize("number", [0, 1, -1])
 def test_verify_names_a_missing_pack(long: SQLite, number: int) -> None:
     key, count = rows(long, "SELECT key, count FROM packs ORDER BY key")[number]
     change(long, "DELETE FROM packs WHERE key = ?", key)
-    assert long.verify(ME, "talk") == [f"entries are missing before place {place_of(key) + count}"]
+    assert long.verify(ME, "talk") == [f"entries are missing before position {position_of(key) + count}"]
 
 
 def test_verify_names_a_missing_pack_behind_which_there_is_nothing(store: SQLite) -> None:
     say(store, "talk", *["x" * 8000] * 80)
     change(store, "DELETE FROM packs WHERE key = (SELECT max(key) FROM packs)")
     store._file.write(lambda db: db.execute("DELETE FROM entries"))
-    assert store.verify(ME, "talk") == ["entries are missing before place 80"]
+    assert store.verify(ME, "talk") == ["entries are missing before position 80"]
 
 
 def test_verify_names_a_row_that_only_a_fork_still_needs(store: SQLite) -> None:
@@ -930,7 +934,7 @@ def test_verify_names_a_row_that_only_a_fork_still_needs(store: SQLite) -> None:
     change(store, "DELETE FROM entries WHERE number = 2")
     assert store.verify(ME, "talk") == [], "nobody has it on a path"
     change(store, "DELETE FROM entries WHERE number = 1")
-    assert store.verify(ME, "talk") == ["entries are missing before place 2"]
+    assert store.verify(ME, "talk") == ["entries are missing before position 2"]
 
 
 @pytest.mark.parametrize(("table", "what"), [("turns", "the turn"), ("records", "the record")])
@@ -1024,7 +1028,7 @@ def test_what_is_not_unicode_is_refused(store: SQLite) -> None:
         lambda: say(store, bad, "b"),
         lambda: say(store, "talk", "b", request=KeyedRequest(bad, "")),
     ):
-        with pytest.raises(InputError, match="not Unicode"):
+        with pytest.raises(InputError, match="not valid Unicode"):
             ask()
     assert store.candidates(ME, [bad, "a"], 5)[0].text == "a"
     assert texts(store, "talk") == ["a"]
@@ -1315,7 +1319,7 @@ def test_nothing_is_acknowledged_into_a_file_that_was_removed(tmp_path: Path):
     store = SQLite(tmp_path / "talks.db")
     store.write("ann", "talk", Commit(expect=0, at=1))
     (tmp_path / "talks.db").unlink()
-    with pytest.raises(StoreError, match="moved or removed"):
+    with pytest.raises(StoreError, match="moved or deleted"):
         store.write("ann", "talk", Commit(expect=1, at=2))
     store.close()
 

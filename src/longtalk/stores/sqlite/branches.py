@@ -15,8 +15,7 @@ from longtalk.stores._paths import Span, clip, list_head_records
 from longtalk.stores._rows import meta_from_json
 from longtalk.stores.base import BranchHead, KeyedRequest, KeyedTurn, Lease, PlacedRecord
 from longtalk.stores.sqlite.database import Database
-from longtalk.stores.sqlite.paths import read_pack, read_path, to_key, to_position
-from longtalk.stores.sqlite.schema import POSITION_BITS
+from longtalk.stores.sqlite.paths import read_pack, read_path, split_key, to_key, to_position
 from longtalk.transcript.transcript import Record, Turn
 
 decode_lease = msgspec.msgpack.Decoder(Lease).decode
@@ -62,7 +61,7 @@ class Branch(msgspec.Struct, frozen=True):
     sealed: int
     """The position before which all entries of the segment are stored in packs."""
     loose: int
-    """The bytes of JSON in those entries of the segment that are still stored as rows, from `sealed` on."""
+    """The size, in bytes of JSON, of the segment's entries that are still rows, from the position `sealed` on."""
     updated: int
     turn_data: bytes | None
     """The last turn on the path, encoded, or None if there is no turn."""
@@ -124,11 +123,15 @@ def read_all_records(db: Database, path: Sequence[Span[int]], kind: str | None) 
 
 
 def find_value_problems(db: Database, conversation: int) -> list[str]:
-    """Return a description of each turn, lease and record of a conversation that can't be decoded."""
-    found: list[str] = []
-    for what, sql, read in (
+    """Describe each turn, lease and record of a conversation that can't be decoded."""
+    problems: list[str] = []
+    for label, sql, decode in (
         ("turn", "SELECT name, data FROM turns WHERE conversation = ? AND data IS NOT NULL", decode_turn),
-        ("branch", "SELECT name, lease FROM branches WHERE conversation = ? AND lease IS NOT NULL", decode_lease),
+        (
+            "lease of the branch",
+            "SELECT name, lease FROM branches WHERE conversation = ? AND lease IS NOT NULL",
+            decode_lease,
+        ),
         (
             "record",
             "SELECT r.id, r.data FROM segments s JOIN records r ON r.segment = s.id WHERE s.conversation = ?",
@@ -137,10 +140,10 @@ def find_value_problems(db: Database, conversation: int) -> list[str]:
     ):
         for name, data in db.execute(sql, (conversation,)):
             try:
-                read(data)
+                decode(data)
             except ValueError as problem:
-                found.append(f"the {what} {name!r}: {problem}")
-    return found
+                problems.append(f"the {label} {name!r} can't be decoded: {problem}")
+    return problems
 
 
 def read_metas(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> dict[int, dict[str, Any]]:
@@ -148,8 +151,8 @@ def read_metas(db: Database, path: Sequence[Span[int]], start: int, stop: int) -
     found: dict[int, dict[str, Any]] = {}
     for segment, first, end in clip(path, start, stop):
         bounds = to_key(segment, first), to_key(segment, end)
-        for at, data in db.execute("SELECT key, meta FROM entry_meta WHERE key >= ? AND key < ? ORDER BY key", bounds):
-            found[to_position(at)] = meta_from_json(data)
+        for key, data in db.execute("SELECT key, meta FROM entry_meta WHERE key >= ? AND key < ? ORDER BY key", bounds):
+            found[to_position(key)] = meta_from_json(data)
     return found
 
 
@@ -169,37 +172,33 @@ def read_last_turn(db: Database, path: Sequence[Span[int]]) -> tuple[int, bytes]
 def find_turn_start(db: Database, turn: int, path: Sequence[Span[int]]) -> int | None:
     """Return the position of a turn's first entry on a path, or None if no entry of the turn is on the path."""
     ends = {segment: stop for segment, _, stop in path}
-    found = [
-        position
-        for (at,) in db.execute("SELECT key FROM runs WHERE turn = ?", (turn,))
-        if (position := to_position(at)) < ends.get(at >> POSITION_BITS, 0)
-    ]
-    return min(found, default=None)
+    keys = [split_key(key) for (key,) in db.execute("SELECT key FROM runs WHERE turn = ?", (turn,))]
+    return min((position for segment, position in keys if position < ends.get(segment, 0)), default=None)
 
 
-def read_keyed_turns(db: Database, owner: str, conversation: str, *wanted: str) -> list[KeyedTurn]:
+def read_keyed_turns(db: Database, owner: str, conversation: str, key: str | None = None) -> list[KeyedTurn]:
     """Return the turns of a conversation that were requested with an idempotency key, ordered by key.
 
-    With `wanted`, a single key, return only the turn that was requested with it.
+    With `key`, return only the turn that was requested with this key.
     """
-    sql = f"{_REQUESTS} AND r.key = ?" if wanted else f"{_REQUESTS} ORDER BY r.key"
-    rows = db.execute(sql, (owner, conversation, *wanted)).fetchall()
+    sql = f"{_REQUESTS} ORDER BY r.key" if key is None else f"{_REQUESTS} AND r.key = ?"
+    rows = db.execute(sql, (owner, conversation) if key is None else (owner, conversation, key)).fetchall()
     if not rows:
         return []
     heads = "SELECT name, segment, size FROM branches WHERE conversation = ? ORDER BY name"
     ends = {name: (segment, size) for name, segment, size in db.execute(heads, (rows[0][-1],)).fetchall()}
     paths: dict[str, list[Span[int]]] = {}
     found: list[KeyedTurn] = []
-    for name, body, branch, data, position, turn, _ in rows:
-        where = branch, position
+    for request_key, body, made_on, data, start, turn, _ in rows:
+        branch, position = made_on, start
         # Prefer the branch on which the turn was made, as long as its path still contains the turn.
-        for each in sorted(ends, key=lambda end: (end != branch, end)):
-            path = paths[each] = paths.get(each) or read_path(db, *ends[each])
+        for name in sorted(ends, key=lambda name: (name != made_on, name)):
+            path = paths[name] = paths.get(name) or read_path(db, *ends[name])
             first = find_turn_start(db, turn, path)
             if first is not None:
-                where = each, first
+                branch, position = name, first
                 break
-        found.append(KeyedTurn(KeyedRequest(name, body), where[0], decode_turn(data), where[1]))
+        found.append(KeyedTurn(KeyedRequest(request_key, body), branch, decode_turn(data), position))
     return found
 
 
@@ -214,19 +213,19 @@ def read_manifests(db: Database, path: Sequence[Span[int]], start: int, stop: in
 
 
 def _read_turn_column(
-    db: Database, path: Sequence[Span[int]], start: int, stop: int, what: Literal["data", "manifest"]
+    db: Database, path: Sequence[Span[int]], start: int, stop: int, column: Literal["data", "manifest"]
 ) -> list[tuple[int, str, bytes]]:
-    """Return the turns that begin at positions `start` to `stop - 1` of a path, as position, id and column `what`."""
+    """Return the position, id and `column` of each turn that begins at positions `start` to `stop - 1` of a path."""
     found: list[tuple[int, str, bytes]] = []
     for segment, first, end in clip(path, start, stop):
         rows = db.execute(
-            f"SELECT r.key, t.id, t.name, t.{what}, (SELECT count(*) FROM runs WHERE turn = t.id)"  # noqa: S608
+            f"SELECT r.key, t.id, t.name, t.{column}, (SELECT count(*) FROM runs WHERE turn = t.id)"  # noqa: S608
             " FROM runs r JOIN turns t ON t.id = r.turn"
             " WHERE r.key >= ? AND r.key < ? AND t.data IS NOT NULL ORDER BY r.key",
             (to_key(segment, first), to_key(segment, end)),
         ).fetchall()
-        for at, turn, name, data, runs in rows:
-            position = to_position(at)
+        for key, turn, name, data, runs in rows:
+            position = to_position(key)
             if runs == 1 or find_turn_start(db, turn, path) == position:
                 found.append((position, name, data))
     return found

@@ -1,4 +1,4 @@
-"""How the SQLite store applies a commit.
+"""Commits in the SQLite store.
 
 Each function runs inside the caller's write transaction, so an exception leaves nothing written.
 """
@@ -21,6 +21,7 @@ from longtalk.stores.base import (
     RequestKeyTaken,
     check_commit,
     check_parents,
+    check_record_positions,
 )
 from longtalk.stores.sqlite.branches import (
     Branch,
@@ -79,7 +80,7 @@ class Tip(NamedTuple):
     sealed: int
     """The position before which all entries of the segment are stored in packs."""
     loose: int
-    """The bytes of JSON in those entries of the segment that are still stored as rows, from `sealed` on."""
+    """The size, in bytes of JSON, of the segment's entries that are still rows, from the position `sealed` on."""
 
 
 def apply_commit(db: Database, owner: str, name: str, commit: Commit, *, compress: bool) -> BranchHead:
@@ -99,10 +100,11 @@ def apply_commit(db: Database, owner: str, name: str, commit: Commit, *, compres
             " WHERE id = ?",
             (commit.at, len(commit.entries), meta, conversation),
         )
-    tip = _isolate_own_records(db, conversation, _prepare_tip(db, conversation, branch, head, source, commit), commit)
+    tip = _prepare_tip(db, conversation, branch, head, source, commit)
+    tip = _isolate_own_records(db, conversation, tip, commit)
     size = tip.size + len(commit.entries)
     runs = _insert_entries(db, tip, commit)
-    turn, turned, late = _store_turns(db, conversation, tip, runs, commit)
+    turn, turn_data, late = _store_turns(db, conversation, tip, runs, commit)
     ids, records, shared = _store_records(db, conversation, tip, size, commit)
 
     sealed, loose = tip.sealed, tip.loose + sum([len(entry.native) for entry in commit.entries])
@@ -118,9 +120,9 @@ def apply_commit(db: Database, owner: str, name: str, commit: Commit, *, compres
     else:
         db.execute(_UPDATE_BRANCH, (*row, branch.id, commit.expect))
         if db.changes() != 1:
-            raise DamagedData("a branch has moved inside a transaction")
+            raise DamagedData(f"the row of the branch {commit.branch!r} changed during a transaction")
     if shared or late:
-        refresh_heads(db, conversation, beside=commit.branch)
+        refresh_heads(db, conversation, skip=commit.branch)
     return BranchHead(
         branch=commit.branch,
         revision=commit.expect + 1,
@@ -128,17 +130,17 @@ def apply_commit(db: Database, owner: str, name: str, commit: Commit, *, compres
         entry=last,
         token=token,
         lease=commit.lease,
-        turn=decode_turn(turned) if turned else None,
+        turn=decode_turn(turn_data) if turn_data else None,
         records=records,
         created=head.created if head else _read_created(db, conversation),
         updated=commit.at,
     )
 
 
-def refresh_heads(db: Database, conversation: int, *, beside: str | None = None) -> None:
-    """Update the columns for records and last turn in all branches of a conversation, except the branch `beside`."""
+def refresh_heads(db: Database, conversation: int, *, skip: str | None = None) -> None:
+    """Update the records and the last turn of the heads of a conversation, except that of the branch `skip`."""
     rows = db.execute(
-        "SELECT id, segment, size FROM branches WHERE conversation = ? AND name IS NOT ?", (conversation, beside)
+        "SELECT id, segment, size FROM branches WHERE conversation = ? AND name IS NOT ?", (conversation, skip)
     ).fetchall()
     for id, segment, size in rows:  # noqa: A001
         path = read_path(db, segment, size)
@@ -184,14 +186,14 @@ def _prepare_tip(
     up = None
     if origin is not None:
         path = read_path(db, origin.segment, origin.size)
-        # Even a path that is cut to no entries keeps the records that hold before its first entry.
+        # Even a path that is cut to no entries keeps the records that are attached before its first entry.
         up = find_base(path, start, lambda each: _has_own_records(db, each))
     segment = _insert_segment(db, conversation, up, start)
     path = read_path(db, segment, start)
-    turn, turned = read_last_turn(db, path) or (None, None)
+    turn, turn_data = read_last_turn(db, path) or (None, None)
     ids = find_head_records(db, path)
     entry = read_last_entry_id(db, up, start) if up is not None else None
-    return Tip(segment, start, start, entry, turn, turned, ids, read_records(db, ids), start, 0)
+    return Tip(segment, start, start, entry, turn, turn_data, ids, read_records(db, ids), start, 0)
 
 
 def _insert_segment(db: Database, conversation: int, up: int | None, base: int) -> int:
@@ -222,10 +224,10 @@ def _isolate_own_records(db: Database, conversation: int, tip: Tip, commit: Comm
 
 def _find_last_fork(db: Database, conversation: int, tip: Tip) -> int:
     """Return the last position at which another segment forks off the tip's segment, or -1 if no segment does."""
-    forked: int = db.execute(
+    position: int = db.execute(
         "SELECT coalesce(max(base), -1) FROM segments WHERE conversation = ? AND up = ?", (conversation, tip.segment)
     ).get
-    return forked
+    return position
 
 
 def _insert_entries(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, str, int]]:
@@ -236,7 +238,7 @@ def _insert_entries(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, s
     """
     check_parents(tip.entry, commit.entries)
     if tip.size + len(commit.entries) >= MAX_PATH:
-        raise ValueError("a path can't be longer than that")
+        raise ValueError(f"a path can have at most {MAX_PATH - 1} entries")
     last, following = "", -1
     if tip.entry is not None and tip.size > tip.base:
         last, _, count = tip.entry.rpartition("-")
@@ -269,7 +271,7 @@ def _parse_entry_number(entry: Entry) -> int:
     if entry.id != f"{entry.turn}-{number}" or not number.isdecimal() or str(int(number[:12])) != number:
         raise ValueError(f"{entry.id!r} is not the id of an entry of the turn {entry.turn!r}")
     if not 0 <= entry.tokens <= MAX_COUNT or not 0 <= entry.at <= MAX_COUNT or int(number) >= 2**32 - 1:
-        raise ValueError(f"a number of {entry.id!r} is out of range")
+        raise ValueError(f"the token count, time or number of the entry {entry.id!r} is out of range")
     return int(number)
 
 
@@ -281,13 +283,13 @@ def _store_turns(
     Returns the row id and the encoded value of the last turn on the path, and whether the turn was stored later than
     its first entries. In that case, other branches may contain these entries too.
     """
-    made = commit.turn
+    new = commit.turn
     known: dict[str, tuple[int, bytes | None]] = {}
     if tip.turn is not None and tip.turn_data is not None:
         known[decode_turn(tip.turn_data).id] = tip.turn, tip.turn_data
     fresh = set()
-    for name in {*[name for _, name, _ in runs], *([made.id] if made else [])}.difference(known):
-        data = _encode(made) if made and made.id == name else None
+    for name in {*[name for _, name, _ in runs], *([new.id] if new else [])}.difference(known):
+        data = _encode(new) if new and new.id == name else None
         db.execute(_INSERT_TURN, (conversation, name, data, commit.manifest or None if data else None))
         if db.changes():
             fresh.add(name)
@@ -298,37 +300,37 @@ def _store_turns(
     for position, name, number in runs:
         db.execute("INSERT INTO runs VALUES (?, ?, ?)", (to_key(tip.segment, position), known[name][0], number))
     late = False
-    if made is not None:
-        is_new = made.id in fresh
-        id, held = known[made.id]  # noqa: A001
+    if new is not None:
+        is_new = new.id in fresh
+        id, stored = known[new.id]  # noqa: A001
         if not is_new:
-            known[made.id] = id, _encode_turn(held, made)
+            known[new.id] = id, _encode_turn(new, stored)
             db.execute(
                 "UPDATE turns SET data = ?, manifest = coalesce(?, manifest) WHERE id = ?",
-                (known[made.id][1], commit.manifest or None, id),
+                (known[new.id][1], commit.manifest or None, id),
             )
-        late = held is None
-        first = next((position for position, name, _ in runs if name == made.id), None)
+        late = stored is None
+        first = next((position for position, name, _ in runs if name == new.id), None)
         if late or (commit.request and not is_new):
             first = find_turn_start(db, id, read_path(db, tip.segment, tip.size + len(commit.entries)))
-        if first is None and (held is None or is_new):
-            raise ValueError(f"the turn {made.id!r} can't begin without an entry")
+        if first is None and (stored is None or is_new):
+            raise ValueError(f"the turn {new.id!r} has no entries: commit its first entry with it")
         _store_request(db, conversation, id, first, commit)
         if tip.turn == id:
-            tip = tip._replace(turn_data=known[made.id][1])
+            tip = tip._replace(turn_data=known[new.id][1])
     if late:
         return *(read_last_turn(db, read_path(db, tip.segment, tip.size + len(commit.entries))) or (None, None)), True
     last = next((known[name] for _, name, _ in reversed(runs) if known[name][1]), (tip.turn, tip.turn_data))
     return *last, False
 
 
-def _encode_turn(held: bytes | None, turn: Turn) -> bytes:
-    """Return the new version of a turn, encoded. Keep any fields that a newer Longtalk added to the stored version."""
+def _encode_turn(turn: Turn, stored: bytes | None) -> bytes:
+    """Return a turn, encoded. Fields that a newer version of Longtalk added to the stored turn are kept."""
     data = _encode(turn)
-    if held is None or held[0] == data[0]:
+    if stored is None or stored[0] == data[0]:
         return data
     fields = msgspec.msgpack.decode(data)
-    return _encode([*fields, *msgspec.msgpack.decode(held)[len(fields) :]])
+    return _encode([*fields, *msgspec.msgpack.decode(stored)[len(fields) :]])
 
 
 def _store_request(db: Database, conversation: int, turn: int, position: int | None, commit: Commit) -> None:
@@ -336,49 +338,49 @@ def _store_request(db: Database, conversation: int, turn: int, position: int | N
     request = commit.request
     if request is None:
         return
-    held = db.execute("SELECT turn FROM requests WHERE conversation = ? AND key = ?", (conversation, request.key)).get
-    if held is None:
+    sql = "SELECT turn FROM requests WHERE conversation = ? AND key = ?"
+    known = db.execute(sql, (conversation, request.key)).get
+    if known is None:
         db.execute(
             "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?)",
             (conversation, request.key, request.body, commit.branch, turn, position or 0),
         )
-    elif held != turn:
+    elif known != turn:
         raise RequestKeyTaken(request.key)
 
 
 def _store_records(
     db: Database, conversation: int, tip: Tip, size: int, commit: Commit
 ) -> tuple[str, tuple[PlacedRecord, ...], bool]:
-    """Store the records of a commit, and leave records that it declares obsolete out of the head.
+    """Store the records of a commit, and remove those that the commit declares obsolete from the head.
 
     Returns the row ids of the records in the new head, these records, and whether a new record is visible on other
     branches.
     """
-    made = commit.records
-    if not made and not commit.obsolete:
+    new = commit.records
+    if not new and not commit.obsolete:
         return tip.record_ids, tip.records, False
-    shown = dict(zip(json.loads(tip.record_ids), tip.records, strict=True))
+    in_head = dict(zip(json.loads(tip.record_ids), tip.records, strict=True))
     if commit.obsolete:
-        shown = {number: each for number, each in shown.items() if each.record not in commit.obsolete}
-    if not made:
-        return json.dumps(list(shown)), tuple(shown.values()), False
-    lowest = min(placed.position for placed in made)
-    if lowest < -1 or max(placed.position for placed in made) >= size:
-        raise ValueError("a record can't hold up to an entry that is not there")
+        in_head = {row_id: placed for row_id, placed in in_head.items() if placed.record not in commit.obsolete}
+    if not new:
+        return json.dumps(list(in_head)), tuple(in_head.values()), False
+    check_record_positions(new, size)
+    lowest = min(placed.position for placed in new)
     path = [Span(tip.segment, tip.base, size)] if lowest >= tip.base else read_path(db, tip.segment, size, lowest)
-    forked = _find_last_fork(db, conversation, tip)
-    for placed in made:
-        kind, data = placed.record.kind, _encode(placed.record)
-        about = kind_of(kind)
-        olds = [number for number, each in shown.items() if about.newest_only and each.record.kind == kind]
-        segment = tip.segment if about.own_branch_only else find_segment(path, placed.position)
-        row = (segment, placed.position, kind, data)
+    last_fork = _find_last_fork(db, conversation, tip)
+    for placed in new:
+        kind_name = placed.record.kind
+        kind = kind_of(kind_name)
+        replaced = [row_id for row_id, old in in_head.items() if kind.newest_only and old.record.kind == kind_name]
+        segment = tip.segment if kind.own_branch_only else find_segment(path, placed.position)
+        row = (segment, placed.position, kind_name, _encode(placed.record))
         db.execute("INSERT INTO records (segment, place, kind, data) VALUES (?, ?, ?, ?)", row)
-        made_id = db.last_insert_rowid()
-        for number in olds:
-            old = shown.pop(number)
-            if about.may_discard_replaced and tip.base <= old.position >= forked:
-                db.execute("DELETE FROM records WHERE id = ?", (number,))
-        shown[made_id] = placed
-    shared = lowest < tip.base or forked > lowest
-    return json.dumps(list(shown)), tuple(shown.values()), shared
+        new_id = db.last_insert_rowid()
+        for row_id in replaced:
+            old = in_head.pop(row_id)
+            if kind.may_discard_replaced and tip.base <= old.position >= last_fork:
+                db.execute("DELETE FROM records WHERE id = ?", (row_id,))
+        in_head[new_id] = placed
+    shared = lowest < tip.base or last_fork > lowest
+    return json.dumps(list(in_head)), tuple(in_head.values()), shared

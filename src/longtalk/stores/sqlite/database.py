@@ -54,7 +54,7 @@ class Database(Protocol):
 
 
 class DamagedData(Exception):
-    """The error for stored data that can't be what was written."""
+    """The error for stored data that differs from what was written. The message says which data."""
 
 
 class _QueuedWrite:
@@ -87,9 +87,9 @@ class File:
         """Run `work` in a write transaction and return its result. If `work` raises an exception, write nothing."""
         # Ctrl-C interrupts only the main thread, so the main thread doesn't share transactions with other threads.
         alone = self.synchronous != "full" or threading.current_thread() is threading.main_thread()
-        change = partial(self._run_alone, "BEGIN IMMEDIATE") if alone else self._write_together
-        result, owes = change(lambda db: (work(db), db.execute(_PENDING_PURGE).get))
-        if owes:
+        run = partial(self._run_alone, "BEGIN IMMEDIATE") if alone else self._write_together
+        result, pending = run(lambda db: (work(db), db.execute(_PENDING_PURGE).get))
+        if pending:
             self.purge_log(wait=0)
         return cast("T", result)
 
@@ -105,13 +105,14 @@ class File:
         return job.result
 
     def _run_queued(self, own: _QueuedWrite) -> None:
+        """Run all queued writes in one transaction, and store the result of each. `own` is this thread's write."""
         batch = [self._queue.popleft() for _ in range(len(self._queue))]
         try:
             results = self._run("BEGIN IMMEDIATE", lambda db: [job.work(db) for job in batch])
             for job, result in zip(batch, results, strict=True):
                 job.result, job.done = result, True
         except Exception as failure:
-            # Nothing was saved. Run each write in its own transaction, so that one that fails doesn't affect the rest.
+            # Nothing was saved. Run each write in its own transaction, so that only those that fail are lost.
             if len(batch) == 1:
                 own.problem, own.done = failure, True
             for job in [] if own.done else batch:
@@ -134,32 +135,37 @@ class File:
             db = self.db or self._open()
             if begin != "BEGIN" and self.path != MEMORY and self._identity() != self._opened_identity:
                 # Data written to a deleted file is lost when the file is closed.
-                raise StoreError(f"{self.path} was moved or removed: nothing of this change was saved.")
+                raise StoreError(
+                    f"{self.path} was moved or deleted while the store was open. This change was not saved; "
+                    "put the file back, or open the store again."
+                )
             return self._retry_while_locked(lambda: _run_transaction(db, begin, work))
         except UnicodeEncodeError as problem:
-            raise InputError(f"{problem.object[:60]!r} can't be stored: it is not Unicode.") from None
+            raise InputError(
+                f"{problem.object[:60]!r} can't be stored: it has unpaired surrogates, so it is not valid Unicode."
+            ) from None
         except (DamagedData, msgspec.DecodeError) as problem:
-            raise StoreError(f"{self.path} is damaged: restore it from a backup ({problem}).") from None
+            raise StoreError(f"{self.path} is damaged ({problem}). Restore it from a backup.") from None
         except apsw.TooBigError:
-            raise InputError(f"{self.path}: this is more than the 1 GB that SQLite takes at once.") from None
+            raise InputError(f"{self.path} can't store a value of more than 1 GB, which is SQLite's limit.") from None
         except apsw.Error as problem:
             raise self._translate_error(problem) from problem
 
     def purge_log(self, *, wait: int = 1000) -> None:
         """Remove deleted data from the write-ahead log too, unless another connection is reading from the log.
 
-        The file contains a note that this removal is pending (see `owe`). As long as the note is there, each write by
-        any process tries again. `wait` is how many milliseconds to wait for other connections.
+        A note in the file says that this removal is pending (see `note_pending_purge`). As long as the note exists,
+        each write by any process tries again. `wait` is how many milliseconds to wait for other connections.
         """
         with self.lock:
             if self.db is None or self.path == MEMORY:
                 return
             try:
                 self.db.set_busy_timeout(wait)
-                owes = self.db.execute(_PENDING_PURGE).get
+                pending = self.db.execute(_PENDING_PURGE).get
                 if not self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                     # Keep the note if more data was removed in the meantime.
-                    self.db.execute("DELETE FROM settings WHERE name = 'owes' AND value = ?", (owes,))
+                    self.db.execute("DELETE FROM settings WHERE name = 'owes' AND value = ?", (pending,))
             except apsw.BusyError:
                 pass
             except apsw.Error as problem:
@@ -213,24 +219,24 @@ class File:
     def _identity(self) -> tuple[int, int] | None:
         """Return the device and inode of the file that is at the path now, or None if there is no file."""
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def _version(self, db: Database) -> int:
-        """Return the number of migrations that the file has had.
+        """Return the number of migrations that were applied to the file.
 
-        Raises `InputError` if a newer Longtalk has written the file or if the file is not a Longtalk store.
+        Raises `InputError` if a newer version of Longtalk has written the file or if it is not a Longtalk store.
         """
         version: int = db.pragma("user_version")
         if version > len(MIGRATIONS):
             raise InputError(
-                f"{self.path} was written by a newer Longtalk: its layout is {version}, "
-                f"and this one reads up to {len(MIGRATIONS)}. Upgrade Longtalk to open it."
+                f"{self.path} was written by a newer version of Longtalk: its schema version is {version}, and this "
+                f"version supports {len(MIGRATIONS)} at most. Upgrade Longtalk to open it."
             )
         if db.pragma("application_id") != APPLICATION and db.execute("SELECT 1 FROM sqlite_schema").get is not None:
-            raise InputError(f"{self.path} is a database of something else: name another path for the conversations.")
+            raise InputError(f"{self.path} is the database of another application. Choose another path for the store.")
         return version
 
     def _migrate(self, db: Database) -> None:
@@ -257,18 +263,20 @@ class File:
     def _translate_error(self, problem: apsw.Error) -> LongtalkError:
         path = self.path
         if isinstance(problem, apsw.NotADBError):
-            return InputError(f"{path} is not a database: name another path for the conversations.")
+            return InputError(f"{path} is not a SQLite database. Choose another path for the store.")
         if isinstance(problem, apsw.CantOpenError):
-            return InputError(f"{path} can't be opened: its folder must be there, and writable ({problem}).")
+            return InputError(f"{path} can't be opened: its folder must exist and be writable ({problem}).")
         if isinstance(problem, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
-            return InputError(f"{path} can't be written: make the file and its folder writable ({problem}).")
+            return InputError(f"{path} can't be written ({problem}). Make the file and its folder writable.")
         if isinstance(problem, apsw.CorruptError):
-            return StoreError(f"{path} is damaged: restore it from a backup ({problem}).")
+            return StoreError(f"{path} is damaged ({problem}). Restore it from a backup.")
         if isinstance(problem, apsw.FullError):
-            return StoreError(f"{path} can't grow: the disk is full. Nothing of this change was saved.")
+            return StoreError(
+                f"{path} can't grow: the disk is full. This change was not saved; free space and try again."
+            )
         if isinstance(problem, (apsw.BusyError, apsw.LockedError)):
-            return StoreError(f"{path} is kept locked by another process: nothing of this change was saved.")
-        return StoreError(f"{path}: {problem}.")
+            return StoreError(f"{path} is still locked by another process. Nothing was saved; try again later.")
+        return StoreError(f"SQLite can't use {path}: {problem}.")
 
 
 def note_pending_purge(db: Database) -> None:
@@ -297,7 +305,10 @@ _guard = threading.Lock()
 
 
 def acquire_file(path: str, synchronous: Synchronous) -> File:
-    """Open the file at this path, or share it if this process has it open. The caller must release it with `give`."""
+    """Return the file at this path, opened, and shared with other stores that use it.
+
+    The caller must release the file with `release_file`.
+    """
     if path == MEMORY:
         file = File(path, synchronous)
         file.users = 1
@@ -306,7 +317,7 @@ def acquire_file(path: str, synchronous: Synchronous) -> File:
         file.open()
         return file
     if "\0" in path:
-        raise InputError(f"{path!r} is not a path.")
+        raise InputError(f"{path!r} is not a valid path: it contains a NUL character.")
     path = os.path.realpath(path)
     with _guard:
         file = _files.setdefault((path, synchronous), File(path, synchronous))
@@ -320,7 +331,7 @@ def acquire_file(path: str, synchronous: Synchronous) -> File:
 
 
 def release_file(file: File) -> None:
-    """Release a file that `take` returned, and close it if no other store uses it."""
+    """Release a file that `acquire_file` returned, and close it if no other store uses it."""
     with _guard:
         file.users -= 1
         if file.users:

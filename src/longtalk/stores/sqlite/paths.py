@@ -1,6 +1,7 @@
 """Paths in the SQLite store: the spans of segments that a path consists of, and the path's entries.
 
-`pack` doesn't build entry objects: it slices and joins sealed packs as they are stored, and turns rows into columns.
+The newest entries of a segment are rows; older entries are stored together in packs. `read_pack` doesn't build entry
+objects: it slices and joins packs as they are stored, and turns rows into columns.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from longtalk.transcript.pack import EMPTY, Entry, Pack, checksum, join_slices
 from longtalk.transcript.pack_index import PackIndex, read_column
 
 MAX_ROW_BYTES = 128 * 1024
-"""The bytes of JSON that a segment may have in rows. Beyond that, its oldest rows are moved into packs."""
+"""The maximum size, in bytes of JSON, of a segment's rows. Beyond that, the oldest rows are moved into packs."""
 PACK_BYTES = 64 * 1024
-"""The bytes of JSON at which a pack is full. The turn that reaches this size is still completed in the pack."""
+"""The size, in bytes of JSON, at which a pack is full. The turn that reaches this size is still completed."""
 MAX_PATH = 1 << POSITION_BITS
 """The number of positions that a key can express. A path must have fewer entries than that."""
 
@@ -65,6 +66,11 @@ def to_position(key: int) -> int:
     return key & MAX_PATH - 1
 
 
+def split_key(key: int) -> tuple[int, int]:
+    """Return the segment and the position of the entry that has this database key."""
+    return key >> POSITION_BITS, key & MAX_PATH - 1
+
+
 def read_path(db: Database, segment: int, size: int, start: int = -1) -> list[Span[int]]:
     """Return the path of `size` entries that ends in this segment, from the root on.
 
@@ -89,19 +95,16 @@ def _read_slices(db: Database, segment: int, start: int, stop: int) -> list[tupl
 
     Each pack comes with the range of its entries that belong to the result.
     """
-    found: list[tuple[Pack, int, int]] = []
-    zero = to_key(segment, 0)
-    at = zero + start
-    for first, form, crc, columns, data in db.execute(_PACKS, {"start": at, "stop": zero + stop, "zero": zero}):
-        sealed = decode_pack(form, crc, columns, data)
-        found.append((sealed, at - first, min(len(sealed), zero + stop - first)))
-        at = first + found[-1][2]
-    if at < zero + stop:
-        rows = db.execute(_ROWS, (at, zero + stop)).fetchall()
-        if len(rows) != zero + stop - at:
-            raise DamagedData("entries are missing")
-        found.append((pack_from_rows(rows), 0, len(rows)))
-    return found
+    slices: list[tuple[Pack, int, int]] = []
+    zero, key, end = to_key(segment, 0), to_key(segment, start), to_key(segment, stop)
+    for first, form, crc, columns, data in db.execute(_PACKS, {"start": key, "stop": end, "zero": zero}):
+        pack = decode_pack(form, crc, columns, data)
+        slices.append((pack, key - first, min(len(pack), end - first)))
+        key = first + slices[-1][2]
+    if key < end:
+        rows = _read_rows(db, key, end)
+        slices.append((pack_from_rows(rows), 0, len(rows)))
+    return slices
 
 
 def read_ranges(db: Database, path: Sequence[Span[int]], ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
@@ -110,33 +113,35 @@ def read_ranges(db: Database, path: Sequence[Span[int]], ranges: Sequence[tuple[
     A pack that contains entries of several consecutive ranges is read only once.
     """
     found: list[list[Entry]] = []
-    sealed, first = EMPTY, 0
+    pack, first = EMPTY, 0
     for start, stop in ranges:
         entries: list[Entry] = []
-        for segment, begin, end in clip(path, start, stop):
-            at, until = to_key(segment, begin), to_key(segment, end)
-            while at < until:
-                if not first <= at < first + len(sealed):
-                    row = db.execute(_PACK, (to_key(segment, 0), at)).fetchone()
-                    if row is None or at >= row[0] + row[1]:
-                        entries += _read_row_entries(db, at, until)
+        for span in clip(path, start, stop):
+            key, end = to_key(span.segment, span.start), to_key(span.segment, span.stop)
+            while key < end:
+                if not first <= key < first + len(pack):
+                    row = db.execute(_PACK, (to_key(span.segment, 0), key)).fetchone()
+                    if row is None or key >= row[0] + row[1]:
+                        entries += _read_row_entries(db, key, end)
                         break
-                    first, sealed = row[0], decode_pack(*row[2:])
-                some = range(at - first, min(until - first, len(sealed)))
-                entries += map(sealed.entry, some)
-                at += len(some)
+                    first, pack = row[0], decode_pack(*row[2:])
+                indexes = range(key - first, min(end - first, len(pack)))
+                entries += map(pack.entry, indexes)
+                key += len(indexes)
         found.append(entries)
     return found
 
 
-def _read_row_entries(db: Database, start: int, stop: int) -> list[Entry]:
-    """Return the entries with the keys `start` to `stop - 1`, which must be stored as rows.
-
-    Raises `Damaged` if any of them is missing.
-    """
-    rows = db.execute(_ROWS, (start, stop)).fetchall()
+def _read_rows(db: Database, start: int, stop: int) -> list[tuple[Any, ...]]:
+    """Return the rows with the keys `start` to `stop - 1`. Raise `DamagedData` if any of them is missing."""
+    rows: list[tuple[Any, ...]] = db.execute(_ROWS, (start, stop)).fetchall()
     if len(rows) != stop - start:
-        raise DamagedData("entries are missing")
+        raise DamagedData(f"entries are missing at positions {to_position(start)} to {to_position(stop - 1)}")
+    return rows
+
+
+def _read_row_entries(db: Database, start: int, stop: int) -> list[Entry]:
+    """Return the entries with the keys `start` to `stop - 1`, which must be stored as rows."""
     return [
         Entry(
             id=f"{turn}-{number}",
@@ -151,69 +156,70 @@ def _read_row_entries(db: Database, start: int, stop: int) -> list[Entry]:
             bound=bound or "",
             tokens=tokens,
         )
-        for turn, number, parent, kind, role, wire, at, mark, bound, tokens, native in rows
+        for turn, number, parent, kind, role, wire, at, mark, bound, tokens, native in _read_rows(db, start, stop)
     ]
 
 
 def pack_oldest_rows(db: Database, segment: int, sealed: int, size: int, *, compress: bool) -> tuple[int, int]:
     """Move the oldest rows of a segment into packs.
 
-    Returns the position before which the segment is now sealed, and the bytes of JSON in the remaining rows.
+    `sealed` is the position before which all entries are in packs already. Returns its new value, and the size of the
+    remaining rows in bytes of JSON.
     """
     zero = to_key(segment, 0)
     rows = db.execute(
         "SELECT turn, length(native) FROM entries WHERE key >= ? AND key < ? ORDER BY key", (zero + sealed, zero + size)
     ).fetchall()
     loose = sum(length for _, length in rows)
-    # Rows are not compressed, so a store that compresses seals them sooner.
+    # Rows are not compressed, so a store that compresses moves them into packs sooner.
     enough, limit = (PACK_BYTES // 2, MAX_ROW_BYTES // 2) if compress else (PACK_BYTES, MAX_ROW_BYTES)
     i = 0
     while loose > limit:
-        first, held = i, 0
+        first, pack_size = i, 0
         # Keep a turn in one pack, unless the pack would become larger than `limit`.
-        while i < len(rows) and (held < enough or (rows[i][0] == rows[i - 1][0] and held < limit)):
-            held += rows[i][1]
+        while i < len(rows) and (pack_size < enough or (rows[i][0] == rows[i - 1][0] and pack_size < limit)):
+            pack_size += rows[i][1]
             i += 1
         _pack_rows(db, zero + sealed + first, zero + sealed + i, compress=compress)
-        loose -= held
+        loose -= pack_size
     return sealed + i, loose
 
 
 def _pack_rows(db: Database, start: int, stop: int, *, compress: bool) -> None:
-    rows = db.execute(_ROWS, (start, stop)).fetchall()
-    made = pack_from_rows(rows)
+    """Move the rows with the keys `start` to `stop - 1` into one pack."""
+    pack = pack_from_rows(db.execute(_ROWS, (start, stop)).fetchall())
     extra = dict(
         db.execute(
             "SELECT key - ?1, extra FROM entries WHERE key >= ?1 AND key < ?2 AND extra IS NOT NULL", (start, stop)
         ).fetchall()
     )
-    data = bytes(made.array)
+    data = bytes(pack.array)
     db.execute(
         "INSERT INTO packs (key, count, form, crc, extra, columns, array) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
-            *(start, len(made), int(compress), made.crc),
-            *(_encode(extra) if extra else None, _encode(made.index), compress_bytes(data) if compress else data),
+            *(start, len(pack), int(compress), pack.crc),
+            *(_encode(extra) if extra else None, _encode(pack.index), compress_bytes(data) if compress else data),
         ),
     )
     db.execute("DELETE FROM entries WHERE key >= ? AND key < ?", (start, stop))
 
 
 def decode_pack(form: int, crc: int, columns: bytes, data: bytes) -> Pack:
-    """Return the pack that a row of the table `packs` contains. Raise `Damaged` if the pack can't be read."""
+    """Return the pack that a row of the table `packs` contains. Raise `DamagedData` if it can't be read."""
     try:
         index = _index_decoder.decode(columns)
         data = decompress_bytes(data) if form else data
         size = 1 + sum(read_column("I", index.sizes))
     except ValueError as problem:
-        raise DamagedData(f"a pack can't be read: {problem}") from None
+        raise DamagedData(f"pack data can't be decoded: {problem}") from None
     if len(data) != size:
-        raise DamagedData("a pack is not as long as it says")
+        raise DamagedData(f"pack data has {len(data)} bytes instead of {size}")
     return Pack(index, data, crc)
 
 
 def find_entry_problems(db: Database, conversation: int) -> list[str]:
-    """Return a description of each problem in a conversation's entries: missing or unreadable ones, wrong checksums."""
-    found: list[str] = []
+    """Describe each problem in a conversation's entries: missing or unreadable entries, wrong checksums."""
+    problems: list[str] = []
     for segment, base, stop in db.execute(_NEEDED, (conversation,)).fetchall():
         bounds = to_key(segment, 0), to_key(segment + 1, 0)
         # The key that the next entry must have; None after a pack that can't be read.
@@ -221,50 +227,53 @@ def find_entry_problems(db: Database, conversation: int) -> list[str]:
         packs = db.execute(
             "SELECT key, count, form, crc, columns, array FROM packs WHERE key >= ? AND key < ? ORDER BY key", bounds
         )
-        for at, count, *held in packs:
-            found += _describe_gap(end, at)
+        for key, count, *row in packs:
+            problems += _describe_gap(end, key)
             try:
-                _check_pack(decode_pack(*held), count)
-                end = at + count
+                _check_pack(decode_pack(*row), count)
+                end = key + count
             except (DamagedData, ValueError, LookupError) as problem:
-                found.append(f"the pack that begins at place {to_position(at)}: {problem}")
+                problems.append(f"the pack that begins at position {to_position(key)} is damaged: {problem}")
                 end = None
         rows = db.execute("SELECT key, native, crc FROM entries WHERE key >= ? AND key < ? ORDER BY key", bounds)
-        for at, native, crc in rows:
-            found += _describe_gap(end, at)
-            end = at + 1
+        for key, native, crc in rows:
+            problems += _describe_gap(end, key)
+            end = key + 1
             if crc not in (None, checksum(native)):
-                found.append(f"the entry at place {at & (1 << POSITION_BITS) - 1}: its checksum does not hold")
+                problems.append(f"the entry at position {to_position(key)} has a wrong checksum")
         if end is not None and end < to_key(segment, stop):
-            found += _describe_gap(end, to_key(segment, stop))
-    return found
+            problems += _describe_gap(end, to_key(segment, stop))
+    return problems
 
 
-def _describe_gap(end: int | None, at: int) -> list[str]:
-    return [] if end in (None, at) else [f"entries are missing before place {to_position(at)}"]
+def _describe_gap(expected: int | None, key: int) -> list[str]:
+    """Describe the missing entries if `key` is not the expected one. `expected` is None if it is unknown."""
+    return [] if expected in (None, key) else [f"entries are missing before position {to_position(key)}"]
 
 
-def _check_pack(sealed: Pack, count: int) -> None:
+def _check_pack(pack: Pack, count: int) -> None:
     """Raise `ValueError` or `LookupError` unless a pack has `count` readable entries and the right checksum."""
-    if len(sealed) != count or sealed.array[-1:] != b"]" or checksum(sealed.array) != sealed.crc:
-        raise ValueError("its checksum does not hold")
+    if len(pack) != count:
+        raise ValueError(f"it has {len(pack)} entries instead of {count}")
+    if pack.array[-1:] != b"]" or checksum(pack.array) != pack.crc:
+        raise ValueError("its checksum is wrong")
     for i in range(count):
-        sealed.entry(i)
+        pack.entry(i)
 
 
 def compress_bytes(data: bytes) -> bytes:
     """Return the data compressed with zstd."""
-    done: bytes = _import_zstd().compress(data)
-    return done
+    compressed: bytes = _import_zstd().compress(data)
+    return compressed
 
 
 def decompress_bytes(data: bytes) -> bytes:
     """Return the data decompressed with zstd. Raise `ValueError` if the data isn't valid."""
     try:
-        done: bytes = _import_zstd().decompress(data)
+        decompressed: bytes = _import_zstd().decompress(data)
     except _import_zstd().ZstdError as problem:
         raise ValueError(str(problem)) from None
-    return done
+    return decompressed
 
 
 def _import_zstd() -> Any:

@@ -1,7 +1,7 @@
 """Permanent removal of data from the SQLite store: deleting conversations and redacting entries.
 
 SQLite overwrites the space that it frees (`secure_delete`), in the tables and in the word index. The caller then
-empties the write-ahead log with `File.forget`.
+empties the write-ahead log with `File.purge_log`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from longtalk.stores.base import DeletionReceipt
 from longtalk.stores.sqlite.branches import find_conversation
 from longtalk.stores.sqlite.commit import refresh_heads
 from longtalk.stores.sqlite.database import Database, note_pending_purge
-from longtalk.stores.sqlite.paths import compress_bytes, decode_pack, to_key, to_position
-from longtalk.stores.sqlite.schema import POSITION_BITS
+from longtalk.stores.sqlite.paths import compress_bytes, decode_pack, split_key, to_key
 from longtalk.stores.sqlite.search import (
     INDEX_VERSION,
     add_to_index,
@@ -34,13 +33,13 @@ _SIZES = PackIndex.__struct_fields__.index("sizes")
 """The position of the column `sizes` in the encoded index of a pack."""
 
 _LATER_SEGMENTS = """
-WITH RECURSIVE behind (id) AS (
+WITH RECURSIVE later (id) AS (
     SELECT id FROM segments WHERE conversation = :conversation AND up = :segment AND base > :place
     UNION ALL
-    SELECT s.id FROM behind JOIN segments s ON s.conversation = :conversation AND s.up = behind.id
+    SELECT s.id FROM later JOIN segments s ON s.conversation = :conversation AND s.up = later.id
 )
 """
-_QUOTES = "kind NOT IN (SELECT value FROM json_each(:bare))"
+_QUOTES = "kind NOT IN (SELECT value FROM json_each(:not_quoting))"
 
 
 def delete_conversation(db: Database, owner: str, name: str) -> DeletionReceipt | None:
@@ -78,19 +77,19 @@ def redact_entry(db: Database, owner: str, name: str, entry: str, native: bytes)
     If two branches gave the same id to different entries, both entries are replaced.
     """
     number = find_conversation(db, owner, name)
-    found = find_entry_keys(db, number, entry)
-    if number is None or not found:
+    keys = find_entry_keys(db, number, entry)
+    if number is None or not keys:
         return False
     if read_index_version(db) != INDEX_VERSION:
         reset_index(db)
-    bare = json.dumps([kind.name for kind in KINDS if not kind.quotes_entries])
-    for at in found:
-        _replace_entry(db, make_scope(owner, number), at, native)
-        segment, position = at >> POSITION_BITS, to_position(at)
-        db.execute("DELETE FROM entry_meta WHERE key = ?", (at,))
-        where = {"conversation": number, "segment": segment, "place": position, "bare": bare}
+    not_quoting = json.dumps([kind.name for kind in KINDS if not kind.quotes_entries])
+    for key in keys:
+        _replace_entry(db, make_scope(owner, number), key, native)
+        segment, position = split_key(key)
+        db.execute("DELETE FROM entry_meta WHERE key = ?", (key,))
+        where = {"conversation": number, "segment": segment, "place": position, "not_quoting": not_quoting}
         db.execute(f"DELETE FROM records WHERE segment = :segment AND place >= :place AND {_QUOTES}", where)  # noqa: S608
-        db.execute(f"{_LATER_SEGMENTS} DELETE FROM records WHERE segment IN behind AND {_QUOTES}", where)  # noqa: S608
+        db.execute(f"{_LATER_SEGMENTS} DELETE FROM records WHERE segment IN later AND {_QUOTES}", where)  # noqa: S608
     db.execute("UPDATE branches SET revision = revision + 1 WHERE conversation = ?", (number,))
     refresh_heads(db, number)
     note_pending_purge(db)
@@ -98,7 +97,7 @@ def redact_entry(db: Database, owner: str, name: str, entry: str, native: bytes)
 
 
 def find_entry_keys(db: Database, conversation: int | None, entry: str) -> list[int]:
-    """Return the keys of the entries that have this id. There are several if branches gave the same id to entries."""
+    """Return the keys of the entries that have this id. There are several if two branches gave it to their entries."""
     turn, _, count = entry.rpartition("-")
     if conversation is None or not count.isdecimal() or not count.isascii() or len(count) > 10:
         return []
@@ -106,54 +105,57 @@ def find_entry_keys(db: Database, conversation: int | None, entry: str) -> list[
         "SELECT r.key, r.number FROM turns t JOIN runs r ON r.turn = t.id WHERE t.conversation = ? AND t.name = ?",
         (conversation, turn),
     ).fetchall()
-    positions = [at + int(count) - first for at, first in rows if int(count) >= first]
-    return [at for at in positions if _has_id(db, at, entry)]
+    keys = [key + int(count) - first for key, first in rows if int(count) >= first]
+    return [key for key in keys if _has_id(db, key, entry)]
 
 
-def _has_id(db: Database, at: int, entry: str) -> bool:
+def _has_id(db: Database, key: int, entry: str) -> bool:
     """Return whether there is an entry with this key and this id."""
-    row = db.execute("SELECT turn, number FROM entries WHERE key = ?", (at,)).fetchone()
+    row = db.execute("SELECT turn, number FROM entries WHERE key = ?", (key,)).fetchone()
     if row is not None:
         return entry == f"{row[0]}-{row[1]}"
-    sealed = _find_pack_row(db, at)
-    return sealed is not None and decode_pack(*sealed[2:]).entry(at - sealed[0]).id == entry
+    pack = _find_pack_row(db, key)
+    return pack is not None and decode_pack(*pack[2:]).entry(key - pack[0]).id == entry
 
 
-def _find_pack_row(db: Database, at: int) -> tuple[int, int, int, int, bytes, bytes] | None:
+def _find_pack_row(db: Database, key: int) -> tuple[int, int, int, int, bytes, bytes] | None:
     """Return the row of the pack that contains the entry with this key, or None if no pack contains it."""
     row: tuple[int, int, int, int, bytes, bytes] | None = db.execute(
-        "SELECT key, count, form, crc, columns, array FROM packs WHERE key <= ? ORDER BY key DESC LIMIT 1", (at,)
+        "SELECT key, count, form, crc, columns, array FROM packs WHERE key <= ? ORDER BY key DESC LIMIT 1", (key,)
     ).fetchone()
-    return row if row is not None and at < row[0] + row[1] else None
+    return row if row is not None and key < row[0] + row[1] else None
 
 
-def _replace_entry(db: Database, scope: str, at: int, native: bytes) -> None:
-    segment, position = at >> POSITION_BITS, to_position(at)
+def _replace_entry(db: Database, scope: str, key: int, native: bytes) -> None:
+    """Replace the JSON of the entry with this key, and update the search index."""
+    segment, position = split_key(key)
     span = Span(segment, position, position + 1)
     indexed = position < db.execute("SELECT indexed FROM segments WHERE id = ?", (segment,)).get
     if indexed:
         remove_from_index(db, scope, span)
-    db.execute("UPDATE entries SET native = ?, crc = ? WHERE key = ?", (native, checksum(native), at))
+    db.execute("UPDATE entries SET native = ?, crc = ? WHERE key = ?", (native, checksum(native), key))
     if not db.changes():
-        _replace_in_pack(db, at, native)
+        _replace_in_pack(db, key, native)
     if indexed:
         add_to_index(db, scope, span)
 
 
-def _replace_in_pack(db: Database, at: int, native: bytes) -> None:
-    row = _find_pack_row(db, at)
+def _replace_in_pack(db: Database, key: int, native: bytes) -> None:
+    """Replace the JSON of the entry with this key in the pack that contains the entry."""
+    row = _find_pack_row(db, key)
     if row is None:
         return
     first, _, form, crc, columns, data = row
-    held = bytes(decode_pack(form, crc, columns, data).array)
+    array = bytes(decode_pack(form, crc, columns, data).array)
     # Decode the index as a list, so that columns that a newer version added are kept.
     index = msgspec.msgpack.decode(columns)
     sizes = read_column("I", index[_SIZES])
-    start = 1 + sum(sizes[: at - first])
-    held = held[:start] + native + held[start + sizes[at - first] - 1 :]
-    sizes[at - first] = len(native) + 1
+    i = key - first
+    start = 1 + sum(sizes[:i])
+    array = array[:start] + native + array[start + sizes[i] - 1 :]
+    sizes[i] = len(native) + 1
     index[_SIZES] = pack_column(sizes)
     db.execute(
         "UPDATE packs SET crc = ?, columns = ?, array = ? WHERE key = ?",
-        (checksum(held), msgspec.msgpack.encode(index), compress_bytes(held) if form else held, first),
+        (checksum(array), msgspec.msgpack.encode(index), compress_bytes(array) if form else array, first),
     )

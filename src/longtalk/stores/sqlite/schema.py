@@ -4,13 +4,13 @@ Entries belong to segments. A segment contains the entries that one branch has a
 position of an entry is the number of entries before it on the path, so a segment that starts after 40 entries contains
 the positions from 40 on. Columns named `place` hold positions. In `entries`, `packs`, `entry_meta` and `runs`, the
 number of a segment and a position form one integer, the `key`. The newest entries of a segment are rows of `entries`;
-older entries are sealed, many of them in one row of `packs`.
+older entries are stored in rows of `packs`, many in each.
 
 Numbers of conversations and segments are never reused. A row of the word index can therefore never refer to an entry of
 another owner.
 
-`MIGRATIONS` are numbered by their position, and `PRAGMA user_version` says how many of them a file has had. The columns
-named `extra` are reserved for later versions: their values are kept as they are.
+`MIGRATIONS` are applied in order, and `PRAGMA user_version` is the number of those that were applied to a file. The
+columns named `extra` are reserved for later versions: their values are kept as they are.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ CREATE TABLE branches (
     name TEXT NOT NULL,
     revision INTEGER NOT NULL,
     segment INTEGER NOT NULL,
-    base INTEGER NOT NULL,    -- where the segment begins
+    base INTEGER NOT NULL,    -- the position at which the segment starts
     size INTEGER NOT NULL,
-    entry TEXT,               -- the last one
-    turn INTEGER,             -- the last one that has an entry on the path
-    records TEXT NOT NULL,    -- the ids of those that its head shows, as JSON
+    entry TEXT,               -- the id of the last entry
+    turn INTEGER,             -- the last turn that has an entry on the path
+    records TEXT NOT NULL,    -- the ids of the records in the head, as a JSON array
     token INTEGER NOT NULL,
     lease BLOB,
-    sealed INTEGER NOT NULL,  -- the place up to which the segment is in packs
-    loose INTEGER NOT NULL,   -- bytes of JSON behind it
-    stale INTEGER NOT NULL,   -- whether it may hold what was not made ready for search
+    sealed INTEGER NOT NULL,  -- the position before which all entries of the segment are in packs
+    loose INTEGER NOT NULL,   -- the size of the entries from `sealed` on, in bytes of JSON
+    stale INTEGER NOT NULL,   -- whether the path may have entries that are not indexed for search
     updated INTEGER NOT NULL,
     extra BLOB,
     UNIQUE (conversation, name)
@@ -60,9 +60,9 @@ CREATE INDEX branches_stale ON branches (conversation) WHERE stale;
 CREATE TABLE segments (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     conversation INTEGER NOT NULL,
-    up INTEGER,               -- the segment that holds what is before its first entry
+    up INTEGER,               -- the segment that this one continues
     base INTEGER NOT NULL,
-    indexed INTEGER NOT NULL, -- the place up to which it can be searched
+    indexed INTEGER NOT NULL, -- the position before which all entries are indexed for search
     extra BLOB
 );
 CREATE INDEX segments_up ON segments (conversation, up);
@@ -70,7 +70,7 @@ CREATE INDEX segments_up ON segments (conversation, up);
 CREATE TABLE entries (
     key INTEGER PRIMARY KEY,
     turn TEXT NOT NULL,
-    number INTEGER NOT NULL,  -- its id is turn-number
+    number INTEGER NOT NULL,  -- the entry's id is turn-number
     parent TEXT,
     kind TEXT NOT NULL,
     role TEXT NOT NULL,
@@ -84,12 +84,12 @@ CREATE TABLE entries (
 );
 
 CREATE TABLE packs (
-    key INTEGER PRIMARY KEY,  -- of the first entry
+    key INTEGER PRIMARY KEY,  -- the key of the first entry
     count INTEGER NOT NULL,
-    form INTEGER NOT NULL,    -- 0: the array as it is, 1: with zstd
+    form INTEGER NOT NULL,    -- 0: the array is not compressed, 1: compressed with zstd
     crc INTEGER NOT NULL,
-    extra BLOB,               -- that of its entries, by their number in it
-    columns BLOB NOT NULL,    -- `pack.Index`
+    extra BLOB,               -- the column `extra` of the entries, by their index in the pack
+    columns BLOB NOT NULL,    -- a `PackIndex`
     array BLOB NOT NULL
 );
 
@@ -102,14 +102,14 @@ CREATE TABLE turns (
     id INTEGER PRIMARY KEY,
     conversation INTEGER NOT NULL,
     name TEXT NOT NULL,
-    data BLOB,                -- none for a call that only added events
+    data BLOB,                -- a `Turn`; NULL for a call that only added events
     UNIQUE (conversation, name)
 );
 
 CREATE TABLE runs (
-    key INTEGER PRIMARY KEY,  -- where entries of a turn begin
+    key INTEGER PRIMARY KEY,  -- the key of the first entry of a run
     turn INTEGER NOT NULL,
-    number INTEGER NOT NULL   -- the first one's
+    number INTEGER NOT NULL   -- the number of that entry in its turn
 );
 CREATE INDEX runs_turn ON runs (turn);
 
@@ -128,7 +128,7 @@ CREATE TABLE records (
     segment INTEGER NOT NULL,
     place INTEGER NOT NULL,
     kind TEXT NOT NULL,
-    data BLOB NOT NULL        -- `transcript.Record`
+    data BLOB NOT NULL        -- a `Record`
 );
 CREATE INDEX records_place ON records (segment, place, kind);
 
@@ -138,7 +138,7 @@ CREATE TABLE settings (
 ) WITHOUT ROWID;
 INSERT INTO settings VALUES ('reading', 1);
 
--- Contentless, and not of the kind that deletes by number alone: that one leaves the words in the file.
+-- A contentless table without `contentless_delete`, which would leave deleted words in the file.
 CREATE VIRTUAL TABLE words USING fts5 (scope, text, content = '', tokenize = 'unicode61 remove_diacritics 2');
 INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
 INSERT INTO words (words, rank) VALUES ('rank', 'bm25(0.0, 1.0)');
@@ -146,10 +146,10 @@ INSERT INTO words (words, rank) VALUES ('rank', 'bm25(0.0, 1.0)');
 
 _SECOND = """
 ALTER TABLE turns ADD COLUMN manifest BLOB;
-ALTER TABLE entries ADD COLUMN crc INTEGER;    -- of its JSON
+ALTER TABLE entries ADD COLUMN crc INTEGER;    -- the checksum of the JSON
 DROP INDEX conversations_newest;
 CREATE INDEX conversations_newest ON conversations (owner, updated DESC, name);
 """
 
 MIGRATIONS = (_FIRST, _SECOND)
-"""The SQL that upgrades the schema to each version, oldest first. New migrations are appended; none is ever changed."""
+"""The SQL that upgrades the schema to each version. Append new migrations; existing ones must keep their effect."""

@@ -6,7 +6,7 @@ and Korean character is a word of its own, so that any part of a text can be fou
 owner, and a search covers only the rows of one owner.
 
 SQLite removes words from the index permanently only if it is given the text that was indexed. If the code that extracts
-this text from an entry changes, `READING` must be increased, so that the index is rebuilt.
+this text from an entry changes, `INDEX_VERSION` must be increased, so that the index is rebuilt.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from longtalk.stores._paths import Span
 from longtalk.stores.base import MAIN, SearchHit
 from longtalk.stores.sqlite.branches import find_conversation
 from longtalk.stores.sqlite.database import Database
-from longtalk.stores.sqlite.paths import MAX_PATH, read_pack, read_path, to_key, to_position
-from longtalk.stores.sqlite.schema import POSITION_BITS
+from longtalk.stores.sqlite.paths import read_pack, read_path, split_key, to_key
 from longtalk.wires import text_if_readable
 
 INDEX_VERSION = 2
@@ -60,9 +59,9 @@ def is_stale(db: Database, owner: str, conversation: str | None) -> bool:
 
 
 def read_index_version(db: Database) -> int:
-    """Return the value that `READING` had when the index was built."""
-    held: int = db.execute("SELECT value FROM settings WHERE name = 'reading'").get
-    return held
+    """Return the value that `INDEX_VERSION` had when the index was built."""
+    version: int = db.execute("SELECT value FROM settings WHERE name = 'reading'").get
+    return version
 
 
 def index_batch(db: Database, owner: str, conversation: str | None) -> bool:
@@ -70,17 +69,17 @@ def index_batch(db: Database, owner: str, conversation: str | None) -> bool:
     if read_index_version(db) != INDEX_VERSION:
         reset_index(db)
         db.execute("UPDATE settings SET value = ? WHERE name = 'reading'", (INDEX_VERSION,))
-    left = BATCH
+    room = BATCH
     while row := db.execute(_STALE, {"owner": owner, "name": conversation}).fetchone():
         segment, size, branch, number = row
         for span in read_path(db, segment, size):
             indexed: int = db.execute("SELECT indexed FROM segments WHERE id = ?", (span.segment,)).get
-            stop = min(span.stop, indexed + left)
+            stop = min(span.stop, indexed + room)
             if indexed < stop:
                 add_to_index(db, make_scope(owner, number), span._replace(start=indexed, stop=stop))
                 db.execute("UPDATE segments SET indexed = ? WHERE id = ?", (stop, span.segment))
-                left -= stop - indexed
-            if not left:
+                room -= stop - indexed
+            if not room:
                 return True
         db.execute("UPDATE branches SET stale = 0 WHERE id = ?", (branch,))
     return False
@@ -105,15 +104,16 @@ def remove_from_index(db: Database, scope: str, span: Span[int]) -> None:
 
 
 def _make_index_rows(db: Database, scope: str, span: Span[int]) -> Iterator[tuple[int, str, str]]:
+    """Yield the key, scope and text of each entry of a span that has text."""
     for start in range(span.start, span.stop, BATCH):
-        found = read_pack(db, [span], start, min(span.stop, start + BATCH))
-        for position, entry in enumerate(found.entries(), start):
+        pack = read_pack(db, [span], start, min(span.stop, start + BATCH))
+        for position, entry in enumerate(pack.entries(), start):
             if text := normalize_text(searchable_text(entry)):
                 yield to_key(span.segment, position), f"{scope} {_TOOL}" if entry.role == "tool" else scope, text
 
 
 def make_scope(owner: str, conversation: int) -> str:
-    """Return the two words that mark the index rows of a conversation: one for its owner and one for itself."""
+    """Return the two words that mark the index rows of a conversation: one for the owner, one for the conversation."""
     return f"{_make_owner_word(owner)} c{conversation}"
 
 
@@ -122,7 +122,7 @@ def _make_owner_word(owner: str) -> str:
 
 
 def normalize_text(text: str) -> str:
-    """Return a text in the form in which it is indexed and searched."""
+    """Return a text as it is indexed and searched: as valid Unicode, with spaces around each CJK character."""
     text = unicodedata.normalize("NFC", text).replace("\0", " ")
     return _CJK.sub(r" \1 ", text).encode("utf-8", "replace").decode().strip()
 
@@ -143,10 +143,10 @@ def find_candidates(
     rows = db.execute(
         "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank", (f"{within} AND text : ({' OR '.join(phrases)})",)
     )
-    for (at,) in rows:
+    for (key,) in rows:
         if len(found) >= limit:
             break
-        segment, position = at >> POSITION_BITS, to_position(at)
+        segment, position = split_key(key)
         owned = db.execute(
             "SELECT c.id, c.name FROM segments s JOIN conversations c ON c.id = s.conversation"
             " WHERE s.id = ? AND c.owner = ?",
@@ -176,29 +176,25 @@ def find_candidates(
 
 
 def find_matches(
-    db: Database, scope: str, path: Sequence[Span[int]], sought: Sequence[SearchTerm], most: int
+    db: Database, scope: str, path: Sequence[Span[int]], terms: Sequence[SearchTerm], most: int
 ) -> list[Matches]:
     """Return, for each term, the positions of a path that match it. See `Store.matches`."""
     # The keys of a segment are contiguous. Searching a few ranges of keys is faster than filtering by scope.
-    stretches, within = (
-        [(to_key(each.segment, each.start), to_key(each.segment, each.stop)) for each in reversed(path)],
-        "",
-    )
+    ranges = [(to_key(span.segment, span.start), to_key(span.segment, span.stop)) for span in reversed(path)]
+    within = ""
     if len(path) > _MAX_RANGES:
-        stretches = [(stretches[-1][0], stretches[0][1])]
+        ranges = [(ranges[-1][0], ranges[0][1])]
         within = "".join(f"scope : {word} AND " for word in scope.split())
     stops = {span.segment: span.stop for span in path}
     found: list[Matches] = []
-    for each in sought:
-        forms = [_quote_phrase(word) for word in each.words if word.strip()]
-        forms += [f"{_quote_phrase(beginning)} *" for beginning in each.beginnings if beginning.strip()]
+    for term in terms:
+        forms = [_quote_phrase(word) for word in term.words if word.strip()]
+        forms += [f"{_quote_phrase(beginning)} *" for beginning in term.beginnings if beginning.strip()]
         query = f"({within}text : ({' OR '.join(forms)})) NOT scope : {_TOOL}"
         positions: list[int] = []
-        for first, end in stretches if forms else ():
-            rows = db.execute(_MATCHES, (query, first, end))
-            on_path = (
-                position for (at,) in rows if (position := at & MAX_PATH - 1) < stops.get(at >> POSITION_BITS, 0)
-            )
+        for first, end in ranges if forms else ():
+            keys = (key for (key,) in db.execute(_MATCHES, (query, first, end)))
+            on_path = (position for segment, position in map(split_key, keys) if position < stops.get(segment, 0))
             positions += islice(on_path, most + 1 - len(positions))
         count = len(positions)
         if count > most:

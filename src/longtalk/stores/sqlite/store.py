@@ -1,8 +1,8 @@
 """The SQLite store: conversations in one file, for many threads and processes.
 
 The cost of a turn doesn't depend on the length of the conversation. A branch's row describes its head, the newest
-entries are rows, and older entries are sealed in packs, which are copied into a request as they are. A fork starts a
-new segment and copies nothing. Each method is one transaction, and concurrent writes wait for each other.
+entries are rows, and older entries are stored together in packs, which are copied into a request as they are. A fork
+starts a new segment and copies nothing. Each method is one transaction, and concurrent writes wait for each other.
 
     store = SQLite("conversations.db")
 """
@@ -69,7 +69,7 @@ class SQLite:
         self, path: str | os.PathLike[str], *, synchronous: Synchronous = "normal", compress: bool = False
     ) -> None:
         if synchronous not in ("normal", "full"):
-            raise InputError(f'synchronous is "normal" or "full", not {synchronous!r}.')
+            raise InputError(f'synchronous must be "normal" or "full", not {synchronous!r}.')
         self._compress = compress
         self.serial = synchronous == "normal"
         """Whether async code should call the store from a single thread.
@@ -84,7 +84,7 @@ class SQLite:
     @property
     def _file(self) -> File:
         if self._shared_file is None:
-            raise InputError("This store is closed.")
+            raise InputError("This store is closed. Open the file again with a new SQLite(path).")
         return self._shared_file
 
     # Reading
@@ -211,15 +211,15 @@ class SQLite:
         return self._file.read(lambda db: find_candidates(db, owner, terms, limit, conversation))
 
     def matches(
-        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+        self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
         self._index_new_entries(owner, conversation)
 
         def work(db: Database) -> list[Matches]:
             number, found = read_branch(db, owner, conversation, branch)
             if number is None or found is None:
-                return [Matches() for _ in sought]
-            return find_matches(db, make_scope(owner, number), read_path(db, found.segment, found.size), sought, most)
+                return [Matches() for _ in terms]
+            return find_matches(db, make_scope(owner, number), read_path(db, found.segment, found.size), terms, most)
 
         return self._file.read(work)
 
@@ -240,8 +240,8 @@ class SQLite:
             lease = found and found.lease and decode_lease(found.lease)
             if not found or not lease or lease.token != token:
                 return False
-            held = _encode(msgspec.structs.replace(lease, until=until))
-            db.execute("UPDATE branches SET lease = ? WHERE id = ?", (held, found.id))
+            renewed = _encode(msgspec.structs.replace(lease, until=until))
+            db.execute("UPDATE branches SET lease = ? WHERE id = ?", (renewed, found.id))
             return True
 
         return self._file.write(work)
@@ -281,9 +281,9 @@ class SQLite:
         return self._file.read(work)
 
     def close(self) -> None:
-        taken, self._shared_file = self._shared_file, None
-        if taken is not None:
-            release_file(taken)
+        file, self._shared_file = self._shared_file, None
+        if file is not None:
+            release_file(file)
 
 
 def _read_info(
