@@ -78,12 +78,12 @@ def test_any_string_has_terms(text: str) -> None:
 
 def test_terms_that_are_spelt_alike_stand_for_one_that_nobody_used() -> None:
     known = Vocabulary()
-    numbers = {term: known.number(term) for term in ("violin", "viola", "kitchen", "go")}
-    assert [number for number, _ in known.similar("voilin")] == []
-    assert known.similar("violinn")[0][0] == numbers["violin"]
-    assert known.similar("kichen")[0][0] == numbers["kitchen"]
-    assert known.similar("goo") == []
-    assert known.number("viola") == numbers["viola"]
+    numbers = {term: known.add(term) for term in ("violin", "viola", "kitchen", "go")}
+    assert [number for number, _ in known.find_similar("voilin")] == []
+    assert known.find_similar("violinn")[0][0] == numbers["violin"]
+    assert known.find_similar("kichen")[0][0] == numbers["kitchen"]
+    assert known.find_similar("goo") == []
+    assert known.add("viola") == numbers["viola"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from longtalk.cli import files
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_table, print_text
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
 from longtalk.memory.brief.record import BriefRecord, read_brief_record, read_brief_record_at
-from longtalk.memory.recall.topics import segments
+from longtalk.memory.recall.topics import find_topics
 from longtalk.stores.base import ConversationInfo
 from longtalk.transfer.markdown import others
 from longtalk.wires import WIRES
@@ -64,7 +64,7 @@ def run(
 
 def print_topics(said: Sequence[HistoryEntry], *, as_json: bool) -> None:
     """Print one line for each topic: when it began, its number of messages, and its most characteristic words."""
-    found = segments((each.at, each.role, each.text) for each in said)
+    found = find_topics((each.at, each.role, each.text) for each in said)
     if as_json:
         for each in found:
             print_json(msgspec.to_builtins(each) | {"first": said[each.first].id})

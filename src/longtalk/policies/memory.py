@@ -18,7 +18,7 @@ from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, BriefRecord, Captu
 from longtalk.memory.brief.schema import Brief, check_whole_number
 from longtalk.memory.head import build_head, extract_outlines, render_unsent_app_lines
 from longtalk.memory.recall.config import Recall
-from longtalk.memory.recall.labels import card_operations
+from longtalk.memory.recall.labels import read_card_operations
 from longtalk.memory.summary import Summary, SummaryRequest
 from longtalk.policies.base import Compactor, Policy, Size
 from longtalk.policies.economy import MAX_WINDOW_SHARE
@@ -223,7 +223,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
 
 def _card_line_ids(view: View, block: Block) -> set[str]:
     """Return the ids of the lines that the memory cards in an exchange state."""
-    changes = [change for i in range(block.first, block.stop) for change in card_operations(view.entry(i))]
+    changes = [change for i in range(block.first, block.stop) for change in read_card_operations(view.entry(i))]
     return {make_line_id("", normalize(text)) for change in changes for text in change.texts}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longtalk.errors import InputError
 from longtalk.memory.recall import embeddings, ranking
-from longtalk.memory.recall.excerpt import date_line, render, select_hits
+from longtalk.memory.recall.excerpt import render_date, render_hits, select_hits
 from longtalk.memory.recall.index import Hit, RecallIndex, Unit, split_parts
 from longtalk.memory.recall.query import find_days, parse_query
 from longtalk.memory.recall.ranking import rank
@@ -60,9 +60,9 @@ def test_a_question_finds_what_answers_it(query: str, place: int) -> None:
 def test_a_term_that_is_not_sought_is_as_rare_as_it_is_here() -> None:
     index = talk()
     violin, soup = (index.vocabulary.numbers[term] for term in ("violin", "soup"))
-    rare = index.rarity(soup)
+    rare = index.compute_rarity(soup)
     index.size, index.shares = 100 * len(index), {"violin": 1.0}
-    assert index.rarity(soup) == rare < index.rarity(violin)
+    assert index.compute_rarity(soup) == rare < index.compute_rarity(violin)
 
 
 def test_an_answer_borrows_the_words_of_its_question() -> None:
@@ -102,12 +102,12 @@ def test_a_standing_wish_comes_before_what_is_like_it() -> None:
 def test_what_the_context_holds_is_not_recalled() -> None:
     index = talk()
     assert 3 not in [hit.position for hit in rank(index, "my sister's violin", exclude={3}).hits]
-    assert rank(index, "my sister's violin orchestra", exclude=range(len(TALK))).need == 0
+    assert rank(index, "my sister's violin orchestra", exclude=range(len(TALK))).budget_share == 0
 
 
 @pytest.mark.parametrize("query", ["", "Thanks!", "ok", "How do vaccines train immunity?", "Who?", "!?", "👍"])
 def test_a_message_that_does_not_refer_back_needs_nothing(query: str) -> None:
-    assert rank(talk(), query).need == 0
+    assert rank(talk(), query).budget_share == 0
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_message_that_does_not_refer_back_needs_nothing(query: str) -> None:
     ["Which instrument does my sister play in the orchestra?", "soup with coriander", "And on 4 December 2023?"],
 )
 def test_a_message_that_refers_back_needs_its_budget(query: str) -> None:
-    assert rank(talk(), query).need > 0.9
+    assert rank(talk(), query).budget_share > 0.9
 
 
 def test_an_empty_index_finds_nothing() -> None:
@@ -148,7 +148,7 @@ def test_days_are_read_from_a_message() -> None:
 def test_excerpts_have_dates_speakers_and_marks() -> None:
     index = talk()
     hits = [Hit(8, 1, 0, len(TALK[8][1])), Hit(0, 1, 0, 25), Hit(3, 1, 3, 9), Hit(3, 1, 9, 16), Hit(4, 1, 0, 24)]
-    assert render(index, hits) == (
+    assert render_hits(index, hits) == (
         "[Tue 14 Nov 2023]\nUser: I have moved to Lisbon an …\n"
         "[Sun 19 Nov]\nUser: … sister Clara …\nAssistant: Where does she rehearse?\n"
         "[Mon 4 Dec]\nUser: We had soup with coriander for dinner.\n"
@@ -158,7 +158,7 @@ def test_excerpts_have_dates_speakers_and_marks() -> None:
 def test_who_goes_on_is_not_named_again() -> None:
     index = talk()
     hits = [Hit(place, 1, start, len(TALK[place][1])) for place, start in ((3, 0), (5, 0), (6, 7), (8, 0))]
-    assert render(index, hits) == (
+    assert render_hits(index, hits) == (
         "[Sun 19 Nov 2023]\nUser: My sister Clara plays the violin in an orchestra.\n"
         "… In an old factory, every Tuesday.\n"
         "[Thu 23 Nov]\nUser: … answer me in metric units.\n"
@@ -168,22 +168,22 @@ def test_who_goes_on_is_not_named_again() -> None:
 
 def test_another_year_is_told() -> None:
     index = RecallIndex(Unit(place, "user", "Tea.", START + days * DAY) for place, days in enumerate((0, 60, 61)))
-    text = render(index, [Hit(place, 1, 0, 4) for place in range(3)])
+    text = render_hits(index, [Hit(place, 1, 0, 4) for place in range(3)])
     assert text == "[Tue 14 Nov 2023]\nUser: Tea.\n[Sat 13 Jan 2024]\nUser: Tea.\n[Sun 14 Jan]\nUser: Tea.\n"
 
 
 def test_a_day_that_is_unknown_has_no_line() -> None:
-    assert date_line(0) == date_line(-1) == date_line(10**15) == date_line(START, START) == ""
-    assert date_line(START, 10**15) == date_line(START, -1) == date_line(START)
+    assert render_date(0) == render_date(-1) == render_date(10**15) == render_date(START, START) == ""
+    assert render_date(START, 10**15) == render_date(START, -1) == render_date(START)
     index = RecallIndex([Unit(0, "user", "Tea, please."), Unit(1, "user", "And milk.", START)])
-    assert render(index, [Hit(0, 1, 0, 12)]) == "User: Tea, please.\n"
+    assert render_hits(index, [Hit(0, 1, 0, 12)]) == "User: Tea, please.\n"
 
 
 def test_what_is_left_over_is_filled_with_smaller_ones_and_a_cut() -> None:
     index = talk()
     hits = rank(index, "my sister plays the violin in Lisbon, and rehearses metric units").hits
     for budget in range(60, 400, 20):
-        text = render(index, select_hits(index, hits, budget, len))
+        text = render_hits(index, select_hits(index, hits, budget, len))
         assert budget * 0.5 < len(text) <= budget
     assert select_hits(index, hits, 0, len) == ()
 
@@ -218,10 +218,10 @@ def test_the_budget_is_never_exceeded_and_the_order_is_kept(
     index = RecallIndex(units)
     ranked = rank(index, query, now=START)
     chosen = select_hits(index, ranked.hits, budget, count)
-    assert count(render(index, chosen)) <= max(0, budget)
+    assert count(render_hits(index, chosen)) <= max(0, budget)
     assert [(hit.position, hit.start) for hit in chosen] == sorted({(hit.position, hit.start) for hit in chosen})
-    assert all(0 <= hit.start <= hit.stop <= len(index.at(hit.position).text) for hit in chosen)
-    assert 0 <= ranked.need <= 1
+    assert all(0 <= hit.start <= hit.stop <= len(index.get_unit(hit.position).text) for hit in chosen)
+    assert 0 <= ranked.budget_share <= 1
 
 
 @examples(25, 150)
@@ -238,7 +238,7 @@ def test_growing_gives_the_ranking_of_the_whole_and_excluded_places_never_come(
     assert ranked == rank(RecallIndex(units), query, exclude=exclude)
     assert not exclude & {hit.position for hit in ranked.hits}
     if len(exclude) == len(units):
-        assert ranked.need == 0
+        assert ranked.budget_share == 0
 
 
 @given(TEXTS, st.integers(1, 50))
@@ -249,7 +249,7 @@ def test_parts_are_the_whole_text_in_order(text: str, size: int) -> None:
 
 
 def test_a_word_that_is_everywhere_costs_little_and_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "_MANY", 20)
+    monkeypatch.setattr(ranking, "_MAX_POSTINGS", 20)
     units = [Unit(i, "user", f"violin {i}", START + i) for i in range(200)]
     units[50] = Unit(50, "user", "red violin", START + 50)
     units[90] = Unit(90, "user", "red curtains", START + 90)
@@ -263,7 +263,7 @@ def test_huge_messages_are_taken() -> None:
     index = RecallIndex([Unit(0, "user", "violin " * 50_000, START), Unit(1, "assistant", "x" * 200_000, START)])
     hits = rank(index, "violin").hits
     assert hits[0].position == 0
-    assert 90 < len(render(index, select_hits(index, hits, 100, len))) <= 100
+    assert 90 < len(render_hits(index, select_hits(index, hits, 100, len))) <= 100
 
 
 # By meaning

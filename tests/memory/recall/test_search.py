@@ -16,7 +16,7 @@ from longtalk.memory.recall import candidates, embeddings
 from longtalk.memory.recall import search as module
 from longtalk.memory.recall.index import RecallIndex, Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
-from longtalk.memory.recall.labels import card_labels
+from longtalk.memory.recall.labels import read_card_labels
 from longtalk.memory.recall.ranking import rank
 from longtalk.memory.recall.search import Recall, Recalled, index_store, index_transcript, render_recalled
 from longtalk.memory.recall.units import to_unit
@@ -258,7 +258,7 @@ def test_a_bounded_number_of_entries_is_looked_at(monkeypatch: pytest.MonkeyPatc
     assert sum(read) < 400
     assert len(index) < 400
     assert 17 in [hit.position for hit in rank(index, "violin 17").hits[:3]]
-    assert index.rarity(index.vocabulary.numbers["violin"]) < 0.1
+    assert index.compute_rarity(index.vocabulary.numbers["violin"]) < 0.1
 
 
 def test_of_a_long_message_the_beginning_and_the_end_count() -> None:
@@ -306,7 +306,7 @@ def test_of_a_long_answer_the_parts_that_fit_are_indexed() -> None:
     lines[70] = "The violin hangs on the wall."
     talk = long_talk(said("\n".join(lines), "assistant"))
     index = index_store(stored(talk), "ada", "talk", MAIN, len(talk), "Where is my violin?", FREE)
-    assert index.unread > 10
+    assert index.skipped_parts > 10
     found = render_recalled(index, "Where is my violin?", Recall(120, gate=False), Estimator(), now=0)
     assert "violin hangs" in found.text
     assert "… " in found.text
@@ -328,7 +328,7 @@ def test_what_cant_be_read_is_no_unit() -> None:
     unknown = Entry(role="assistant", wire="elsewhere", native=b'{"text":"violin <MEMORY_CARD>"}', at=START)
     assert to_unit(0, odd) is None
     assert to_unit(0, unknown) is None
-    assert card_labels(unknown) == ""
+    assert read_card_labels(unknown) == ""
     nameless = Entry(role="user", wire="openai-chat", native=b'{"role":"user","content":"\\"name\\"","name":7}', at=0)
     assert to_unit(0, nameless) == Unit(0, "user", '"name"')
 
@@ -462,4 +462,4 @@ def test_the_cache_keeps_the_few_that_were_used_last() -> None:
     cache = IndexCache()
     for number in range(10):
         cache.put(CachedIndex((number,)))
-    assert cache._kept.keys() == {(number,) for number in range(2, 10)}
+    assert cache._indexes.keys() == {(number,) for number in range(2, 10)}

@@ -16,9 +16,9 @@ from longtalk.errors import InputError
 __all__ = ["Vectors"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_LENGTH = 4_000  # characters of a text that count
-_CLOSE = 12  # texts that count as close
-_EXACT = 4  # decimals that don't depend on how many texts are compared at once
+_MAX_CHARS = 4_000  # the remaining characters of a text are ignored
+_MAX_SIMILAR = 12  # texts that `find_similar` returns
+_DECIMALS = 4  # the further decimals depend on how many texts are compared at once
 
 
 class Vectors:
@@ -28,59 +28,59 @@ class Vectors:
         self._model = load_model()
         self._rows: Any = None
         self._count = 0
-        self._waiting: list[str] = []
+        self._pending: list[str] = []
 
     def add(self, text: str) -> None:
         """Add a text, whose vector is computed when it is first needed."""
-        self._waiting.append(clean_text(text))
+        self._pending.append(clean_text(text))
 
-    def near(self, text: str, most: int) -> list[tuple[int, float]]:
+    def find_nearest(self, text: str, most: int) -> list[tuple[int, float]]:
         """Return the indexes of at most `most` added texts that are nearer to this text than average, nearest first.
 
         Each comes with its nearness, scaled so that the nearest text has 1 and the average is 0.
         """
-        for found in self._compare([text]):
-            usual, nearest = float(found.mean()), float(found.max())
+        for similarities in self._compare_all([text]):
+            mean, nearest = float(similarities.mean()), float(similarities.max())
             return [
-                (position, (value - usual) / (nearest - usual))
-                for position, value in highest(found, most)
-                if value > usual
+                (i, (value - mean) / (nearest - mean)) for i, value in pick_highest(similarities, most) if value > mean
             ]
         return []
 
-    def close(self, texts: list[str], least: float) -> list[list[tuple[int, float]]]:
+    def find_similar(self, texts: list[str], least: float) -> list[list[tuple[int, float]]]:
         """Return, for each text, the indexes and similarities of the few most similar added texts, best first.
 
         Only texts with a similarity of at least `least`, from 0 to 1, are returned.
         """
-        compared = self._compare(texts) if texts else ()
-        return [[one for one in highest(found, _CLOSE) if one[1] >= least] for found in compared] or [[] for _ in texts]
+        compared = self._compare_all(texts) if texts else ()
+        best = [pick_highest(similarities, _MAX_SIMILAR) for similarities in compared]
+        return [[match for match in matches if match[1] >= least] for matches in best] or [[] for _ in texts]
 
-    def _compare(self, texts: list[str]) -> Any:
+    def _compare_all(self, texts: list[str]) -> Any:
         """Return, for each text, its similarity to each added text; empty if no text was added.
 
         One matrix product for all texts reads the stored vectors only once.
         """
-        self._embed()
+        self._embed_pending()
         if not self._count:
             return ()
-        return (self._vectors([clean_text(text) for text in texts]) @ self._rows[: self._count].T).round(_EXACT)
+        vectors = self._compute_vectors([clean_text(text) for text in texts])
+        return (vectors @ self._rows[: self._count].T).round(_DECIMALS)
 
-    def _vectors(self, texts: list[str]) -> Any:
+    def _compute_vectors(self, texts: list[str]) -> Any:
         """Return the vectors of texts, normalized to length 1. The vector of an empty text is all zeros."""
-        found = self._model.embed(texts, norm=False)
-        lengths = (found * found).sum(axis=1, keepdims=True) ** 0.5
-        return found / lengths.clip(min=1e-9)
+        vectors = self._model.embed(texts, norm=False)
+        lengths = (vectors * vectors).sum(axis=1, keepdims=True) ** 0.5
+        return vectors / lengths.clip(min=1e-9)
 
-    def _embed(self) -> None:
+    def _embed_pending(self) -> None:
         """Compute the vectors of the texts added since the last call.
 
         The capacity at least doubles when it grows, so adding a text has constant amortized cost.
         """
-        if not self._waiting:
+        if not self._pending:
             return
-        new = self._vectors(self._waiting)
-        self._waiting = []
+        new = self._compute_vectors(self._pending)
+        self._pending = []
         needed = self._count + len(new)
         if self._rows is None:
             self._rows = new
@@ -92,14 +92,14 @@ class Vectors:
         self._count = needed
 
 
-def highest(found: Any, most: int) -> list[tuple[int, float]]:
+def pick_highest(values: Any, most: int) -> list[tuple[int, float]]:
     """Return the indexes and values of the `most` highest numbers, highest first."""
-    return [(int(position), float(found[position])) for position in (-found).argsort(kind="stable")[:most]]
+    return [(int(i), float(values[i])) for i in (-values).argsort(kind="stable")[:most]]
 
 
 def clean_text(text: str) -> str:
     """Return a text in a form that any tokenizer accepts: without lone surrogates, and cut to a maximum length."""
-    return _SURROGATE.sub("\ufffd", text[:_LENGTH])
+    return _SURROGATE.sub("\ufffd", text[:_MAX_CHARS])
 
 
 @lru_cache(maxsize=1)

@@ -1,9 +1,9 @@
 """Excerpts: select hits within a token budget, and render them in the order of the conversation.
 
 `select_hits` takes the hits that fit, best first, skips those that are too long, and finally cuts the best remaining
-one to fit. The final text is counted as a whole, so the budget is never exceeded. `render` writes a line with the date
-for each day, then speakers and texts. A year or speaker is not repeated while it stays the same. Gaps in a text are
-marked with "…".
+one to fit. The final text is counted as a whole, so the budget is never exceeded. `render_hits` writes a line with the
+date for each day, then speakers and texts. A year or speaker is not repeated while it stays the same. Gaps in a text
+are marked with "…".
 """
 
 from __future__ import annotations
@@ -15,81 +15,84 @@ import msgspec
 
 from longtalk.memory.recall.index import Hit, RecallIndex, Unit
 
-__all__ = ["render", "select_hits"]
+__all__ = ["render_hits", "select_hits"]
 
-_MISFITS = 60  # hits in a row that may be too big before it is enough
-_ROUNDS = 3  # times that what is left over is filled
-_SCRAP = 12  # tokens below which a cut says nothing
+_MAX_MISFITS = 60  # the selection ends after this many hits in a row that did not fit
+_MAX_ROUNDS = 3  # how often the remaining budget is filled again
+_MIN_CUT_TOKENS = 12  # a shorter excerpt would say nothing
 _DAY = 86_400
-_LATEST = 253_402_300_799  # the last second that a calendar has
+_LATEST = 253_402_300_799  # the last second that `datetime` can represent
 
 
-def render(index: RecallIndex, hits: Iterable[Hit]) -> str:
+def render_hits(index: RecallIndex, hits: Iterable[Hit]) -> str:
     """Return the text of these hits as it is sent to the model. It ends with a newline unless it is empty."""
     lines: list[str] = []
-    before: Unit | None = None
-    for unit, spans in _by_unit(index, hits):
-        lines.append(date_line(unit.at, before.at if before else 0))
-        lines.append(_line(unit, spans, goes_on=before is not None and _together(before, unit)))
-        before = unit
+    previous: Unit | None = None
+    for unit, spans in _group_by_unit(index, hits):
+        lines.append(render_date(unit.at, previous.at if previous else 0))
+        continues = previous is not None and _has_same_speaker_and_day(previous, unit)
+        lines.append(_render_unit(unit, spans, same_speaker=continues))
+        previous = unit
     return "".join(lines)
 
 
 def select_hits(index: RecallIndex, hits: Sequence[Hit], budget: int, count: Callable[[str], int]) -> tuple[Hit, ...]:
     """Return the hits that fit the budget. They are chosen best first and returned in the order of the conversation."""
     chosen: list[Hit] = []
-    waiting = list(hits)
-    left = budget
-    for _ in range(_ROUNDS):
-        taken, waiting = _greedy(index, waiting, left, count, chosen)
+    skipped = list(hits)
+    remaining = budget
+    for _ in range(_MAX_ROUNDS):
+        taken, skipped = _select_greedily(index, skipped, remaining, count, chosen)
         chosen += taken
-        left = budget - count(render(index, chosen)) if chosen else budget
-        if not taken or left <= 0:
+        remaining = budget - count(render_hits(index, chosen)) if chosen else budget
+        if not taken or remaining <= 0:
             break
-    if left >= _SCRAP and waiting:
-        chosen += _cut(index, waiting[0], left, count)
-    while chosen and count(render(index, chosen)) > budget:
+    if remaining >= _MIN_CUT_TOKENS and skipped:
+        chosen += _cut_hit(index, skipped[0], remaining, count)
+    while chosen and count(render_hits(index, chosen)) > budget:
         chosen.pop()
     return tuple(sorted(chosen, key=lambda hit: (hit.position, hit.start)))
 
 
-def _greedy(
-    index: RecallIndex, hits: list[Hit], left: int, count: Callable[[str], int], chosen: Sequence[Hit]
+def _select_greedily(
+    index: RecallIndex, hits: list[Hit], remaining: int, count: Callable[[str], int], chosen: Sequence[Hit]
 ) -> tuple[list[Hit], list[Hit]]:
-    """Return the hits that fit into `left` tokens in addition to the chosen ones, and the hits that remain.
+    """Return the hits that fit into `remaining` tokens in addition to the chosen ones, and the hits that remain.
 
     Hits are tried in order. Dates that the chosen hits already show are not counted again.
     """
-    times = [index.at(hit.position).at for hit in chosen]
-    days, before = {at // _DAY for at in times}, times[-1] if times else 0
+    times = [index.get_unit(hit.position).at for hit in chosen]
+    days, previous = {at // _DAY for at in times}, times[-1] if times else 0
     taken: list[Hit] = []
-    waiting: list[Hit] = []
+    skipped: list[Hit] = []
     misfits = 0
-    for position, hit in enumerate(hits):
-        unit = index.at(hit.position)
+    for i, hit in enumerate(hits):
+        unit = index.get_unit(hit.position)
         day = unit.at // _DAY
-        cost = count(_line(unit, [(hit.start, hit.stop)])) + (0 if day in days else count(date_line(unit.at, before)))
-        if cost <= left:
+        cost = count(_render_unit(unit, [(hit.start, hit.stop)]))
+        if day not in days:
+            cost += count(render_date(unit.at, previous))
+        if cost <= remaining:
             taken.append(hit)
             days.add(day)
-            before = unit.at
-            left -= cost
+            previous = unit.at
+            remaining -= cost
             misfits = 0
         else:
-            waiting.append(hit)
+            skipped.append(hit)
             misfits += 1
-        if misfits >= _MISFITS or left <= 0:
-            return taken, [*waiting, *hits[position + 1 :]]
-    return taken, waiting
+        if misfits >= _MAX_MISFITS or remaining <= 0:
+            return taken, [*skipped, *hits[i + 1 :]]
+    return taken, skipped
 
 
-def _cut(index: RecallIndex, hit: Hit, left: int, count: Callable[[str], int]) -> list[Hit]:
-    """Return the hit cut to fit into `left` tokens, at the end of a word, in a list; an empty list if nothing fits."""
-    unit = index.at(hit.position)
+def _cut_hit(index: RecallIndex, hit: Hit, remaining: int, count: Callable[[str], int]) -> list[Hit]:
+    """Return a list with the hit, cut at the end of a word to fit into `remaining` tokens; empty if nothing fits."""
+    unit = index.get_unit(hit.position)
     low, high = hit.start, hit.stop
     while low < high:
         middle = (low + high + 1) // 2
-        if count(date_line(unit.at)) + count(_line(unit, [(hit.start, middle)])) <= left:
+        if count(render_date(unit.at)) + count(_render_unit(unit, [(hit.start, middle)])) <= remaining:
             low = middle
         else:
             high = middle - 1
@@ -98,43 +101,43 @@ def _cut(index: RecallIndex, hit: Hit, left: int, count: Callable[[str], int]) -
     return [msgspec.structs.replace(hit, stop=low)] if unit.text[hit.start : low].strip() else []
 
 
-def _by_unit(index: RecallIndex, hits: Iterable[Hit]) -> list[tuple[Unit, list[tuple[int, int]]]]:
+def _group_by_unit(index: RecallIndex, hits: Iterable[Hit]) -> list[tuple[Unit, list[tuple[int, int]]]]:
     """Group hits by unit, in the order of the conversation, as spans of characters. Adjacent spans are merged."""
-    found: list[tuple[Unit, list[tuple[int, int]]]] = []
+    groups: list[tuple[Unit, list[tuple[int, int]]]] = []
     for hit in sorted(hits, key=lambda hit: (hit.position, hit.start)):
-        unit = index.at(hit.position)
-        if not found or found[-1][0] is not unit:
-            found.append((unit, [(hit.start, hit.stop)]))
-        elif found[-1][1][-1][1] == hit.start:
-            found[-1][1][-1] = (found[-1][1][-1][0], hit.stop)
+        unit = index.get_unit(hit.position)
+        if not groups or groups[-1][0] is not unit:
+            groups.append((unit, [(hit.start, hit.stop)]))
+        elif groups[-1][1][-1][1] == hit.start:
+            groups[-1][1][-1] = (groups[-1][1][-1][0], hit.stop)
         else:
-            found[-1][1].append((hit.start, hit.stop))
-    return found
+            groups[-1][1].append((hit.start, hit.stop))
+    return groups
 
 
-def _together(before: Unit, unit: Unit) -> bool:
+def _has_same_speaker_and_day(previous: Unit, unit: Unit) -> bool:
     """Return True if both units have the same speaker and day."""
-    return (before.at // _DAY, before.role, before.name) == (unit.at // _DAY, unit.role, unit.name)
+    return (previous.at // _DAY, previous.role, previous.name) == (unit.at // _DAY, unit.role, unit.name)
 
 
-def _line(unit: Unit, spans: Sequence[tuple[int, int]], *, goes_on: bool = False) -> str:
-    """Return the line for a unit: the speaker, unless the same one goes on, then the spans, with gaps marked."""
+def _render_unit(unit: Unit, spans: Sequence[tuple[int, int]], *, same_speaker: bool = False) -> str:
+    """Return the line for a unit: the speaker, unless it is the same as before, then the spans, with gaps marked."""
     first, last = spans[0][0], spans[-1][1]
-    said = " … ".join(unit.text[start:stop].strip() for start, stop in spans)
-    who = "" if goes_on else f"{unit.name or unit.role.capitalize()}: "
-    before = "… " if first or goes_on else ""
+    text = " … ".join(unit.text[start:stop].strip() for start, stop in spans)
+    who = "" if same_speaker else f"{unit.name or unit.role.capitalize()}: "
+    previous = "… " if first or same_speaker else ""
     after = " …" if last < len(unit.text) else ""
-    return f"{who}{before}{said}{after}\n"
+    return f"{who}{previous}{text}{after}\n"
 
 
-def date_line(at: int, before: int = 0) -> str:
+def render_date(at: int, previous: int = 0) -> str:
     """Return a line with the date of the time `at`, in seconds; empty if the time is unknown.
 
-    `before` is the time of the previous date line. For the same day the line is empty, and for the same year it omits
+    `previous` is the time of the previous date line. For the same day the line is empty, and for the same year it omits
     the year.
     """
-    if not 0 < at <= _LATEST or at // _DAY == before // _DAY:
+    if not 0 < at <= _LATEST or at // _DAY == previous // _DAY:
         return ""
     day = datetime.fromtimestamp(at, UTC)
-    known = 0 < before <= _LATEST and day.year == datetime.fromtimestamp(before, UTC).year
+    known = 0 < previous <= _LATEST and day.year == datetime.fromtimestamp(previous, UTC).year
     return f"[{day:%a} {day.day} {day:%b}{'' if known else day.strftime(' %Y')}]\n"

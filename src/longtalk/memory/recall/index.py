@@ -3,13 +3,13 @@
 A `RecallIndex` takes the units of a conversation one by one: user messages as a whole, longer assistant messages in
 parts. Their score is BM25 over terms, extended for conversations:
 
-- A message answers the previous one, so it *borrows* that one's terms, and less from those further away, within a
-  session. For each term only the best match counts: the message's own or a borrowed one.
+- A message answers the previous one, so it *borrows* the matches of that one and, with less weight, of others nearby in
+  the same session. For each term only the best match counts: the message's own or a borrowed one.
 - Speakers: the name of a participant is not a term; it favors that participant's messages. An assistant's words weigh
   less than the user's, unless the query is about them.
 - Time: a day that the query names favors messages of that day; a question about a time favors texts that mention one.
-- Proximity: word pairs that the query and a message share add to its score. So do good matches in the same topic and,
-  slightly, words that the message shares with the best matches.
+- Proximity: word pairs that the query and a message share add to its score. So do good matches in the same topic or
+  session and, slightly, words that the message shares with the best matches.
 - Standing wishes (always, never, prefer) rank higher, long texts lower.
 
 Adding a unit takes constant time. Ranking examines only units that share a term with the query, and their neighbours.
@@ -27,7 +27,7 @@ import msgspec
 
 from longtalk.memory.recall.embeddings import Vectors
 from longtalk.memory.recall.query import EPOCH, mentions_time, states_standing_wish
-from longtalk.memory.recall.topics import Topics
+from longtalk.memory.recall.topics import TopicTracker
 from longtalk.memory.recall.vocabulary import Vocabulary
 from longtalk.memory.terms import extract_terms_with_words, split_words, stem
 
@@ -37,8 +37,8 @@ ASSISTANT = "assistant"
 MAX_TERM_COUNT = 255
 """Occurrences of a term in one part are counted only up to this number."""
 TIMED, STANDING = 1, 2
-"""Traits of a part: it mentions a time; it states a standing wish."""
-UNREAD = 4
+"""Traits of a part: it mentions a time, or it states a standing wish."""
+UNKNOWN_TRAITS = 4
 """The value for a part whose traits have not been computed yet."""
 
 _LINE = re.compile(r"[^\n]*\n+|[^\n]+")
@@ -73,7 +73,7 @@ class RankedHits(msgspec.Struct, frozen=True):
 
     hits: tuple[Hit, ...]
     """The hits, best first."""
-    need: float
+    budget_share: float
     """The share of the budget to spend on the hits, from 0 to 1: 0 if the query refers to no earlier message."""
 
 
@@ -90,9 +90,9 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """BM25's b: how much long texts are penalized."""
     borrow: tuple[tuple[int, float], ...] = ((-1, 0.7), (-2, 0.5), (1, 0.5), (2, 0.3))
     """Share of a neighbour's match that a unit borrows, by the neighbour's offset from the unit."""
-    lends: float = 0.3
-    """Factor for the matches that neighbours borrow from an assistant's message."""
-    long: int = 320
+    assistant_lends: float = 0.3
+    """Factor for the scores that neighbours borrow from an assistant's message."""
+    long_text: int = 320
     """Length in characters above which a unit borrows less."""
     speaker: float = 2.5
     """Factor for messages of a participant whom the query names."""
@@ -100,8 +100,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """Weight of a pair of adjacent words that also occurs in the query, relative to the two words."""
     feedback: float = 0.1
     """Weight of a word that the best matches have in common but the query lacks."""
-    alike: float = 0.5
-    """Weight of a known word whose spelling is similar to an unknown word of the query."""
+    misspelled: float = 0.5
+    """Weight of a known word that is spelled similarly to an unknown word of the query."""
     topic: float = 0.05
     """Weight that the best matches add to all units of the same topic."""
     session: float = 0.2
@@ -111,15 +111,15 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     time: float = 1.3
     """Factor for texts that mention a time, if the query asks for a time."""
     standing: float = 1.5
-    """Factor for a user's standing wishes, if an assistant takes part in the conversation."""
-    even: int = 200
+    """Factor for a user's standing wishes, if the conversation has an assistant."""
+    base_length: int = 200
     """Number of characters added to the length of a text before `brevity` is applied."""
     brevity: float = 0.4
     """Exponent of the length by which a score is divided, so that shorter texts rank higher."""
-    soft: float = 0.7
-    """Weight of a word that is close in meaning to a word of the query. Used only with vectors."""
-    close: float = 0.35
-    """Minimum similarity for a word to count as close in meaning. Used only with vectors."""
+    related: float = 0.7
+    """Weight of a word that is related in meaning to a word of the query. Used only with vectors."""
+    min_similarity: float = 0.35
+    """Minimum similarity for a word to count as related in meaning. Used only with vectors."""
     meaning: float = 0.5
     """Weight of the text nearest in meaning, relative to the best match by words. Used only with vectors."""
 
@@ -153,32 +153,32 @@ class RecallIndex:
         """For each term that occurs in a name, the participants with such a name."""
         self.days: dict[int, list[int]] = {}
         """For each day, as an ordinal, the numbers of its units."""
-        self.assisted = False
-        """Whether an assistant takes part in the conversation."""
+        self.has_assistant = False
+        """Whether any message is an assistant's."""
         # By term: part << 8 | number of occurrences.
         self.postings: list[array[int]] = []
-        # By term: the units that are labelled with it.
+        # By term: the units that have it among their labels.
         self.labelled: dict[int, array[int]] = {}
-        # By unit: its stretch (consecutive units without a gap), session, segment, first part, factor for borrowing,
-        # whether it has a single part, whether it is the assistant's.
+        # By unit: its stretch (units that follow each other without a gap), session, topic, first part, factor for
+        # borrowing, whether it has only one part, whether it is the assistant's.
         self.stretches = array("L")
         self.sessions = array("L")
-        self.segments = array("L")
-        self.firsts = array("L")
-        self.borrows = array("d")
-        self.single = bytearray()
-        self.spoken = bytearray()
+        self.topics = array("L")
+        self.first_parts = array("L")
+        self.borrow_factors = array("d")
+        self.has_one_part = bytearray()
+        self.is_assistant = bytearray()
         # By part: its unit, its span of characters, its terms, its traits.
-        self.owners = array("L")
+        self.part_units = array("L")
         self.spans: list[tuple[int, int]] = []
         self.terms: list[array[int]] = []
         self.traits = bytearray()
-        self.total = 0
+        self.term_count = 0
         """The number of term occurrences in all parts."""
-        self.unread = 0
+        self.skipped_parts = 0
         """The number of parts of the indexed units that were not indexed themselves."""
-        self._topics = Topics()
-        self._numbers: dict[int, int] = {}
+        self._topic_tracker = TopicTracker()
+        self._unit_numbers: dict[int, int] = {}
         for unit in units:
             self.add(unit)
 
@@ -191,86 +191,90 @@ class RecallIndex:
         `follows` says that the unit directly follows the previous one in the conversation. `fits` selects the parts of
         a long assistant's message that are worth indexing; the remaining parts are only counted.
         """
-        number = self._numbers[unit.position] = len(self.units)
+        number = self._unit_numbers[unit.position] = len(self.units)
         self.stretches.append((self.stretches[-1] if number else 0) + (not follows))
         self.units.append(unit)
-        self.firsts.append(len(self.owners))
-        self.borrows.append(min(1.0, self.weights.long / (len(unit.text) or 1)))
+        self.first_parts.append(len(self.part_units))
+        self.borrow_factors.append(min(1.0, self.weights.long_text / (len(unit.text) or 1)))
         spans = split_parts(unit.text, self.weights.part) if unit.role == ASSISTANT else [(0, len(unit.text))]
-        self.single.append(len(spans) == 1)
+        self.has_one_part.append(len(spans) == 1)
         if fits is not None and len(spans) > 1:
             fitting = [span for span in spans if fits(unit.text[slice(*span)])] or spans[:1]
-            self.unread += len(spans) - len(fitting)
+            self.skipped_parts += len(spans) - len(fitting)
             spans = fitting
-        self.spoken.append(unit.role == ASSISTANT)
-        self.assisted = self.assisted or unit.role == ASSISTANT
-        told: list[tuple[str, str]] = []
+        self.is_assistant.append(unit.role == ASSISTANT)
+        self.has_assistant = self.has_assistant or unit.role == ASSISTANT
+        all_terms: list[tuple[str, str]] = []
         for start, stop in spans:
             text = unit.text[start:stop]
-            told += (found := extract_terms_with_words(text))
+            all_terms += (part_terms := extract_terms_with_words(text))
             self.spans.append((start, stop))
-            self.traits.append(UNREAD)
-            self._take(number, found)
+            self.traits.append(UNKNOWN_TRAITS)
+            self._add_part(number, part_terms)
             if self.vectors is not None:
-                self.vectors.add(" ".join(word for _, word in found))
+                self.vectors.add(" ".join(word for _, word in part_terms))
         for term, word in dict(extract_terms_with_words(unit.labels)).items() if unit.labels else ():
-            self.labelled.setdefault(self._number(term, word), array("L")).append(number)
-        self.segments.append(self._topics.add(unit.at, [term for term, _ in told], opens=unit.role != ASSISTANT))
-        self.sessions.append(self._topics.session)
+            self.labelled.setdefault(self._add_term(term, word), array("L")).append(number)
+        distinct_terms = {term for term, _ in all_terms}
+        self.topics.append(self._topic_tracker.add(unit.at, distinct_terms, opens=unit.role != ASSISTANT))
+        self.sessions.append(self._topic_tracker.session)
         for word in split_words(unit.name):
             self.names.setdefault(stem(word), set()).add(unit.name)
         if unit.at:
             self.days.setdefault(EPOCH + unit.at // 86_400, []).append(number)
 
-    def _take(self, number: int, found: list[tuple[str, str]]) -> None:
+    def _add_part(self, number: int, terms: list[tuple[str, str]]) -> None:
         """Add the next part, with these terms and their words, to the unit with this number."""
-        part = len(self.owners)
-        self.owners.append(number)
+        part = len(self.part_units)
+        self.part_units.append(number)
         known = self.vocabulary.numbers
-        numbers = array("L", [known[t] if t in known else self._number(t, word) for t, word in found])
+        numbers = array("L", [known[t] if t in known else self._add_term(t, word) for t, word in terms])
         self.terms.append(numbers)
-        self.total += len(numbers)
+        self.term_count += len(numbers)
         for term, times in Counter(numbers).items():
             self.postings[term].append(part << 8 | min(times, MAX_TERM_COUNT))
 
-    def _number(self, term: str, word: str) -> int:
+    def _add_term(self, term: str, word: str) -> int:
         """Return the number of a term, adding the term and its word to the index if the term is new."""
-        number = self.vocabulary.number(term)
+        number = self.vocabulary.add(term)
         if number == len(self.postings):
             self.postings.append(array("Q"))
             if self.words is not None:
                 self.words.add(word)
         return number
 
-    def trait(self, part: int) -> int:
+    def get_traits(self, part: int) -> int:
         """Return the traits of a part as a bit set, computing them on first use."""
-        if self.traits[part] == UNREAD:
-            unit, (start, stop) = self.units[self.owners[part]], self.spans[part]
+        if self.traits[part] == UNKNOWN_TRAITS:
+            unit, (start, stop) = self.units[self.part_units[part]], self.spans[part]
             self.traits[part] = detect_traits(unit, unit.text[start:stop])
         return self.traits[part]
 
-    def at(self, position: int) -> Unit:
+    def get_unit(self, position: int) -> Unit:
         """Return the unit at a position in the conversation."""
-        return self.units[self._numbers[position]]
+        return self.units[self._unit_numbers[position]]
 
-    def position_of(self, part: int) -> int:
+    def get_position(self, part: int) -> int:
         """Return the position in the conversation of the unit that a part belongs to."""
-        return self.units[self.owners[part]].position
+        return self.units[self.part_units[part]].position
 
-    def rarity(self, term: int) -> float:
+    def compute_rarity(self, term: int) -> float:
         """Return the weight of a term, which is higher the fewer parts contain the term."""
         count: float = max(len(self.postings[term]), len(self.labelled.get(term, ())))
         parts = self.parts
         if self.shares:
             share = self.shares.get(self.vocabulary.terms[term])
-            # How often a term occurs outside the index is known only for terms of the query.
-            count, parts = (count, len(self.owners) + self.unread) if share is None else (count / share, parts)
+            if share is not None:
+                count /= share
+            else:
+                # How often a term occurs outside the index is known only for terms of the query.
+                parts = len(self.part_units) + self.skipped_parts
         return math.log(1 + max(0.0, parts - count + 0.5) / (count + 0.5))
 
     @property
     def parts(self) -> float:
         """The approximate number of parts in the whole conversation."""
-        return (len(self.owners) + self.unread) * max(1.0, self.size / (len(self.units) or 1))
+        return (len(self.part_units) + self.skipped_parts) * max(1.0, self.size / (len(self.units) or 1))
 
 
 def detect_traits(unit: Unit, text: str) -> int:
@@ -280,14 +284,14 @@ def detect_traits(unit: Unit, text: str) -> int:
 
 def split_parts(text: str, size: int) -> list[tuple[int, int]]:
     """Split a text at line ends, if possible, and return the spans, of about `size` characters each."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     start = end = 0
     for line in _LINE.finditer(text):
         if end > start and line.end() - start > size:
-            found.append((start, end))
+            spans.append((start, end))
             start = end
         end = line.end()
         while end - start > 2 * size:
-            found.append((start, start + size))
+            spans.append((start, start + size))
             start += size
-    return [*found, (start, end)] if end > start or not found else found
+    return [*spans, (start, end)] if end > start or not spans else spans

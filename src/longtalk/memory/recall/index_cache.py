@@ -19,7 +19,7 @@ from longtalk.transcript.pack import Entry, Pack
 
 __all__ = ["CachedIndex", "IndexCache"]
 
-_MOST = 8
+_MAX_INDEXES = 8
 
 Key: TypeAlias = tuple[Hashable, ...]
 """The key of an index: what identifies the conversation, then the branch as the last item."""
@@ -42,47 +42,47 @@ class IndexCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Key, CachedIndex] = OrderedDict()
+        self._indexes: OrderedDict[Key, CachedIndex] = OrderedDict()
 
     def take(
-        self, key: Key, pack: Pack, unit: Callable[[int, Entry], Unit | None], position: Callable[[int], int]
+        self, key: Key, pack: Pack, to_unit: Callable[[int, Entry], Unit | None], to_position: Callable[[int], int]
     ) -> CachedIndex:
         """Remove an index of a branch from the cache, add the entries that it lacks, and return it.
 
-        Without a valid index of this branch or of one that begins with the same entries, return a new index. `unit`
-        turns an entry, given its position, into a unit, or returns None for an entry that is never recalled. `position`
-        returns the position in the conversation of the i-th entry of the pack.
+        Without a valid index of this branch or of one that begins with the same entries, return a new index. `to_unit`
+        turns an entry, given its position, into a unit, or returns None for an entry that is never recalled.
+        `to_position` returns the position in the conversation of the i-th entry of the pack.
         """
         with self._lock:
-            own = self._kept.pop(key, None)
-            others = [index for other, index in reversed(self._kept.items()) if other[:-1] == key[:-1]]
-            index = next((index for index in (own, *others) if index is not None and _fits(index, pack)), None)
+            own = self._indexes.pop(key, None)
+            others = [index for other, index in reversed(self._indexes.items()) if other[:-1] == key[:-1]]
+            index = next((index for index in (own, *others) if index is not None and _is_valid_for(index, pack)), None)
             if index is not None and index is not own:
-                del self._kept[index.key]
+                del self._indexes[index.key]
         if index is None:
             index = CachedIndex(key)
         index.key = key
         for i in range(index.count, len(pack)):
-            made = unit(position(i), pack.entry(i))
-            if made is not None:
-                index.add(made)
-        index.count, index.checksum = len(pack), _checksum(pack, len(pack))
+            unit = to_unit(to_position(i), pack.entry(i))
+            if unit is not None:
+                index.add(unit)
+        index.count, index.checksum = len(pack), _compute_checksum(pack, len(pack))
         return index
 
     def put(self, index: CachedIndex) -> None:
         """Put an index back into the cache, and drop the least recently used indexes if there are too many."""
         with self._lock:
-            self._kept[index.key] = index
-            self._kept.move_to_end(index.key)
-            while len(self._kept) > _MOST:
-                self._kept.popitem(last=False)
+            self._indexes[index.key] = index
+            self._indexes.move_to_end(index.key)
+            while len(self._indexes) > _MAX_INDEXES:
+                self._indexes.popitem(last=False)
 
 
-def _fits(index: CachedIndex, pack: Pack) -> bool:
+def _is_valid_for(index: CachedIndex, pack: Pack) -> bool:
     """Return True if the pack begins with exactly the entries that the index was built from."""
-    return index.count <= len(pack) and _checksum(pack, index.count) == index.checksum
+    return index.count <= len(pack) and _compute_checksum(pack, index.count) == index.checksum
 
 
-def _checksum(pack: Pack, count: int) -> int:
+def _compute_checksum(pack: Pack, count: int) -> int:
     """Return a checksum of the JSON of the first `count` entries in the pack."""
     return zlib.crc32(memoryview(pack.array)[: pack.offsets()[count] - 1]) if count else 0

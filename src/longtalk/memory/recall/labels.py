@@ -11,24 +11,24 @@ from longtalk.wires import text_if_readable
 from longtalk.wires.entries import view_of
 from longtalk.wires.views import MessageView
 
-__all__ = ["card_labels", "searchable_text"]
+__all__ = ["read_card_labels", "searchable_text"]
 
 
-def card_labels(entry: Entry) -> str:
+def read_card_labels(entry: Entry) -> str:
     """Return the texts of the memory cards in an answer, one per line; empty if it has no readable card."""
-    return "\n".join(line for each in card_operations(entry) for line in (*each.texts, each.answer) if line)
+    return "\n".join(line for each in read_card_operations(entry) for line in (*each.texts, each.answer) if line)
 
 
-def card_operations(entry: Entry) -> list[Operation]:
+def read_card_operations(entry: Entry) -> list[Operation]:
     """Return the operations in the memory cards of an answer; an empty list if it has no readable card."""
     if entry.role != "assistant" or b"_card" not in entry.native.lower():
         return []
-    view = _view(entry)
+    view = _read_view(entry)
     read = [read_card(card) for card in view.cards] if view else []
     return [operation for each in read if not isinstance(each, str) for operation in each[0]]
 
 
-def _view(entry: Entry) -> MessageView | None:
+def _read_view(entry: Entry) -> MessageView | None:
     try:
         return view_of(entry)
     except (ValueError, LookupError, TypeError):
@@ -37,7 +37,7 @@ def _view(entry: Entry) -> MessageView | None:
 
 def searchable_text(entry: Entry) -> str:
     """Return the text of an entry that a search looks through, which includes its labels."""
-    text, labels = text_if_readable(entry), card_labels(entry)
+    text, labels = text_if_readable(entry), read_card_labels(entry)
     return f"{text}\n{labels}" if labels else text
 
 
@@ -49,18 +49,22 @@ def find_quotes(entry: Entry, later: Sequence[Entry]) -> list[tuple[Entry, str]]
     """
     from longtalk.memory.terms import extract_terms
 
-    words = frozenset(extract_terms(text_if_readable(entry)))
-    found: list[tuple[Entry, str]] = []
-    for each in later:
-        text, rest = (card_labels(each), text_if_readable(each)) if each.role == "assistant" else (_recalled(each), "")
-        if text and words & frozenset(extract_terms(text)):
-            found.append((each, rest))
-    return found
+    entry_terms = frozenset(extract_terms(text_if_readable(entry)))
+    quoting: list[tuple[Entry, str]] = []
+    for later_entry in later:
+        text, kept_text = (
+            (read_card_labels(later_entry), text_if_readable(later_entry))
+            if later_entry.role == "assistant"
+            else (_get_recalled_text(later_entry), "")
+        )
+        if text and entry_terms & frozenset(extract_terms(text)):
+            quoting.append((later_entry, kept_text))
+    return quoting
 
 
-def _recalled(entry: Entry) -> str:
+def _get_recalled_text(entry: Entry) -> str:
     """Return the text of an entry if it is a result of the tool `recall`, else ""."""
     from longtalk.memory.recall.config import TAG
 
-    view = _view(entry) if b"recalled>" in entry.native else None
+    view = _read_view(entry) if b"recalled>" in entry.native else None
     return view.text if view and view.call_id and view.text.startswith(f"<{TAG}>") else ""

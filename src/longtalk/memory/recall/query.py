@@ -12,17 +12,17 @@ import msgspec
 
 from longtalk.memory.terms import extract_terms_with_words
 
-__all__ = ["EPOCH", "Query", "find_days", "mentions_time", "parse_query", "states_standing_wish", "year_of"]
+__all__ = ["EPOCH", "Query", "find_days", "get_year", "mentions_time", "parse_query", "states_standing_wish"]
 
 EPOCH = date(1970, 1, 1).toordinal()
 """The ordinal of 1 January 1970."""
-_YEAR = "january february march april may june july august september october november december"
-_MONTHS = _YEAR.split()
-_MONTH = {name: number for number, month in enumerate(_MONTHS, 1) for name in (month, month[:3])}
-_NAMES = "|".join(sorted(_MONTH, key=len, reverse=True))
-_ISO = re.compile(r"(?<!\d)(\d{4})-(\d\d?)-(\d\d?)(?!\d)", re.A)
-_NAMED = re.compile(
-    rf"(?:\b(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?)?\b({_NAMES})\b\.?"
+_MONTH_NAMES = "january february march april may june july august september october november december"
+_MONTHS = _MONTH_NAMES.split()
+_MONTH_NUMBERS = {name: number for number, month in enumerate(_MONTHS, 1) for name in (month, month[:3])}
+_MONTH_PATTERN = "|".join(sorted(_MONTH_NUMBERS, key=len, reverse=True))
+_ISO_DATE = re.compile(r"(?<!\d)(\d{4})-(\d\d?)-(\d\d?)(?!\d)", re.A)
+_NAMED_DATE = re.compile(
+    rf"(?:\b(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?)?\b({_MONTH_PATTERN})\b\.?"
     r"(?:\s+(\d{1,2})(?:st|nd|rd|th)?(?!\d))?(?:,?\s+(?:of\s+)?(\d{4})\b)?",
     re.I | re.A,
 )
@@ -30,21 +30,23 @@ _AGO = re.compile(
     r"\b(\d{1,3}|an?|one|two|three|four|five|six)\s+(day|week|month|year)s?\s+ago\b|\byesterday\b", re.I | re.A
 )
 _COUNTS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
-_SPANS = {"day": 1, "week": 7, "month": 30, "year": 365}
-_WHEN = re.compile(r"\b(?:when|what (?:day|date|month|year|time)|how (?:long|soon)|since)\b", re.I | re.A)
-_TIME = re.compile(
+_UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
+_ASKS_WHEN = re.compile(r"\b(?:when|what (?:day|date|month|year|time)|how (?:long|soon)|since)\b", re.I | re.A)
+_MENTIONS_TIME = re.compile(
     r"\b(?:yesterday|today|tonight|tomorrow|weeks?|weekend|months?|years?|days?|last|next|ago|(?:mon|tues|wednes|thurs|fri"
     rf"|satur|sun)day|{'|'.join(_MONTHS)}|summer|winter|spring|autumn|since|\d{{1,2}}(?::\d\d)?\s?[ap]m|\d{{4}})\b",
     re.I | re.A,
 )
-_STANDING = re.compile(r"\b(?:always|never|prefer(?:red|s)?|from now on|in future|whenever|every time)\b", re.I | re.A)
-_TO_YOU = re.compile(
+_STANDING_WISH = re.compile(
+    r"\b(?:always|never|prefer(?:red|s)?|from now on|in future|whenever|every time)\b", re.I | re.A
+)
+_ABOUT_ASSISTANT = re.compile(
     r"\b(?:did|have|had|were|was) you\b|\byou(?:'ve| have| had)? (?:just )?(?:\w+ed|said|told|gave|wrote|made|shown?)\b"
     r"|\byour (?:\w+ )?(?:answer|advice|suggestions?|recommendations?|explanation|reply|list|code|example)\b",
     re.I | re.A,
 )
 
-_BACK = re.compile(
+_REFERS_BACK = re.compile(
     r"\b(?:remember|remind(?:ed)?|recall|earlier|previous(?:ly)?|before|last time|already|again|ago|our|my"
     r"|(?:did|have|had|was|were|am) (?:i|we|you)|(?:i|we|you)(?:'d|'ve| had| have)? (?:said|told|mentioned|discussed"
     r"|talked|agreed|decided|planned|asked|wanted|suggested|recommended))\b",
@@ -75,25 +77,25 @@ def parse_query(text: str, *, now: int = 0, years: range = range(0)) -> Query:
     `now` is the time of the message in seconds; 0 if unknown. `years` are the years that a month named without a year
     may belong to.
     """
-    said = extract_terms_with_words(text)
+    terms_and_words = extract_terms_with_words(text)
     return Query(
-        terms=tuple(term for term, _ in said),
-        words=dict(said),
+        terms=tuple(term for term, _ in terms_and_words),
+        words=dict(terms_and_words),
         days=tuple(find_days(text, now=now, years=years)),
-        asks_when=bool(_WHEN.search(text)),
-        about_assistant=bool(_TO_YOU.search(text)),
-        refers_back=bool(_BACK.search(text)),
+        asks_when=bool(_ASKS_WHEN.search(text)),
+        about_assistant=bool(_ABOUT_ASSISTANT.search(text)),
+        refers_back=bool(_REFERS_BACK.search(text)),
     )
 
 
 def mentions_time(text: str) -> bool:
     """Return True if a text mentions a time or date."""
-    return bool(_TIME.search(text))
+    return bool(_MENTIONS_TIME.search(text))
 
 
 def states_standing_wish(text: str) -> bool:
     """Return True if a text states a standing wish, with words such as "always", "never" or "prefer"."""
-    return bool(_STANDING.search(text))
+    return bool(_STANDING_WISH.search(text))
 
 
 def find_days(text: str, *, now: int = 0, years: range = range(0)) -> list[tuple[int, int]]:
@@ -101,19 +103,19 @@ def find_days(text: str, *, now: int = 0, years: range = range(0)) -> list[tuple
 
     Dates, months and phrases such as "two weeks ago" are recognized, the last only if `now` is not 0.
     """
-    found = [day_span(int(y), int(m), int(d)) for y, m, d in _ISO.findall(text)]
-    for before, month, after, year in _NAMED.findall(text):
+    spans = [to_day_span(int(y), int(m), int(d)) for y, m, d in _ISO_DATE.findall(text)]
+    for before, month, after, year in _NAMED_DATE.findall(text):
         if month == "may" and not (before or after or year):
             continue  # the verb
         day = int(before or after or 0)
-        of = [int(year)] if year else years
-        found += [day_span(one, _MONTH[month.lower()], day) for one in of]
+        possible_years = [int(year)] if year else years
+        spans += [to_day_span(span, _MONTH_NUMBERS[month.lower()], day) for span in possible_years]
     if now:
-        found += [days_ago(match, now) for match in _AGO.finditer(text)]
-    return [one for one in found if one is not None]
+        spans += [parse_days_ago(match, now) for match in _AGO.finditer(text)]
+    return [span for span in spans if span is not None]
 
 
-def day_span(year: int, month: int, day: int) -> tuple[int, int] | None:
+def to_day_span(year: int, month: int, day: int) -> tuple[int, int] | None:
     """Return the ordinals of the first and last day of a date, or of the whole month if `day` is 0.
 
     Return None if the date does not exist.
@@ -126,19 +128,19 @@ def day_span(year: int, month: int, day: int) -> tuple[int, int] | None:
     return first.toordinal(), last.toordinal()
 
 
-def days_ago(match: re.Match[str], now: int) -> tuple[int, int]:
+def parse_days_ago(match: re.Match[str], now: int) -> tuple[int, int]:
     """Return the ordinals of the first and last day that a phrase such as "two weeks ago" may mean.
 
     The period is longer for a longer unit: a day for "days", about a week for "weeks".
     """
     count, unit = match.groups()
     today = EPOCH + now // 86_400
-    size = _SPANS[unit.lower()] if unit else 1
+    size = _UNIT_DAYS[unit.lower()] if unit else 1
     number = (_COUNTS.get(count.lower()) or int(count)) if count else 1
     middle = today - size * number
     return middle - size // 2, middle + size // 2
 
 
-def year_of(day: int) -> int:
+def get_year(day: int) -> int:
     """Return the year of an ordinal day, or the nearest year if the day is outside the calendar."""
     return date.fromordinal(min(max(day, 1), date.max.toordinal())).year

@@ -18,7 +18,7 @@ from longtalk.transcript.transcript import Transcript
 
 __all__ = ["TranscriptScan"]
 
-_END = rb"(?![a-z0-9])"
+_WORD_END = rb"(?![a-z0-9])"
 
 
 class TranscriptScan:
@@ -32,24 +32,24 @@ class TranscriptScan:
         self._text = b" ".join((bytes(pack.array), *fresh)).lower().replace(rb"\n", b"  ")
         sizes = (len(native) + 1 for native in fresh)
         self._starts = array("Q", (*pack.offsets()[:-1], *accumulate(sizes, initial=len(pack.array) + 1)))
-        self._tools = {code for code, (_, role, _) in enumerate(pack.index.shapes) if role == "tool"}
+        self._tool_shapes = {code for code, (_, role, _) in enumerate(pack.index.shapes) if role == "tool"}
 
     def pick(self, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
         return [[self._transcript[i] for i in range(start, min(stop, self.size))] for start, stop in ranges]
 
-    def position(self, i: int) -> int:
+    def to_position(self, i: int) -> int:
         return self._transcript.position(i)
 
-    def matches(self, sought: Sequence[SearchTerm], most: int) -> list[Matches]:
+    def matches(self, terms: Sequence[SearchTerm], most: int) -> list[Matches]:
         """Return, for each term, the newest entries that match it, at most `most` of them, as `Store.matches` does."""
-        found: list[Matches] = []
-        for each in sought:
-            positions = {i for pattern in _patterns(each) for i in self._having(pattern)}
-            said = sorted(i for i in positions if not self._is_result(i))
-            found.append(Matches(tuple(said[max(0, len(said) - most) :]), len(said)))
-        return found
+        matches: list[Matches] = []
+        for term in terms:
+            positions = {i for pattern in _compile_patterns(term) for i in self._find_entries(pattern)}
+            readable = sorted(i for i in positions if not self._is_tool_result(i))
+            matches.append(Matches(tuple(readable[max(0, len(readable) - most) :]), len(readable)))
+        return matches
 
-    def _having(self, pattern: re.Pattern[bytes]) -> Iterator[int]:
+    def _find_entries(self, pattern: re.Pattern[bytes]) -> Iterator[int]:
         """Yield the indexes of the entries in which a word begins with a match of the pattern."""
         text, starts, last = self._text, self._starts, -1
         for found in pattern.finditer(text):
@@ -60,31 +60,31 @@ class TranscriptScan:
                     yield i
                     last = i
 
-    def _is_result(self, i: int) -> bool:
+    def _is_tool_result(self, i: int) -> bool:
         packed = len(self._transcript.pack)
         if i < packed:
-            return self._transcript.pack.index.shape[i] in self._tools
+            return self._transcript.pack.index.shape[i] in self._tool_shapes
         return self._transcript.fresh[i - packed].role == "tool"
 
 
-def _patterns(sought: SearchTerm) -> list[re.Pattern[bytes]]:
+def _compile_patterns(term: SearchTerm) -> list[re.Pattern[bytes]]:
     """Return patterns that match all forms of a term. Each begins with a literal, because these are found fastest."""
-    forms = [(form, _END) for word in sought.words for form in _written(word)]
-    forms += [(form, b"") for beginning in sought.beginnings for form in _written(beginning)]
-    alike: dict[bytes, list[tuple[bytes, bytes]]] = {}
+    forms = [(form, _WORD_END) for word in term.words for form in _list_json_spellings(word)]
+    forms += [(form, b"") for beginning in term.beginnings for form in _list_json_spellings(beginning)]
+    groups: dict[bytes, list[tuple[bytes, bytes]]] = {}
     for form, end in forms:
-        alike.setdefault(form[:2], []).append((form, end))
-    found = []
-    for some in alike.values():
-        least, most = min(some)[0], max(some)[0]
-        size = next((i for i, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))
-        root = least[:size]
-        rests = (re.escape(form[len(root) :]) + end for form, end in some)
-        found.append(re.compile(re.escape(root) + b"(?:" + b"|".join(dict.fromkeys(rests)) + b")"))
-    return found
+        groups.setdefault(form[:2], []).append((form, end))
+    patterns = []
+    for group in groups.values():
+        first, last = min(group)[0], max(group)[0]
+        shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+        root = first[:shared]
+        rests = (re.escape(form[len(root) :]) + end for form, end in group)
+        patterns.append(re.compile(re.escape(root) + b"(?:" + b"|".join(dict.fromkeys(rests)) + b")"))
+    return patterns
 
 
-def _written(form: str) -> set[bytes]:
+def _list_json_spellings(form: str) -> set[bytes]:
     """Return all ways in which a word may be written in JSON, with ASCII letters in lower case."""
     if form.isascii():
         return {form.encode()} if form.strip() else set()

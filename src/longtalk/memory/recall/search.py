@@ -11,7 +11,7 @@ from collections.abc import Container, Sequence
 
 from longtalk.memory.recall.candidates import index_candidates
 from longtalk.memory.recall.config import TAG, Recall, Recalled
-from longtalk.memory.recall.excerpt import render, select_hits
+from longtalk.memory.recall.excerpt import render_hits, select_hits
 from longtalk.memory.recall.index import RankedHits, RecallIndex
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
 from longtalk.memory.recall.protocol import Matches, SearchableStore, SearchTerm
@@ -46,7 +46,8 @@ def index_store(
     names = (owner, conversation, branch)
     if config.meaning:
         return _INDEX_CACHE.take((id(store), *names), store.read(*names, 0, size), to_unit, lambda i: i)
-    return index_candidates(_StoredBranch(store, names, size), message, now=now, most=_most(config), unit=to_unit)
+    most = _get_max_candidates(config)
+    return index_candidates(_StoredBranch(store, names, size), message, now=now, most=most, to_unit=to_unit)
 
 
 def index_transcript(transcript: Transcript, message: str, config: Recall, *, now: int = 0) -> RecallIndex:
@@ -55,13 +56,14 @@ def index_transcript(transcript: Transcript, message: str, config: Recall, *, no
     `now` is the time of the message in milliseconds.
     """
     if not config.meaning:
-        return index_candidates(TranscriptScan(transcript), message, now=now, most=_most(config), unit=to_unit)
+        most = _get_max_candidates(config)
+        return index_candidates(TranscriptScan(transcript), message, now=now, most=most, to_unit=to_unit)
     index, rest, crc = transcript.pack.grow(transcript.fresh)
     pack = Pack(index, bytes(transcript.pack.array)[:-1] + rest, crc)
     return _INDEX_CACHE.take(("state", *pack.index.turns[:1], ""), pack, to_unit, transcript.position)
 
 
-def _most(config: Recall) -> int:
+def _get_max_candidates(config: Recall) -> int:
     """Return the maximum number of entries to examine closely, which grows with the budget."""
     return 100 + config.budget // 10
 
@@ -77,11 +79,11 @@ class _StoredBranch:
     def pick(self, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
         return self._store.pick(*self._names, ranges)
 
-    def position(self, i: int) -> int:
+    def to_position(self, i: int) -> int:
         return i
 
-    def matches(self, sought: Sequence[SearchTerm], most: int) -> list[Matches]:
-        return self._store.matches(*self._names, sought, most)
+    def matches(self, terms: Sequence[SearchTerm], most: int) -> list[Matches]:
+        return self._store.matches(*self._names, terms, most)
 
 
 def render_recalled(
@@ -103,19 +105,19 @@ def render_recalled(
     if limit <= 0:
         return Recalled()
     ranked = rank(index, message, now=now // 1000, exclude=exclude)
-    found = _rendered(index, ranked, int(limit * ranked.need) if config.gate else limit, counter)
+    recalled = _render_within(index, ranked, int(limit * ranked.budget_share) if config.gate else limit, counter)
     if isinstance(index, CachedIndex):
         _INDEX_CACHE.put(index)
-    return found
+    return recalled
 
 
-def _rendered(index: RecallIndex, ranked: RankedHits, limit: int, counter: Counter) -> Recalled:
+def _render_within(index: RecallIndex, ranked: RankedHits, limit: int, counter: Counter) -> Recalled:
     """Return the best hits as text of at most `limit` tokens, including the tag."""
-    room = limit - counter.count(wrap_in_tag(TAG, ""))
-    while room > 0 and (chosen := select_hits(index, ranked.hits, room, counter.count)):
-        text = escape_tags(render(index, chosen))
+    budget = limit - counter.count(wrap_in_tag(TAG, ""))
+    while budget > 0 and (chosen := select_hits(index, ranked.hits, budget, counter.count)):
+        text = escape_tags(render_hits(index, chosen))
         tokens = counter.count(wrap_in_tag(TAG, text))
         if tokens <= limit:
             return Recalled(text, tuple(dict.fromkeys(hit.position for hit in chosen)), tokens)
-        room -= tokens - limit
+        budget -= tokens - limit
     return Recalled()

@@ -1,8 +1,8 @@
-"""Topics: split a conversation into segments at long pauses and where the vocabulary changes.
+"""Topics: split a conversation at long pauses and where the vocabulary changes.
 
-A segment ends before a pause of hours, or where a message shares almost no words with the previous ones. Segments are
-found as the conversation grows; later messages never move an earlier boundary. Short messages ("yes, do that") begin a
-segment only after a pause.
+A topic ends before a pause of hours, or where a message shares almost no words with the previous ones. Topics are found
+as the conversation grows; later messages never move an earlier boundary. Short messages ("yes, do that") begin a topic
+only after a pause.
 """
 
 from __future__ import annotations
@@ -15,107 +15,108 @@ import msgspec
 
 from longtalk.memory.terms import extract_terms_with_words
 
-__all__ = ["PAUSE", "Segment", "Topics", "segments"]
+__all__ = ["PAUSE", "Topic", "TopicTracker", "find_topics"]
 
 PAUSE = 3 * 3600
 """A new session begins after this many seconds without a message."""
-_WINDOW = 8  # the last messages, whose words define the current topic
-_TELLING = 4  # distinct terms that a message needs to begin a topic
-_SHARED = 0.2  # share of a message's terms below which it begins a new topic
+_WINDOW_MESSAGES = 8  # the terms of this many last messages define the current topic
+_MIN_TERMS = 4  # a message with fewer distinct terms does not begin a topic
+_MIN_SHARED = 0.2  # a message begins a topic if it shares less than this part of its terms with the window
 
 
-class Topics:
-    """A counter that assigns each message of a conversation, in order, to a numbered session and segment."""
+class TopicTracker:
+    """A counter that assigns each message of a conversation, in order, to a numbered session and topic."""
 
-    __slots__ = ("_at", "_known", "_recent", "segment", "session")
+    __slots__ = ("_at", "_known", "_recent", "session", "topic")
 
     def __init__(self) -> None:
         self.session = -1
         """The number of the current session, from 0. A session ends at a long pause."""
-        self.segment = -1
-        """The number of the current segment, from 0. A new session also begins a new segment."""
+        self.topic = -1
+        """The number of the current topic, from 0. A new session also begins a new topic."""
         self._at = 0
         self._recent: deque[frozenset[str]] = deque()
         self._known: Counter[str] = Counter()
 
     def add(self, at: int, terms: Collection[str], *, opens: bool = True) -> int:
-        """Add the next message and return the number of its segment.
+        """Add the next message and return the number of its topic.
 
-        `at` is the time of the message in seconds. With `opens=False` the message begins a segment only after a pause.
+        `at` is the time of the message in seconds. With `opens=False` the message begins a topic only after a pause.
         """
         distinct = frozenset(terms)
         if self.session < 0 or at - self._at > PAUSE:
             self.session += 1
-            self._begin()
+            self._begin_topic()
         elif opens and self._is_new_topic(distinct):
-            self._begin()
+            self._begin_topic()
         self._at = max(self._at, at)
         self._remember(distinct)
-        return self.segment
+        return self.topic
 
-    def _begin(self) -> None:
-        self.segment += 1
+    def _begin_topic(self) -> None:
+        self.topic += 1
         self._recent.clear()
         self._known.clear()
 
     def _is_new_topic(self, terms: frozenset[str]) -> bool:
         """Return True if there are enough terms to judge, and hardly any of them occurred in the last messages."""
-        if len(terms) < _TELLING or len(self._known) < _TELLING:
+        if len(terms) < _MIN_TERMS or len(self._known) < _MIN_TERMS:
             return False
-        return sum(term in self._known for term in terms) < _SHARED * len(terms)
+        return sum(term in self._known for term in terms) < _MIN_SHARED * len(terms)
 
     def _remember(self, terms: frozenset[str]) -> None:
         self._recent.append(terms)
         self._known.update(terms)
-        if len(self._recent) > _WINDOW:
+        if len(self._recent) > _WINDOW_MESSAGES:
             for term in self._recent.popleft():
                 self._known[term] -= 1
                 if not self._known[term]:
                     del self._known[term]
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True):
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a conversation that is about one topic."""
 
     first: int
-    """The index of the first message of the segment."""
+    """The index of the first message of the topic."""
     count: int
-    """The number of messages in the segment."""
+    """The number of messages about the topic."""
     at: int
-    """The time of the segment's first message, in milliseconds."""
+    """The time of the topic's first message, in milliseconds."""
     until: int
-    """The time of the segment's last message, in milliseconds."""
+    """The time of the topic's last message, in milliseconds."""
     words: tuple[str, ...]
-    """A few words that distinguish the segment from the other segments."""
+    """A few words that distinguish the topic from the other topics."""
 
 
-def segments(said: Iterable[tuple[int, str, str]], *, words: int = 5) -> list[Segment]:
-    """Return the segments of a conversation.
+def find_topics(messages: Iterable[tuple[int, str, str]], *, words: int = 5) -> list[Topic]:
+    """Return the topics of a conversation, in order.
 
     Each message is given as its time in milliseconds, its role and its text. `words` is the number of characteristic
-    words to pick for each segment.
+    words to pick for each topic.
     """
-    topics = Topics()
+    tracker = TopicTracker()
     parts: list[list[tuple[int, int]]] = []
     counts: list[Counter[str]] = []
     forms: dict[str, Counter[str]] = defaultdict(Counter)
-    for number, (at, role, text) in enumerate(said):
-        found = extract_terms_with_words(text) if role != "tool" else []
-        if topics.add(at // 1000, [term for term, _ in found], opens=role not in ("assistant", "tool")) == len(parts):
+    for i, (at, role, text) in enumerate(messages):
+        found_terms = extract_terms_with_words(text) if role != "tool" else []
+        opens = role not in ("assistant", "tool")
+        if tracker.add(at // 1000, {term for term, _ in found_terms}, opens=opens) == len(parts):
             parts.append([])
             counts.append(Counter())
-        parts[-1].append((number, at))
-        counts[-1].update(term for term, _ in found)
-        for term, word in found:
+        parts[-1].append((i, at))
+        counts[-1].update(term for term, _ in found_terms)
+        for term, word in found_terms:
             forms[term][word] += 1
-    having = Counter(term for count in counts for term in count)
+    topic_counts = Counter(term for count in counts for term in count)
 
-    def distinctive_words(count: Counter[str]) -> tuple[str, ...]:
-        value = {term: times * math.log(1 + len(counts) / having[term]) for term, times in count.items()}
+    def pick_words(count: Counter[str]) -> tuple[str, ...]:
+        value = {term: times * math.log(1 + len(counts) / topic_counts[term]) for term, times in count.items()}
         best = sorted((term for term in value if not term.isdecimal()), key=lambda term: (-value[term], term))[:words]
         return tuple(forms[term].most_common(1)[0][0] for term in best)
 
     return [
-        Segment(first=part[0][0], count=len(part), at=part[0][1], until=part[-1][1], words=distinctive_words(count))
+        Topic(first=part[0][0], count=len(part), at=part[0][1], until=part[-1][1], words=pick_words(count))
         for part, count in zip(parts, counts, strict=True)
     ]

@@ -12,7 +12,7 @@ import re
 from longtalk._util import json_bytes
 from longtalk.memory.recall.config import TAG
 from longtalk.memory.recall.index import Unit
-from longtalk.memory.recall.labels import card_labels
+from longtalk.memory.recall.labels import read_card_labels
 from longtalk.transcript.pack import Entry
 from longtalk.wires import text_if_readable
 from longtalk.wires.card_tags import neutralize_tags
@@ -21,17 +21,17 @@ __all__ = ["escape_tags", "to_unit"]
 
 _ROLES = frozenset(("user", "assistant", "event"))
 _TAG = re.compile(rf"<(?=\s*/?\s*({TAG}|memory|brief|outline|summary|earlier_\w+|instruction|system|event)\b)", re.I)
-_NAME = 64  # characters of a name
+_MAX_NAME_CHARS = 64  # characters of a name
 
 
 def to_unit(position: int, entry: Entry) -> Unit | None:
     """Return an entry as a unit of recall, or None if the entry must not be recalled or has no text."""
     if entry.role not in _ROLES:
         return None
-    text, labels = escape_tags(text_if_readable(entry)), card_labels(entry)
+    text, labels = escape_tags(text_if_readable(entry)), read_card_labels(entry)
     if not text.strip():
         return None
-    return Unit(position, entry.role, text, entry.at // 1000, _name(entry), labels)
+    return Unit(position, entry.role, text, entry.at // 1000, _read_speaker_name(entry), labels)
 
 
 def escape_tags(text: str) -> str:
@@ -39,9 +39,9 @@ def escape_tags(text: str) -> str:
     return _TAG.sub("&lt;", neutralize_tags(text)) if "<" in text else text
 
 
-def _name(entry: Entry) -> str:
+def _read_speaker_name(entry: Entry) -> str:
     """Return the name of the user who wrote a message, or "" if it has none."""
     if entry.role != "user" or b'"name"' not in entry.native:
         return ""
     name = json_bytes.value(entry.native).get("name")
-    return " ".join(escape_tags(name[:_NAME]).split()) if isinstance(name, str) else ""
+    return " ".join(escape_tags(name[:_MAX_NAME_CHARS]).split()) if isinstance(name, str) else ""

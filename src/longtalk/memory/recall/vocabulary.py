@@ -11,23 +11,23 @@ from collections import Counter
 
 __all__ = ["Vocabulary"]
 
-_ALIKE = 0.5  # share of trigrams from which two terms are alike
-_SHORTEST = 4  # letters below which everything is alike
-_MOST = 3  # terms that stand for one
+_MIN_SIMILARITY = 0.5  # share of common trigrams
+_MIN_CHARS = 4  # shorter terms would be similar to too many others
+_MAX_SIMILAR = 3  # terms that are used in place of an unknown one
 
 
 class Vocabulary:
     """The numbered terms of an index. Their trigrams are computed on the first search for similar spellings."""
 
-    __slots__ = ("_grams", "_sizes", "numbers", "terms")
+    __slots__ = ("_terms_by_trigram", "_trigram_counts", "numbers", "terms")
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.terms: list[str] = []
-        self._grams: dict[str, array[int]] = {}
-        self._sizes = array("L")  # by term: its trigrams
+        self._terms_by_trigram: dict[str, array[int]] = {}
+        self._trigram_counts = array("L")  # by term: the number of its trigrams
 
-    def number(self, term: str) -> int:
+    def add(self, term: str) -> int:
         """Return the number of a term, adding the term if it is new."""
         known = self.numbers.get(term)
         if known is not None:
@@ -36,29 +36,31 @@ class Vocabulary:
         self.terms.append(term)
         return number
 
-    def similar(self, term: str) -> list[tuple[int, float]]:
+    def find_similar(self, term: str) -> list[tuple[int, float]]:
         """Return the numbers of terms spelled similarly to this one, with their similarity, best first."""
-        if len(term) < _SHORTEST:
+        if len(term) < _MIN_CHARS:
             return []
-        self._spell()
-        wanted = trigrams(term)
+        self._index_trigrams()
+        trigrams = split_trigrams(term)
         shared: Counter[int] = Counter()
-        for gram in wanted:
-            shared.update(self._grams.get(gram, ()))
-        near = [(number, 2 * count / (len(wanted) + self._sizes[number])) for number, count in shared.items()]
-        return sorted((one for one in near if one[1] >= _ALIKE), key=lambda one: (-one[1], one[0]))[:_MOST]
+        for trigram in trigrams:
+            shared.update(self._terms_by_trigram.get(trigram, ()))
+        sizes = self._trigram_counts
+        matches = [(number, 2 * count / (len(trigrams) + sizes[number])) for number, count in shared.items()]
+        similar = [match for match in matches if match[1] >= _MIN_SIMILARITY]
+        return sorted(similar, key=lambda match: (-match[1], match[0]))[:_MAX_SIMILAR]
 
-    def _spell(self) -> None:
+    def _index_trigrams(self) -> None:
         """Compute the trigrams of the terms that were added since the last call."""
-        for number in range(len(self._sizes), len(self.terms)):
+        for number in range(len(self._trigram_counts), len(self.terms)):
             term = self.terms[number]
-            found = trigrams(term) if len(term) >= _SHORTEST else ()
-            self._sizes.append(len(found))
-            for gram in found:
-                self._grams.setdefault(gram, array("L")).append(number)
+            trigrams = split_trigrams(term) if len(term) >= _MIN_CHARS else ()
+            self._trigram_counts.append(len(trigrams))
+            for trigram in trigrams:
+                self._terms_by_trigram.setdefault(trigram, array("L")).append(number)
 
 
-def trigrams(term: str) -> set[str]:
+def split_trigrams(term: str) -> set[str]:
     """Return the trigrams of a term, with a mark before its beginning and after its end."""
     marked = f"^{term}$"
     return {marked[i : i + 3] for i in range(len(marked) - 2)}
