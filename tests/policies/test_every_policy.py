@@ -20,11 +20,12 @@ from longtalk.context.epochs import begin
 from longtalk.context.measure import Terms
 from longtalk.context.planning import plan
 from longtalk.errors import ContextOverflow, Overloaded, RequestRefused
-from longtalk.policies import KeepLast, KeepMessages, TokenBudget
+from longtalk.memory.brief.schema import Brief
+from longtalk.policies import Combine, KeepLast, KeepMessages, Memory, TokenBudget
 from longtalk.policies.view import NOTE_TOKENS
 from longtalk.state.codec import decode
 from longtalk.testing import Scripted, Step, says, validate
-from longtalk.testing.policies import check_policy
+from longtalk.testing.policies import check_policy, transcript_of
 from longtalk.tokens import Estimator
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
@@ -64,6 +65,21 @@ def test_so_it_does_in_a_small_window_unless_the_message_alone_is_too_long(
         assert problem.tokens > window
         asked = [i for i, entry in enumerate(transcript) if i and entry.role == "assistant"]
         assert any(least(transcript, i) > window for i in asked)
+
+
+def echoed(*texts: str) -> Transcript:
+    """Return a conversation in which each of these messages is answered with itself."""
+    return transcript_of([{"role": role, "content": text} for text in texts for role in ("user", "assistant")])
+
+
+def test_memory_keeps_fewer_recent_exchanges_than_configured_if_the_window_requires_it() -> None:
+    policy = Memory(brief=Brief(20), outline=0, recent=50, recall=0, limit=100)
+    assert check_policy(policy, echoed("word", "word", "word", "word " * 230), window=300).epochs
+
+
+def test_a_brief_replaces_what_another_policy_leaves_out_whether_the_state_sheds_it_or_not() -> None:
+    policy = Combine(TokenBudget(20), Memory(brief=Brief(20), outline=0, recent=0, recall=0, limit=0))
+    assert check_policy(policy, echoed(*["word " * 6] * 3), window=100).epochs
 
 
 def least(transcript: Transcript, stop: int) -> int:

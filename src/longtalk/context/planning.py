@@ -96,7 +96,11 @@ def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool 
     pins = pinned(transcript)
     memory = find_memory(policy)
     beside = [aside.data for aside in list_kept_suffixes(transcript, epoch.current)]
-    stale = memory if memory and memory.is_stale(epoch.summary, transcript, terms.counter, beside) else None
+    stale = None
+    if memory is not None:
+        leaves_out = any(run.is_gone for run in epoch.runs)
+        if memory.needs_new_head(epoch.summary, transcript, terms.counter, beside, leaves_out=leaves_out):
+            stale = memory
     if fired is None and stale is None and all_there(epoch, pins) and stand_in(transcript, epoch) is None:
         made = Plan(epoch, False, glance.counted, glance.tokens)
     else:

@@ -22,7 +22,7 @@ from longtalk.memory.recall.labels import read_card_operations
 from longtalk.memory.summary import Summary, SummaryRequest
 from longtalk.policies.base import Compactor, Policy, Size
 from longtalk.policies.economy import MAX_WINDOW_SHARE
-from longtalk.policies.limits import OverWindow
+from longtalk.policies.limits import AnyOf, OverWindow
 from longtalk.policies.summarize import SUMMARY_TOKENS
 from longtalk.policies.view import Block, View
 from longtalk.tokens import Counter
@@ -128,32 +128,42 @@ class CompactToBrief(msgspec.Struct, frozen=True):
     def apply(self, view: View, limits: Compactor) -> View:
         droppable = view.droppable_blocks
         count = len(droppable) - self._count_recent(view, droppable)
-        if not count and droppable and isinstance(limits.over, OverHistory) and limits.over.fires(view):
+        saves = isinstance(limits.over, BriefPays)
+        if not count and droppable and not saves and limits.over.fires(view):
+            # A limit must hold, even if fewer recent exchanges are kept than configured.
             count = 1
         if not count:
             return view
         record = read_brief_record(view.transcript)
         stop = droppable[count - 1].stop
         substitute = _substitute_summary(view, record, self.config)
-        if max(record.covers, substitute.stop if substitute else 0) < stop and isinstance(limits.over, BriefPays):
+        if saves and max(record.covers, substitute.stop if substitute else 0) < stop:
             # Neither a card nor a summary covers these exchanges, and there is room to send them once more.
             if view.may_summarize != "before":
                 return msgspec.structs.replace(view, compaction_pays=False)
             wants = SummaryRequest(stop=stop, length=SUMMARY_TOKENS, timeout=_TIMEOUT)
             return msgspec.structs.replace(view, summary_request=wants)
+        limit = OverHistory(self.config.limit) if saves else AnyOf(OverHistory(self.config.limit), limits.over)
         shorter = view.with_summary(self._head(view, record, droppable[:count], substitute))
-        while count < len(droppable) and OverHistory(self.config.limit).fires(shorter):
+        while count < len(droppable) and limit.fires(shorter):
             count += 1
             shorter = view.with_summary(self._head(view, record, droppable[:count], substitute))
         return shorter
 
-    def is_stale(
-        self, head: Summary | None, transcript: Transcript, counter: Counter, beside: Sequence[str] = ()
+    def needs_new_head(
+        self,
+        head: Summary | None,
+        transcript: Transcript,
+        counter: Counter,
+        beside: Sequence[str] = (),
+        *,
+        leaves_out: bool = False,
     ) -> bool:
-        """Return True if the app has changed the brief in a way that requires a new head for the request.
+        """Return True if the request must begin with a new head because the present one lacks lines or has wrong ones.
 
         `head` is the present head, or None if there is none. `beside` are texts that were sent next to earlier messages
-        and stay in the request. They count too, because they may contain a line that the app has removed.
+        and stay in the request. They count too, because they may contain a line that the app has removed. `leaves_out`
+        says that the request leaves out older exchanges.
         """
         record, brief = read_brief_record(transcript), self.config.brief
         if head is not None:
@@ -163,9 +173,10 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         sent, present = parse_brief_lines(beside), parse_brief_lines([render_brief(record.content, brief)])
         if record.edition and not sent <= present:
             return True
-        # Before the first answer, no cache is lost by a new head. After a hand-out, only the brief knows older entries.
-        begins = bool(transcript.shed.number) or not any(entry.role in ANSWERS for entry in transcript)
-        return bool(record.content.lines) and begins
+        # Without a head, only the brief can stand for what is left out here or was handed to the caller. Before the
+        # first answer, no cache is lost by a new head.
+        gone = leaves_out or transcript.shed.number > 0
+        return bool(record.content.lines) and (gone or not any(entry.role in ANSWERS for entry in transcript))
 
     def with_current_brief(self, view: View) -> View:
         """Return the view with a head that contains the brief as it is now.
