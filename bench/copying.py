@@ -59,7 +59,10 @@ def fill_store(store: Store, count: int) -> None:
 def count_identical(one: Store, other: Store, count: int) -> int:
     """Return how many conversations are equal in two stores."""
     pairs = ((read_snapshot(one, "", f"talk-{i}"), read_snapshot(other, "", f"talk-{i}")) for i in range(count))
-    return sum(left is not None and right is not None and left.key() == right.key() for left, right in pairs)
+    return sum(
+        left is not None and right is not None and left.comparison_key() == right.comparison_key()
+        for left, right in pairs
+    )
 
 
 def time_copy(one: Store, other: Store) -> tuple[float, float]:

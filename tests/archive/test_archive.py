@@ -296,9 +296,9 @@ async def test_what_is_there_already_is_not_taken_in(store: Store) -> None:
     text = (await archive.export("c", "jsonl")).encode()
     await one.send("y")
     before = await archive.talk("c")
-    with pytest.raises(InputError, match="A conversation 'c' already exists"):
+    with pytest.raises(InputError, match="A different conversation 'c' is already in the store"):
         await archive.load(text)
-    with pytest.raises(InputError, match="A conversation 'c' already exists"):
+    with pytest.raises(InputError, match="A different conversation 'c' is already in the store"):
         await archive.load(text.replace(b'"id":"c"', b'"id":"d"', 1) + text)
     assert await archive.talk("c") == before
     assert await archive.load(text, id="d") == ["d"]

@@ -64,7 +64,7 @@ def test_what_is_left_is_told(tmp_path: Path) -> None:
     done = run("copy", tmp_path / "a.db", tmp_path / "b.db")
     assert done.exit_code == 1
     assert done.stdout == "0 conversations copied, 1 skipped; 0 entries verified\n"
-    assert "longtalk: skipped one: both copies changed since" in done.stderr
+    assert "longtalk: skipped one: the target store has data of it that the source store lacks" in done.stderr
 
 
 def test_some_of_them(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_some_of_them(tmp_path: Path) -> None:
     ("more", "why"),
     [
         (["--since", "yesterday"], "--since must be a date such as 2026-11-16 or the id"),
-        (["nowhere"], "'nowhere' was not found"),
+        (["nowhere"], "'nowhere' not found"),
     ],
 )
 def test_what_is_not_there_is_told(more: list[str], why: str, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_an_import_says_what_could_not_come_along(tmp_path: Path) -> None:
     assert done.stdout == "bows\t3 entries\nviolins\t3 entries\n"
     assert done.stderr.splitlines() == [
         f"{path}: 2 conversations, 6 entries on 2 more branches",
-        "  2 images are only pointers in this export",
+        "  2 images are missing: the export has only pointers to them",
     ]
     done = run("import", path, "--store", store)
     assert done.stdout == "bows\t3 entries\talready here\nviolins\t3 entries\talready here\n"
@@ -123,7 +123,7 @@ def test_an_import_that_leaves_something_says_so(tmp_path: Path) -> None:
     path.write_bytes(as_json(chatgpt(), ChatGPT("empty")))
     done = run("import", path, "--store", store)
     assert (done.exit_code, done.stdout) == (0, "bows\t3 entries\n")
-    assert "  1 conversation holds no message" in done.stderr.splitlines()
+    assert "  1 conversation without messages was skipped" in done.stderr.splitlines()
     other = ChatGPT("bows")
     other.say("user", "Something else.")
     path.write_bytes(as_json(other))
@@ -149,7 +149,7 @@ def test_a_file_that_is_no_conversation_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.zip"
     path.write_bytes(b"PK\x03\x04 and no more")
     done = run("import", path, "--store", tmp_path / "a.db")
-    assert str(done.exception).startswith(f"{path}: The archive can't be read")
+    assert str(done.exception).startswith(f"{path}: The archive is damaged")
     done = run("import", tmp_path / "nowhere.json", "--store", tmp_path / "a.db")
     assert str(done.exception) == f"Can't read {tmp_path / 'nowhere.json'}: No such file or directory."
 

@@ -250,8 +250,8 @@ def test_an_import_that_makes_no_sense_is_refused(tmp_path: Path, filled: str) -
     (tmp_path / "x.json").write_text(json.dumps(MESSAGES))
     assert "contains 2 conversations" in refused("import", tmp_path / "all.json", "--id", "x", "--store", filled)
     assert "one file" in refused("import", tmp_path / "x.json", tmp_path / "x.json", "--id", "x", "--store", filled)
-    assert "This is a folder: name a file in it" in refused("import", tmp_path, "--store", filled)
-    assert "no path" in refused("import", "a\0b", "--store", filled)
+    assert "This is a folder. Import a file in it instead" in refused("import", tmp_path, "--store", filled)
+    assert "not a valid path" in refused("import", "a\0b", "--store", filled)
     seal = Seal({"k": Seal.new_key()})
     (tmp_path / "s.talk").write_bytes(Chat(Scripted(says("Hi."))).send("Hi!", seal=seal.to(owner="ada")).state)
     assert "sealed" in refused("import", tmp_path / "s.talk", "--store", filled)
@@ -270,9 +270,9 @@ def test_what_is_one_is_told_as_one(tmp_path: Path, store: str) -> None:
 
     image = {"content_type": "multimodal_text", "parts": [{"content_type": "image_asset_pointer"}]}
     assert [line.strip() for line in told({"content_type": "future_thing", "held": 1}, image)][1:] == [
-        "1 conversation holds no message",
-        "1 image is only a pointer in this export",
-        "1 message of the kind future_thing is kept beside its place, and not sent",
+        "1 conversation without messages was skipped",
+        "1 image is missing: the export has only a pointer to it",
+        "1 message of the unknown type future_thing became a placeholder, with its content kept as metadata",
     ]
     assert told({"content_type": "future_thing", "held": 1}, image)[-2].endswith("; 1 was already here")
 

@@ -150,7 +150,7 @@ def test_the_system_text_counts(file: Path) -> None:
     ("said", "why"),
     [
         (b"", "it is empty"),
-        (b"[]", "it holds no message"),
+        (b"[]", "it contains no messages"),
         (b'[{"role": "user", "content": "Hi."}]', "the model was never asked"),
         (b'{"messages": [{"role": "user", "content": "Hi."}]}\n' * 2, "contains 2 conversations"),
         (b"Hello!", "can't be read as a conversation"),

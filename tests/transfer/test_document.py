@@ -16,7 +16,7 @@ from longtalk.transfer.conversation_export import (
     BranchPart,
     ConversationExport,
     check_export,
-    full_branch,
+    expand_branch,
     split_branches,
 )
 from longtalk.transfer.document import to_json, to_jsonl
@@ -45,7 +45,7 @@ def talks(draw: st.DrawFn) -> ConversationExport:
         if made and draw(st.booleans()):
             other = draw(st.sampled_from(made))
             source = (other.name, draw(st.integers(0, other.stop)))
-            path = full_branch(ConversationExport(id="", branches=tuple(made)), other.name).entries[: source[1]]
+            path = expand_branch(ConversationExport(id="", branches=tuple(made)), other.name).entries[: source[1]]
             parent = path[-1].id if path else None
         entries: list[Entry] = []
         turns: dict[str, Turn] = {}
@@ -162,7 +162,7 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
 @WRITERS
 def test_a_newer_format_is_refused_by_name(write: Any) -> None:
     data = write([talk(HELLO)]).replace(b'"longtalk":1', b'"longtalk":7')
-    with pytest.raises(InputError, match="format is 7, and 1 is the last one"):
+    with pytest.raises(InputError, match="format has version 7, but this Longtalk reads only up to version 1"):
         read(data)
 
 
@@ -180,7 +180,7 @@ def _broken() -> dict[str, BranchPart]:
     own = Entry(role="event", kind="event", wire="longtalk", native=b'{"text":1}', at=0)
     return {
         "follows": BranchPart(name="x", entries=(second, first)),
-        "nothing": BranchPart(name="x", source=("missing", 0)),
+        "does not exist": BranchPart(name="x", source=("missing", 0)),
         "begins": BranchPart(name="x", source=("main", 9)),
         "two branches": BranchPart(name="main"),
         "not the id": BranchPart(name="x", entries=(entry("t", 0, None, HELLO, id="u-0"),)),
@@ -234,8 +234,8 @@ def test_an_entry_that_reaches_out_of_its_place_is_not_read() -> None:
             b'{"longtalk":1,"conversations":[{"id":"a","branches":[{"name":"m","entries":[{"type":"entry"}]}]}]}',
             "line 1",
         ),
-        (b'{"longtalk":1,"conversations":[{"id":"a","branches":[{"name":"m","source":["x",-1]}]}]}', "nothing"),
-        (b'{"type":"conversation","longtalk":1,"id":"a"}\n{"type":"entry"}', "line 2 belongs to no branch"),
+        (b'{"longtalk":1,"conversations":[{"id":"a","branches":[{"name":"m","source":["x",-1]}]}]}', "does not exist"),
+        (b'{"type":"conversation","longtalk":1,"id":"a"}\n{"type":"entry"}', "line 2 comes before the line"),
         (b'{"type":"conversation","longtalk":1,"id":"a"}\n{"type":"branch"}', "line 2: .*name"),
         (b'{"type":"conversation","longtalk":1,"id":"a"}\n{"type":"bra', "line 2: not JSON"),
         (b'{"type":"conversation","id":"a"}', "version of its format"),
@@ -253,11 +253,11 @@ def test_a_damaged_export_is_refused_with_the_place(data: bytes, what: str) -> N
 @given(found=talks())
 @examples(10, 75)
 def test_branches_can_be_made_whole_and_be_told_apart_again(found: ConversationExport) -> None:
-    paths = [full_branch(found, part.name) for part in found.branches]
+    paths = [expand_branch(found, part.name) for part in found.branches]
     again = ConversationExport(id="again", branches=split_branches(paths))
     check_export(again)
     for path in paths:
-        other = full_branch(again, path.name)
+        other = expand_branch(again, path.name)
         assert (other.entries, other.metas) == (path.entries, path.metas)
         assert {turn.id for turn in other.turns} == {turn.id for turn in path.turns}
 
@@ -277,12 +277,12 @@ def test_what_branches_share_is_there_once() -> None:
     assert [len(part.entries) for part in made] == [2, 1, 1, 0]
     assert [part.metas for part in made] == [{0: {"a": 1}}, {2: {"b": 2}}, {}, {}]
     assert [len(part.records) for part in made] == [1, 0, 0, 0]
-    assert [full_branch(ConversationExport(id="", branches=made), path.name) for path in paths] == paths
+    assert [expand_branch(ConversationExport(id="", branches=made), path.name) for path in paths] == paths
 
 
 def test_a_branch_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(InputError, match=r"no branch 'x'.*'main'"):
-        full_branch(talk(HELLO), "x")
+        expand_branch(talk(HELLO), "x")
 
 
 def test_many_branches_of_a_long_one_are_told_apart_in_one_walk() -> None:

@@ -87,7 +87,7 @@ def test_tools_are_shown_with_what_they_got_and_gave() -> None:
     result = message("tool", "```\nthree days\n````", tool_call_id="c-plan", mark="error")
     shown = to_markdown(talk(message("user", "plan"), calling("Let me see.", "plan", "ask"), result))
     assert "> Let me see.\n\nCalls **plan**:\n\n```json\n{}\n```\n\nCalls **ask**:" in shown
-    assert "### Result of plan · 2026-01-02T03:04:05Z · an error\n\n`````\n```\nthree days\n````\n`````\n" in shown
+    assert "### Result of plan · 2026-01-02T03:04:05Z · error\n\n`````\n```\nthree days\n````\n`````\n" in shown
 
 
 def test_what_is_special_is_said() -> None:
@@ -101,9 +101,9 @@ def test_what_is_special_is_said() -> None:
     ]
     shown = to_markdown(talk(*entries, turn=Turn("t", "failed", "local:tiny", 0, error="no *route*")))
     assert "### Assistant · 2026-01-02T03:04:05Z · interrupted\n" in shown
-    assert "· cut off: it reached the limit of its length\n" in shown
+    assert "· cut off by the length limit\n" in shown
     assert "Refusal:\n\n> I'd rather not." in shown
-    assert "### Result of plan · 2026-01-02T03:04:05Z · no result was kept; the call was closed\n" in shown
+    assert "### Result of plan · 2026-01-02T03:04:05Z · no result, so the call was closed\n" in shown
     assert "*local:tiny · failed: no \\*route\\**" in shown
 
 

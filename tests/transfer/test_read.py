@@ -19,7 +19,7 @@ from longtalk.stores.jsonl.folder import format_group, strip_closing, to_file_na
 from longtalk.stores.jsonl.store import JSONL
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript.transcript import Entry, Transcript, Turns
-from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export, full_branch
+from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export, expand_branch
 from longtalk.transfer.document import to_json
 from longtalk.transfer.read import read
 from longtalk.wires import WIRES
@@ -147,24 +147,24 @@ def test_results_may_come_in_any_order_and_ids_twice() -> None:
 @pytest.mark.parametrize(
     ("natives", "what"),
     [
-        ([USER, result("x")], "message 2 is a result without its call .'x'"),
+        ([USER, result("x")], "message 2 is a result without its tool call .'x'"),
         ([USER, calls("a"), result("a"), result("a")], "message 4 is a result"),
-        ([USER, calls("a", "b"), result("a"), USER], "message 4 .user. comes before the result of 'b'"),
-        ([USER, calls("")], "message 2 has a call without an id"),
-        ([USER, b'{"role":"user","content":"x","tool_calls":[{"id":"a"}]}'], "message 2 .user. calls tools"),
+        ([USER, calls("a", "b"), result("a"), USER], "message 4 .user. comes before the result of the tool call 'b'"),
+        ([USER, calls("")], "message 2 has a tool call without an id"),
+        ([USER, b'{"role":"user","content":"x","tool_calls":[{"id":"a"}]}'], "message 2 .user. has tool calls"),
         ([USER, b'{"role":"function","name":"f","content":"x"}'], "message 2 has the role 'function'"),
         ([b'{"content":"x"}'], "message 1 has the role ''"),
         ([USER, b'{"role":"user","content":5}'], "content of message 2"),
         ([USER, b'{"role":"user","content":["x"]}'], "content of message 2"),
         ([USER, calls("a"), b'{"role":"tool","tool_call_id":"a"}'], "message 3 .tool. has no content"),
         ([calls("a").replace(b"null", b"[]"), result("a")], "message 1 .assistant. has no content"),
-        ([USER, b'{"role":"assistant","tool_calls":[5]}'], "message 2 is no chat message"),
+        ([USER, b'{"role":"assistant","tool_calls":[5]}'], "message 2 is not a chat message"),
         ([USER, b"5"], "message 2 is not an object but '5'"),
         ([b'{"role":"user"}'], "message 1 .user. has no content"),
         ([USER, b'{"role":"assistant"}'], "message 2 .assistant. has no content"),
         ([USER, b'{"role":"user","content":"caf\xe9"}'], "message 2 is not UTF-8"),
         ([USER, b'{"role":"user","content":"x","name":"caf\xe9"}'], "message 2 is not UTF-8"),
-        ([], "holds no message"),
+        ([], "contains no messages"),
     ],
 )
 def test_what_no_server_takes_is_refused_by_number(natives: list[bytes], what: str) -> None:
@@ -190,8 +190,8 @@ def test_messages_in_anthropics_form_are_not_taken_for_openais(part: dict[str, A
     for role in ("user", "assistant"):
         message = json.dumps({"role": role, "content": [{"type": "text", "text": "x"}, part]}).encode()
         said = refused(array(USER, message))
-        assert f"message 2 is in Anthropic's format (it has a part '{part['type']}')" in said
-        assert "Expected a Longtalk" not in said
+        assert f"message 2 is in Anthropic's format (it has a part of type '{part['type']}')" in said
+        assert "Supported files" not in said
 
 
 def test_parts_of_other_servers_in_openais_form_are_read() -> None:
@@ -202,9 +202,9 @@ def test_parts_of_other_servers_in_openais_form_are_read() -> None:
 
 def test_what_is_expected_is_said_where_nothing_was_recognised() -> None:
     for unknown in (b"", b"# Notes", b"\x1f\x8b\x08\0rest", b"[1]", b'{"hello":"world"}', b"5"):
-        assert "Expected a Longtalk export" in refused(unknown)
+        assert "Supported files: Longtalk exports" in refused(unknown)
     for known in (b"[]", array(USER, result("x")), b'{"messages":5}', b'{"longtalk":99,"conversations":[]}', b"[{"):
-        assert "Expected a Longtalk" not in refused(known)
+        assert "Supported files" not in refused(known)
 
 
 def test_what_was_found_is_shown_as_safe_text() -> None:
@@ -215,8 +215,8 @@ def test_what_was_found_is_shown_as_safe_text() -> None:
 
 def test_a_conversation_among_several_is_named() -> None:
     good, bad = b'{"messages":%s}' % array(USER), b'{"messages":%s}' % array(USER, result("x"))
-    assert "in conversation 2, message 2" in refused(lines(good, bad))
-    assert "in conversation 2, not JSON" in refused(lines(good, b'{"messages":[}'))
+    assert "conversation 2: message 2" in refused(lines(good, bad))
+    assert "conversation 2: not JSON" in refused(lines(good, b'{"messages":[}'))
 
 
 def test_messages_that_say_nothing_are_kept_and_not_sent() -> None:
@@ -320,14 +320,14 @@ def test_a_file_of_the_jsonl_store_is_the_conversation_in_it(tmp_path: Path) -> 
     assert {part.name for part in found.branches} == {"main", branch.branch}
     for name in ("main", branch.branch):
         pack = store.read("ada", "lesson 7", name, 0, 9)
-        assert list(full_branch(found, name).entries) == [pack.entry(i) for i in range(len(pack))]
-    assert full_branch(found, branch.branch).metas == {1: {"star": True}}
+        assert list(expand_branch(found, name).entries) == [pack.entry(i) for i in range(len(pack))]
+    assert expand_branch(found, branch.branch).metas == {1: {"star": True}}
     assert read(to_json([found])) == [found]
     # A torn write was never acknowledged.
     assert read(data + b'{"type":"entry","id":"x')[0] == found
     assert "damaged" in refused(data.replace(b"more", b"less"))
-    assert "no whole commit" in refused(data.split(b"\n")[0])
-    assert "format is 8" in refused(_resummed(data.replace(b'"format":1', b'"format":8')))
+    assert "no complete commit" in refused(data.split(b"\n")[0])
+    assert "format has version 8" in refused(_resummed(data.replace(b'"format":1', b'"format":8')))
 
 
 def test_a_store_file_tells_what_was_removed_and_is_not_believed_when_it_lies(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_store_file_tells_what_was_removed_and_is_not_believed_when_it_lies(tm
     data = (tmp_path / to_file_name("ada") / "x.jsonl").read_bytes()
     assert texts(only(data))[0] == ("user", "[redacted]")
     assert len(only(data).entries) == 4
-    assert "does not follow" in refused(_resummed(data.replace(b'"revision":1', b'"revision":5')))
+    assert "contradicts the lines before it" in refused(_resummed(data.replace(b'"revision":1', b'"revision":5')))
     for old, new in ((b'"at":', b'"at":99999999999999999'), (b'"role":"user"', b'"role":5'), (b'"id":"x"', b'"id":5')):
         assert refused(_resummed(data.replace(old, new)))
     assert "Expected `object`" in refused(data + format_group([], b'{"type":"meta","meta":[1]}'))
@@ -500,7 +500,7 @@ def test_the_model_is_named_where_the_log_does() -> None:
 def test_a_log_of_another_tool_is_not_read_by_half() -> None:
     """Refuse the logs of Claude Code, which also have lines of type `user`, but answers in another format."""
     foreign = {"type": "assistant", "message": {"content": [{"type": "text", "text": "hi"}]}, "uuid": "1"}
-    assert "1 'assistant'" in refused(lines({"type": "user", "message": {"content": "hello"}, "uuid": "0"}, foreign))
+    assert "1 × 'assistant'" in refused(lines({"type": "user", "message": {"content": "hello"}, "uuid": "0"}, foreign))
 
 
 # Anything else
@@ -531,7 +531,7 @@ def test_a_log_of_another_tool_is_not_read_by_half() -> None:
         (b"{}", "it begins with '{}'"),
         (b'{"hello":"world"}', "it begins with '{\"hello"),
         (b'{"type":"conversation"}', "version of its format"),
-        (b'{"type":5}', "1 'without a type'"),
+        (b'{"type":5}', "1 × 'no type'"),
         (b'{"messages":5}', "Expected `array`"),
         (b'{"messages":null}', "Expected `array`"),
         (b"{}garbage", "not JSON"),
@@ -607,8 +607,8 @@ SAID = {"role": "user", "content": "x"}
         ),
         (forged({"native": {}}), "another role"),
         (forged({"native": {"role": "system", "content": "x"}, "role": "user"}), "another role"),
-        (forged(*[{"native": SAID, "role": f"r{i}"} for i in range(300)]), "roles"),
-        (forged(*[{"native": SAID, "tokens": 2**53 - 1}] * 3), "tokens"),
+        (forged(*[{"native": SAID, "role": f"r{i}"} for i in range(300)]), "combinations of kind, role and wire"),
+        (forged(*[{"native": SAID, "tokens": 2**53 - 1}] * 3), "token counts"),
         (forged({"native": SAID}, updated=2**62 + 1), "time"),
     ],
 )

@@ -16,10 +16,9 @@ from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_n
 from longtalk.cli.store import open_archive
 from longtalk.errors import InputError
 from longtalk.transfer.conversation_export import ConversationExport
-from longtalk.transfer.importers import contents, import_from_tool, named
-from longtalk.transfer.importers import opened as open_foreign
-from longtalk.transfer.importers.notes import counted
-from longtalk.transfer.importers.others import ToolFile
+from longtalk.transfer.importers import import_from_tool, open_tool_file, read_with_id, resolve_source
+from longtalk.transfer.importers.notes import format_note
+from longtalk.transfer.importers.tool_file import ToolFile
 from longtalk.transfer.load import ImportResult, import_exports
 from longtalk.transfer.read import read as read_own
 
@@ -31,7 +30,7 @@ def run(*, store: str | None, owner: str, files: Sequence[str], id: str | None) 
     foreign: list[tuple[str, ToolFile]] = []
     file_of: dict[str, str] = {}
     for name in files:
-        source = read_file(name) if name == "-" else contents(Path(name))
+        source = read_file(name) if name == "-" else resolve_source(Path(name))
         others = _open_foreign(name, source)
         if others is not None:
             foreign.append((name, others))
@@ -53,7 +52,7 @@ def run(*, store: str | None, owner: str, files: Sequence[str], id: str | None) 
             _print_imported(import_exports(archive.store, archive.owner, own))
         for name, others in foreign:
             with ProgressCounter(others.count, "conversation") as progress:
-                done = import_from_tool(archive.store, archive.owner, named(others, id), progress=progress)
+                done = import_from_tool(archive.store, archive.owner, read_with_id(others, id), progress=progress)
             _print_imported(done)
             _print_summary(display_name(name), done)
             skipped = skipped or bool(done.left)
@@ -78,7 +77,7 @@ def _print_summary(name: str, done: ImportResult) -> None:
     counts = f"{pluralize(len(fresh), 'conversation')}, {pluralize(entries, 'entry', 'entries')}"
     print_note(f"{name}: {counts}{beside}{here}")
     for note, times in sorted(done.notes.items()):
-        print_note(f"  {counted(note, times)}")
+        print_note(f"  {format_note(note, times)}")
     for each in done.left:
         print_note(f"  skipped {escape_line(each.id)}: {each.why}")
 
@@ -88,17 +87,17 @@ def read_conversations(name: str) -> list[ConversationExport]:
 
     A conversation without an id is named after the file.
     """
-    source = read_file(name) if name == "-" else contents(Path(name))
+    source = read_file(name) if name == "-" else resolve_source(Path(name))
     others = _open_foreign(name, source)
     if others is None:
         return _read_own(name, source, None)
-    return [each.export for each in others.each() if not each.problem]
+    return [each.export for each in others.read() if not each.problem]
 
 
 def _open_foreign(name: str, source: bytes | Path) -> ToolFile | None:
     """Open a file that another tool wrote. Return None if the file has none of the supported foreign formats."""
     try:
-        return open_foreign(source)
+        return open_tool_file(source)
     except OSError as problem:
         raise InputError(f"Can't read {display_name(name)}: {problem.strerror}.") from None
     except InputError as problem:

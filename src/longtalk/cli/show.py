@@ -14,7 +14,7 @@ from longtalk.cli.store import choose_branch, find_or_latest, open_archive
 from longtalk.memory.brief.record import BriefRecord, read_brief_record, read_brief_record_at
 from longtalk.memory.recall.topics import find_topics
 from longtalk.stores.base import ConversationInfo
-from longtalk.transfer.markdown import others
+from longtalk.transfer.markdown import list_hidden_parts
 from longtalk.wires import WIRES
 from longtalk.wires.views import MessageView
 
@@ -129,6 +129,6 @@ def _read_view(said: HistoryEntry) -> MessageView:
 
 def _list_extras(said: HistoryEntry, view: MessageView) -> list[str]:
     """Return lines for everything in a message that is not text: images and other parts, a refusal, tool calls."""
-    parts = others(said.native) if said.wire in WIRES else []
+    parts = list_hidden_parts(said.native) if said.wire in WIRES else []
     calls = [f"→ {call.name}({call.arguments.decode('utf-8', 'replace')})" for call in view.calls]
     return [f"[{', '.join(parts)}]" if parts else "", view.refusal, *calls]

@@ -129,7 +129,7 @@ def transcript_of(said: ConversationExport | bytes, *, branch: str | None = None
     `archive.load` accepts: a state, an export, or messages in OpenAI's chat format. The default branch is the main
     branch, or the first branch if there is no main branch.
     """
-    from longtalk.transfer.conversation_export import ConversationExport, full_branch
+    from longtalk.transfer.conversation_export import ConversationExport, expand_branch
     from longtalk.transfer.read import read
 
     if isinstance(said, bytes):
@@ -140,7 +140,7 @@ def transcript_of(said: ConversationExport | bytes, *, branch: str | None = None
     if not isinstance(said, ConversationExport):
         raise InputError(f"A conversation is what archive.talk(…) gives, or bytes, not {type(said).__name__}.")
     names = [part.name for part in said.branches]
-    part = full_branch(said, branch or (MAIN if MAIN in names else next(iter(names), MAIN)))
+    part = expand_branch(said, branch or (MAIN if MAIN in names else next(iter(names), MAIN)))
     return Transcript(fresh=part.entries, turns=Turns(fresh=part.turns))
 
 

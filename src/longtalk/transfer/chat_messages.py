@@ -13,7 +13,7 @@ from longtalk._util import json_bytes
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.transcript import Entry, Turn, new_id
 from longtalk.transfer.conversation_export import ConversationExport
-from longtalk.transfer.read_helpers import excerpt, main_branch
+from longtalk.transfer.read_helpers import build_main_branch, excerpt
 from longtalk.turn.draft import UNKNOWN
 from longtalk.wires.entries import closing_result
 from longtalk.wires.openai_chat.wire import WIRE, build_answer
@@ -35,7 +35,7 @@ def read_bodies(bodies: Sequence[bytes], name: str) -> list[ConversationExport]:
             model = json_bytes.text(members.get("model", b"null")) or ""
             exports.append(read_messages(natives, id=name if len(bodies) == 1 else f"{name}-{number}", model=model))
         except ValueError as problem:
-            raise problem if len(bodies) == 1 else ValueError(f"in conversation {number}, {problem}") from None
+            raise problem if len(bodies) == 1 else ValueError(f"conversation {number}: {problem}") from None
     return exports
 
 
@@ -43,34 +43,36 @@ def read_messages(natives: Sequence[bytes], *, id: str, model: str = "") -> Conv
     """Return a conversation with these chat messages.
 
     A turn begins with the first message after an answer. Messages without an answer between them therefore share a
-    turn, and so do a system message and the user's message after it. A tool call that has no result at the end gets one
-    which says that the outcome is unknown, as in any interrupted turn.
+    turn, and so do a system message and the user's message after it. A tool call that has no result at the end gets a
+    closing result, which says that the outcome is unknown, as in any interrupted turn.
     """
     if not natives:
-        raise ValueError("it holds no message")
+        raise ValueError("it contains no messages")
     exchanges: list[list[Entry]] = []
-    waiting: list[str] = []
+    open_calls: list[str] = []
     for number, native in enumerate(natives, 1):
-        entry, seen = _message(native, number)
+        entry, seen = _parse_message(native, number)
         if entry.role == "tool":
-            if seen.call_id not in waiting:
-                raise ValueError(f"message {number} is a result without its call ({excerpt(seen.call_id)})")
-            waiting.remove(seen.call_id)
-        elif waiting:
-            raise ValueError(f"message {number} ({entry.role}) comes before the result of {excerpt(waiting[0])}")
+            if seen.call_id not in open_calls:
+                raise ValueError(f"message {number} is a result without its tool call ({excerpt(seen.call_id)})")
+            open_calls.remove(seen.call_id)
+        elif open_calls:
+            raise ValueError(
+                f"message {number} ({entry.role}) comes before the result of the tool call {excerpt(open_calls[0])}"
+            )
         if not exchanges or (entry.role not in ANSWERS and exchanges[-1][-1].role in ANSWERS):
             exchanges.append([])
         exchanges[-1].append(entry)
-        waiting += [call.id for call in seen.calls]
-    exchanges[-1] += [closing_result(WIRE, call, UNKNOWN, at=0) for call in waiting]
-    made = [(_turn(members, model or "unknown"), members) for members in exchanges]
-    return ConversationExport(id=id, branches=(main_branch(made),))
+        open_calls += [call.id for call in seen.calls]
+    exchanges[-1] += [closing_result(WIRE, call, UNKNOWN, at=0) for call in open_calls]
+    turns = [(_build_turn(members, model or "unknown"), members) for members in exchanges]
+    return ConversationExport(id=id, branches=(build_main_branch(turns),))
 
 
 def parse_object(data: bytes, number: int) -> dict[str, bytes]:
-    """Return the members of a JSON object as raw bytes; raise `ValueError` if `data` is not an object.
+    """Return the members of a message as raw bytes; raise `ValueError` if the message is not a JSON object.
 
-    `number` is the number of the message for the error.
+    `number` is the number of the message, for the error.
     """
     if data[:1] != b"{":
         raise ValueError(f"message {number} is not an object but {excerpt(data)}")
@@ -80,16 +82,16 @@ def parse_object(data: bytes, number: int) -> dict[str, bytes]:
         raise ValueError(f"message {number} is {problem}") from None
 
 
-def _turn(entries: Sequence[Entry], model: str) -> Turn:
+def _build_turn(entries: Sequence[Entry], model: str) -> Turn:
     if entries[-1].role == "assistant":
         return Turn(id=new_id(), status="complete", model=model, started=0)
     return Turn(id=new_id(), status="interrupted", model=model, started=0, finish="interrupted")
 
 
-def _message(native: bytes, number: int) -> tuple[Entry, MessageView]:
+def _parse_message(native: bytes, number: int) -> tuple[Entry, MessageView]:
     """Parse a message; raise `ValueError` if no provider would accept it.
 
-    An empty message is marked as empty, so that it is kept but not sent.
+    A message without content is marked as empty, so that it is kept but not sent.
     """
     members = parse_object(native, number)
     where = f"message {number}"
@@ -101,26 +103,27 @@ def _message(native: bytes, number: int) -> tuple[Entry, MessageView]:
         seen = WIRE.view(native)
         empty = build_answer(native, None, None).empty if seen.role == "assistant" else False
     except (ValueError, TypeError, AttributeError) as problem:
-        raise ValueError(f"{where} is no chat message ({problem})") from None
+        raise ValueError(f"{where} is not a chat message ({problem})") from None
     if seen.role not in _ROLES:
-        raise ValueError(f"{where} has the role {excerpt(seen.role)}, and not one of {', '.join(_ROLES)}")
+        raise ValueError(f"{where} has the role {excerpt(seen.role)} instead of one of {', '.join(_ROLES)}")
     if seen.calls and seen.role != "assistant":
-        raise ValueError(f"{where} ({seen.role}) calls tools, which only an assistant can")
+        raise ValueError(f"{where} ({seen.role}) has tool calls, which only an assistant message can have")
     if not all(call.id and "\ufffd" not in call.id for call in seen.calls):
-        raise ValueError(f"{where} has a call without an id")
+        raise ValueError(f"{where} has a tool call without an id")
     content = members.get("content", b"null")
     parts = [json_bytes.value(part) for part in json_bytes.items(content)] if content[:1] == b"[" else []
     typed = all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts)
     if content[:1] not in (b'"', b"[", b"n") or not typed:
-        raise ValueError(f"the content of {where} is neither a text nor a list of parts")
+        raise ValueError(f"the content of {where} is neither a string nor a list of parts with a `type`")
     foreign = next((part["type"] for part in parts if _is_anthropic(part)), None)
     if foreign is not None:
         raise ValueError(
-            f"{where} is in Anthropic's format (it has a part {excerpt(foreign)}); only OpenAI's format is supported"
+            f"{where} is in Anthropic's format (it has a part of type {excerpt(foreign)}), but only OpenAI's chat "
+            "format is supported"
         )
     if not parts and content[:1] != b'"':
-        silent = "content" not in members and (empty or seen.role != "assistant")
-        if silent or seen.role == "tool" or (seen.calls and content != b"null"):
+        missing = "content" not in members and (empty or seen.role != "assistant")
+        if missing or seen.role == "tool" or (seen.calls and content != b"null"):
             raise ValueError(f"{where} ({seen.role}) has no content")
         empty = empty or seen.role != "assistant"
     return Entry(role=seen.role, wire=WIRE.name, native=native, at=0, mark="empty" if empty else ""), seen

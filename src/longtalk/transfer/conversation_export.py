@@ -61,7 +61,7 @@ class ConversationExport(msgspec.Struct, frozen=True, kw_only=True):
 # Branches
 
 
-def full_branch(export: ConversationExport, branch: str = MAIN) -> BranchPart:
+def expand_branch(export: ConversationExport, branch: str = MAIN) -> BranchPart:
     """Return a branch with all its entries, including shared ones, as a part without a source.
 
     Raises `InputError` if the branch does not exist.
@@ -90,24 +90,24 @@ def full_branch(export: ConversationExport, branch: str = MAIN) -> BranchPart:
         entries=tuple(entries),
         turns=tuple(turns.values()),
         records=tuple(placed for part, stop in parts for placed in part.records if placed.position < stop),
-        metas={place: meta for part, stop in parts for place, meta in part.metas.items() if place < stop},
+        metas={position: meta for part, stop in parts for position, meta in part.metas.items() if position < stop},
     )
 
 
 def split_branches(paths: Iterable[BranchPart]) -> tuple[BranchPart, ...]:
-    """Reduce full branches to parts: what each adds to the earlier branch with which it shares the most entries."""
-    made: list[BranchPart] = []
+    """Return full branches as parts: what each adds to the earlier branch with which it shares the most entries."""
+    parts: list[BranchPart] = []
     # A trie of entries: each node has a number, and `owners` names the first branch that reached it.
     steps: dict[tuple[int, Entry, str], int] = {}
     owners = [""]
     full: dict[str, BranchPart] = {}
     for path in paths:
         here, size, source = 0, 0, ""
-        for place, entry in enumerate(path.entries):
-            meta = path.metas.get(place)
+        for position, entry in enumerate(path.entries):
+            meta = path.metas.get(position)
             step = (here, entry, "" if meta is None else json.dumps(meta, sort_keys=True))
             if step in steps:
-                size, source = place + 1, owners[steps[step]]
+                size, source = position + 1, owners[steps[step]]
             else:
                 steps[step] = len(owners)
                 owners.append(path.name)
@@ -119,15 +119,15 @@ def split_branches(paths: Iterable[BranchPart]) -> tuple[BranchPart, ...]:
             source=(source, size) if size else None,
             entries=entries,
             turns=tuple(turn for turn in path.turns if turn.id in turns),
-            records=_records(path, size, full[source] if size else None),
-            metas={place: meta for place, meta in path.metas.items() if place >= size},
+            records=_list_own_records(path, size, full[source] if size else None),
+            metas={position: meta for position, meta in path.metas.items() if position >= size},
         )
-        made.append(part)
+        parts.append(part)
         full[path.name] = path
-    return tuple(made)
+    return tuple(parts)
 
 
-def _records(path: BranchPart, size: int, source: BranchPart | None) -> tuple[PlacedRecord, ...]:
+def _list_own_records(path: BranchPart, size: int, source: BranchPart | None) -> tuple[PlacedRecord, ...]:
     """Return the records of a branch that it does not inherit from its source branch."""
     found = [placed for placed in path.records if placed.position >= (size or -1)]
     for kind in (kind.name for kind in KINDS if source and kind.own_branch_only):
@@ -145,37 +145,38 @@ def check_export(export: ConversationExport) -> None:
     """Raise `ValueError` unless a store can hold this conversation and an export of it can be read again."""
     to_utf8_json(export.meta)
     if not all(0 <= at < 2**47 for at in (export.created, export.updated)):
-        refuse("a time is out of range")
-    said = [entry for part in export.branches for entry in part.entries]
+        refuse("the time of its creation or of its last change is out of range")
+    entries = [entry for part in export.branches for entry in part.entries]
     # A state with more combinations could be written but not read.
-    if len({(entry.kind, entry.role, entry.wire) for entry in said}) > MAX_SHAPES:
-        refuse("its entries have too many different roles")
-    if sum(entry.tokens for entry in said) > MAX_COUNT:
-        refuse("its tokens can't be true")
+    if len({(entry.kind, entry.role, entry.wire) for entry in entries}) > MAX_SHAPES:
+        refuse(f"its entries have more than {MAX_SHAPES} combinations of kind, role and wire")
+    if sum(entry.tokens for entry in entries) > MAX_COUNT:
+        refuse("its token counts are too large")
     known: dict[str, BranchPart] = {}
     for part in export.branches:
         if part.name in known:
-            refuse(f"it has two branches {part.name!r}")
+            refuse(f"it has two branches named {part.name!r}")
         if part.source and (part.source[0] not in known or not 0 <= part.start <= known[part.source[0]].stop):
-            refuse(f"the branch {part.name!r} begins where there is nothing")
-        check_parents(_before(part, known), part.entries)
+            refuse(f"the branch {part.name!r} begins after an entry that does not exist")
+        check_parents(_find_parent(part, known), part.entries)
         for entry in part.entries:
             _check_entry(entry)
         here = {entry.turn for entry in part.entries}
         for turn in part.turns:
-            _fits(turn.started, turn.ended)
+            if not all(-(2**63) <= at < 2**63 for at in (turn.started, turn.ended)):
+                refuse(f"a time of the turn {turn.id!r} is out of range")
             if turn.id not in here:
                 refuse(f"the turn {turn.id!r} has no entry on the branch {part.name!r}")
         if any(not -1 <= placed.position < part.stop for placed in part.records):
-            refuse(f"a record of the branch {part.name!r} holds up to an entry that is not there")
-        for place, meta in part.metas.items():
+            refuse(f"a record of the branch {part.name!r} is attached to an entry that does not exist")
+        for position, meta in part.metas.items():
             to_utf8_json(meta)
-            if not part.start <= place < part.stop:
-                refuse(f"there is no entry at the place {place} of the branch {part.name!r} to keep data on")
+            if not part.start <= position < part.stop:
+                refuse(f"the branch {part.name!r} has metadata but no entry at position {position}")
         known[part.name] = part
 
 
-def _before(part: BranchPart, known: dict[str, BranchPart]) -> str | None:
+def _find_parent(part: BranchPart, known: dict[str, BranchPart]) -> str | None:
     """Return the id of the last entry before a part, or None if the part begins with the first entry."""
     size = part.start
     while size and part.source:
@@ -189,23 +190,18 @@ def _check_entry(entry: Entry) -> None:
     check_entry_id(entry)
     # The same range as in a state, so that every time can be converted to a date.
     if not 0 <= entry.at < 2**47 or not 0 <= entry.tokens <= MAX_COUNT:
-        refuse(f"the time or the tokens of {entry.id!r} are out of range")
+        refuse(f"the time or the token count of the entry {entry.id!r} is out of range")
     try:
         # Entries are spliced into requests: more than one JSON object could forge another message.
         json_bytes.check_object(entry.native)
     except ValueError as problem:
-        refuse(f"{entry.id!r} is not one JSON object ({problem})")
+        refuse(f"the entry {entry.id!r} is not one JSON object ({problem})")
     if entry.wire == OWN:
-        said = json_bytes.value(entry.native)
-        if not isinstance(said.get("text"), str) or (entry.kind == "event" and "source" not in said):
-            refuse(f"{entry.id!r} is an event or a system message without a text")
+        message = json_bytes.value(entry.native)
+        if not isinstance(message.get("text"), str) or (entry.kind == "event" and "source" not in message):
+            refuse(f"the entry {entry.id!r} is an event or a system message without a text or a source")
 
 
-def _fits(*numbers: int) -> None:
-    if not all(-(2**63) <= number < 2**63 for number in numbers):
-        refuse("a time is out of range")
-
-
-def refuse(what: str) -> NoReturn:
-    """Raise `ValueError` with this message."""
-    raise ValueError(what)
+def refuse(reason: str) -> NoReturn:
+    """Raise `ValueError` with this reason."""
+    raise ValueError(reason)

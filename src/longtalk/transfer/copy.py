@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from longtalk.errors import InputError, LongtalkError
 from longtalk.stores.base import ConversationInfo, HeadMoved, Store
 from longtalk.transcript.transcript import now
-from longtalk.transfer.load import ImportedConversation, ImportResult, Progress, told
-from longtalk.transfer.restore import IMPORTING, clean, new_mark, read_complete, remove, write_more, write_new
-from longtalk.transfer.snapshot import Snapshot, holds, read_snapshot, shown
+from longtalk.transfer.load import BEING_WRITTEN, ImportedConversation, ImportResult, Progress, make_outcome
+from longtalk.transfer.restore import IMPORTING, make_mark, read_complete, remove, remove_mark, write_more, write_new
+from longtalk.transfer.snapshot import Snapshot, has_all_data, read_snapshot, select_current_records
 
 _PAGE = 10_000
 _BATCH = 1_000
-_AT_ONCE = 4
+_THREADS = 4
 
 
 def copy_conversations(
@@ -34,38 +34,38 @@ def copy_conversations(
 ) -> ImportResult:
     """Copy conversations to another store, and return the outcome for each; see `Archive.copy_to`."""
     if source is target or repr(source) == repr(target) != "InMemory()":
-        raise InputError("A store can't be copied to itself: name another target.")
-    taken: list[ImportedConversation] = []
-    names = _chosen(source, owner, ids, since)
+        raise InputError("The source and target of a copy are the same store. Choose another target.")
+    outcomes: list[ImportedConversation] = []
+    names = _choose_ids(source, owner, ids, since)
     # Several copies run in parallel, since most of the time goes into waiting for a server.
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with ThreadPoolExecutor(_THREADS) as threads:
         for start in range(0, len(names), _BATCH):
             batch = names[start : start + _BATCH]
-            for done in threads.map(lambda name: _copy(source, target, owner, name), batch):
+            for done in threads.map(lambda name: _copy_one(source, target, owner, name), batch):
                 if done is not None:
-                    taken.append(done)
+                    outcomes.append(done)
                 if progress:
-                    progress(len(taken))
-    return ImportResult(tuple(taken))
+                    progress(len(outcomes))
+    return ImportResult(tuple(outcomes))
 
 
-def _chosen(source: Store, owner: str, ids: Sequence[str], since: int | str | None) -> list[str]:
+def _choose_ids(source: Store, owner: str, ids: Sequence[str], since: int | str | None) -> list[str]:
     """Return the ids of the conversations to copy, the most recently changed last."""
     if isinstance(since, str):
-        since = _known(source, owner, since).updated
-    named = [_known(source, owner, name) for name in dict.fromkeys(ids)]
-    found = named if ids else list(_every(source, owner, since))
+        since = _find_conversation(source, owner, since).updated
+    named = [_find_conversation(source, owner, name) for name in dict.fromkeys(ids)]
+    found = named if ids else list(_list_all(source, owner, since))
     return [each.id for each in reversed(found) if since is None or each.updated >= since]
 
 
-def _known(source: Store, owner: str, name: str) -> ConversationInfo:
+def _find_conversation(source: Store, owner: str, name: str) -> ConversationInfo:
     found = source.info(owner, name)
     if found is None:
-        raise InputError(f"Conversation {name!r} was not found in the source store.")
+        raise InputError(f"Conversation {name!r} not found in the source store.")
     return found
 
 
-def _every(source: Store, owner: str, since: int | None) -> Iterator[ConversationInfo]:
+def _list_all(source: Store, owner: str, since: int | None) -> Iterator[ConversationInfo]:
     after: tuple[int, str] | None = None
     while page := source.conversations(owner, limit=_PAGE, after=after):
         yield from page
@@ -74,7 +74,7 @@ def _every(source: Store, owner: str, since: int | None) -> Iterator[Conversatio
             return
 
 
-def _copy(source: Store, target: Store, owner: str, name: str) -> ImportedConversation | None:
+def _copy_one(source: Store, target: Store, owner: str, name: str) -> ImportedConversation | None:
     """Copy a conversation and return the outcome, or None if the conversation was deleted in the meantime."""
     try:
         found = read_snapshot(source, owner, name)
@@ -82,11 +82,11 @@ def _copy(source: Store, target: Store, owner: str, name: str) -> ImportedConver
             return None
         if IMPORTING in found.export.meta:
             return ImportedConversation(
-                name, "left", why="its import into the source store is incomplete: import it again"
+                name, "left", why="it was imported only in part into the source store; import it there again"
             )
-        return _proved(target, owner, found, _taken(target, owner, found))
+        return _verify_copy(target, owner, found, _write_copy(target, owner, found))
     except HeadMoved:
-        return ImportedConversation(name, "left", why="another process is writing to it")
+        return ImportedConversation(name, "left", why=BEING_WRITTEN)
     except (LongtalkError, ValueError) as problem:
         # A damaged conversation must not stop the others. If a store itself fails, these calls raise.
         source.conversations(owner, limit=1)
@@ -94,51 +94,58 @@ def _copy(source: Store, target: Store, owner: str, name: str) -> ImportedConver
         return ImportedConversation(name, "left", why=str(problem))
 
 
-def _taken(target: Store, owner: str, found: Snapshot) -> ImportedConversation:
+def _write_copy(target: Store, owner: str, found: Snapshot) -> ImportedConversation:
     """Write a conversation to the target store, or only what is missing there, and return the outcome.
 
     Nothing is removed from the target store.
     """
     there = read_complete(target, owner, found.id)
     if there is None:
-        write_new(target, owner, found, new_mark())
-        return told(found, "new")
-    if holds(there, found, values=True) and _is_as_new(there, found):
-        return told(found, "here")
-    if not holds(found, there, values=False):
-        return ImportedConversation(found.id, "left", why="both copies changed since the last copy: delete one of them")
+        write_new(target, owner, found, make_mark())
+        return make_outcome(found, "new")
+    if has_all_data(there, found, values=True) and _is_up_to_date(there, found):
+        return make_outcome(found, "here")
+    if not has_all_data(found, there, values=False):
+        why = "the target store has data of it that the source store lacks; delete it in one of the two stores"
+        return ImportedConversation(found.id, "left", why=why)
     if any(head.lease is not None and head.lease.until > now() for head in there.heads):
         return ImportedConversation(found.id, "left", why="a turn is running on it in the target store")
     write_more(target, owner, found, there)
     if found.export.meta != there.export.meta:
-        target.describe(owner, found.id, clean(found.export.meta))
-    return told(found, "grown")
+        target.describe(owner, found.id, remove_mark(found.export.meta))
+    return make_outcome(found, "grown")
 
 
-def _is_as_new(there: Snapshot, found: Snapshot) -> bool:
+def _is_up_to_date(there: Snapshot, found: Snapshot) -> bool:
     """Return True if the copy in the target store is up to date.
 
-    On branches with the same number of entries, turns, newest records and times must be equal.
+    Branches with the same number of entries in both stores must have the same turns, newest records and times.
     """
     return all(
-        (mine.turns, shown(mine.records), there.updated[name]) == (path.turns, shown(path.records), found.updated[name])
+        (copied.turns, select_current_records(copied.records), there.updated[name])
+        == (path.turns, select_current_records(path.records), found.updated[name])
         for name, path in found.paths.items()
-        if len((mine := there.paths[name]).entries) == len(path.entries)
+        if len((copied := there.paths[name]).entries) == len(path.entries)
     )
 
 
-def _proved(target: Store, owner: str, found: Snapshot, done: ImportedConversation) -> ImportedConversation:
+def _verify_copy(target: Store, owner: str, found: Snapshot, done: ImportedConversation) -> ImportedConversation:
     """Verify a copy by reading it back, and return `done`, or the outcome `left` if the copy is not correct."""
     name = found.id
     if done.how in ("new", "grown"):
-        made = read_snapshot(target, owner, name)
-        if made and made.key() != found.key() and not made.touched and holds(found, made, values=True):
+        copied = read_snapshot(target, owner, name)
+        if (
+            copied
+            and copied.comparison_key() != found.comparison_key()
+            and not copied.touched
+            and has_all_data(found, copied, values=True)
+        ):
             # The order of records on branches with shared entries can matter: write the conversation again.
-            remove(target, owner, made)
-            write_new(target, owner, found, new_mark())
-            made = read_snapshot(target, owner, name)
-        wrong = target.verify(owner, name)
-        if wrong or made is None or made.key() != found.key():
-            why = "; ".join(wrong) or "what was read back is not what was written"
+            remove(target, owner, copied)
+            write_new(target, owner, found, make_mark())
+            copied = read_snapshot(target, owner, name)
+        damage = target.verify(owner, name)
+        if damage or copied is None or copied.comparison_key() != found.comparison_key():
+            why = "; ".join(damage) or "the copy differs from the original"
             return ImportedConversation(name, "left", done.entries, done.branches, why)
     return done

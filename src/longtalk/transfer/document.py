@@ -42,8 +42,8 @@ FORMAT = 1
 """The version of the file format, stored in each file under the key `longtalk`."""
 
 # Many JSON parsers fail at about a thousand levels of nesting, and the file around an entry needs some of them.
-_DEEP = 200
-_LEVELS = re.compile(rb'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]', re.DOTALL)
+_MAX_DEPTH = 200
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]', re.DOTALL)
 _PARTS = ("entries", "turns", "records")
 
 
@@ -55,18 +55,19 @@ def to_json(exports: Sequence[ConversationExport]) -> bytes:
 
     Each entry, turn and record is on a line of its own.
     """
-    return b'{"longtalk":%d,"conversations":[\n%s\n]}\n' % (FORMAT, b",\n".join(map(_document, exports)))
+    return b'{"longtalk":%d,"conversations":[\n%s\n]}\n' % (FORMAT, b",\n".join(map(_encode_export, exports)))
 
 
-def _document(export: ConversationExport) -> bytes:
+def _encode_export(export: ConversationExport) -> bytes:
     check_export(export)
     branches = [
-        _opened(to_utf8_json(_branch(part)), zip(_PARTS, _lines(part), strict=True)) for part in export.branches
+        _append_lists(to_utf8_json(_describe_branch(part)), zip(_PARTS, _encode_part(part), strict=True))
+        for part in export.branches
     ]
-    return _opened(to_utf8_json(_head(export)), [("branches", branches)])
+    return _append_lists(to_utf8_json(_describe_export(export)), [("branches", branches)])
 
 
-def _opened(head: bytes, lists: Iterable[tuple[str, Sequence[bytes]]]) -> bytes:
+def _append_lists(head: bytes, lists: Iterable[tuple[str, Sequence[bytes]]]) -> bytes:
     """Return a JSON object with lists appended to it, each of their elements on a line of its own."""
     parts = [b'"%s":[\n%s\n]' % (name.encode(), b",\n".join(lines)) for name, lines in lists if lines]
     return b"%s}" % b",".join((head[:-1], *parts))
@@ -80,42 +81,45 @@ def to_jsonl(exports: Sequence[ConversationExport]) -> bytes:
     lines: list[bytes] = []
     for export in exports:
         check_export(export)
-        lines.append(to_utf8_json({"type": "conversation", "longtalk": FORMAT, **_head(export)}))
+        lines.append(to_utf8_json({"type": "conversation", "longtalk": FORMAT, **_describe_export(export)}))
         for part in export.branches:
-            lines.append(to_utf8_json({"type": "branch", **_branch(part)}))
-            for group in _lines(part):
+            lines.append(to_utf8_json({"type": "branch", **_describe_branch(part)}))
+            for group in _encode_part(part):
                 lines += group
     return b"".join([line + b"\n" for line in lines])
 
 
-def _head(export: ConversationExport) -> dict[str, Any]:
+def _describe_export(export: ConversationExport) -> dict[str, Any]:
     return {"id": export.id, "created": export.created, "updated": export.updated, "meta": export.meta}
 
 
-def _branch(part: BranchPart) -> dict[str, Any]:
+def _describe_branch(part: BranchPart) -> dict[str, Any]:
     return {"name": part.name, **({"source": part.source} if part.source else {})}
 
 
-def _lines(part: BranchPart) -> tuple[list[bytes], list[bytes], list[bytes]]:
+def _encode_part(part: BranchPart) -> tuple[list[bytes], list[bytes], list[bytes]]:
     """Return three lists of lines: for the entries, turns and records of a part."""
     return (
-        [_line(entry_to_line(entry, part.metas.get(place))) for place, entry in enumerate(part.entries, part.start)],
-        [_line(turn_to_line(turn)) for turn in part.turns],
-        [_line(record_to_line(placed)) for placed in part.records],
+        [
+            _encode_line(entry_to_line(entry, part.metas.get(position)))
+            for position, entry in enumerate(part.entries, part.start)
+        ],
+        [_encode_line(turn_to_line(turn)) for turn in part.turns],
+        [_encode_line(record_to_line(placed)) for placed in part.records],
     )
 
 
-def _line(value: Line) -> bytes:
+def _encode_line(value: Line) -> bytes:
     line = encode_line(value)
-    return line if _depth(line) <= _DEEP else encode_line(to_base64(value))
+    return line if _measure_depth(line) <= _MAX_DEPTH else encode_line(to_base64(value))
 
 
-def _depth(line: bytes) -> int:
+def _measure_depth(line: bytes) -> int:
     """Return the nesting depth of the JSON in a line, or 0 if it is certainly within the limit."""
-    if line.count(b"[") + line.count(b"{") <= _DEEP:
+    if line.count(b"[") + line.count(b"{") <= _MAX_DEPTH:
         return 0
     level = deepest = 0
-    for token in _LEVELS.finditer(line):
+    for token in _TOKENS.finditer(line):
         if token[0][:1] != b'"':
             level += 1 if token[1] else -1
             deepest = max(deepest, level)
@@ -137,24 +141,24 @@ class _Branch(msgspec.Struct):
     source: tuple[str, int] | None = None
 
 
-_Known = TypeVar("_Known", _Head, _Branch)
+_Fields = TypeVar("_Fields", _Head, _Branch)
 
 
-def of_json(data: bytes) -> list[ConversationExport]:
+def from_json(data: bytes) -> list[ConversationExport]:
     """Return the conversations in a document written by `to_json`; raise `ValueError` if the document is invalid."""
     members = json_bytes.fields(data)
-    _known(members)
+    _check_version(members)
     exports = []
     for conversation in json_bytes.items(members["conversations"]):
-        held = json_bytes.fields(conversation)
-        branches = [json_bytes.fields(branch) for branch in json_bytes.items(held.get("branches", b"[]"))]
+        head = json_bytes.fields(conversation)
+        branches = [json_bytes.fields(branch) for branch in json_bytes.items(head.get("branches", b"[]"))]
         lines = [[line for part in _PARTS for line in json_bytes.items(branch.get(part, b"[]"))] for branch in branches]
-        named = [_read(_Branch, branch) for branch in branches]
-        exports.append(_export(_read(_Head, held), zip(named, lines, strict=True)))
+        heads = [_convert(_Branch, branch) for branch in branches]
+        exports.append(_build_export(_convert(_Head, head), zip(heads, lines, strict=True)))
     return exports
 
 
-def of_jsonl(lines: Iterable[tuple[int, bytes]]) -> list[ConversationExport]:
+def from_jsonl(lines: Iterable[tuple[int, bytes]]) -> list[ConversationExport]:
     """Return the conversations in numbered lines written by `to_jsonl`; raise `ValueError` if a line is invalid."""
     found: list[tuple[_Head, list[tuple[_Branch, list[bytes]]]]] = []
     for number, line in lines:
@@ -162,40 +166,40 @@ def of_jsonl(lines: Iterable[tuple[int, bytes]]) -> list[ConversationExport]:
             members = json_bytes.fields(line)
             kind = json_bytes.text(members.get("type", b"null"))
             if kind == "conversation":
-                _known(members)
-                found.append((_read(_Head, members), []))
+                _check_version(members)
+                found.append((_convert(_Head, members), []))
             elif kind == "branch":
-                found[-1][1].append((_read(_Branch, members), []))
+                found[-1][1].append((_convert(_Branch, members), []))
             elif kind in ("entry", "turn", "record"):
                 found[-1][1][-1][1].append(line)
         except ValueError as problem:
             refuse(f"line {number}: {problem}")
         except IndexError:
-            refuse(f"line {number} belongs to no branch of a conversation")
-    return [_export(head, branches) for head, branches in found]
+            refuse(f"line {number} comes before the line of its conversation or branch")
+    return [_build_export(head, branches) for head, branches in found]
 
 
-def _known(members: dict[str, bytes]) -> None:
+def _check_version(members: dict[str, bytes]) -> None:
     number = json_bytes.value(members.get("longtalk", b"null"))
     if type(number) is not int or number < 1:
-        refuse("it does not name the version of its format")
+        refuse("it does not state the version of its format (the key `longtalk`)")
     if number > FORMAT:
-        refuse(f"its format is {number}, and {FORMAT} is the last one known here: upgrade longtalk to read it")
+        refuse(f"its format has version {number}, but this Longtalk reads only up to version {FORMAT}; upgrade it")
 
 
-def _read(kind: type[_Known], members: dict[str, bytes]) -> _Known:
+def _convert(kind: type[_Fields], members: dict[str, bytes]) -> _Fields:
     known = {name: members[name] for name in kind.__struct_fields__ if name in members}
     return msgspec.convert(json.loads(json_bytes.build(known)), kind)
 
 
-def _export(head: _Head, branches: Iterable[tuple[_Branch, Sequence[bytes]]]) -> ConversationExport:
-    parts = tuple(_part(branch, lines) for branch, lines in branches)
+def _build_export(head: _Head, branches: Iterable[tuple[_Branch, Sequence[bytes]]]) -> ConversationExport:
+    parts = tuple(_build_part(branch, lines) for branch, lines in branches)
     export = ConversationExport(id=head.id, created=head.created, updated=head.updated, meta=head.meta, branches=parts)
     check_export(export)
     return export
 
 
-def _part(branch: _Branch, lines: Sequence[bytes]) -> BranchPart:
+def _build_part(branch: _Branch, lines: Sequence[bytes]) -> BranchPart:
     entries: list[Entry] = []
     turns: list[Turn] = []
     records: list[PlacedRecord] = []

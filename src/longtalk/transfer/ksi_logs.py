@@ -12,33 +12,33 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.transcript.transcript import Entry, Turn, new_id
 from longtalk.transfer.conversation_export import ConversationExport
-from longtalk.transfer.read_helpers import UnknownFormat, excerpt, main_branch
+from longtalk.transfer.read_helpers import UnknownFormat, build_main_branch, excerpt
 from longtalk.wires.neutral import event
 from longtalk.wires.openai_chat.wire import WIRE
 
-_ASKS, _ANSWERS = ("human", "user"), "claude"
-LINE_TYPES = (*_ASKS, _ANSWERS)
+_USER_TYPES, _ANSWER_TYPE = ("human", "user"), "claude"
+LINE_TYPES = (*_USER_TYPES, _ANSWER_TYPE)
 _TEXTS = ("result", "content", "message", "prompt", "response", "text")
-_OWN = ("timestamp", "process_id", "agent_id")
+_VARYING = ("timestamp", "process_id", "agent_id")
 """The keys whose values may differ between two log lines for the same answer."""
 
 
-class _Logged:
+class _LogLine:
     """A line of a log. The output of the command-line tool is either the line itself or an object nested in it."""
 
     def __init__(self, line: bytes) -> None:
         members = json_bytes.fields(line)
         inner = [members]
-        while len(inner) < 4 and (found := _inside(inner[-1], "response") or _inside(inner[-1], "result")):
+        while len(inner) < 4 and (found := _find_object(inner[-1], "response") or _find_object(inner[-1], "result")):
             inner.append(found)
-        ksi = _inside(members, "ksi")
+        ksi = _find_object(members, "ksi")
         self.layers = [*reversed(inner), ksi]
         self.kind = json_bytes.text(members.get("type", b"null")) or ""
-        self.answers = self.kind == _ANSWERS or bool(ksi and "response" in members)
-        self.data = _without_text(json_bytes.value(line))
-        texts = (_said(json_bytes.value(layer.get(key, b"null"))) for layer in self.layers for key in _TEXTS)
+        self.is_answer = self.kind == _ANSWER_TYPE or bool(ksi and "response" in members)
+        self.data = _remove_texts(json_bytes.value(line))
+        texts = (_extract_text(json_bytes.value(layer.get(key, b"null"))) for layer in self.layers for key in _TEXTS)
         self.text = next(filter(None, texts), "")
-        self.at = _moment(self.get("timestamp"))
+        self.at = _parse_time(self.get("timestamp"))
 
     def raw(self, key: str) -> bytes:
         """Return the JSON of a member, from the innermost object that has it; `null` if none has it."""
@@ -53,28 +53,28 @@ class _Logged:
         wrong, subtype = self.get("error"), str(self.get("subtype") or "")
         if not wrong and not subtype.startswith("error") and self.get("is_error") is not True:
             return ""
-        return _said(wrong) or self.text or subtype or "error"
+        return _extract_text(wrong) or self.text or subtype or "error"
 
 
-def _inside(members: dict[str, bytes], key: str) -> dict[str, bytes]:
+def _find_object(members: dict[str, bytes], key: str) -> dict[str, bytes]:
     return json_bytes.fields(members[key]) if members.get(key, b"")[:1] == b"{" else {}
 
 
-def _said(value: Any) -> str:
+def _extract_text(value: Any) -> str:
     """Return the text of a message, which may be a string, a list of parts or an object with content."""
     if isinstance(value, dict):
-        return _said(value.get("text") or value.get("content") or value.get("message"))
+        return _extract_text(value.get("text") or value.get("content") or value.get("message"))
     if isinstance(value, list):
-        return "".join(map(_said, value))
+        return "".join(map(_extract_text, value))
     return value if isinstance(value, str) else ""
 
 
-def _without_text(members: dict[str, Any]) -> dict[str, Any]:
-    nested = {key: _without_text(value) for key, value in members.items() if isinstance(value, dict)}
+def _remove_texts(members: dict[str, Any]) -> dict[str, Any]:
+    nested = {key: _remove_texts(value) for key, value in members.items() if isinstance(value, dict)}
     return {key: nested.get(key, value) for key, value in members.items() if key in nested or key not in _TEXTS}
 
 
-def _moment(value: Any) -> int:
+def _parse_time(value: Any) -> int:
     """Convert a time to milliseconds since 1970; return 0 if the value is not a time."""
     try:
         when = dt.datetime.fromisoformat(value) if isinstance(value, str) else None
@@ -88,65 +88,69 @@ def _moment(value: Any) -> int:
 
 def read_ksi_log(lines: Sequence[tuple[int, bytes]], name: str) -> ConversationExport:
     """Return the conversation in a KSI session log; raise `UnknownFormat` if the lines are not from such a log."""
-    pairs: list[tuple[list[_Logged], _Logged | None]] = []
-    asked: list[_Logged] = []
+    pairs: list[tuple[list[_LogLine], _LogLine | None]] = []
+    asked: list[_LogLine] = []
     last: Any = None
     skipped: Counter[str] = Counter()
     for _, line in lines:
         try:
-            logged = _Logged(line)
+            logged = _LogLine(line)
         except ValueError:
             skipped["unreadable"] += 1
             continue
-        if logged.answers:
-            told = [each.text for each in asked], logged.text, {k: logged.data[k] for k in logged.data if k not in _OWN}
+        if logged.is_answer:
+            data = {key: value for key, value in logged.data.items() if key not in _VARYING}
+            content = [each.text for each in asked], logged.text, data
             # A daemon that ran the model in the background logged each answer twice.
-            if told == last and logged.get("duration_ms") is not None:
+            if content == last and logged.get("duration_ms") is not None:
                 skipped["repeated"] += 1 + len(asked)
             else:
                 pairs.append((asked, logged))
-            asked, last = [], told
-        elif logged.kind in _ASKS and logged.text:
+            asked, last = [], content
+        elif logged.kind in _USER_TYPES and logged.text:
             asked.append(logged)
         else:
-            skipped[logged.kind[:40] or "without a type"] += 1
+            skipped[logged.kind[:40] or "no type"] += 1
     if not pairs and (skipped or not asked):
-        found = ", ".join(f"{count} {excerpt(kind)}" for kind, count in skipped.most_common(5))
-        raise UnknownFormat(f"it begins with {excerpt(lines[0][1])}, and its lines are {found}")
+        found = ", ".join(f"{count} × {excerpt(kind)}" for kind, count in skipped.most_common(5))
+        raise UnknownFormat(f"it begins with {excerpt(lines[0][1])}, and the types of its lines are {found}")
     if asked:
         pairs.append((asked, None))
-    exchanges = [_exchange(*pair) for pair in pairs]
-    part = main_branch([(turn, [entry for entry, _ in members]) for turn, members in exchanges])
-    data = [meta for _, members in exchanges for _, meta in members]
+    exchanges = [_build_exchange(*pair) for pair in pairs]
+    part = build_main_branch([(turn, [entry for entry, _ in members]) for turn, members in exchanges])
+    metas = [meta for _, members in exchanges for _, meta in members]
     sessions = [answer.get("session_id") or answer.get("sessionId") for _, answer in pairs if answer]
     return ConversationExport(
         id=next((each for each in sessions if isinstance(each, str)), name),
         created=part.entries[0].at,
         updated=part.turns[-1].ended,
         meta={"import": {"from": "ksi", "skipped": skipped.total()}},
-        branches=(msgspec.structs.replace(part, metas={place: meta for place, meta in enumerate(data) if meta}),),
+        branches=(
+            msgspec.structs.replace(part, metas={position: meta for position, meta in enumerate(metas) if meta}),
+        ),
     )
 
 
-def _exchange(asked: Sequence[_Logged], answer: _Logged | None) -> tuple[Turn, list[tuple[Entry, dict[str, Any]]]]:
+def _build_exchange(
+    asked: Sequence[_LogLine], answer: _LogLine | None
+) -> tuple[Turn, list[tuple[Entry, dict[str, Any]]]]:
     """Return a turn and its entries, each with its metadata. An error message becomes metadata instead of an answer."""
-    said = [each for each in (*asked, answer) if each is not None]
-    ended = max(each.at for each in said)
-    took = answer.get("duration_ms") if answer else 0
-    took = round(took) if isinstance(took, int | float) and 0 <= took <= ended else 0
-    started = ended - took if took or not asked else asked[0].at or ended
+    ended = max(each.at for each in (*asked, answer) if each is not None)
+    duration = answer.get("duration_ms") if answer else 0
+    duration = round(duration) if isinstance(duration, int | float) and 0 <= duration <= ended else 0
+    started = ended - duration if duration or not asked else asked[0].at or ended
     entries: list[tuple[Entry, dict[str, Any]]] = []
     for each in asked:
         native = WIRE.user(each.text)
         # KSI often wrote both lines of an exchange at its end, so the logged time of a question may be too late.
-        at = min(each.at or started, ended - took)
+        at = min(each.at or started, ended - duration)
         entries.append((Entry(role="user", wire=WIRE.name, native=native, at=at), {"ksi": each.data}))
     if not asked:
-        entries.append((event("What was asked here is not in the log.", source="import", at=started), {}))
+        entries.append((event("The log does not contain the question.", source="import", at=started), {}))
     if answer is None:
         return Turn(new_id(), "interrupted", "claude-cli", started, ended, "interrupted"), entries
-    usage, named = answer.raw("usage"), str(answer.get("model") or "").removeprefix("claude-cli/")
-    model, reports = f"claude-cli:{named}" if named else "claude-cli", (usage,) if usage[:1] == b"{" else ()
+    usage, label = answer.raw("usage"), str(answer.get("model") or "").removeprefix("claude-cli/")
+    model, reports = f"claude-cli:{label}" if label else "claude-cli", (usage,) if usage[:1] == b"{" else ()
     turn = Turn(id=new_id(), status="complete", model=model, started=started, ended=ended, usage=reports)
     if answer.error:
         entries[-1][1]["ksi_error"] = answer.data

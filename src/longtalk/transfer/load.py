@@ -1,8 +1,8 @@
-"""Import conversations into a store. An import that fails midway leaves no partial conversation that users can see.
+"""Import conversations into a store. If an import fails midway, users never see an incomplete conversation.
 
 Longtalk's own exports are imported all together or not at all. Files of other tools can be large, so their
 conversations are imported one at a time, and importing a file again is harmless: unchanged conversations are skipped,
-new entries are added, and conversations that have diverged are skipped and reported.
+new entries are added, and conversations that changed in both places are skipped and reported.
 """
 
 from __future__ import annotations
@@ -17,22 +17,30 @@ from longtalk._util.checks import check_name
 from longtalk.errors import InputError
 from longtalk.stores.base import HeadMoved, Store
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport
-from longtalk.transfer.restore import clean, is_left, new_mark, read_complete, write_more, write_new
+from longtalk.transfer.restore import is_incomplete, make_mark, read_complete, remove_mark, write_more, write_new
 from longtalk.transfer.snapshot import (
     Snapshot,
-    begins_with,
-    covers,
+    drop_closing_results,
+    has_all_entries,
     read_snapshot,
-    snapshot_of,
+    starts_with_entries,
     to_export,
-    without_closings,
+    to_snapshot,
 )
 from longtalk.wires import WIRES
 from longtalk.wires.pairing import open_calls_after
 
 How = Literal["new", "grown", "here", "left"]
-_ELSEWHERE = "both versions have continued since: delete this one, or import for another owner"
-_MOVED = "another process is writing to it"
+BEING_WRITTEN = "another process is writing to it; try again later"
+"""The reason for a skipped conversation: another process changed it at the same time."""
+_DIFFERENT = (
+    "the store has a different conversation with this id, perhaps from another tool or from before an edit; "
+    "to keep both, import for another owner (--owner)"
+)
+_CONTINUED_TWICE = (
+    "it was continued both in the store and in the other tool; "
+    "to keep both, import for another owner (--owner), else delete the stored one"
+)
 
 
 class ImportedConversation(msgspec.Struct, frozen=True):
@@ -89,57 +97,58 @@ def import_exports(store: Store, owner: str, exports: Sequence[ConversationExpor
         check_calls(export)
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise InputError(f"The file holds two conversations with the id {twice[0]!r}.")
-    there = {name for name in names if store.info(owner, name) is not None and not is_left(store, owner, name)}
-    news = [snapshot_of(export) for export in exports]
+        raise InputError(f"The file contains two conversations with the id {twice[0]!r}.")
+    there = {name for name in names if store.info(owner, name) is not None and not is_incomplete(store, owner, name)}
+    news = [to_snapshot(export) for export in exports]
     for new in news:
         check_name(new.id, "id")
         if new.id in there and not _is_same(store, owner, new):
-            raise InputError(f"A conversation {new.id!r} already exists. Choose another id, or delete it first.")
-    mark = new_mark()
+            raise InputError(
+                f"A different conversation {new.id!r} is already in the store. Choose another id, or delete it first."
+            )
+    mark = make_mark()
     todo = [new for new in news if new.id not in there]
     try:
         for new in todo:
-            if is_left(store, owner, new.id):
+            if is_incomplete(store, owner, new.id):
                 store.delete(owner, new.id)
             write_new(store, owner, new, mark, finish=False)
         for new in todo:
-            store.describe(owner, new.id, clean(new.export.meta))
+            store.describe(owner, new.id, remove_mark(new.export.meta))
     except BaseException as problem:
         for new in todo:
-            if is_left(store, owner, new.id, mark):
+            if is_incomplete(store, owner, new.id, mark):
                 store.delete(owner, new.id)
         if isinstance(problem, HeadMoved):
             raise InputError(
-                "Another process is creating a conversation with the same id: nothing was imported."
+                "Another process is creating a conversation with the same id. Nothing was imported; try again."
             ) from None
         raise
-    return ImportResult(tuple(told(new, "here" if new.id in there else "new") for new in news))
+    return ImportResult(tuple(make_outcome(new, "here" if new.id in there else "new") for new in news))
 
 
 def import_each(
     store: Store, owner: str, found: Iterable[ParsedConversation], *, progress: Progress | None = None
 ) -> ImportResult:
     """Import conversations of another tool one at a time, and return the outcome for each."""
-    taken: list[ImportedConversation] = []
+    outcomes: list[ImportedConversation] = []
     notes: Counter[str] = Counter()
     for each in found:
         if each.problem:
-            taken.append(ImportedConversation(each.export.id, "left", why=each.problem))
+            outcomes.append(ImportedConversation(each.export.id, "left", why=each.problem))
         else:
             try:
                 check_name(each.export.id, "id")
                 check_calls(each.export)
-                done = import_one(store, owner, snapshot_of(each.export))
+                done = import_one(store, owner, to_snapshot(each.export))
             except (InputError, HeadMoved) as problem:
-                done = ImportedConversation(
-                    each.export.id, "left", why=_MOVED if isinstance(problem, HeadMoved) else str(problem)
-                )
-            taken.append(done)
+                why = BEING_WRITTEN if isinstance(problem, HeadMoved) else str(problem)
+                done = ImportedConversation(each.export.id, "left", why=why)
+            outcomes.append(done)
             notes.update(each.notes if done.how in ("new", "grown") else {})
         if progress:
-            progress(len(taken))
-    return ImportResult(tuple(taken), dict(notes))
+            progress(len(outcomes))
+    return ImportResult(tuple(outcomes), dict(notes))
 
 
 def import_one(store: Store, owner: str, new: Snapshot) -> ImportedConversation:
@@ -149,25 +158,23 @@ def import_one(store: Store, owner: str, new: Snapshot) -> ImportedConversation:
     """
     there = read_complete(store, owner, new.id)
     if there is None:
-        write_new(store, owner, new, new_mark())
-        return told(new, "new")
-    if covers(there, new):
-        return told(new, "here")
-    if there.touched or not _covers_but_closings(new, there):
-        return ImportedConversation(
-            new.id, "left", why=_ELSEWHERE if there.touched else "what is here says something else"
-        )
+        write_new(store, owner, new, make_mark())
+        return make_outcome(new, "new")
+    if has_all_entries(there, new):
+        return make_outcome(new, "here")
+    if there.touched or not _has_all_but_closing_results(new, there):
+        return ImportedConversation(new.id, "left", why=_CONTINUED_TWICE if there.touched else _DIFFERENT)
     write_more(store, owner, new, there)
-    return told(new, "grown")
+    return make_outcome(new, "grown")
 
 
-def _covers_but_closings(more: Snapshot, less: Snapshot) -> bool:
+def _has_all_but_closing_results(more: Snapshot, less: Snapshot) -> bool:
     """Return True if `more` has all entries of `less`, except closing results at the ends of branches.
 
-    Closing results stand for missing results of tool calls; the real results may have replaced them.
+    Closing results take the place of missing tool results; the real results may have replaced them.
     """
     return all(
-        name in more.paths and begins_with(more.paths[name].entries, without_closings(path.entries))
+        name in more.paths and starts_with_entries(more.paths[name].entries, drop_closing_results(path.entries))
         for name, path in less.paths.items()
     )
 
@@ -177,19 +184,19 @@ def _is_same(store: Store, owner: str, new: Snapshot) -> bool:
     there = read_snapshot(store, owner, new.id)
     if there is None:
         return False
-    held, export = to_export(there), new.export
-    return (held.created, held.meta, held.branches) == (export.created, export.meta, export.branches)
+    stored, export = to_export(there), new.export
+    return (stored.created, stored.meta, stored.branches) == (export.created, export.meta, export.branches)
 
 
-def told(new: Snapshot, how: How) -> ImportedConversation:
-    """Return an outcome for a conversation, with its numbers of entries and branches."""
+def make_outcome(new: Snapshot, how: How) -> ImportedConversation:
+    """Return the outcome for a conversation, with its numbers of entries and branches."""
     return ImportedConversation(new.id, how, new.entries, len(new.paths))
 
 
 def check_calls(export: ConversationExport) -> None:
-    """Raise `InputError` for messages that no provider accepts.
+    """Raise `InputError` if a message has a wrong role, or if a tool call or result lacks its counterpart.
 
-    These are messages with a wrong role, and tool calls and results without their counterpart.
+    No provider would accept such a conversation.
     """
     known: dict[str, BranchPart] = {}
     waits: dict[str, list[tuple[str, ...]]] = {}
@@ -203,10 +210,10 @@ def check_calls(export: ConversationExport) -> None:
             try:
                 seen = WIRES[entry.wire].view(entry.native) if entry.wire in WIRES else None
                 if seen and (seen.role != entry.role or (seen.role == "tool") != bool(seen.call_id)):
-                    raise ValueError(f"has another role than {entry.role!r}")
+                    raise ValueError(f"is marked as {entry.role!r} but its message has another role")
                 waiting = open_calls_after(entry, waiting)
             except (ValueError, TypeError, AttributeError) as problem:
                 raise InputError(
-                    f"The conversation {export.id!r} can't be continued: entry {entry.id!r} {problem}."
+                    f"No provider would accept the conversation {export.id!r}: entry {entry.id!r} {problem}."
                 ) from None
             waits[part.name].append(waiting)

@@ -17,7 +17,7 @@ from longtalk.stores.base import MAIN
 from longtalk.stores.jsonl.lines import format_utc
 from longtalk.transcript.pack import OWN, Entry
 from longtalk.transcript.transcript import Transcript, Turn
-from longtalk.transfer.conversation_export import BranchPart, ConversationExport, full_branch
+from longtalk.transfer.conversation_export import BranchPart, ConversationExport, expand_branch
 from longtalk.usage import Usage
 from longtalk.wires import WIRES, read_usage
 from longtalk.wires.views import MessageView
@@ -35,11 +35,11 @@ _UNDERLINE = re.compile(r"[ >]*(?=(?:=+|-+)\s*$)")
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~!&$]")
 _MARKS = {
     "interrupted": "interrupted",
-    "length": "cut off: it reached the limit of its length",
+    "length": "cut off by the length limit",
     "filtered": "cut off by the provider's filter",
-    "empty": "says nothing, and is not sent back",
-    "error": "an error",
-    "closed": "no result was kept; the call was closed",
+    "empty": "empty, and therefore not sent",
+    "error": "error",
+    "closed": "no result, so the call was closed",
 }
 _SHOWN = (
     *("text", "tool_use", "tool_result", "refusal"),
@@ -50,87 +50,93 @@ _SHOWN = (
 
 def to_markdown(export: ConversationExport, branch: str = MAIN) -> str:
     """Return a branch as Markdown, from its first to its last entry; raise `InputError` if it does not exist."""
-    path = full_branch(export, branch) if export.branches or branch != MAIN else BranchPart(name=MAIN)
+    path = expand_branch(export, branch) if export.branches or branch != MAIN else BranchPart(name=MAIN)
     title = export.meta.get("title")
     titled = title.strip() if isinstance(title, str) else ""
-    lines = [f"# {_inline(titled or export.id)}", ""]
+    lines = [f"# {_escape_inline(titled or export.id)}", ""]
     began = export.created or (path.entries[0].at if path.entries else 0)
     about = (
-        _time(began) and f"Began {_time(began)}",
-        f"branch {_inline(branch)}",
-        titled and f"id {_inline(export.id)}",
+        _format_time(began) and f"Began {_format_time(began)}",
+        f"branch {_escape_inline(branch)}",
+        titled and f"id {_escape_inline(export.id)}",
     )
     lines += [" · ".join(filter(None, about)), ""]
     turns = {turn.id: turn for turn in path.turns}
     for number, (first, stop) in enumerate(Transcript(fresh=path.entries).exchanges(), 1):
         entries = path.entries[first:stop]
-        lines += [" · ".join(filter(None, (f"## {number}", _time(entries[0].at)))), ""]
-        lines += _exchange(entries)
-        made = dict.fromkeys(entry.turn for entry in entries)
-        told = [_made(turns[name], entries) for name in made if name in turns]
-        lines += [line for each in told if each for line in (f"*{_inline(each)}*", "")]
+        lines += [" · ".join(filter(None, (f"## {number}", _format_time(entries[0].at)))), ""]
+        lines += _render_exchange(entries)
+        names = dict.fromkeys(entry.turn for entry in entries)
+        notes = [_describe_turn(turns[name], entries) for name in names if name in turns]
+        lines += [line for each in notes if each for line in (f"*{_escape_inline(each)}*", "")]
     branches = [part.name for part in export.branches if part.name != branch]
     if branches:
-        lines += ["---", "", f"Other branches: {', '.join(map(_inline, branches))}", ""]
+        lines += ["---", "", f"Other branches: {', '.join(map(_escape_inline, branches))}", ""]
     return "\n".join(lines)
 
 
-def _exchange(entries: Sequence[Entry]) -> Iterator[str]:
+def _render_exchange(entries: Sequence[Entry]) -> Iterator[str]:
     called: dict[str, str] = {}
     for entry in entries:
-        yield from _entry(entry, called)
+        yield from _render_entry(entry, called)
 
 
-def _entry(entry: Entry, called: dict[str, str]) -> Iterator[str]:
+def _render_entry(entry: Entry, called: dict[str, str]) -> Iterator[str]:
     """Yield the Markdown lines for an entry. `called` maps the ids of earlier tool calls to their tools' names."""
     try:
-        yield from _own(entry) if entry.wire == OWN else _message(entry, WIRES[entry.wire].view(entry.native), called)
+        yield from (
+            _render_own(entry)
+            if entry.wire == OWN
+            else _render_message(entry, WIRES[entry.wire].view(entry.native), called)
+        )
     except (ValueError, LookupError, TypeError, AttributeError):
-        yield from _heading(_role(entry), entry, f"as JSON of the wire {_inline(entry.wire)}")
-        yield from _fence("json", entry.native.decode("utf-8", "replace"))
+        yield from _render_heading(_format_role(entry), entry, f"as JSON of the wire {_escape_inline(entry.wire)}")
+        yield from _render_fence("json", entry.native.decode("utf-8", "replace"))
 
 
-def _own(entry: Entry) -> Iterator[str]:
+def _render_own(entry: Entry) -> Iterator[str]:
     members = json_bytes.value(entry.native)
     text = str(members["text"])
     if entry.kind == "event":
-        about = " · ".join(filter(None, (f"**Event** from {_inline(str(members['source']))}", _time(entry.at))))
-        yield from (f"> {about}", ">", *_quote(text))
+        about = " · ".join(
+            filter(None, (f"**Event** from {_escape_inline(str(members['source']))}", _format_time(entry.at)))
+        )
+        yield from (f"> {about}", ">", *_render_quote(text))
     else:
-        yield from (*_heading("System", entry), *_quote(text))
+        yield from (*_render_heading("System", entry), *_render_quote(text))
 
 
-def _message(entry: Entry, seen: MessageView, called: dict[str, str]) -> Iterator[str]:
-    parts = others(entry.native)
+def _render_message(entry: Entry, seen: MessageView, called: dict[str, str]) -> Iterator[str]:
+    parts = list_hidden_parts(entry.native)
     if entry.role == "tool":
-        yield from _heading(f"Result of {called.get(seen.call_id) or 'a call'}", entry)
-        yield from _fence("", seen.text)
+        yield from _render_heading(f"Result of {called.get(seen.call_id) or 'a call'}", entry)
+        yield from _render_fence("", seen.text)
     else:
-        yield from _heading(_role(entry), entry)
-        yield from _quote(seen.text) if seen.text else ()
+        yield from _render_heading(_format_role(entry), entry)
+        yield from _render_quote(seen.text) if seen.text else ()
     if seen.refusal:
-        yield from ("Refusal:", "", *_quote(seen.refusal))
+        yield from ("Refusal:", "", *_render_quote(seen.refusal))
     if parts:
-        yield from (f"*[{', '.join(map(_inline, parts))}]*", "")
+        yield from (f"*[{', '.join(map(_escape_inline, parts))}]*", "")
     for call in seen.calls:
-        called[call.id] = _inline(call.name)
-        yield from (f"Calls **{_inline(call.name)}**:", "")
-        yield from _fence("json", call.arguments.decode("utf-8", "replace"))
+        called[call.id] = _escape_inline(call.name)
+        yield from (f"Calls **{_escape_inline(call.name)}**:", "")
+        yield from _render_fence("json", call.arguments.decode("utf-8", "replace"))
 
 
-def others(native: bytes) -> list[str]:
+def list_hidden_parts(native: bytes) -> list[str]:
     """Return the types of the parts of a message that are not shown, such as images, audio and thinking."""
     members = json_bytes.value(native)
     content = members.get("content", members.get("parts", members.get("output")))
     parts = content if isinstance(content, list) else []
-    said = [part["content"] for part in parts if isinstance(part, dict) and part.get("type") == "message"]
-    parts = [*parts, *(part for inner in said if isinstance(inner, list) for part in inner)]
-    types = [part.get("type", _kind(part)) for part in parts if isinstance(part, dict)]
-    named = [kind for kind in types if isinstance(kind, str) and kind not in _SHOWN]
-    return [kind.removeprefix("input_").removesuffix("_url") for kind in named]
+    contents = [part["content"] for part in parts if isinstance(part, dict) and part.get("type") == "message"]
+    parts = [*parts, *(part for inner in contents if isinstance(inner, list) for part in inner)]
+    types = [part.get("type", _find_gemini_type(part)) for part in parts if isinstance(part, dict)]
+    hidden = [kind for kind in types if isinstance(kind, str) and kind not in _SHOWN]
+    return [kind.removeprefix("input_").removesuffix("_url") for kind in hidden]
 
 
-def _kind(part: dict[str, object]) -> str:
+def _find_gemini_type(part: dict[str, object]) -> str:
     """Return the type of a Gemini part, derived from its members because such a part has no `type`."""
     if part.get("thought") is True:
         return "thinking"
@@ -142,37 +148,37 @@ def _kind(part: dict[str, object]) -> str:
     return next((key for key in part if key not in shown), "text")
 
 
-def _made(turn: Turn, entries: Sequence[Entry]) -> str:
+def _describe_turn(turn: Turn, entries: Sequence[Entry]) -> str:
     """Return one line about a turn: its model, tokens, duration and status."""
     wire = next((entry.wire for entry in entries if entry.turn == turn.id and entry.role == "assistant"), "")
     usage = sum((read_usage(raw, wire) for raw in turn.usage), Usage())
-    told = ["" if turn.model == "unknown" else turn.model]
+    parts = ["" if turn.model == "unknown" else turn.model]
     if usage != Usage():
         cached = f" ({usage.cached:,} from the cache)" if usage.cached else ""
-        told.append(f"{usage.input:,} tokens in{cached}, {usage.output:,} out")
+        parts.append(f"{usage.input:,} tokens in{cached}, {usage.output:,} out")
     if 0 < turn.started < turn.ended:
-        told.append(f"{(turn.ended - turn.started) / 1000:,.1f} s")
+        parts.append(f"{(turn.ended - turn.started) / 1000:,.1f} s")
     if turn.status != "complete":
-        told.append(f"{turn.status}: {turn.error}" if turn.error else turn.status)
-    return " · ".join(filter(None, told))
+        parts.append(f"{turn.status}: {turn.error}" if turn.error else turn.status)
+    return " · ".join(filter(None, parts))
 
 
-def _role(entry: Entry) -> str:
-    return _inline(entry.role.capitalize())
+def _format_role(entry: Entry) -> str:
+    return _escape_inline(entry.role.capitalize())
 
 
-def _heading(who: str, entry: Entry, *more: str) -> Iterator[str]:
-    said = (f"### {who}", _time(entry.at), *more, _inline(_MARKS.get(entry.mark, entry.mark)))
-    yield from (" · ".join(filter(None, said)), "")
+def _render_heading(who: str, entry: Entry, *more: str) -> Iterator[str]:
+    parts = (f"### {who}", _format_time(entry.at), *more, _escape_inline(_MARKS.get(entry.mark, entry.mark)))
+    yield from (" · ".join(filter(None, parts)), "")
 
 
-def _quote(text: str) -> Iterator[str]:
-    for line in _inert(text.splitlines() or [""]):
+def _render_quote(text: str) -> Iterator[str]:
+    for line in _escape_lines(text.splitlines() or [""]):
         yield f"> {line}" if line else ">"
     yield ""
 
 
-def _inert(lines: Sequence[str]) -> Iterator[str]:
+def _escape_lines(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a text with headings and HTML escaped, except inside fences.
 
     A fence in a list or in a nested quote may end before its closing line. If it is not certain where a fence ends,
@@ -195,15 +201,15 @@ def _inert(lines: Sequence[str]) -> Iterator[str]:
             sure = sure and not _LIKE_FENCE.match(line)
             block.append(line)
             continue
-        yield from _escaped(block)
+        yield from _escape_block(block)
         block = []
         if opens:
             indent, fence = opens[1], opens[2]
         yield line
-    yield from _escaped(block)
+    yield from _escape_block(block)
 
 
-def _escaped(block: Sequence[str]) -> Iterator[str]:
+def _escape_block(block: Sequence[str]) -> Iterator[str]:
     """Yield a block of lines with headings and HTML escaped.
 
     Code spans are left unchanged if no span extends over several lines.
@@ -215,18 +221,18 @@ def _escaped(block: Sequence[str]) -> Iterator[str]:
         yield f"{heading[0]}\\{line[heading.end() :]}" if heading else line
 
 
-def _fence(language: str, text: str) -> Iterator[str]:
+def _render_fence(language: str, text: str) -> Iterator[str]:
     longest = max(map(len, re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     yield from (fence + language, *text.splitlines(), fence, "")
 
 
-def _inline(text: str) -> str:
+def _escape_inline(text: str) -> str:
     """Return the text on one line, with Markdown characters escaped."""
     plain = "".join(char if char.isprintable() else " " for char in text)
     return _SPECIAL.sub(r"\\\g<0>", " ".join(plain.split()))
 
 
-def _time(at: int) -> str:
+def _format_time(at: int) -> str:
     """Return a time as readable text; empty if the time is unknown."""
     return format_utc(at, "seconds") if at > 0 else ""

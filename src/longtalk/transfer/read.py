@@ -24,17 +24,17 @@ from longtalk.stores.jsonl.lines import FORMAT, ConversationLine, apply_group, p
 from longtalk.transcript.ranges import Ranges
 from longtalk.transfer.chat_messages import parse_object, read_bodies, read_messages
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export, split_branches
-from longtalk.transfer.document import of_json, of_jsonl
+from longtalk.transfer.document import from_json, from_jsonl
 from longtalk.transfer.ksi_logs import LINE_TYPES, read_ksi_log
 from longtalk.transfer.read_helpers import UnknownFormat, excerpt
 from longtalk.wires import NAMES
 
-EXPECTED = (
-    "a Longtalk export or state, a file of the JSONL store, OpenAI chat messages as JSON or JSONL, a data export of "
-    "ChatGPT or Claude, the log of llm, LangGraph's SQLite checkpoints, a session file of the OpenAI Agents SDK, or a "
-    "session log of the KSI daemon"
+SUPPORTED = (
+    "Longtalk exports and states, files of the JSONL store, OpenAI chat messages as JSON or JSONL, data exports of "
+    "ChatGPT and Claude, the log of llm, LangGraph's SQLite checkpoints, session files of the OpenAI Agents SDK, and "
+    "session logs of the KSI daemon"
 )
-_MARK = b"\xef\xbb\xbf"
+_BOM = b"\xef\xbb\xbf"
 
 
 def read(data: bytes, *, name: str = "import") -> list[ConversationExport]:
@@ -45,33 +45,33 @@ def read(data: bytes, *, name: str = "import") -> list[ConversationExport]:
     try:
         exports = _read(bytes(data), name)
         for export in exports:
-            if not _is_text(export.id):
-                raise ValueError("the name of the file is not UTF-8, so it can't be the id: choose an id")
+            if not _is_utf8(export.id):
+                raise ValueError("its name is not UTF-8 and can't become the id of the conversation; pass an id")
             check_export(export)
     except (ValueError, OverflowError, RecursionError, BadState, Damaged) as problem:
-        what = str(problem).rstrip(".") or type(problem).__name__
-        hint = f" Expected {EXPECTED}." if isinstance(problem, UnknownFormat) else ""
-        raise InputError(f"{name!r} can't be read as a conversation: {what}.{hint}") from None
+        reason = str(problem).rstrip(".") or type(problem).__name__
+        hint = f" Supported files: {SUPPORTED}." if isinstance(problem, UnknownFormat) else ""
+        raise InputError(f"Can't read a conversation from {name!r}: {reason}.{hint}") from None
     return exports
 
 
 def _read(data: bytes, name: str) -> list[ConversationExport]:
     if data.startswith(SEALED):
-        raise ValueError("it is a sealed state: open it with its seal first")
+        raise ValueError("it is a sealed state; open it with its seal first (`Seal.open`)")
     if data.startswith(SEALED[:3]):
-        return [_state(data, name)]
-    text = data.removeprefix(_MARK).strip()
+        return [_read_state(data, name)]
+    text = data.removeprefix(_BOM).strip()
     if not text:
         raise UnknownFormat("it is empty")
     if text[:1] == b"[":
         items = json_bytes.items(text)
         if items and items[0][:1] != b"{":
-            raise UnknownFormat(f"its first element is not an object but {excerpt(items[0])}")
+            raise UnknownFormat(f"it is a list whose first element is not an object but {excerpt(items[0])}")
         first = parse_object(items[0], 1) if items else {}
         return read_bodies(items, name) if "messages" in first else [read_messages(items, id=name)]
     if text[:1] != b"{":
         raise UnknownFormat(f"it begins with {excerpt(data)}")
-    lines = list(_lines(text))
+    lines = list(_split_lines(text))
     try:
         first = json_bytes.fields(lines[0][1])
     except ValueError:
@@ -79,13 +79,13 @@ def _read(data: bytes, name: str) -> list[ConversationExport]:
         first, lines = json_bytes.fields(text), [(1, text)]
     kind = json_bytes.text(first.get("type", b"null"))
     if "conversations" in first and "longtalk" in first:
-        return of_json(text)
+        return from_json(text)
     if kind == "conversation" and "format" in first:
-        return [_stored(data.removeprefix(_MARK), name)]
+        return [_read_store_file(data.removeprefix(_BOM), name)]
     if kind == "conversation":
-        return of_jsonl(lines)
+        return from_jsonl(lines)
     if "messages" in first and "version" in first and len(lines) == 1:
-        return [_state(text, name)]
+        return [_read_state(text, name)]
     if "messages" in first:
         return read_bodies([line for _, line in lines], name)
     if "role" in first and kind not in LINE_TYPES:
@@ -93,11 +93,11 @@ def _read(data: bytes, name: str) -> list[ConversationExport]:
     return [read_ksi_log(lines, name)]
 
 
-def _is_text(name: str) -> bool:
+def _is_utf8(name: str) -> bool:
     return name == name.encode("utf-8", "replace").decode()
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _split_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(data.split(b"\n"), 1):
         if line := line.strip():
             yield number, line
@@ -106,55 +106,57 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 # Longtalk's own formats
 
 
-def _state(data: bytes, name: str) -> ConversationExport:
+def _read_state(data: bytes, name: str) -> ConversationExport:
     """Read a conversation from a state; raise `ValueError` if parts of the conversation were shed from it."""
     transcript = decode(data, wires=NAMES)
     entries = tuple(transcript)
     if transcript.shed != Ranges() or (entries and entries[0].parent is not None):
-        raise ValueError("it is a state that has shed parts of the conversation: `join` them first")
-    places = {entry.id: place for place, entry in enumerate(entries)}
+        raise ValueError("it is a state from which parts of the conversation were shed; `join` them first")
+    positions = {entry.id: position for position, entry in enumerate(entries)}
     here = {entry.turn for entry in entries}
     part = BranchPart(
         name=MAIN,
         entries=entries,
         turns=tuple(turn for turn in transcript.turns if turn.id in here),
-        records=tuple(PlacedRecord(record, places.get(record.entry, -1)) for record in transcript.records),
+        records=tuple(PlacedRecord(record, positions.get(record.entry, -1)) for record in transcript.records),
     )
     return ConversationExport(id=name, created=transcript.created, updated=transcript.updated, branches=(part,))
 
 
-def _stored(data: bytes, name: str) -> ConversationExport:
+def _read_store_file(data: bytes, name: str) -> ConversationExport:
     """Read a conversation from a file of the JSONL store.
 
     Data after the last complete commit is ignored, since the store never reported it as saved.
     """
-    whole, _ = parse_groups(data, Path(name), 1)
-    header = parse_line(whole[0].lines[0]) if whole else None
+    commits, _ = parse_groups(data, Path(name), 1)
+    header = parse_line(commits[0].lines[0]) if commits else None
     if not isinstance(header, ConversationLine):
-        raise ValueError("it holds no whole commit")
+        raise ValueError("it contains no complete commit")
     if header.format > FORMAT:
-        raise ValueError(f"its format is {header.format}, and {FORMAT} is the last one known here: upgrade longtalk")
-    ledger = ConversationTree()
-    for group in whole:
+        raise ValueError(
+            f"its format has version {header.format}, but this Longtalk reads only up to version {FORMAT}; upgrade it"
+        )
+    tree = ConversationTree()
+    for commit in commits:
         try:
-            apply_group(ledger, [parse_line(line) for line in group.lines])
+            apply_group(tree, [parse_line(line) for line in commit.lines])
         except (HeadMoved, RequestKeyTaken) as problem:
-            raise ValueError(f"line {group.first} does not follow from those before it ({problem})") from None
+            raise ValueError(f"line {commit.first} contradicts the lines before it ({problem})") from None
     # Main first, then the longest: shared entries are stored with the branch that comes first.
-    heads = sorted(ledger.branches(), key=lambda head: (head.branch != MAIN, -head.size, head.branch))
-    paths = [_path(ledger, head.branch, head.size) for head in heads]
-    known = ledger.info(header.id)
-    meta = msgspec.convert(known.meta, dict[str, Any])
+    heads = sorted(tree.branches(), key=lambda head: (head.branch != MAIN, -head.size, head.branch))
+    paths = [_read_branch(tree, head.branch, head.size) for head in heads]
+    info = tree.info(header.id)
+    meta = msgspec.convert(info.meta, dict[str, Any])
     return ConversationExport(
-        id=header.id, created=known.created, updated=known.updated, meta=meta, branches=split_branches(paths)
+        id=header.id, created=info.created, updated=info.updated, meta=meta, branches=split_branches(paths)
     )
 
 
-def _path(ledger: ConversationTree, branch: str, size: int) -> BranchPart:
+def _read_branch(tree: ConversationTree, branch: str, size: int) -> BranchPart:
     return BranchPart(
         name=branch,
-        entries=tuple(ledger.read(branch, 0, size).entries()),
-        turns=tuple(turn for _, turn in ledger.turns(branch, 0, size)),
-        records=tuple(ledger.records(branch, None)),
-        metas=msgspec.convert(ledger.metas(branch, 0, size), dict[int, dict[str, Any]]),
+        entries=tuple(tree.read(branch, 0, size).entries()),
+        turns=tuple(turn for _, turn in tree.turns(branch, 0, size)),
+        records=tuple(tree.records(branch, None)),
+        metas=msgspec.convert(tree.metas(branch, 0, size), dict[int, dict[str, Any]]),
     )

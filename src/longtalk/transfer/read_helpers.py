@@ -1,4 +1,4 @@
-"""Helpers for reading files: excerpts for error messages, and a main branch built from exchanges."""
+"""Helpers for reading files: excerpts for error messages, and building a main branch from exchanges."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def excerpt(found: bytes | str) -> str:
     return f"'{plain}'"
 
 
-def main_branch(exchanges: Sequence[tuple[Turn, Sequence[Entry]]]) -> BranchPart:
+def build_main_branch(exchanges: Sequence[tuple[Turn, Sequence[Entry]]]) -> BranchPart:
     """Return a main branch with these exchanges, each a turn with its entries, in order."""
     entries: list[Entry] = []
     for turn, members in exchanges:

@@ -10,17 +10,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from longtalk.stores.base import PlacedRecord
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transfer.conversation_export import BranchPart
-from longtalk.transfer.snapshot import Snapshot, lasting, shown
-
-_Made = tuple[str, PlacedRecord, int]
-"""A record to write: the branch that holds its entry, the record, and the number of equal records before it."""
+from longtalk.transfer.snapshot import Snapshot, select_current_records, select_permanent_records
 
 
-def merged(
+class _RecordToWrite(NamedTuple):
+    """A record to write. Equal values on different branches mean the same record, which is written once."""
+
+    owner: str
+    """The branch that added the entry to which the record is attached."""
+    placed: PlacedRecord
+    repeat: int
+    """The number of equal records before this one."""
+
+
+def order_missing_records(
     new: Snapshot, branches: Sequence[BranchPart], have: Mapping[str, Sequence[PlacedRecord]]
 ) -> list[tuple[str, PlacedRecord]]:
     """Return the records that the store lacks, in their original order, each with the branch to write it to.
@@ -31,67 +39,70 @@ def merged(
     # For kinds whose replaced records may be discarded, only the newest of each branch matters.
     differs: set[str] = set()
     for name, path in new.paths.items():
-        ours, theirs = shown(path.records), shown(have.get(name, ()))
+        ours, theirs = select_current_records(path.records), select_current_records(have.get(name, ()))
         differs |= {kind for kind in {*ours, *theirs} if ours.get(kind) != theirs.get(kind)}
-    there: set[_Made] = set()
-    newest: set[_Made] = set()
-    queues: dict[str, list[_Made]] = {}
+    there: set[_RecordToWrite] = set()
+    newest: set[_RecordToWrite] = set()
+    queues: dict[str, list[_RecordToWrite]] = {}
     for name, path in new.paths.items():
-        queues[name] = _made(parts, name, path.records)
-        there |= set(_made(parts, name, lasting(have.get(name, ()))))
-        newest |= set({made[1].record.kind: made for made in queues[name]}.values())
-    return [
-        (branch, made[1])
-        for branch, made in _order(queues)
-        if (
-            made in newest
-            if made[1].record.kind in differs
-            else made not in there and not kind_of(made[1].record.kind).may_discard_replaced
-        )
-    ]
+        queues[name] = _list_records(parts, name, path.records)
+        there |= set(_list_records(parts, name, select_permanent_records(have.get(name, ()))))
+        newest |= set({record.placed.record.kind: record for record in queues[name]}.values())
+
+    def is_missing(record: _RecordToWrite) -> bool:
+        kind = record.placed.record.kind
+        if kind in differs:
+            return record in newest
+        return record not in there and not kind_of(kind).may_discard_replaced
+
+    return [(branch, record.placed) for branch, record in _merge_queues(queues) if is_missing(record)]
 
 
-def _made(branches: Mapping[str, BranchPart], branch: str, records: Sequence[PlacedRecord]) -> list[_Made]:
-    """Return the records of a branch in the form of `_Made`."""
+def _list_records(
+    branches: Mapping[str, BranchPart], branch: str, records: Sequence[PlacedRecord]
+) -> list[_RecordToWrite]:
+    """Return the records of a branch, each with the branch that it belongs to."""
     seen: Counter[tuple[str, PlacedRecord]] = Counter()
-    made: list[_Made] = []
+    found: list[_RecordToWrite] = []
     for placed in records:
-        holder = branch if kind_of(placed.record.kind).own_branch_only else _holder(branches, branch, placed.position)
-        made.append((holder, placed, seen[holder, placed]))
-        seen[holder, placed] += 1
-    return made
+        owner = (
+            branch if kind_of(placed.record.kind).own_branch_only else _find_owner(branches, branch, placed.position)
+        )
+        found.append(_RecordToWrite(owner, placed, seen[owner, placed]))
+        seen[owner, placed] += 1
+    return found
 
 
-def _holder(branches: Mapping[str, BranchPart], branch: str, place: int) -> str:
+def _find_owner(branches: Mapping[str, BranchPart], branch: str, position: int) -> str:
     """Return the branch that added the entry at a position; for position -1, the first branch of the path."""
     part = branches[branch]
-    while part.source is not None and place < part.start:
+    while part.source is not None and position < part.start:
         part = branches[part.source[0]]
     return part.name
 
 
-def _order(queues: Mapping[str, Sequence[_Made]]) -> list[tuple[str, _Made]]:
+def _merge_queues(queues: Mapping[str, Sequence[_RecordToWrite]]) -> list[tuple[str, _RecordToWrite]]:
     """Merge queues of records into one order in which each record occurs once, paired with a branch that has it.
 
-    The order of each queue is kept.
+    The order of each queue is kept if the queues agree.
     """
-    left = {name: list(reversed(queue)) for name, queue in queues.items()}
-    waits = Counter(made for queue in queues.values() for made in queue)
-    ahead: Counter[_Made] = Counter(queue[-1] for queue in left.values() if queue)
-    found: list[tuple[str, _Made]] = []
-    while any(left.values()):
+    remaining = {name: list(reversed(queue)) for name, queue in queues.items()}
+    occurrences = Counter(record for queue in queues.values() for record in queue)
+    is_next: Counter[_RecordToWrite] = Counter(queue[-1] for queue in remaining.values() if queue)
+    merged: list[tuple[str, _RecordToWrite]] = []
+    while any(remaining.values()):
         # Prefer a record that is next in every queue that has it; if the queues disagree, take any.
         name = next(
-            (name for name, queue in left.items() if queue and ahead[queue[-1]] == waits[queue[-1]]),
-            next(name for name, queue in left.items() if queue),
+            (name for name, queue in remaining.items() if queue and is_next[queue[-1]] == occurrences[queue[-1]]),
+            next(name for name, queue in remaining.items() if queue),
         )
-        made = left[name][-1]
-        found.append((name, made))
-        for queue in left.values():
-            if queue and queue[-1] == made:
+        record = remaining[name][-1]
+        merged.append((name, record))
+        for queue in remaining.values():
+            if queue and queue[-1] == record:
                 queue.pop()
                 if queue:
-                    ahead[queue[-1]] += 1
-            elif made in queue:
-                queue.remove(made)
-    return found
+                    is_next[queue[-1]] += 1
+            elif record in queue:
+                queue.remove(record)
+    return merged

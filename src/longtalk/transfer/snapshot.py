@@ -19,7 +19,7 @@ from longtalk.stores.base import MAIN, BranchHead, KeyedTurn, PlacedRecord, Stor
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.transcript import Turn, now
-from longtalk.transfer.conversation_export import BranchPart, ConversationExport, full_branch, split_branches
+from longtalk.transfer.conversation_export import BranchPart, ConversationExport, expand_branch, split_branches
 
 
 class Snapshot:
@@ -49,7 +49,7 @@ class Snapshot:
         """True if the snapshot was read from a store."""
         self.touched = any(head.token for head in heads)
         """True if a turn has run on the conversation in this store."""
-        self._asked = requests
+        self._keyed_turns = requests
 
     @property
     def id(self) -> str:
@@ -58,34 +58,37 @@ class Snapshot:
     @cached_property
     def requests(self) -> tuple[KeyedTurn, ...]:
         """The requests with an idempotency key whose turns are on at least one branch."""
-        if not self._asked:
+        if not self._keyed_turns:
             return ()
-        shown = {turn.id for path in self.paths.values() for turn in path.turns}
-        return tuple(asked for asked in self._asked if asked.turn.id in shown)
+        turns = {turn.id for path in self.paths.values() for turn in path.turns}
+        return tuple(keyed for keyed in self._keyed_turns if keyed.turn.id in turns)
 
     @cached_property
     def entries(self) -> int:
         """The number of entries in the conversation; those that several branches share are counted once."""
         return sum(len(part.entries) for part in self.export.branches)
 
-    def key(self) -> tuple[Any, ...]:
+    def comparison_key(self) -> tuple[Any, ...]:
         """Return a value that is equal for equal conversations, whichever stores they are in.
 
         It ignores replaced records of kinds that stores may discard.
         """
         export = self.export
-        told = [(part.name, part.source, part.entries, part.turns, part.metas) for part in export.branches]
-        records = {name: (by_kind(lasting(path.records)), shown(path.records)) for name, path in self.paths.items()}
-        keys = [(asked.request, asked.branch, asked.turn.id, asked.position) for asked in self.requests]
-        return export.created, export.meta, told, records, keys, self.manifests, self.updated
+        branches = [(part.name, part.source, part.entries, part.turns, part.metas) for part in export.branches]
+        records = {
+            name: (group_by_kind(select_permanent_records(path.records)), select_current_records(path.records))
+            for name, path in self.paths.items()
+        }
+        keys = [(keyed.request, keyed.branch, keyed.turn.id, keyed.position) for keyed in self.requests]
+        return export.created, export.meta, branches, records, keys, self.manifests, self.updated
 
 
-def snapshot_of(export: ConversationExport) -> Snapshot:
-    """Return a snapshot made from an export, which is not in a store."""
-    # Some formats have no times; the current time takes their place.
+def to_snapshot(export: ConversationExport) -> Snapshot:
+    """Return a snapshot of an exported conversation, which is not in a store."""
+    # Some formats have no times: use the current time.
     export = msgspec.structs.replace(export, created=export.created or now(), updated=export.updated or now())
     paths = (
-        export.branches if len(export.branches) == 1 else [full_branch(export, part.name) for part in export.branches]
+        export.branches if len(export.branches) == 1 else [expand_branch(export, part.name) for part in export.branches]
     )
     return Snapshot(export, paths, updated={part.name: export.updated for part in export.branches})
 
@@ -132,18 +135,21 @@ def read_snapshot(store: Store, owner: str, conversation: str) -> Snapshot | Non
     )
 
 
-def to_export(whole: Snapshot) -> ConversationExport:
+def to_export(snapshot: Snapshot) -> ConversationExport:
     """Return the part of a snapshot that an export contains."""
-    parts = [msgspec.structs.replace(part, records=tuple(lasting(part.records))) for part in whole.export.branches]
-    return msgspec.structs.replace(whole.export, branches=tuple(parts))
+    parts = [
+        msgspec.structs.replace(part, records=tuple(select_permanent_records(part.records)))
+        for part in snapshot.export.branches
+    ]
+    return msgspec.structs.replace(snapshot.export, branches=tuple(parts))
 
 
-def lasting(records: Sequence[PlacedRecord]) -> list[PlacedRecord]:
+def select_permanent_records(records: Sequence[PlacedRecord]) -> list[PlacedRecord]:
     """Return the records of the kinds that every store keeps even after a newer record has replaced them."""
     return [placed for placed in records if not kind_of(placed.record.kind).may_discard_replaced]
 
 
-def by_kind(records: Sequence[PlacedRecord]) -> dict[str, list[PlacedRecord]]:
+def group_by_kind(records: Sequence[PlacedRecord]) -> dict[str, list[PlacedRecord]]:
     """Return the records grouped by kind. The order of records of different kinds has no meaning."""
     found: dict[str, list[PlacedRecord]] = {}
     for placed in records:
@@ -151,51 +157,53 @@ def by_kind(records: Sequence[PlacedRecord]) -> dict[str, list[PlacedRecord]]:
     return found
 
 
-def shown(records: Sequence[PlacedRecord]) -> dict[str, PlacedRecord]:
+def select_current_records(records: Sequence[PlacedRecord]) -> dict[str, PlacedRecord]:
     """Return, by kind, the newest record of each kind whose replaced records a store may discard."""
     return {placed.record.kind: placed for placed in records if kind_of(placed.record.kind).may_discard_replaced}
 
 
-def covers(more: Snapshot, less: Snapshot) -> bool:
+def has_all_entries(more: Snapshot, less: Snapshot) -> bool:
     """Return True if `more` has every branch of `less`, beginning with the same entries."""
     return all(
-        name in more.paths and begins_with(more.paths[name].entries, path.entries) for name, path in less.paths.items()
+        name in more.paths and starts_with_entries(more.paths[name].entries, path.entries)
+        for name, path in less.paths.items()
     )
 
 
-def holds(more: Snapshot, less: Snapshot, *, values: bool) -> bool:
-    """Return True if `more` has everything that `less` has.
+def has_all_data(more: Snapshot, less: Snapshot, *, values: bool) -> bool:
+    """Return True if `more` has everything that `less` has: entries, metadata, manifests, keys and permanent records.
 
     With `values`, metadata must have equal values; otherwise it only needs to have the same keys.
     """
 
-    def kept(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    def has_meta(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
         return all(key in mine and (mine[key] == value or not values) for key, value in theirs.items())
 
     return (
-        covers(more, less)
-        and kept(more.export.meta, less.export.meta)
+        has_all_entries(more, less)
+        and has_meta(more.export.meta, less.export.meta)
         and less.manifests.keys() <= more.manifests.keys()
-        and {asked.request.key for asked in less.requests} <= {asked.request.key for asked in more.requests}
+        and {keyed.request.key for keyed in less.requests} <= {keyed.request.key for keyed in more.requests}
         and all(
-            all(kept(more.paths[name].metas.get(place, {}), meta) for place, meta in path.metas.items())
-            and not Counter(lasting(path.records)) - Counter(lasting(more.paths[name].records))
+            all(has_meta(more.paths[name].metas.get(position, {}), meta) for position, meta in path.metas.items())
+            and Counter(select_permanent_records(path.records))
+            <= Counter(select_permanent_records(more.paths[name].records))
             for name, path in less.paths.items()
         )
     )
 
 
-def begins_with(longer: Sequence[Entry], shorter: Sequence[Entry]) -> bool:
+def starts_with_entries(longer: Sequence[Entry], shorter: Sequence[Entry]) -> bool:
     """Return True if `longer` begins with the entries of `shorter`. Their token counts may differ."""
     return len(shorter) <= len(longer) and all(
         one.id == other.id and one.native == other.native for one, other in zip(longer, shorter, strict=False)
     )
 
 
-def without_closings(entries: Sequence[Entry]) -> Sequence[Entry]:
+def drop_closing_results(entries: Sequence[Entry]) -> Sequence[Entry]:
     """Return the entries without closing results at the end.
 
-    A closing result stands for the missing result of a tool call; the real result may replace it later.
+    A closing result takes the place of a missing tool result; the real result may replace it later.
     """
     size = len(entries)
     while size and entries[size - 1].mark == "closed":
@@ -203,7 +211,7 @@ def without_closings(entries: Sequence[Entry]) -> Sequence[Entry]:
     return entries[:size]
 
 
-def changed(turns: Sequence[Turn], known: Sequence[Turn]) -> list[Turn]:
-    """Return the turns that differ from the turn with the same id in `known`; other turns are left out."""
-    held = {turn.id: turn for turn in known}
-    return [turn for turn in turns if turn.id in held and held[turn.id] != turn]
+def list_changed_turns(turns: Sequence[Turn], known: Sequence[Turn]) -> list[Turn]:
+    """Return the turns that differ from the turn with the same id in `known`. Turns with other ids are left out."""
+    old = {turn.id: turn for turn in known}
+    return [turn for turn in turns if turn.id in old and old[turn.id] != turn]

@@ -296,9 +296,9 @@ def test_what_is_there_already_is_not_taken_in(store: Store) -> None:
     text = (archive.export("c", "jsonl")).encode()
     one.send("y")
     before = archive.talk("c")
-    with pytest.raises(InputError, match="A conversation 'c' already exists"):
+    with pytest.raises(InputError, match="A different conversation 'c' is already in the store"):
         archive.load(text)
-    with pytest.raises(InputError, match="A conversation 'c' already exists"):
+    with pytest.raises(InputError, match="A different conversation 'c' is already in the store"):
         archive.load(text.replace(b'"id":"c"', b'"id":"d"', 1) + text)
     assert archive.talk("c") == before
     assert archive.load(text, id="d") == ["d"]

@@ -8,7 +8,7 @@ from typing import Any
 from longtalk import Archive
 from longtalk.archive.history import HistoryEntry
 from longtalk.stores.in_memory import InMemory
-from longtalk.transfer.importers import opened
+from longtalk.transfer.importers import open_tool_file
 from longtalk.transfer.load import ImportResult
 from tests.transfer.importers.exports import ChatGPT, as_json
 
@@ -37,10 +37,10 @@ def simple() -> ChatGPT:
 
 
 def test_it_is_known_by_what_it_holds() -> None:
-    found = opened(as_json(simple(), ChatGPT("other")))
+    found = open_tool_file(as_json(simple(), ChatGPT("other")))
     assert found is not None
     assert (found.tool, found.count) == ("chatgpt", 2)
-    assert opened(json.dumps(simple().value()).encode()) is not None
+    assert open_tool_file(json.dumps(simple().value()).encode()) is not None
 
 
 def test_what_was_said_comes_along_with_its_times_and_ids() -> None:
@@ -149,8 +149,8 @@ def test_calls_and_results_that_are_alone_are_closed_and_told() -> None:
     ]
     assert json.loads(entries[3].native) == {"source": "bio", "text": "Model set context updated."}
     assert done.notes == {
-        "calls of tools had no result, and were closed": 2,
-        "results of tools answer no call, and are told as events": 1,
+        "tool calls had no result and were closed": 2,
+        "tool results belonged to no call and became events": 1,
     }
     archive.verify(done.ids[0])
 
@@ -169,8 +169,8 @@ def test_pictures_and_recordings_are_pointers() -> None:
     assert entry.meta["imported"]["pointers"] == [picture, voice]
     assert entry.meta["imported"]["attachments"] == ["bow.png"]
     assert done.notes == {
-        "images are only pointers in this export": 1,
-        "recordings and files are only pointers in this export": 1,
+        "images are missing: the export has only pointers to them": 1,
+        "recordings or files are missing: the export has only pointers to them": 1,
     }
 
 
@@ -223,7 +223,7 @@ def test_a_message_of_an_unknown_kind_keeps_its_place() -> None:
     assert unknown.meta["imported"]["content"] == held
     assert (known.text, known.meta["imported"]["content"]) == ("Words.", told)
     assert done.notes == {
-        "messages of the kind future_thing are kept beside their places, and not sent": 1,
+        "messages of the unknown type future_thing became placeholders, with their content kept as metadata": 1,
         "hidden messages were left out": 1,
     }
 
@@ -245,9 +245,9 @@ def test_one_that_is_not_as_it_should_be_is_left_and_the_others_come() -> None:
     archive = Archive(InMemory())
     done = archive.import_conversations(json.dumps([broken, empty, simple().value()]).encode())
     assert [(each.id, each.how) for each in done.conversations[:1]] == [("broken", "left")]
-    why = "its form is not known here (a value in it is of another kind than it should be)"
+    why = "its format is not supported (a value in it has an unexpected type)"
     assert done.left[0].why == why
-    assert done.notes == {"conversations hold no message": 1}
+    assert done.notes == {"conversations without messages were skipped": 1}
     assert len(done.ids) == 1
 
 

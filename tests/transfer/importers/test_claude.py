@@ -7,7 +7,7 @@ from typing import Any
 
 from longtalk import Archive
 from longtalk.stores.in_memory import InMemory
-from longtalk.transfer.importers import opened
+from longtalk.transfer.importers import open_tool_file
 from longtalk.transfer.load import ImportResult
 from tests.transfer.importers.exports import Claude, as_json
 
@@ -38,7 +38,7 @@ def text(said: str) -> dict[str, Any]:
 def test_it_is_known_by_what_it_holds() -> None:
     talk = Claude()
     talk.say("human", "Hi")
-    found = opened(as_json(talk))
+    found = open_tool_file(as_json(talk))
     assert found is not None
     assert (found.tool, found.count) == ("claude.ai", 1)
 
@@ -107,8 +107,8 @@ def test_rounds_of_tools_in_one_message_are_messages_of_their_own() -> None:
     assert entries[1].meta["imported"]["beside"] == [blocks[0]]
     assert entries[5].meta["imported"]["beside"] == [blocks[-1]]
     assert done.notes == {
-        "thoughts of the model are kept beside its answers, and not sent": 1,
-        "blocks of other kinds are kept beside their message, and not sent": 1,
+        "thinking blocks were kept as metadata of their answers and are not sent": 1,
+        "content blocks of other types were kept as metadata of their messages and are not sent": 1,
     }
     archive.verify(done.ids[0])
 
@@ -136,7 +136,7 @@ def test_what_was_attached_comes_along_as_far_as_it_is_text() -> None:
         "[bow.bin, not in the export]",
         "[bow.png, not in the export]",
     ]
-    assert done.notes == {"files are only names in this export": 2}
+    assert done.notes == {"files are missing: the export has only their names": 2}
     assert [hit.role for hit in archive.search("pernambuco")] == ["user"]
 
 
@@ -175,7 +175,7 @@ def test_messages_that_say_nothing_are_left_out() -> None:
     talk.say("assistant", "Hello.")
     archive, done = taken(talk)
     assert [each.text for each in archive.history(done.ids[0])] == ["Hi", "Hello."]
-    assert done.notes == {"messages say nothing, and were left out": 2}
+    assert done.notes == {"empty messages were left out": 2}
 
 
 def test_blocks_of_unknown_kinds_alone_keep_their_place() -> None:
@@ -197,9 +197,9 @@ def test_blocks_of_unknown_kinds_alone_keep_their_place() -> None:
     beside = [each.meta["imported"].get("beside") for each in entries]
     assert beside == [[one], [one, one, other], None, [thought]]
     assert done.notes == {
-        "messages of the kind future_thing are kept beside their places, and not sent": 2,
-        "messages of the kind later_thing are kept beside their places, and not sent": 1,
-        "thoughts of the model are kept beside its answers, and not sent": 1,
+        "messages of the unknown type future_thing became placeholders, with their content kept as metadata": 2,
+        "messages of the unknown type later_thing became placeholders, with their content kept as metadata": 1,
+        "thinking blocks were kept as metadata of their answers and are not sent": 1,
     }
     archive.verify(done.ids[0])
 
@@ -230,4 +230,4 @@ def test_one_that_is_not_as_it_should_be_is_left() -> None:
     talk.messages[0]["attachments"] = [7]
     _, done = taken(talk)
     assert done.conversations[0].how == "left"
-    assert "form is not known" in done.conversations[0].why
+    assert "format is not supported" in done.conversations[0].why

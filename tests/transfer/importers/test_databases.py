@@ -13,7 +13,7 @@ import pytest
 from longtalk import Archive, InputError
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.sqlite.store import SQLite
-from longtalk.transfer.importers import opened
+from longtalk.transfer.importers import open_tool_file
 
 FILES = Path(__file__).parent / "files"
 
@@ -54,9 +54,9 @@ def roles(archive: Archive, id: str) -> list[str]:  # noqa: A002
 def test_each_is_known_by_its_tables(name: str, tool: str, count: int, tmp_path: Path) -> None:
     path = made(name, tmp_path)
     for source in (path, path.read_bytes()):
-        found = opened(source)
+        found = open_tool_file(source)
         assert found is not None
-        assert (found.tool, found.count, len(list(found.each()))) == (tool, count, count)
+        assert (found.tool, found.count, len(list(found.read()))) == (tool, count, count)
 
 
 @pytest.mark.parametrize("name", ["llm", "llm-old"])
@@ -88,7 +88,7 @@ def test_attachments_that_are_not_in_the_log_are_told(tmp_path: Path) -> None:
     gone = "UPDATE attachments SET content = NULL, url = NULL, path = '/home/ada/bow.png'"
     for name in ("llm", "llm-old"):
         path = made(name, tmp_path, gone)
-        assert notes(path) == {"attachments are only names in this log": 2}
+        assert notes(path) == {"attachments are missing: the log has only their names": 2}
         archive = taken(path)
         asked = archive.history(max(each.id for each in archive.conversations()))[2]
         assert asked.text == "What is in the picture?\n[bow.png, not in the log]\n[bow.png, not in the log]"
@@ -97,7 +97,7 @@ def test_attachments_that_are_not_in_the_log_are_told(tmp_path: Path) -> None:
 def test_what_a_model_thought_stays_beside_its_answer(tmp_path: Path) -> None:
     thought = "INSERT INTO parts SELECT 900, tip_message_hash, 7, 'reasoning', NULL, 'hm', NULL FROM threads LIMIT 1"
     assert notes(made("llm", tmp_path, thought)) == {
-        "thoughts of the model are kept beside its answers, and not sent": 1
+        "texts of the model's reasoning were kept as metadata of its answers and are not sent": 1
     }
     old = (
         "ALTER TABLE responses ADD COLUMN reasoning TEXT",
@@ -215,11 +215,11 @@ def test_messages_of_langchain_in_all_their_forms(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("messages", "kind", "why"),
     [
-        ("text", "msgpack", "no list"),
-        ([7], "msgpack", "not one of LangChain's"),
-        ([object_of("remove", content="x")], "msgpack", "of the type 'remove'"),
-        (msgspec.msgpack.Ext(7, b"\x90"), "msgpack", "kept as changes"),
-        ([], "pickle", "only msgpack is read"),
+        ("text", "msgpack", "not a list"),
+        ([7], "msgpack", "not a LangChain message"),
+        ([object_of("remove", content="x")], "msgpack", "the unknown type 'remove'"),
+        (msgspec.msgpack.Ext(7, b"\x90"), "msgpack", "stored as changes"),
+        ([], "pickle", "stored as 'pickle' instead of msgpack"),
     ],
 )
 def test_threads_that_are_not_read_are_left(messages: object, kind: str, why: str, tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def hows(path: Path) -> list[tuple[str, str]]:
     return [(each.how, each.why) for each in Archive(InMemory()).import_conversations(path).conversations]
 
 
-NOT_TEXT = ("left", "its form is not known here (a text in it is not UTF-8)")
+NOT_TEXT = ("left", "its format is not supported (a text in it is not UTF-8)")
 BAD = "CAST(x'61ff' AS TEXT)"
 
 
@@ -325,12 +325,12 @@ def test_a_table_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
 def test_a_table_that_is_missing_leaves_those_that_name_it(table: str, tmp_path: Path) -> None:
     taken, left = hows(made("llm", tmp_path, f"DROP TABLE {table}"))
     assert taken == ("new", "")
-    assert left == ("left", f"its form is not known here (no such table: {table})")
+    assert left == ("left", f"its format is not supported (no such table: {table})")
 
 
 def test_a_thread_without_messages_is_told(tmp_path: Path) -> None:
     done = Archive(InMemory()).import_conversations(checkpoint(made("langgraph", tmp_path), []))
-    assert (done.conversations, done.notes) == ((), {"conversations hold no message": 1})
+    assert (done.conversations, done.notes) == ((), {"conversations without messages were skipped": 1})
 
 
 # Files
@@ -366,11 +366,11 @@ def test_an_unknown_database_is_named_with_what_can_be_read(tmp_path: Path) -> N
     path = tmp_path / "x.db"
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE bows (id)")
-    with pytest.raises(InputError, match=r"not known here \(bows\)\. Read are the log of llm, LangGraph"):
+    with pytest.raises(InputError, match=r"\(its tables: bows\)\. Supported are the log of llm, LangGraph"):
         Archive(InMemory()).import_conversations(path)
     store = SQLite(tmp_path / "ours.db")
     store.close()
-    with pytest.raises(InputError, match="a store of Longtalk's own"):
+    with pytest.raises(InputError, match="This is a Longtalk store"):
         Archive(InMemory()).import_conversations(tmp_path / "ours.db")
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match="database can't be read"):

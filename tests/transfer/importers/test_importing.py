@@ -112,7 +112,7 @@ def test_what_has_gone_on_here_is_left_when_it_has_grown_there(store: Store) -> 
     talk.say("user", "And there?")
     done = archive.import_conversations(as_json(talk))
     assert done.ids == []
-    assert (done.left[0].id, "both versions have continued" in done.left[0].why) == ("bows", True)
+    assert (done.left[0].id, "it was continued both in the store" in done.left[0].why) == ("bows", True)
     assert archive.talk("bows") == before
 
 
@@ -123,7 +123,7 @@ def test_what_took_another_course_there_is_left(store: Store) -> None:
     before = archive.talk("bows")
     talk.say("assistant", "Something else.", behind="node-3")
     done = archive.import_conversations(as_json(talk))
-    assert done.left[0].why.startswith("what is here says something else")
+    assert done.left[0].why.startswith("the store has a different conversation with this id")
     assert "another owner (--owner)" in done.left[0].why
     assert archive.talk("bows") == before
 
@@ -170,15 +170,15 @@ def test_an_archive_of_claude(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (as_zip({"user.json": b"{}"}), "holds no conversations.json"),
-        (as_zip({"conversations.json": b"[7]"}), "holds no conversations.json"),
+        (as_zip({"user.json": b"{}"}), "contains no conversations.json"),
+        (as_zip({"conversations.json": b"[7]"}), "contains no conversations.json"),
         (as_zip({"conversations.json": b"[{"}), "The conversations.json in the archive can't be read"),
         (as_zip({"conversations.json": b"junk"}), "neither a list nor an object"),
-        (b"PK\x03\x04 and no more", "archive can't be read"),
-        (b'[{"mapping"', "can't be read as a conversation"),
-        (b'[{"mapping": 7}]', "can't be read as a conversation"),
-        (b'[7, "mapping"]', "a data export of ChatGPT or Claude"),
-        (b"words", "a data export of ChatGPT or Claude, the log of llm, LangGraph"),
+        (b"PK\x03\x04 and no more", "The archive is damaged"),
+        (b'[{"mapping"', "Can't read a conversation from"),
+        (b'[{"mapping": 7}]', "Can't read a conversation from"),
+        (b'[7, "mapping"]', "data exports of ChatGPT and Claude"),
+        (b"words", "data exports of ChatGPT and Claude, the log of llm, LangGraph"),
     ],
 )
 def test_what_is_not_known_is_named_with_what_can_be_read(data: bytes, why: str) -> None:
@@ -192,14 +192,14 @@ def test_a_path_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_a_path_that_can_be_none_is_told() -> None:
-    with pytest.raises(InputError, match="it has a NUL in it"):
+    with pytest.raises(InputError, match="it contains a NUL character"):
         Archive(InMemory()).import_conversations(Path("a\0b"))
 
 
 def test_a_name_that_is_not_utf_8_can_be_no_id(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"bow\xff")
     path.write_text('[{"role": "user", "content": "Hi"}]')
-    with pytest.raises(InputError, match=r"not UTF-8, so it can.t be the id: choose an id"):
+    with pytest.raises(InputError, match=r"its name is not UTF-8 and can.t become the id .*; pass an id"):
         Archive(InMemory()).import_conversations(path)
     assert Archive(InMemory()).load(path, id="bow") == ["bow"]
     made("agents-sdk", tmp_path).replace(path)
@@ -207,10 +207,10 @@ def test_a_name_that_is_not_utf_8_can_be_no_id(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_told_with_the_file_in_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="This is a folder: name a file in it"):
+    with pytest.raises(InputError, match=r"This is a folder\. Import a file in it instead"):
         Archive(InMemory()).import_conversations(tmp_path)
     (tmp_path / "conversations-000.json").write_text("[]")
-    with pytest.raises(InputError, match=r"This is a folder: name its conversations-000\.json"):
+    with pytest.raises(InputError, match=r"This is a folder\. Import its conversations-000\.json instead"):
         Archive(InMemory()).import_conversations(tmp_path)
 
 
@@ -219,7 +219,7 @@ def test_conversations_without_a_message_are_told_and_nothing_is_left() -> None:
     archive = Archive(InMemory())
     done = archive.import_conversations(as_json(ChatGPT("a"), chatgpt(), ChatGPT("b")), progress=seen.append)
     assert [(each.id, each.how) for each in done.conversations] == [("bows", "new")]
-    assert done.notes == {"conversations hold no message": 2}
+    assert done.notes == {"conversations without messages were skipped": 2}
     assert [each.id for each in archive.conversations()] == ["bows"]
     assert seen == [2]
 
@@ -227,7 +227,7 @@ def test_conversations_without_a_message_are_told_and_nothing_is_left() -> None:
 def test_one_may_be_called_otherwise() -> None:
     archive = Archive(InMemory())
     assert archive.load(as_json(chatgpt()), id="other") == ["other"]
-    with pytest.raises(InputError, match="holds 2 conversations, and an id names one"):
+    with pytest.raises(InputError, match="contains 2 conversations, but an id can name only one"):
         archive.load(as_json(chatgpt(), chatgpt(name="b")), id="other")
     assert [each.id for each in archive.conversations()] == ["other"]
 
@@ -253,7 +253,7 @@ def test_one_that_somebody_else_makes_is_left() -> None:
 
     done = Archive(Hasty()).import_conversations(as_json(chatgpt(), chatgpt(name="violins")))
     assert [(each.id, each.how, each.why) for each in done.conversations] == [
-        ("bows", "left", "another process is writing to it"),
+        ("bows", "left", "another process is writing to it; try again later"),
         ("violins", "new", ""),
     ]
 
@@ -360,7 +360,7 @@ def test_any_tree_is_a_conversation_that_can_come_again(talk: ChatGPT) -> None:
     archive = Archive(InMemory())
     taken = archive.import_conversations(as_json(talk))
     if not taken.conversations:
-        assert taken.notes["conversations hold no message"] == 1
+        assert taken.notes["conversations without messages were skipped"] == 1
         return
     (done,) = taken.conversations
     archive.verify("drawn")

@@ -40,13 +40,13 @@ def test_what_many_paths_share_is_looked_at_once(
     comb: Callable[[], ParsedConversation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    paired = tree._paired
+    add_message = tree._add_message
 
-    def counted(course: Any, piece: tree.Piece) -> Any:
-        seen.append(piece.key)
-        return paired(course, piece)
+    def count(state: Any, message: tree.ConvertedMessage) -> Any:
+        seen.append(message.key)
+        return add_message(state, message)
 
-    monkeypatch.setattr(tree, "_paired", counted)
+    monkeypatch.setattr(tree, "_add_message", count)
     talk = comb().export
     assert len(talk.branches) == FORKS + 1
     assert len(seen) == len(set(seen)) == sum(len(part.entries) for part in talk.branches) == 2 * FORKS

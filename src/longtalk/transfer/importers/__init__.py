@@ -1,8 +1,8 @@
 """Import conversations that other tools have exported or stored.
 
 The importers read the data exports of ChatGPT and Claude, and the SQLite files of llm, LangGraph and the OpenAI Agents
-SDK. The format of a file is detected from its content. `opened` recognizes the files of other tools; all other files
-are passed to `transfer.read`, which knows Longtalk's own formats. Reading does not require the other tools to be
+SDK. The format of a file is detected from its content. `open_tool_file` recognizes the files of other tools; all other
+files are passed to `transfer.read`, which reads Longtalk's own formats. Reading does not require the other tools to be
 installed, and never runs code from a file.
 """
 
@@ -21,9 +21,9 @@ from longtalk.errors import InputError
 from longtalk.stores.base import Store
 from longtalk.transfer.conversation_export import ConversationExport
 from longtalk.transfer.importers import chatgpt, claude
-from longtalk.transfer.importers.notes import note
-from longtalk.transfer.importers.others import ToolFile
-from longtalk.transfer.importers.tree import NOTHING
+from longtalk.transfer.importers.notes import register_note
+from longtalk.transfer.importers.tool_file import ToolFile
+from longtalk.transfer.importers.tree import NO_MESSAGES
 from longtalk.transfer.importers.zips import unpack
 from longtalk.transfer.load import ImportResult, ParsedConversation, Progress, import_each, import_exports
 from longtalk.transfer.read import read
@@ -31,13 +31,10 @@ from longtalk.transfer.read import read
 Source: TypeAlias = "bytes | str | os.PathLike[str]"
 """The content of a file as bytes or text, or its path."""
 _SQLITE, _ZIP = b"SQLite format 3\0", b"PK\x03\x04"
-_MARK = b"\xef\xbb\xbf"
+_BOM = b"\xef\xbb\xbf"
 _TOOLS = (chatgpt, claude)
-_HOLLOW = note("conversations hold no message", "conversation holds no message")
-_OTHER = "what is here says something else"
-_APART = (
-    f"{_OTHER}: there may be another conversation of this id, perhaps of another tool, or it was changed there. "
-    "To keep both, take it in for another owner (--owner)"
+_EMPTY_CONVERSATIONS = register_note(
+    "conversations without messages were skipped", "conversation without messages was skipped"
 )
 
 
@@ -50,17 +47,17 @@ def import_source(
     progress: Progress | None = None,
 ) -> ImportResult:
     """Import the conversations in a file, and return the outcome for each; see `Archive.import_conversations`."""
-    held = contents(source)
-    name = id or (held.stem if isinstance(held, Path) else "import")
+    content = resolve_source(source)
+    name = id or (content.stem if isinstance(content, Path) else "import")
     try:
-        others = opened(held)
-        ours = renamed(read(loaded(held), name=name), id) if others is None else []
+        file = open_tool_file(content)
+        ours = set_single_id(read(read_bytes(content), name=name), id) if file is None else []
     except OSError as problem:
-        shown = held.name if isinstance(held, Path) else name
-        raise InputError(f"Can't read {shown!r}: {problem.strerror}.") from None
-    if others is None:
+        label = content.name if isinstance(content, Path) else name
+        raise InputError(f"Can't read {label!r}: {problem.strerror}.") from None
+    if file is None:
         return import_exports(store, owner, ours)
-    return import_from_tool(store, owner, named(others, id), progress=progress)
+    return import_from_tool(store, owner, read_with_id(file, id), progress=progress)
 
 
 def import_from_tool(
@@ -68,49 +65,49 @@ def import_from_tool(
 ) -> ImportResult:
     """Import conversations of another tool, and return the outcome for each.
 
-    Conversations without messages are not imported; a note in the result says how many there were.
+    Conversations without messages are not imported; a note in the result counts them.
     """
-    hollow: list[ParsedConversation] = []
+    empty: list[ParsedConversation] = []
 
-    def whole() -> Iterator[ParsedConversation]:
+    def skip_empty() -> Iterator[ParsedConversation]:
         for each in found:
-            if each.problem == NOTHING:
-                hollow.append(each)
+            if each.problem == NO_MESSAGES:
+                empty.append(each)
             else:
                 yield each
 
-    def more(count: int) -> None:
+    def report_progress(count: int) -> None:
         if progress:
-            progress(count + len(hollow))
+            progress(count + len(empty))
 
-    done = import_each(store, owner, whole(), progress=more)
+    done = import_each(store, owner, skip_empty(), progress=report_progress)
     notes = Counter(done.notes)
-    for each in hollow:
-        notes.update({**each.notes, _HOLLOW: 1})
-    taken = [msgspec.structs.replace(each, why=_APART) if each.why == _OTHER else each for each in done.conversations]
-    return ImportResult(tuple(taken), dict(notes))
+    for each in empty:
+        notes.update({**each.notes, _EMPTY_CONVERSATIONS: 1})
+    return ImportResult(done.conversations, dict(notes))
 
 
-def named(others: ToolFile, id: str | None) -> Iterator[ParsedConversation]:  # noqa: A002
+def read_with_id(file: ToolFile, id: str | None) -> Iterator[ParsedConversation]:  # noqa: A002
     """Return the conversations in a file, with `id` as the id of the conversation if it is not None.
 
     Raises `InputError` if `id` is given and the file does not have exactly one conversation.
     """
     if id is None:
-        return others.each()
-    if others.count != 1:
-        raise InputError(f"This holds {others.count:,} conversations, and an id names one: leave it out.")
-    return (msgspec.structs.replace(each, export=msgspec.structs.replace(each.export, id=id)) for each in others.each())
+        return file.read()
+    if file.count != 1:
+        raise InputError(f"The file contains {file.count:,} conversations, but an id can name only one. Omit the id.")
+    return (msgspec.structs.replace(each, export=msgspec.structs.replace(each.export, id=id)) for each in file.read())
 
 
-def renamed(exports: list[ConversationExport], id: str | None) -> list[ConversationExport]:  # noqa: A002
-    """Return the conversations, with `id` as their id if there is only one and `id` is not None."""
-    one = len(exports) == 1 and id is not None
-    return [msgspec.structs.replace(exports[0], id=id)] if one else exports
+def set_single_id(exports: list[ConversationExport], id: str | None) -> list[ConversationExport]:  # noqa: A002
+    """Return the conversations. If there is only one and `id` is not None, it gets this id."""
+    if len(exports) != 1 or id is None:
+        return exports
+    return [msgspec.structs.replace(exports[0], id=id)]
 
 
-def contents(source: object) -> bytes | Path:
-    """Return the content of a source as bytes, or its path; raise `InputError` if it is neither content nor a path."""
+def resolve_source(source: object) -> bytes | Path:
+    """Return a source as bytes if it is content, or as a `Path`; raise `InputError` if it is neither."""
     if isinstance(source, str):
         return source.encode("utf-8", "surrogatepass")
     if isinstance(source, bytes | bytearray | memoryview):
@@ -118,74 +115,74 @@ def contents(source: object) -> bytes | Path:
     if isinstance(source, os.PathLike):
         path = os.fsdecode(source)
         if "\0" in path:
-            raise InputError(f"{path!r} is no path: it has a NUL in it.")
+            raise InputError(f"{path!r} is not a valid path: it contains a NUL character.")
         return Path(path)
-    raise InputError(f"What is taken in is the content of a file or its path, not {type(source).__name__}.")
+    raise InputError(f"Pass the content of a file (bytes or str) or its path (Path), not {type(source).__name__}.")
 
 
-def loaded(source: bytes | Path) -> bytes:
+def read_bytes(source: bytes | Path) -> bytes:
     """Return the content of a source as bytes, reading the file if the source is a path."""
     return source if isinstance(source, bytes) else source.read_bytes()
 
 
-def opened(source: bytes | Path) -> ToolFile | None:
-    """Return the conversations in a file of another tool, or None if no known tool wrote the file.
+def open_tool_file(source: bytes | Path) -> ToolFile | None:
+    """Open a file of another tool. Return None if no supported tool wrote the file.
 
     Raises `OSError` if the file can't be read.
     """
     if isinstance(source, Path) and source.is_dir():
-        inside = min((each.name for each in source.glob("conversations*.json")), default="")
-        raise InputError(f"This is a folder: name {f'its {inside}' if inside else 'a file in it'}.")
-    begins = _beginning(source)
+        name = min((each.name for each in source.glob("conversations*.json")), default="")
+        raise InputError(f"This is a folder. Import {f'its {name}' if name else 'a file in it'} instead.")
+    begins = _read_beginning(source)
     if begins == _SQLITE:
         from longtalk.transfer.importers.databases import open_database
 
         return open_database(source)
     if begins[:4] == _ZIP:
-        return _zipped(source)
+        return _open_zip(source)
     # Parse the file only if it may be such an export, since `transfer.read` parses every other file itself.
-    data = loaded(source)
+    data = read_bytes(source)
     try:
-        return _listed([data]) if b'"mapping"' in data or b'"chat_messages"' in data else None
+        return _parse_documents([data]) if b'"mapping"' in data or b'"chat_messages"' in data else None
     except ValueError:
         return None
 
 
-def _beginning(source: bytes | Path) -> bytes:
+def _read_beginning(source: bytes | Path) -> bytes:
     if isinstance(source, bytes):
         return source[:16]
     with source.open("rb") as file:
         return file.read(16)
 
 
-def _zipped(source: bytes | Path) -> ToolFile:
-    """Return the conversations in a zip archive that holds `conversations.json` or its numbered parts.
+def _open_zip(source: bytes | Path) -> ToolFile:
+    """Open a zip archive that contains `conversations.json` or its numbered parts.
 
-    Raises `InputError` if the archive holds no export of ChatGPT or Claude.
+    Raises `InputError` if the archive contains no export of ChatGPT or Claude.
     """
     parts = unpack(source)
     try:
-        found = _listed(parts) if parts else None
+        found = _parse_documents(parts) if parts else None
     except ValueError as problem:
         raise InputError(f"The conversations.json in the archive can't be read: {problem}.") from None
     if found is None:
-        raise InputError("The archive holds no conversations.json of ChatGPT or Claude.")
+        raise InputError("The archive contains no conversations.json of ChatGPT or Claude.")
     return found
 
 
-def _listed(documents: Iterable[bytes]) -> ToolFile | None:
-    """Return the conversations in JSON documents, each a list or a single object; None if no known tool wrote them.
+def _parse_documents(documents: Iterable[bytes]) -> ToolFile | None:
+    """Return the conversations in JSON documents, each a list or a single object; None if no supported tool wrote them.
 
     Raises `ValueError` if a document is not JSON.
     """
     items: list[bytes] = []
     for data in documents:
-        text = data.removeprefix(_MARK).strip()
+        text = data.removeprefix(_BOM).strip()
         if text[:1] not in (b"[", b"{"):
             raise ValueError("it is neither a list nor an object")
         items += json_bytes.items(text) if text[:1] == b"[" else [text]
     first = json_bytes.fields(items[0]) if items and items[0][:1] == b"{" else {}
-    tool = next((tool for tool in _TOOLS if tool.is_one(first)), None)
+    tool = next((tool for tool in _TOOLS if tool.matches(first)), None)
     if tool is None:
         return None
     return ToolFile(tool.TOOL, len(items), lambda: (tool.read(item, number) for number, item in enumerate(items, 1)))

@@ -12,7 +12,15 @@ from typing import Any
 from longtalk._util import json_bytes
 from longtalk.stores.sqlite.database import Database
 from longtalk.transcript.pack import Entry
-from longtalk.transfer.importers.tree import Piece, Source, as_text, behind, found, moment, unreadable
+from longtalk.transfer.importers.tree import (
+    ConvertedMessage,
+    ToolConversation,
+    append_messages,
+    convert,
+    decode_text,
+    parse_time,
+    report_malformed,
+)
 from longtalk.transfer.load import ParsedConversation
 from longtalk.wires.neutral import system
 from longtalk.wires.openai_responses.items import CALLS
@@ -32,43 +40,43 @@ def count(db: Database) -> int:
 def read(db: Database) -> Iterator[ParsedConversation]:
     """Yield the conversation in each session, oldest session first."""
     sessions = db.execute("SELECT rowid, CAST(session_id AS BLOB) FROM agent_sessions ORDER BY created_at, rowid")
-    for row, held in sessions.fetchall():
+    for row, raw_id in sessions.fetchall():
         try:
-            name = as_text(held)
+            name = decode_text(raw_id)
             created, updated = next(
                 db.execute("SELECT created_at, updated_at FROM agent_sessions WHERE rowid = ?", (row,))
             )
             rows = db.execute(
                 "SELECT id, message_data, created_at FROM agent_messages WHERE session_id = ? ORDER BY id", (name,)
             ).fetchall()
-            source = Source(
+            source = ToolConversation(
                 tool=TOOL,
                 id=name,
-                created=moment(created),
-                updated=moment(updated),
-                ends=[behind(None, _pieces(rows))],
+                created=parse_time(created),
+                updated=parse_time(updated),
+                ends=[append_messages(None, _convert_rows(rows))],
             )
-            yield found(source, Counter())
+            yield convert(source, Counter())
         except (ValueError, TypeError, AttributeError) as problem:
-            yield unreadable(held, problem)
+            yield report_malformed(raw_id, problem)
 
 
-def _pieces(rows: Sequence[_Row]) -> Iterator[Piece]:
+def _convert_rows(rows: Sequence[_Row]) -> Iterator[ConvertedMessage]:
     answer: list[_Row] = []
     for row in rows:
-        entry = _asked(row)
+        entry = _convert_input(row)
         if entry is None:
             answer.append(row)
             continue
-        yield from _answered(answer)
+        yield from _convert_answer(answer)
         answer = []
-        yield Piece(key=str(row[0]), entry=entry)
-    yield from _answered(answer)
+        yield ConvertedMessage(key=str(row[0]), entry=entry)
+    yield from _convert_answer(answer)
 
 
-def _asked(row: _Row) -> Entry | None:
+def _convert_input(row: _Row) -> Entry | None:
     """Return the entry for an item that the app supplied, or None if the model produced the item."""
-    native, at = row[1].encode(), moment(row[2])
+    native, at = row[1].encode(), parse_time(row[2])
     item = json_bytes.fields(native)
     if item.get("type") in CALLS.values():
         return Entry(role="tool", wire=WIRE.name, native=native, at=at)
@@ -80,9 +88,9 @@ def _asked(row: _Row) -> Entry | None:
     return None
 
 
-def _answered(rows: Sequence[_Row]) -> Iterator[Piece]:
+def _convert_answer(rows: Sequence[_Row]) -> Iterator[ConvertedMessage]:
     if rows:
         native = b'{"output":[%s]}' % b",".join(row[1].encode() for row in rows)
-        entry = Entry(role="assistant", wire=WIRE.name, native=native, at=moment(rows[-1][2]))
+        entry = Entry(role="assistant", wire=WIRE.name, native=native, at=parse_time(rows[-1][2]))
         items: Any = [row[0] for row in rows]
-        yield Piece(key=str(rows[0][0]), entry=entry, meta={"items": items} if len(items) > 1 else {})
+        yield ConvertedMessage(key=str(rows[0][0]), entry=entry, meta={"items": items} if len(items) > 1 else {})

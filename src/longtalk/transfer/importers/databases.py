@@ -15,40 +15,42 @@ from longtalk.stores.sqlite.database import Database
 from longtalk.stores.sqlite.schema import APPLICATION
 from longtalk.transfer.importers import agents_sdk, langgraph, llm_logs
 from longtalk.transfer.importers.llm_messages import TOOL
-from longtalk.transfer.importers.others import ToolFile
+from longtalk.transfer.importers.tool_file import ToolFile
 from longtalk.transfer.load import ParsedConversation
 
-KNOWN = "the log of llm, LangGraph's checkpoints (SqliteSaver), and sessions of the OpenAI Agents SDK (SQLiteSession)"
+SUPPORTED = (
+    "the log of llm, LangGraph's checkpoints (SqliteSaver), and sessions of the OpenAI Agents SDK (SQLiteSession)"
+)
 
 
 def open_database(source: bytes | Path) -> ToolFile:
-    """Return the conversations in a database file; raise `InputError` if no supported tool wrote it."""
-    with _reading(source) as db:
+    """Open a database of another tool; raise `InputError` if no supported tool wrote it."""
+    with _open(source) as db:
         if db.pragma("application_id") == APPLICATION:
-            raise InputError("This is a store of Longtalk's own: `longtalk copy` takes conversations out of it.")
+            raise InputError("This is a Longtalk store. To copy conversations from it, use `longtalk copy`.")
         rows = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
         tables = {name for (name,) in rows}
         for tool in (agents_sdk, langgraph):
             if tables >= tool.TABLES:
-                return ToolFile(tool.TOOL, tool.count(db), lambda tool=tool: _each(source, tool.read))  # type: ignore[misc]
-        if llm_logs.is_one(tables):
-            held = llm_logs.count(db, tables)
-            return ToolFile(TOOL, held, lambda: _each(source, lambda db: llm_logs.read(db, tables)))
+                return ToolFile(tool.TOOL, tool.count(db), lambda tool=tool: _read_each(source, tool.read))  # type: ignore[misc]
+        if llm_logs.matches(tables):
+            count = llm_logs.count(db, tables)
+            return ToolFile(TOOL, count, lambda: _read_each(source, lambda db: llm_logs.read(db, tables)))
     names = ", ".join(sorted(tables)[:5]) or "none"
-    raise InputError(f"This database has tables that are not known here ({names}). Read are {KNOWN}.")
+    raise InputError(f"No supported tool wrote this database (its tables: {names}). Supported are {SUPPORTED}.")
 
 
-def _each(
+def _read_each(
     source: bytes | Path, read: Callable[[Database], Iterator[ParsedConversation]]
 ) -> Iterator[ParsedConversation]:
-    with _reading(source) as db:
+    with _open(source) as db:
         yield from read(db)
 
 
 @contextmanager
-def _reading(source: bytes | Path) -> Iterator[Database]:
+def _open(source: bytes | Path) -> Iterator[Database]:
     try:
-        db = _connection(source)
+        db = _connect(source)
         try:
             yield db
         finally:
@@ -59,10 +61,10 @@ def _reading(source: bytes | Path) -> Iterator[Database]:
         raise InputError(f"The database can't be read: {problem}.") from None
 
 
-def _connection(source: bytes | Path) -> apsw.Connection:
+def _connect(source: bytes | Path) -> apsw.Connection:
     if isinstance(source, bytes):
         db = apsw.Connection(":memory:")
-        # Bytes 18 and 19 say that the file uses a write-ahead log. There is none beside a database in memory.
+        # Bytes 18 and 19 say that the file uses a write-ahead log, which a database in memory can't have.
         db.deserialize("main", source[:18] + b"\1\1" + source[20:])
         return db
     address = f"file:{quote(os.fsencode(source.absolute()))}"

@@ -16,19 +16,29 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.stores.sqlite.database import Database
 from longtalk.transcript.pack import Entry
-from longtalk.transfer.importers.notes import note
-from longtalk.transfer.importers.tree import EMPTY, Piece, Source, as_text, behind, found, moment, short, unreadable
+from longtalk.transfer.importers.notes import register_note
+from longtalk.transfer.importers.tree import (
+    EMPTY,
+    ConvertedMessage,
+    ToolConversation,
+    append_messages,
+    convert,
+    decode_text,
+    derive_id,
+    parse_time,
+    report_malformed,
+)
 from longtalk.transfer.load import ParsedConversation
 from longtalk.wires.neutral import system
 from longtalk.wires.openai_chat.wire import WIRE
 
 TOOL = "langgraph"
 TABLES = {"checkpoints", "writes"}
-BLOCKS = note(
-    "blocks that are neither text nor image are kept beside their message, and not sent",
-    "block that is neither text nor image is kept beside its message, and not sent",
+BLOCKS = register_note(
+    "content blocks that are neither text nor images were kept as metadata of their messages and are not sent",
+    "content block that is neither text nor an image was kept as metadata of its message and is not sent",
 )
-ARTIFACTS = note("artifacts of tools did not come along", "artifact of a tool did not come along")
+ARTIFACTS = register_note("tool artifacts were not imported", "tool artifact was not imported")
 _ROLES = {"human": "user", "HumanMessageChunk": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
 _DELTA = 7
 
@@ -70,12 +80,12 @@ def read(db: Database) -> Iterator[ParsedConversation]:
     )
     for (name,) in threads.fetchall():
         try:
-            yield _thread(db, as_text(name))
+            yield _convert_thread(db, decode_text(name))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
-            yield unreadable(name, problem)
+            yield report_malformed(name, problem)
 
 
-def _thread(db: Database, name: str) -> ParsedConversation:
+def _convert_thread(db: Database, name: str) -> ParsedConversation:
     """Return the conversation in a thread.
 
     Each checkpoint holds all messages so far, so a message gets the time of the first checkpoint that contains it.
@@ -84,96 +94,100 @@ def _thread(db: Database, name: str) -> ParsedConversation:
         "SELECT type, checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = '' ORDER BY checkpoint_id",
         (name,),
     )
-    came: dict[bytes, int] = {}
+    first_seen: dict[bytes, int] = {}
     raws: list[bytes] = []
     created = at = 0
     for kind, data in rows:
         if kind != "msgpack":
-            raise ValueError(f"it is kept as {kind!r}, and only msgpack is read")
+            raise ValueError(f"its checkpoints are stored as {kind!r} instead of msgpack")
         state = _state.decode(data)
-        at = moment(state.ts)
+        at = parse_time(state.ts)
         created = created or at
-        held = state.channel_values.get("messages")
-        raws = [] if held is None else list(map(bytes, _listed(held)))
+        stored = state.channel_values.get("messages")
+        raws = [] if stored is None else list(map(bytes, _decode_messages(stored)))
         for raw in raws:
-            came.setdefault(_digest(raw), at)
+            first_seen.setdefault(_hash(raw), at)
     notes: Counter[str] = Counter()
-    pieces = [
-        piece
+    messages = [
+        converted
         for number, raw in enumerate(raws)
-        if (piece := _piece(_value.decode(raw), name, number, came[_digest(raw)], notes))
+        if (converted := _convert_message(_value.decode(raw), name, number, first_seen[_hash(raw)], notes))
     ]
-    return found(Source(tool=TOOL, id=name, created=created, updated=at, ends=[behind(None, pieces)]), notes)
+    return convert(
+        ToolConversation(tool=TOOL, id=name, created=created, updated=at, ends=[append_messages(None, messages)]), notes
+    )
 
 
-def _listed(held: msgspec.Raw) -> list[msgspec.Raw]:
+def _decode_messages(raw: msgspec.Raw) -> list[msgspec.Raw]:
     try:
-        return _raws.decode(held)
+        return _raws.decode(raw)
     except msgspec.DecodeError:
-        found = _value.decode(held)
-        if isinstance(found, _Object) and found.code == _DELTA:
-            raise ValueError("its messages are kept as changes, which are not read here") from None
-        raise ValueError("its messages are no list") from None
+        value = _value.decode(raw)
+        if isinstance(value, _Object) and value.code == _DELTA:
+            raise ValueError("its messages are stored as changes (DeltaChannel)") from None
+        raise ValueError("its messages are not a list") from None
 
 
-def _digest(raw: bytes) -> bytes:
+def _hash(raw: bytes) -> bytes:
     return hashlib.blake2b(raw, digest_size=16).digest()
 
 
-def _piece(value: Any, thread: str, number: int, at: int, notes: Counter[str]) -> Piece | None:
-    """Return a LangChain message as a `Piece`, or None if the message is empty."""
-    fields = _fields(value)
+def _convert_message(value: Any, thread: str, number: int, at: int, notes: Counter[str]) -> ConvertedMessage | None:
+    """Convert a LangChain message, or return None if the message is empty."""
+    fields = _find_fields(value)
     kind = str(fields.get("type") or "")
-    key = str(fields.get("id") or short(thread, str(number)))
-    text, parts, others = _content(fields.get("content"))
+    key = str(fields.get("id") or derive_id(thread, str(number)))
+    text, parts, others = _split_content(fields.get("content"))
     calls = [call for call in fields.get("tool_calls") or () if isinstance(call, Mapping)]
-    told = fields.get("response_metadata") or {}
-    beside = {
-        name: plain(fields[name]) for name in ("usage_metadata", "invalid_tool_calls", "name") if fields.get(name)
+    metadata = fields.get("response_metadata") or {}
+    extra = {
+        name: to_plain(fields[name]) for name in ("usage_metadata", "invalid_tool_calls", "name") if fields.get(name)
     }
-    beside |= {"beside": plain(others)} if others else {}
+    extra |= {"beside": to_plain(others)} if others else {}
     notes[BLOCKS] += len(others)
     notes[ARTIFACTS] += fields.get("artifact") is not None
     role = _ROLES.get(kind, kind)
     if role == "tool":
-        call_id, wrong = str(fields.get("tool_call_id") or "-"), fields.get("status") == "error"
-        native = WIRE.result(call_id, text, error=wrong)
-        entry = Entry(role="tool", wire=WIRE.name, native=native, at=at, mark="error" if wrong else "")
-        return Piece(key=key, entry=entry, meta=beside, tool=str(fields.get("name") or ""))
+        call_id, is_error = str(fields.get("tool_call_id") or "-"), fields.get("status") == "error"
+        native = WIRE.result(call_id, text, error=is_error)
+        entry = Entry(role="tool", wire=WIRE.name, native=native, at=at, mark="error" if is_error else "")
+        return ConvertedMessage(key=key, entry=entry, meta=extra, tool=str(fields.get("name") or ""))
     if not text.strip() and not calls and len(parts) < 1:
         notes[EMPTY] += 1
         return None
     if role in ("system", "developer"):
-        return Piece(key=key, entry=system(text, at=at), meta=beside)
+        return ConvertedMessage(key=key, entry=system(text, at=at), meta=extra)
     if role == "assistant":
-        made = [_call(call, key, i) for i, call in enumerate(calls)]
-        message = {"role": role, "content": text or None, **({"tool_calls": made} if made else {})}
+        tool_calls = [_build_call(call, key, i) for i, call in enumerate(calls)]
+        message = {"role": role, "content": text or None, **({"tool_calls": tool_calls} if tool_calls else {})}
         native = json_bytes.encode(message)
     elif role in ("user", "chat", "function", "generic"):
         role, native = "user", WIRE.user(parts if any(isinstance(part, dict) for part in parts) else text)
     else:
-        raise ValueError(f"a message is of the type {kind!r}")
-    model = str(told.get("model_name") or told.get("model") or "")
-    return Piece(key=key, entry=Entry(role=role, wire=WIRE.name, native=native, at=at), model=model, meta=beside)
+        raise ValueError(f"a message has the unknown type {kind!r}")
+    model = str(metadata.get("model_name") or metadata.get("model") or "")
+    return ConvertedMessage(
+        key=key, entry=Entry(role=role, wire=WIRE.name, native=native, at=at), model=model, meta=extra
+    )
 
 
-def _fields(value: Any) -> Mapping[str, Any]:
+def _find_fields(value: Any) -> Mapping[str, Any]:
     """Return the fields of a message, which is stored as the arguments of an object or as a plain mapping."""
     if isinstance(value, _Object) and isinstance(value.value, list):
         value = next((each for each in value.value if isinstance(each, Mapping)), None)
     if isinstance(value, Mapping) and "content" in value:
         role = {"user": "human", "assistant": "ai"}.get(str(value.get("role")), value.get("role"))
         return value if "type" in value else {**value, "type": role}
-    raise ValueError("a message is not one of LangChain's")
+    raise ValueError("a message is not a LangChain message")
 
 
-def _call(call: Mapping[str, Any], key: str, number: int) -> dict[str, Any]:
-    arguments = json_bytes.encode(plain(call.get("args") or {})).decode()
+def _build_call(call: Mapping[str, Any], key: str, number: int) -> dict[str, Any]:
+    arguments = json_bytes.encode(to_plain(call.get("args") or {})).decode()
     function = {"name": str(call.get("name") or "tool"), "arguments": arguments}
-    return {"id": str(call.get("id") or short(key, str(number), size=24)), "type": "function", "function": function}
+    return {"id": str(call.get("id") or derive_id(key, str(number), size=24)), "type": "function", "function": function}
 
 
-def _content(content: Any) -> tuple[str, list[Any], list[Any]]:
+def _split_content(content: Any) -> tuple[str, list[Any], list[Any]]:
     """Return the text of a message, its text and image parts, and its other blocks except tool calls."""
     texts: list[str] = []
     parts: list[Any] = []
@@ -182,33 +196,33 @@ def _content(content: Any) -> tuple[str, list[Any], list[Any]]:
         if isinstance(block, str) or (isinstance(block, Mapping) and block.get("type") == "text"):
             texts.append(block if isinstance(block, str) else str(block.get("text") or ""))
             parts.append(texts[-1])
-        elif isinstance(block, Mapping) and (address := _image(block)):
+        elif isinstance(block, Mapping) and (address := _find_image_url(block)):
             parts.append({"type": "image_url", "image_url": {"url": address}})
         elif not (isinstance(block, Mapping) and block.get("type") in ("tool_use", "tool_call", "function_call")):
             others.append(block)
     return "\n".join(texts), [part for part in parts if part], others
 
 
-def _image(block: Mapping[str, Any]) -> str:
+def _find_image_url(block: Mapping[str, Any]) -> str:
     """Return the URL of an image block in any of LangChain's formats; empty if the block is not an image."""
-    held = block.get("image_url")
-    held = held.get("url") if isinstance(held, Mapping) else held
-    if isinstance(held, str):
-        return held
+    url = block.get("image_url")
+    url = url.get("url") if isinstance(url, Mapping) else url
+    if isinstance(url, str):
+        return url
     if block.get("type") != "image":
         return ""
     source = block.get("source")
-    told = source if isinstance(source, Mapping) else block
-    data, media = told.get("base64") or told.get("data"), told.get("mime_type") or told.get("media_type")
-    return f"data:{media or 'image/png'};base64,{data}" if isinstance(data, str) else str(told.get("url") or "")
+    image = source if isinstance(source, Mapping) else block
+    data, media = image.get("base64") or image.get("data"), image.get("mime_type") or image.get("media_type")
+    return f"data:{media or 'image/png'};base64,{data}" if isinstance(data, str) else str(image.get("url") or "")
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Convert a value so that it can be written as JSON."""
     if isinstance(value, _Object):
-        return plain(value.value)
+        return to_plain(value.value)
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): to_plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [to_plain(each) for each in value]
     return value if isinstance(value, str | int | float | bool) or value is None else repr(value)

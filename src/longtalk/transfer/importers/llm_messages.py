@@ -10,16 +10,18 @@ from typing import Any
 from longtalk._util import json_bytes
 from longtalk.stores.sqlite.database import Database
 from longtalk.transcript.pack import Entry
-from longtalk.transfer.importers.notes import note
-from longtalk.transfer.importers.tree import Piece
+from longtalk.transfer.importers.notes import register_note
+from longtalk.transfer.importers.tree import ConvertedMessage
 from longtalk.wires.neutral import system
 from longtalk.wires.openai_chat.wire import WIRE
 
 TOOL = "llm"
-FILES = note("attachments are only names in this log", "attachment is only a name in this log")
-THOUGHTS = note(
-    "thoughts of the model are kept beside its answers, and not sent",
-    "thought of the model is kept beside its answer, and not sent",
+FILES = register_note(
+    "attachments are missing: the log has only their names", "attachment is missing: the log has only its name"
+)
+THOUGHTS = register_note(
+    "texts of the model's reasoning were kept as metadata of its answers and are not sent",
+    "text of the model's reasoning was kept as metadata of its answer and is not sent",
 )
 
 
@@ -30,7 +32,7 @@ class Attachments:
         self._db = db
         self._notes = notes
 
-    def part(self, name: str) -> Any:
+    def read_part(self, name: str) -> Any:
         """Return an attachment as part of a message: an image, or a short placeholder text for any other file."""
         row = self._db.execute("SELECT type, path, url, content FROM attachments WHERE id = ?", (name,)).fetchone()
         kind, path, url, content = row or ("", name, None, None)
@@ -41,20 +43,20 @@ class Attachments:
         return f"[{url or str(path or kind or 'attachment').rpartition('/')[2]}, not in the log]"
 
 
-def call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:  # noqa: A002
+def build_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:  # noqa: A002
     """Return a tool call in OpenAI's chat format."""
     given = arguments if isinstance(arguments, str) else json_bytes.encode(arguments or {}).decode()
     return {"id": str(id), "type": "function", "function": {"name": str(name or "tool"), "arguments": given}}
 
 
-def result(key: str, id: Any, name: Any, output: Any, at: int, wrong: bool) -> Piece:  # noqa: A002
-    """Return the result of a tool call as a `Piece`, marked as an error if `wrong` is True."""
-    native = WIRE.result(str(id or "-"), str(output or ""), error=wrong)
-    entry = Entry(role="tool", wire=WIRE.name, native=native, at=at, mark="error" if wrong else "")
-    return Piece(key=key, entry=entry, tool=str(name or ""))
+def build_result(key: str, id: Any, name: Any, output: Any, at: int, is_error: bool) -> ConvertedMessage:  # noqa: A002
+    """Return the result of a tool call as a message, marked as an error if `is_error` is True."""
+    native = WIRE.result(str(id or "-"), str(output or ""), error=is_error)
+    entry = Entry(role="tool", wire=WIRE.name, native=native, at=at, mark="error" if is_error else "")
+    return ConvertedMessage(key=key, entry=entry, tool=str(name or ""))
 
 
-def said(
+def build_message(
     key: str,
     role: str,
     parts: Sequence[Any],
@@ -63,18 +65,20 @@ def said(
     *,
     model: str = "",
     thoughts: Sequence[str] = (),
-) -> Piece | None:
-    """Return a message as a `Piece`, or None if it has no text, attachments or tool calls."""
+) -> ConvertedMessage | None:
+    """Return a message, or None if it has no text, attachments or tool calls."""
     parts = [part for part in parts if part]
     text = "\n".join(part for part in parts if isinstance(part, str))
     if not calls and not text.strip() and all(isinstance(part, str) for part in parts):
         return None
     meta = {"thoughts": list(thoughts)} if thoughts else {}
     if role == "system":
-        return Piece(key=key, entry=system(text, at=at))
+        return ConvertedMessage(key=key, entry=system(text, at=at))
     if role == "assistant":
         message = {"role": role, "content": text or None, **({"tool_calls": list(calls)} if calls else {})}
         native = json_bytes.encode(message)
     else:
         role, native = "user", WIRE.user(text if all(isinstance(part, str) for part in parts) else parts)
-    return Piece(key=key, entry=Entry(role=role, wire=WIRE.name, native=native, at=at), model=model, meta=meta)
+    return ConvertedMessage(
+        key=key, entry=Entry(role=role, wire=WIRE.name, native=native, at=at), model=model, meta=meta
+    )

@@ -23,7 +23,7 @@ from longtalk.tokens import Estimator
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.transcript import Turn
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export
-from longtalk.transfer.importers.notes import note
+from longtalk.transfer.importers.notes import register_note
 from longtalk.transfer.load import ParsedConversation
 from longtalk.turn.draft import UNKNOWN, measured
 from longtalk.wires import WIRES
@@ -33,24 +33,20 @@ from longtalk.wires.neutral import event
 from longtalk.wires.views import MessageView
 
 _LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
-_OURS = ("user", "system")
-CLOSED = note(
-    "calls of tools had no result, and were closed",
-    "call of a tool had no result, and was closed",
+_OPENING_ROLES = ("user", "system")
+CLOSED = register_note("tool calls had no result and were closed", "tool call had no result and was closed")
+EVENTS = register_note(
+    "tool results belonged to no call and became events", "tool result belonged to no call and became an event"
 )
-TOLD = note(
-    "results of tools answer no call, and are told as events",
-    "result of a tool answers no call, and is told as an event",
+EMPTY = register_note("empty messages were left out", "empty message was left out")
+UNKNOWN_AUTHORS = register_note(
+    "messages had an unknown author and became user messages", "message had an unknown author and became a user message"
 )
-EMPTY = note("messages say nothing, and were left out", "message says nothing, and was left out")
-OTHERS = note(
-    "messages are of others than the user, the model and its tools, and stand here as the user's",
-    "message is of another than the user, the model and its tools, and stands here as the user's",
-)
-NOTHING = "it holds no message"
+NO_MESSAGES = "it contains no messages"
+"""The problem of a conversation that has no messages to import."""
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
+class ConvertedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message from another tool, converted to an entry but not yet placed in the conversation."""
 
     key: str
@@ -63,24 +59,24 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """For a tool result, the name of the tool; otherwise empty."""
 
 
-class Spot:
+class MessageNode:
     """A node in a tree of messages: a message and the node before it. Paths with the same beginning share nodes."""
 
-    __slots__ = ("piece", "up")
+    __slots__ = ("message", "previous")
 
-    def __init__(self, piece: Piece, up: Spot | None) -> None:
-        self.piece = piece
-        self.up = up
-
-
-def behind(up: Spot | None, pieces: Iterable[Piece]) -> Spot | None:
-    """Append messages to the path that ends with `up`, and return its new last node."""
-    for piece in pieces:
-        up = Spot(piece, up)
-    return up
+    def __init__(self, message: ConvertedMessage, previous: MessageNode | None) -> None:
+        self.message = message
+        self.previous = previous
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+def append_messages(previous: MessageNode | None, messages: Iterable[ConvertedMessage]) -> MessageNode | None:
+    """Append messages to the path that ends with the node `previous`, and return the new last node."""
+    for message in messages:
+        previous = MessageNode(message, previous)
+    return previous
+
+
+class ToolConversation(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation as it was read from another tool's file."""
 
     tool: str
@@ -90,32 +86,35 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     updated: int = 0
     meta: Mapping[str, Any] = {}
     """Further properties from the source, kept as metadata of the conversation."""
-    ends: Sequence[Spot | None] = ()
+    ends: Sequence[MessageNode | None] = ()
     """The last node of each branch, in the order in which the branches were created; None if it has no messages."""
     main: int = 0
     """The index of the main branch in `ends`."""
 
 
-def found(source: Source, notes: Counter[str]) -> ParsedConversation:
-    """Convert a conversation to an export with notes, or report the problem that prevents its import."""
+def convert(source: ToolConversation, notes: Counter[str]) -> ParsedConversation:
+    """Convert a conversation to an export. If it can't be imported, the result has the reason in `problem`.
+
+    `notes` counts what was left out or changed so far; notes about the conversion are added.
+    """
     export = ConversationExport(id=source.id)
     try:
-        export = _export(source, notes)
+        export = _build_export(source, notes)
         if not export.branches:
-            return ParsedConversation(export, dict(+notes), problem=NOTHING)
+            return ParsedConversation(export, dict(+notes), problem=NO_MESSAGES)
         check_export(export)
     except (ValueError, InputError) as problem:
         return ParsedConversation(export, problem=str(problem))
     return ParsedConversation(export, dict(+notes))
 
 
-def unreadable(name: str | bytes, problem: Exception) -> ParsedConversation:
+def report_malformed(name: str | bytes, problem: Exception) -> ParsedConversation:
     """Return a result that reports a conversation as malformed, with the cause in plain words."""
-    told = name if isinstance(name, str) else name.decode("utf-8", "replace")
-    return ParsedConversation(ConversationExport(id=told), problem=f"its form is not known here ({_why(problem)})")
+    id_ = name if isinstance(name, str) else name.decode("utf-8", "replace")
+    return ParsedConversation(ConversationExport(id=id_), problem=f"its format is not supported ({_explain(problem)})")
 
 
-def _why(problem: Exception) -> str:
+def _explain(problem: Exception) -> str:
     """Return the cause of an error in words that require no knowledge of Python."""
     match problem:
         case UnicodeError():
@@ -125,22 +124,22 @@ def _why(problem: Exception) -> str:
         case RecursionError():
             return "it is nested too deeply"
         case TypeError() | AttributeError():
-            return "a value in it is of another kind than it should be"
-    return str(problem) or "a value in it can't be"
+            return "a value in it has an unexpected type"
+    return str(problem) or "a value in it is invalid"
 
 
-def as_text(held: bytes | None) -> str:
+def decode_text(data: bytes | None) -> str:
     """Decode a text that was read from a database as bytes; raise `ValueError` if it is not UTF-8."""
-    return (held or b"").decode()
+    return (data or b"").decode()
 
 
-def short(*parts: str, size: int = 12) -> str:
+def derive_id(*parts: str, size: int = 12) -> str:
     """Return a short id derived from other ids; equal arguments give equal ids."""
     bits = int.from_bytes(hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()[:16], "little")
     return "".join([_LETTERS[bits >> shift & 31] for shift in range(0, 5 * size, 5)])
 
 
-def moment(value: Any) -> int:
+def parse_time(value: Any) -> int:
     """Convert a time in seconds or as ISO 8601 text to milliseconds since 1970; return 0 if the value is not a time."""
     try:
         if isinstance(value, str):
@@ -152,46 +151,47 @@ def moment(value: Any) -> int:
     return at if 0 <= at < 2**47 else 0
 
 
-class _Node:
-    """An entry and its position in the tree of the conversation."""
+class _EntryNode:
+    """An entry in the tree of the conversation, with its position and the node before it."""
 
-    __slots__ = ("branch", "entry", "has_more", "meta", "model", "number", "place", "up")
+    __slots__ = ("branch", "entry", "has_next", "meta", "model", "number", "position", "previous")
 
-    def __init__(self, piece: Piece, up: _Node | None, conversation: str) -> None:
-        self.up = up
-        self.place: int = up.place + 1 if up else 0
+    def __init__(self, message: ConvertedMessage, previous: _EntryNode | None, conversation: str) -> None:
+        self.previous = previous
+        self.position: int = previous.position + 1 if previous else 0
         self.branch = ""
         """The name of the first branch that contains the entry."""
-        self.has_more = False
+        self.has_next = False
         """True if at least one entry follows this one."""
         self.number: int
-        before: Entry | None = up.entry if up else None
-        opens = before is None or (piece.entry.role in _OURS and before.role not in _OURS)
-        if before is None or up is None or opens or up.has_more:
-            # A path that diverges here begins a turn of its own; otherwise two entries would have the same id.
-            turn, self.number = short(conversation, before.id if before else "", piece.key), 0
+        """The number of entries before this one in its turn."""
+        before: Entry | None = previous.entry if previous else None
+        opens = before is None or (message.entry.role in _OPENING_ROLES and before.role not in _OPENING_ROLES)
+        if before is None or previous is None or opens or previous.has_next:
+            # A second path from here begins a turn of its own; otherwise two entries would have the same id.
+            turn, self.number = derive_id(conversation, before.id if before else "", message.key), 0
         else:
-            turn, self.number = before.turn, up.number + 1
+            turn, self.number = before.turn, previous.number + 1
         parent = before.id if before else None
-        self.entry: Entry = msgspec.structs.replace(piece.entry, id=f"{turn}-{self.number}", parent=parent, turn=turn)
-        self.meta = {"imported": {"id": piece.key, **piece.meta}}
-        self.model = piece.model
-        if up:
-            up.has_more = True
+        self.entry: Entry = msgspec.structs.replace(message.entry, id=f"{turn}-{self.number}", parent=parent, turn=turn)
+        self.meta = {"imported": {"id": message.key, **message.meta}}
+        self.model = message.model
+        if previous:
+            previous.has_next = True
 
 
-class _Course(NamedTuple):
-    """The state of converting a path up to a message: its last entry, and pieces that wait for later messages."""
+class _PathState(NamedTuple):
+    """The state of converting a path up to a message: its last entry, and messages that wait for later ones."""
 
-    here: _Node | None = None
-    waiting: Mapping[str, str] = {}
+    here: _EntryNode | None = None
+    open_calls: Mapping[str, str] = {}
     """The tool calls that have no result yet: the name of each tool by the id of the call."""
-    told: tuple[Piece, ...] = ()
+    events: tuple[ConvertedMessage, ...] = ()
     """Results without a call, converted to events, which must not come between calls and their results."""
-    said: tuple[Piece, ...] = ()
+    answers: tuple[ConvertedMessage, ...] = ()
     """Answers without tool calls, which are merged with the next answer if that answer has calls."""
-    last: Piece | None = None
-    """The last message that is not a tool result; the calls in `waiting` are its calls."""
+    last: ConvertedMessage | None = None
+    """The last message that is not a tool result; the calls in `open_calls` are its calls."""
 
 
 class _Tree:
@@ -199,60 +199,61 @@ class _Tree:
 
     def __init__(self, conversation: str) -> None:
         self._conversation = conversation
-        self._nodes: dict[tuple[_Node | None, str], _Node] = {}
-        self._courses: dict[Spot | None, _Course] = {None: _Course()}
+        self._nodes: dict[tuple[_EntryNode | None, str], _EntryNode] = {}
+        self._states: dict[MessageNode | None, _PathState] = {None: _PathState()}
 
     @property
-    def nodes(self) -> list[_Node]:
+    def nodes(self) -> list[_EntryNode]:
         return list(self._nodes.values())
 
-    def end(self, spot: Spot | None) -> _Node | None:
-        """Return the last entry of the path that ends at `spot`, or None if the path is empty."""
-        new: list[Spot] = []
-        while spot is not None and spot not in self._courses:
-            new.append(spot)
-            spot = spot.up
-        course = self._courses[spot]
+    def add_path(self, node: MessageNode | None) -> _EntryNode | None:
+        """Add the entries of the path that ends with `node`, and return the last one; None if the path is empty."""
+        new: list[MessageNode] = []
+        while node is not None and node not in self._states:
+            new.append(node)
+            node = node.previous
+        state = self._states[node]
         for each in reversed(new):
-            pieces, course = _paired(course, each.piece)
-            course = self._courses[each] = course._replace(here=self._placed(course.here, pieces))
-        return self._placed(course.here, _unpaired(course))
+            messages, state = _add_message(state, each.message)
+            state = self._states[each] = state._replace(here=self._append(state.here, messages))
+        return self._append(state.here, _finish_path(state))
 
-    def _placed(self, here: _Node | None, pieces: Iterable[Piece]) -> _Node | None:
-        for piece in pieces:
-            step = here, piece.key
+    def _append(self, here: _EntryNode | None, messages: Iterable[ConvertedMessage]) -> _EntryNode | None:
+        """Append entries to the path that ends with `here`, and return the new last one. Existing nodes are reused."""
+        for message in messages:
+            step = here, message.key
             if step not in self._nodes:
-                self._nodes[step] = _Node(piece, here, self._conversation)
+                self._nodes[step] = _EntryNode(message, here, self._conversation)
             here = self._nodes[step]
         return here
 
 
-def _export(source: Source, notes: Counter[str]) -> ConversationExport:
+def _build_export(source: ToolConversation, notes: Counter[str]) -> ConversationExport:
     tree = _Tree(source.id)
-    ends = [tree.end(spot) for spot in source.ends]
+    ends = [tree.add_path(node) for node in source.ends]
     nodes = tree.nodes
     notes[CLOSED] += sum(node.entry.mark == "closed" for node in nodes)
-    notes[TOLD] += sum(node.entry.kind == "event" for node in nodes)
+    notes[EVENTS] += sum(node.entry.kind == "event" for node in nodes)
     main = ends[source.main] if ends else None
     # A path that ends where another path continues is not a branch.
-    others = [end for i, end in enumerate(ends) if end and i != source.main and end is not main and not end.has_more]
-    kept: list[_Node] = [*([main] if main else []), *dict.fromkeys(others)]
+    others = [end for i, end in enumerate(ends) if end and i != source.main and end is not main and not end.has_next]
+    kept: list[_EntryNode] = [*([main] if main else []), *dict.fromkeys(others)]
     if not kept:
         return ConversationExport(id=source.id)
-    counted = _counted(nodes)
-    turns = _turns(nodes, source.tool)
+    entries = _count_tokens(nodes)
+    turns = _build_turns(nodes, source.tool)
     branches: list[BranchPart] = []
     for end in kept:
-        own = _own(end)
-        name = f"{MAIN}-{short(own[0].entry.id, size=6)}" if branches else MAIN
-        up = own[0].up
+        own = _list_own_nodes(end)
+        name = f"{MAIN}-{derive_id(own[0].entry.id, size=6)}" if branches else MAIN
+        previous = own[0].previous
         branches.append(
             BranchPart(
                 name=name,
-                source=(up.branch, own[0].place) if up else None,
-                entries=tuple(counted[id(node)] for node in own),
+                source=(previous.branch, own[0].position) if previous else None,
+                entries=tuple(entries[id(node)] for node in own),
                 turns=tuple(turns[turn] for turn in dict.fromkeys(node.entry.turn for node in own)),
-                metas={node.place: node.meta for node in own},
+                metas={node.position: node.meta for node in own},
             )
         )
         for node in own:
@@ -269,106 +270,106 @@ def _export(source: Source, notes: Counter[str]) -> ConversationExport:
     )
 
 
-def _own(end: _Node) -> list[_Node]:
+def _list_own_nodes(end: _EntryNode) -> list[_EntryNode]:
     """Return the nodes of a path that are not on a branch yet, oldest first."""
     path = [end]
-    while (up := path[-1].up) and not up.branch:
-        path.append(up)
+    while (previous := path[-1].previous) and not previous.branch:
+        path.append(previous)
     return path[::-1]
 
 
-def _counted(nodes: Sequence[_Node]) -> dict[int, Entry]:
+def _count_tokens(nodes: Sequence[_EntryNode]) -> dict[int, Entry]:
     """Return the entries with their token counts, by the `id()` of their nodes."""
     entries = measured([node.entry for node in nodes], Estimator())
     return {id(node): entry for node, entry in zip(nodes, entries, strict=True)}
 
 
-def _turns(nodes: Sequence[_Node], tool: str) -> dict[str, Turn]:
-    made: dict[str, list[_Node]] = {}
+def _build_turns(nodes: Sequence[_EntryNode], tool: str) -> dict[str, Turn]:
+    by_turn: dict[str, list[_EntryNode]] = {}
     for node in nodes:
-        made.setdefault(node.entry.turn, []).append(node)
-    return {name: _turn(name, members, tool) for name, members in made.items()}
+        by_turn.setdefault(node.entry.turn, []).append(node)
+    return {name: _build_turn(name, members, tool) for name, members in by_turn.items()}
 
 
-def _turn(name: str, members: Sequence[_Node], tool: str) -> Turn:
+def _build_turn(name: str, members: Sequence[_EntryNode], tool: str) -> Turn:
     model = next((node.model for node in reversed(members) if node.model), "")
     times = [node.entry.at for node in members]
-    whole = members[-1].entry.role == "assistant"
+    answered = members[-1].entry.role == "assistant"
     return Turn(
         id=name,
-        status="complete" if whole else "interrupted",
+        status="complete" if answered else "interrupted",
         model=f"{tool}:{model}" if model else tool,
         started=times[0],
         ended=max(times),
-        finish="stop" if whole else "interrupted",
+        finish="stop" if answered else "interrupted",
     )
 
 
-def _paired(course: _Course, piece: Piece) -> tuple[list[Piece], _Course]:
-    """Return the pieces that a message adds to its path, and the state of the path after the message.
+def _add_message(state: _PathState, message: ConvertedMessage) -> tuple[list[ConvertedMessage], _PathState]:
+    """Return the messages to append to a path for its next message, and the state of the path after that.
 
     Results directly follow their calls. Answers right before a call are merged with it, since some providers reject a
     call that follows an answer.
     """
-    here, waiting, told, said, last = course
-    entry = piece.entry
+    here, open_calls, events, answers, last = state
+    entry = message.entry
     seen = WIRES[entry.wire].view(entry.native) if entry.wire in WIRES else MessageView(entry.role)
-    made: list[Piece] = []
+    added: list[ConvertedMessage] = []
     if entry.role != "assistant":
-        made += said
-        said = ()
-    if entry.role == "tool" and seen.call_id not in waiting:
-        source = piece.tool or seen.name or "tool"
-        told = (*told, msgspec.structs.replace(piece, entry=event(seen.text, source=source, at=entry.at)))
+        added += answers
+        answers = ()
+    if entry.role == "tool" and seen.call_id not in open_calls:
+        source = message.tool or seen.name or "tool"
+        events = (*events, msgspec.structs.replace(message, entry=event(seen.text, source=source, at=entry.at)))
     elif entry.role == "tool":
-        waiting = {call: name for call, name in waiting.items() if call != seen.call_id}
-        made.append(piece)
+        open_calls = {call: name for call, name in open_calls.items() if call != seen.call_id}
+        added.append(message)
     else:
-        made += (*_closings(last, waiting), *told)
-        told = ()
+        added += (*_close_calls(last, open_calls), *events)
+        events = ()
         if entry.role == "assistant" and not seen.calls:
-            said = (*said, piece)
+            answers = (*answers, message)
         else:
-            piece = _joined([*said, piece])
-            said = ()
-            made.append(piece)
-        waiting, last = {call.id: call.name for call in seen.calls}, piece
-    if not waiting:
-        made += told
-        told = ()
-    return made, _Course(here, waiting, told, said, last)
+            message = _merge_answers([*answers, message])
+            answers = ()
+            added.append(message)
+        open_calls, last = {call.id: call.name for call in seen.calls}, message
+    if not open_calls:
+        added += events
+        events = ()
+    return added, _PathState(here, open_calls, events, answers, last)
 
 
-def _unpaired(course: _Course) -> list[Piece]:
-    """Return the pieces that are still waiting at the end of a path, with closing results for calls that have none."""
-    return [*course.said, *_closings(course.last, course.waiting), *course.told]
+def _finish_path(state: _PathState) -> list[ConvertedMessage]:
+    """Return the messages that still wait at the end of a path, and a closing result for each call without a result."""
+    return [*state.answers, *_close_calls(state.last, state.open_calls), *state.events]
 
 
-def _joined(pieces: Sequence[Piece]) -> Piece:
+def _merge_answers(messages: Sequence[ConvertedMessage]) -> ConvertedMessage:
     """Merge answers into one answer that has the tool calls of the last."""
-    last = pieces[-1]
-    if len(pieces) == 1:
+    last = messages[-1]
+    if len(messages) == 1:
         return last
-    messages = [json_bytes.value(piece.entry.native) for piece in pieces]
+    bodies = [json_bytes.value(message.entry.native) for message in messages]
     if last.entry.wire == ANTHROPIC.name:
-        content: Any = [block for message in messages for block in message["content"]]
+        content: Any = [block for body in bodies for block in body["content"]]
     else:
-        content = "\n\n".join(message["content"] for message in messages if message["content"])
-    meta: dict[str, Any] = {"ids": [piece.key for piece in pieces]}
-    for piece in pieces:
-        meta |= piece.meta
-    native = json_bytes.encode({**messages[-1], "content": content})
+        content = "\n\n".join(body["content"] for body in bodies if body["content"])
+    meta: dict[str, Any] = {"ids": [message.key for message in messages]}
+    for message in messages:
+        meta |= message.meta
+    native = json_bytes.encode({**bodies[-1], "content": content})
     return msgspec.structs.replace(
         last,
-        key="+".join(piece.key for piece in pieces),
+        key="+".join(message.key for message in messages),
         entry=msgspec.structs.replace(last.entry, native=native),
         meta=meta,
     )
 
 
-def _closings(asked: Piece | None, waiting: Mapping[str, str]) -> Iterator[Piece]:
+def _close_calls(asked: ConvertedMessage | None, open_calls: Mapping[str, str]) -> Iterator[ConvertedMessage]:
     if asked is None:
         return
-    for call, name in waiting.items():
+    for call, name in open_calls.items():
         entry = closing_result(WIRES[asked.entry.wire], call, UNKNOWN, at=asked.entry.at, name=name)
-        yield Piece(key=f"{asked.key}/{call}", entry=entry)
+        yield ConvertedMessage(key=f"{asked.key}/{call}", entry=entry)
