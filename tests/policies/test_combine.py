@@ -56,7 +56,7 @@ class Undo:
     """Takes back what was done to the exchanges."""
 
     def apply(self, view: View, limits: Compactor) -> View:
-        return view.with_blocks([view.block(b.first, b.stop, pinned=False) for b in view.blocks])
+        return view.with_blocks([view.make_block(b.first, b.stop, pinned=False) for b in view.blocks])
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class LastFourWhole:
     """Leaves the last four exchanges, and takes back what was done to them."""
 
     def apply(self, view: View, limits: Compactor) -> View:
-        return view.with_blocks([view.block(b.first, b.stop, pinned=False) for b in view.blocks[-4:]])
+        return view.with_blocks([view.make_block(b.first, b.stop, pinned=False) for b in view.blocks[-4:]])
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def test_a_call_without_a_result_says_so() -> None:
     both = called(("a", "look", "{}"), ("b", "buy", "{}"))
     view = view_of(conversation([said("go"), both, gave("a", "found")], [said("now")]))
     [block, _] = DigestTools(keep=1).apply(view, tokens(1)).blocks
-    assert view.digest_lines(block.altered[0]) == ["look({}) → found", "buy({}) → no result"]
+    assert view.render_digest(block.altered[0]) == ["look({}) → found", "buy({}) → no result"]
 
 
 def test_an_empty_result_is_nothing() -> None:
@@ -141,7 +141,7 @@ def test_pinned_exchanges_stay_as_they_are() -> None:
 def test_a_digest_makes_the_view_shorter_by_what_it_saves() -> None:
     view = view_of(conversation(worked(0, "r" * 900), [said("now")]))
     after = DigestTools(keep=1).apply(view, tokens(1))
-    line = after.digest_lines(after.blocks[0].altered[0])[0]
+    line = after.render_digest(after.blocks[0].altered[0])[0]
     assert view.tokens - after.tokens == 900 + 10 - len(line)
     assert (view.messages, after.messages) == (5, 4)
 

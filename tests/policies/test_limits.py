@@ -9,7 +9,7 @@ import pytest
 
 from longtalk.errors import InputError
 from longtalk.policies import AllOf, AnyOf, OverExchanges, OverMessages, OverTokens, OverWindow
-from longtalk.policies.limits import cut_target
+from longtalk.policies.limits import resolve_target
 
 
 class Size(msgspec.Struct):
@@ -118,24 +118,24 @@ def test_a_combination_is_of_triggers_and_of_at_least_one(kind: Any, triggers: t
 
 @pytest.mark.parametrize(("limit", "left"), [(10, 5), (5, 2), (1, 1)])
 def test_a_cut_leaves_half_of_the_limit_and_at_least_one(limit: int, left: int) -> None:
-    assert cut_target(limit, None, sliding=False) == left
+    assert resolve_target(limit, None, sliding=False) == left
 
 
 def test_a_sliding_window_is_cut_to_its_limit() -> None:
-    assert cut_target(10, None, sliding=True) == 10
+    assert resolve_target(10, None, sliding=True) == 10
 
 
 def test_a_target_can_be_chosen() -> None:
-    assert cut_target(10, 9, sliding=False) == 9
-    assert cut_target(10, 10, sliding=False) == 10
+    assert resolve_target(10, 9, sliding=False) == 9
+    assert resolve_target(10, 10, sliding=False) == 10
 
 
 def test_a_sliding_window_takes_no_target() -> None:
     with pytest.raises(InputError, match="not both"):
-        cut_target(10, 5, sliding=True)
+        resolve_target(10, 5, sliding=True)
 
 
 @pytest.mark.parametrize("to", [0, -1, 11, 2.5, "5", True])
 def test_a_target_is_a_whole_number_up_to_the_limit(to: Any) -> None:
     with pytest.raises(InputError, match="`to`"):
-        cut_target(10, to, sliding=False)
+        resolve_target(10, to, sliding=False)

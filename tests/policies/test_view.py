@@ -32,42 +32,42 @@ def test_tokens_are_scaled_to_what_the_provider_reports() -> None:
 
 def test_a_text_that_is_cut_counts_with_the_word_about_the_rest() -> None:
     view = view_of(conversation(worked(0, "r" * 1_000)))
-    block = view.with_cut(view.blocks[0], 2, 100)
+    block = view.with_cut_text(view.blocks[0], 2, 100)
     assert (block.tokens, block.messages) == (30 + 100 + NOTE_TOKENS, 4)
     assert block.altered == (Run(2, 2, "sent", CUT, tokens=100 + NOTE_TOKENS, keep=100),)
 
 
 def test_a_short_text_is_not_cut() -> None:
     view = view_of(conversation(worked(0, "r" * 100)))
-    assert view.with_cut(view.blocks[0], 2, 100) == view.blocks[0]
+    assert view.with_cut_text(view.blocks[0], 2, 100) == view.blocks[0]
 
 
 def test_a_run_in_another_form_replaces_what_it_covers() -> None:
     view = view_of(conversation(worked(0, "r" * 1_000)))
     whole = view.blocks[0]
-    cut = view.with_cut(whole, 2, 100)
+    cut = view.with_cut_text(whole, 2, 100)
     digest = Run(1, 2, "summarised", DIGEST, tokens=1_010)
-    assert view.with_run(cut, digest) == view.with_run(whole, digest)
-    assert view.with_cut(view.with_cut(whole, 2, 500), 2, 100) == cut
+    assert view.with_altered_run(cut, digest) == view.with_altered_run(whole, digest)
+    assert view.with_cut_text(view.with_cut_text(whole, 2, 500), 2, 100) == cut
 
 
 def test_runs_that_do_not_touch_stand_side_by_side_in_order() -> None:
     view = view_of(conversation([*worked(0, "r" * 1_000), *worked(1, "s" * 1_000)[1:]]))
-    block = view.with_cut(view.with_cut(view.blocks[0], 5, 100), 2, 100)
+    block = view.with_cut_text(view.with_cut_text(view.blocks[0], 5, 100), 2, 100)
     assert [run.first for run in block.altered] == [2, 5]
-    assert [place for place in range(7) if block.altered_at(place)] == [2, 5]
+    assert [place for place in range(7) if block.find_altered_run(place)] == [2, 5]
 
 
 def test_the_middle_of_events_counts_as_one_message() -> None:
     view = view_of(conversation([*[happened("e" * 50) for _ in range(9)], said("go")]))
-    block = view.with_run(view.blocks[0], Run(1, 7, "left_out", MIDDLE, tokens=350))
+    block = view.with_altered_run(view.blocks[0], Run(1, 7, "left_out", MIDDLE, tokens=350))
     assert (block.messages, block.tokens) == (4, 2 * 50 + 2 + NOTE_TOKENS)
 
 
 def test_a_view_of_an_epoch_is_rebuilt_from_its_runs() -> None:
     view = view_of(conversation(worked(0, "r" * 1_000)))
-    cut = view.with_cut(view.blocks[0], 2, 100)
-    assert view.block(0, 4, pinned=False, altered=cut.altered) == cut
+    cut = view.with_cut_text(view.blocks[0], 2, 100)
+    assert view.make_block(0, 4, pinned=False, altered=cut.altered) == cut
 
 
 @given(st.text(max_size=300), st.integers(1, 400))
@@ -97,6 +97,8 @@ def test_an_event_that_is_cut_keeps_its_source() -> None:
 def test_the_work_of_tools_is_from_a_first_call_to_the_last_result_behind_it() -> None:
     two = [*worked(1)[:3], happened("rain"), *worked(2)[:3], *worked(3)[1:]]
     view = view_of(conversation(talked(0), two))
-    assert view.tool_runs(view.blocks[0]) == []
-    spans = [(run.first, run.last, run.verdict, run.reason) for block in view.blocks for run in view.tool_runs(block)]
+    assert view.find_tool_runs(view.blocks[0]) == []
+    spans = [
+        (run.first, run.last, run.verdict, run.reason) for block in view.blocks for run in view.find_tool_runs(block)
+    ]
     assert spans == [(3, 4, "summarised", DIGEST), (7, 10, "summarised", DIGEST)]

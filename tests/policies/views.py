@@ -85,7 +85,7 @@ def view_of(
     """All of a conversation; `pinned` are numbers of exchanges."""
     view = View(transcript, WIRE, len, (), fixed, scale, window)
     spans = transcript.exchanges()
-    return view.with_blocks([view.block(a, b, pinned=i in pinned) for i, (a, b) in enumerate(spans)])
+    return view.with_blocks([view.make_block(a, b, pinned=i in pinned) for i, (a, b) in enumerate(spans)])
 
 
 def tokens(over: int, to: int | None = None, *strategies: Strategy) -> Compactor:

@@ -226,7 +226,7 @@ def view_of(glance: RequestEstimate, pins: tuple[int, ...]) -> View:
         is_new = _any_in(new, first, stop)
         inside = shaped[bisect_left(starts, first) : bisect_left(starts, stop)]
         altered = [] if is_new else [run for run in inside if run.last < stop]
-        blocks.append(view.block(first, stop, pinned=is_pinned, altered=altered))
+        blocks.append(view.make_block(first, stop, pinned=is_pinned, altered=altered))
     return view.with_blocks(blocks)
 
 
@@ -265,22 +265,24 @@ def last_exchange(transcript: Transcript, epoch: Epoch) -> int:
 def epoch_of(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> Epoch:
     """The epoch that sends a view, after another one."""
     # What was left out before may not be here any more, or not all of it.
-    gone = [(run.first, max(0, run.tokens - view.tokens_of(run.first, run.last))) for run in before.runs if run.is_gone]
+    gone = [
+        (run.first, max(0, run.tokens - view.count_tokens(run.first, run.last))) for run in before.runs if run.is_gone
+    ]
     runs: list[Run] = []
     place = 0
     for block in view.blocks:
         for run in _missing(view, place, block.first, reason):
             tokens = sum(tokens for first, tokens in gone if run.first <= first <= run.last)
-            tokens += view.tokens_of(run.first, run.last)
+            tokens += view.count_tokens(run.first, run.last)
             runs.append(msgspec.structs.replace(run, tokens=tokens))
         place = block.first
         for run in block.altered:
             if place < run.first:
-                runs.append(Run(place, run.first - 1, "sent", "kept", tokens=view.tokens_of(place, run.first - 1)))
+                runs.append(Run(place, run.first - 1, "sent", "kept", tokens=view.count_tokens(place, run.first - 1)))
             runs.append(run)
             place = run.last + 1
         if place < block.stop:
-            runs.append(Run(place, block.stop - 1, "sent", "kept", tokens=view.tokens_of(place, block.stop - 1)))
+            runs.append(Run(place, block.stop - 1, "sent", "kept", tokens=view.count_tokens(place, block.stop - 1)))
         place = block.stop
     suffix = len(view.blocks) - 1
     while suffix > 0 and view.blocks[suffix - 1].stop == view.blocks[suffix].first:

@@ -38,7 +38,7 @@ from longtalk.notices import Notice
 from longtalk.policies import Block, Compactor, CutCurrent, OverTokens, Policy, View
 from longtalk.policies.economy import SummaryPays
 from longtalk.policies.memory import BriefPays, CompactToBrief, OverHistory, choose_card, find_memory
-from longtalk.policies.token_budget import limit_compactor
+from longtalk.policies.token_budget import make_limit_compactor
 from longtalk.transcript.manifest import CUT, MIDDLE
 from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
@@ -171,7 +171,7 @@ def _compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> list[
     # What a summary can still stand for before the next call is not left out after the answer.
     waits = settled and any(_summarises(each, background=False) for each in found)
     if terms.room is not None and not waits:
-        found.append(limit_compactor(_Full(terms.room), OverTokens(max(1, terms.room // 2))))
+        found.append(make_limit_compactor(_Full(terms.room), OverTokens(max(1, terms.room // 2))))
     if settled:
         kept = [(each, [s for s in each.strategies if not isinstance(s, CutCurrent)]) for each in found]
         return [Compactor(each.over, tuple(strategies), each.to) for each, strategies in kept if strategies]

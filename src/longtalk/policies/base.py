@@ -95,11 +95,11 @@ class Compactor(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not isinstance(self.strategies, tuple):
             raise InputError(f"`strategies` must be a tuple such as (DropOldest(),), not {self.strategies!r}.")
-        for needs, values in (("fires", (self.over, self.to)), ("apply", self.strategies)):
+        for method, values in (("fires", (self.over, self.to)), ("apply", self.strategies)):
             for value in values:
-                if isinstance(value, type) or not hasattr(value, needs):
-                    what = "trigger such as OverTokens(8_000)" if needs == "fires" else "strategy such as DropOldest()"
-                    raise InputError(f"A compactor takes a {what} that has a method `{needs}`, not {value!r}.")
+                if isinstance(value, type) or not hasattr(value, method):
+                    what = "trigger such as OverTokens(8_000)" if method == "fires" else "strategy such as DropOldest()"
+                    raise InputError(f"A compactor takes a {what} that has a method `{method}`, not {value!r}.")
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:

@@ -28,18 +28,22 @@ class DigestTools(msgspec.Struct, frozen=True):
         blocks = list(view.blocks)
         for i, block in enumerate(blocks[:-1]):
             if not block.pinned:
-                blocks[i] = _digest(view, block) if i < len(blocks) - self.keep else self._cut_results(view, block)
+                blocks[i] = (
+                    _digest_tools(view, block) if i < len(blocks) - self.keep else self._cut_results(view, block)
+                )
         return msgspec.structs.replace(view, blocks=tuple(blocks), digests=True)
 
     def _cut_results(self, view: View, block: Block) -> Block:
+        """Return the exchange with each long tool result cut to its beginning and end."""
         for position in range(block.first, block.stop):
-            entry = view.entry(position)
-            if entry.role == "tool" and entry.tokens > self.longest and block.altered_at(position) is None:
-                block = view.with_cut(block, position, self.longest)
+            entry = view.get_entry(position)
+            if entry.role == "tool" and entry.tokens > self.longest and block.find_altered_run(position) is None:
+                block = view.with_cut_text(block, position, self.longest)
         return block
 
 
-def _digest(view: View, block: Block) -> Block:
-    for run in view.tool_runs(block):
-        block = block if run in block.altered else view.with_run(block, run)
+def _digest_tools(view: View, block: Block) -> Block:
+    """Return the exchange with all its tool calls sent as digests."""
+    for run in view.find_tool_runs(block):
+        block = block if run in block.altered else view.with_altered_run(block, run)
     return block

@@ -51,7 +51,7 @@ def _tool_lines(view: View, dropped: Sequence[Block]) -> list[str]:
     """
     lines: list[str] = []
     for block in reversed(dropped if view.digests else ()):
-        lines[:0] = [line for run in view.tool_runs(block) for line in view.digest_lines(run)]
+        lines[:0] = [line for run in view.find_tool_runs(block) for line in view.render_digest(run)]
         if len(lines) >= MAX_TOOL_LINES:
             break
     return lines

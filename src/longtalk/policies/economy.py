@@ -53,14 +53,14 @@ class Economy(msgspec.Struct, frozen=True):
     timeout: float = 60
 
     def __post_init__(self) -> None:
-        self._strategy()
+        self._make_strategy()
 
-    def _strategy(self) -> SummarizeOldest:
+    def _make_strategy(self) -> SummarizeOldest:
         return SummarizeOldest(length=self.length, background=self.background, timeout=self.timeout)
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        strategy, full = self._strategy(), OverWindow(MAX_WINDOW_SHARE)
+        strategy, full = self._make_strategy(), OverWindow(MAX_WINDOW_SHARE)
         to = AnyOf(OverOlderExchanges(strategy.keep), full)
         pays = SummaryPays(strategy.keep, strategy.length)
         return (Compactor(pays, (strategy,), to), Compactor(full, (strategy,), to))

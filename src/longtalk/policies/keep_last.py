@@ -6,7 +6,7 @@ import msgspec
 
 from longtalk.policies.base import Compactor
 from longtalk.policies.drop_oldest import DropOldest
-from longtalk.policies.limits import OverExchanges, OverMessages, check_positive, cut_target
+from longtalk.policies.limits import OverExchanges, OverMessages, check_positive, resolve_target
 
 
 class KeepLast(msgspec.Struct, frozen=True):
@@ -23,11 +23,11 @@ class KeepLast(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_positive(self.limit, "`limit` of KeepLast, a number of exchanges,")
-        cut_target(self.limit, self.to, sliding=self.sliding)
+        resolve_target(self.limit, self.to, sliding=self.sliding)
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        to = cut_target(self.limit, self.to, sliding=self.sliding)
+        to = resolve_target(self.limit, self.to, sliding=self.sliding)
         return (Compactor(OverExchanges(self.limit), (DropOldest(),), OverExchanges(to)),)
 
 
@@ -43,9 +43,9 @@ class KeepMessages(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_positive(self.limit, "`limit` of KeepMessages, a number of messages,")
-        cut_target(self.limit, self.to, sliding=self.sliding)
+        resolve_target(self.limit, self.to, sliding=self.sliding)
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        to = cut_target(self.limit, self.to, sliding=self.sliding)
+        to = resolve_target(self.limit, self.to, sliding=self.sliding)
         return (Compactor(OverMessages(self.limit), (DropOldest(),), OverMessages(to)),)

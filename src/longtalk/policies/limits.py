@@ -72,7 +72,9 @@ class OverWindow(msgspec.Struct, frozen=True):
         return f"over {self.share:.0%} of the window"
 
 
-class _Combined:
+class _TriggerGroup:
+    """Several triggers that are checked together."""
+
     def __init__(self, *triggers: Trigger) -> None:
         wrong = [each for each in triggers if isinstance(each, type) or not hasattr(each, "fires")]
         if wrong or not triggers:
@@ -84,7 +86,7 @@ class _Combined:
         return f"{type(self).__name__}({', '.join(map(repr, self.triggers))})"
 
 
-class AnyOf(_Combined):
+class AnyOf(_TriggerGroup):
     """A trigger that fires when at least one of the given triggers does."""
 
     def fires(self, size: Size) -> bool:
@@ -94,7 +96,7 @@ class AnyOf(_Combined):
         return " or ".join(map(str, self.triggers))
 
 
-class AllOf(_Combined):
+class AllOf(_TriggerGroup):
     """A trigger that fires when all of the given triggers do."""
 
     def fires(self, size: Size) -> bool:
@@ -110,7 +112,7 @@ def check_positive(value: object, what: str) -> None:
         raise InputError(f"{what} must be an integer of at least 1, not {value!r}.")
 
 
-def cut_target(limit: int, to: int | None, *, sliding: bool) -> int:
+def resolve_target(limit: int, to: int | None, *, sliding: bool) -> int:
     """Return the size to cut to: `to` if given, else the limit if the window is sliding, else half of the limit."""
     if to is None:
         return limit if sliding else max(1, limit // 2)

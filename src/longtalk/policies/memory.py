@@ -226,7 +226,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
             _CounterOf(view.count),
             view.wire,
             covers=_add_blocks(view.summary.covers if view.summary else (), dropped),
-            exchanges=[[view.entry(i) for i in range(block.first, block.stop)] for block in outlined],
+            exchanges=[[view.get_entry(i) for i in range(block.first, block.stop)] for block in outlined],
             outline_budget=budget,
             substitute=substitute,
         )
@@ -234,7 +234,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
 
 def _card_line_ids(view: View, block: Block) -> set[str]:
     """Return the ids of the lines that the memory cards in an exchange state."""
-    changes = [change for i in range(block.first, block.stop) for change in read_card_operations(view.entry(i))]
+    changes = [change for i in range(block.first, block.stop) for change in read_card_operations(view.get_entry(i))]
     return {make_line_id("", normalize(text)) for change in changes for text in change.texts}
 
 

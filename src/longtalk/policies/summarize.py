@@ -9,7 +9,7 @@ import msgspec
 from longtalk.errors import InputError
 from longtalk.memory.summary import Summary, SummaryRequest
 from longtalk.policies.base import Compactor, Trigger
-from longtalk.policies.limits import OverTokens, check_positive, cut_target
+from longtalk.policies.limits import OverTokens, check_positive, resolve_target
 from longtalk.policies.view import View
 
 SUMMARY_TOKENS = 500
@@ -51,13 +51,13 @@ class SummarizeOldest(msgspec.Struct, frozen=True):
                 return view
         if view.may_summarize != ("after" if self.background else "before"):
             return view
-        stop = self._stop(view, limits)
+        stop = self._find_stop(view, limits)
         if stop <= (view.summary_request.stop if view.summary_request else 0):
             return view
-        wants = SummaryRequest(stop=stop, length=self.length, timeout=float(self.timeout))
-        return msgspec.structs.replace(view, summary_request=wants)
+        request = SummaryRequest(stop=stop, length=self.length, timeout=float(self.timeout))
+        return msgspec.structs.replace(view, summary_request=request)
 
-    def _stop(self, view: View, limits: Compactor) -> int:
+    def _find_stop(self, view: View, limits: Compactor) -> int:
         """Return the position up to which to summarize; 0 if a summary would not make the request shorter."""
         droppable = view.droppable_blocks
         head = view.summary.tokens if view.summary else 0
@@ -93,17 +93,17 @@ class Summarize(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_positive(self.over, "`over`, a number of tokens,")
-        to = cut_target(self.over, self.to, sliding=False)
-        self._strategy()
+        to = resolve_target(self.over, self.to, sliding=False)
+        self._make_strategy()
         if self.length >= to:
             raise InputError(
                 f"A summary of {self.length} tokens does not fit a request of {to}: raise `over` or reduce `length`."
             )
 
-    def _strategy(self) -> SummarizeOldest:
+    def _make_strategy(self) -> SummarizeOldest:
         return SummarizeOldest(length=self.length, background=self.background, timeout=self.timeout)
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        to = cut_target(self.over, self.to, sliding=False)
-        return (Compactor(OverTokens(self.over), (self._strategy(),), OverTokens(to)),)
+        to = resolve_target(self.over, self.to, sliding=False)
+        return (Compactor(OverTokens(self.over), (self._make_strategy(),), OverTokens(to)),)

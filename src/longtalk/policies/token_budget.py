@@ -9,7 +9,7 @@ from longtalk.policies.base import Compactor, Trigger
 from longtalk.policies.cut_current import CutCurrent
 from longtalk.policies.digest_tools import DigestTools
 from longtalk.policies.drop_oldest import DropOldest
-from longtalk.policies.limits import OverTokens, OverWindow, check_positive, cut_target
+from longtalk.policies.limits import OverTokens, OverWindow, check_positive, resolve_target
 
 
 class TokenBudget(msgspec.Struct, frozen=True):
@@ -28,13 +28,13 @@ class TokenBudget(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_positive(self.limit, "`limit` of TokenBudget, a number of tokens,")
-        cut_target(self.limit, self.to, sliding=self.sliding)
+        resolve_target(self.limit, self.to, sliding=self.sliding)
         _check_digest(self.digest)
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        to = cut_target(self.limit, self.to, sliding=self.sliding)
-        return (limit_compactor(OverTokens(self.limit), OverTokens(to), self.digest),)
+        to = resolve_target(self.limit, self.to, sliding=self.sliding)
+        return (make_limit_compactor(OverTokens(self.limit), OverTokens(to), self.digest),)
 
 
 class WindowShare(msgspec.Struct, frozen=True):
@@ -57,10 +57,10 @@ class WindowShare(msgspec.Struct, frozen=True):
     @property
     def compactors(self) -> tuple[Compactor, ...]:
         to = self.share / 2 if self.to is None else self.to
-        return (limit_compactor(OverWindow(self.share), OverWindow(to), self.digest),)
+        return (make_limit_compactor(OverWindow(self.share), OverWindow(to), self.digest),)
 
 
-def limit_compactor(over: Trigger, to: Trigger, digest: DigestTools | None = None) -> Compactor:
+def make_limit_compactor(over: Trigger, to: Trigger, digest: DigestTools | None = None) -> Compactor:
     """Return a compactor that drops exchanges and then cuts the current one, until its target is met.
 
     With `digest`, that strategy is applied first.

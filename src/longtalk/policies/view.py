@@ -35,7 +35,7 @@ class Block(msgspec.Struct, frozen=True):
     altered: tuple[Run, ...] = ()
     """The runs of entries that are sent in another form, in order."""
 
-    def altered_at(self, position: int) -> Run | None:
+    def find_altered_run(self, position: int) -> Run | None:
         """Return the altered run that contains the entry at a position, or None if the entry is sent unchanged."""
         return next((run for run in self.altered if run.first <= position <= run.last), None)
 
@@ -120,11 +120,11 @@ class View(msgspec.Struct, frozen=True):
             return latest
         return present
 
-    def entry(self, position: int) -> Entry:
+    def get_entry(self, position: int) -> Entry:
         """Return the entry at a position in the conversation."""
         return self.transcript[self.transcript.index_of(position)]
 
-    def tokens_of(self, first: int, last: int) -> int:
+    def count_tokens(self, first: int, last: int) -> int:
         """Return the locally counted tokens of the entries from position `first` to `last`, both included."""
         return self.transcript.tokens(self.transcript.index_of(first), self.transcript.index_of(last + 1))
 
@@ -138,59 +138,61 @@ class View(msgspec.Struct, frozen=True):
         view = self.with_blocks((*kept, self.blocks[-1]))
         return msgspec.structs.replace(view, summary=summary, compaction_pays=False)
 
-    def block(self, first: int, stop: int, *, pinned: bool, altered: Sequence[Run] = ()) -> Block:
+    def make_block(self, first: int, stop: int, *, pinned: bool, altered: Sequence[Run] = ()) -> Block:
         """Return the exchange from position `first` up to `stop` as a block, with these runs sent in another form."""
-        block = Block(first, stop, stop - first, self.tokens_of(first, stop - 1), pinned)
+        block = Block(first, stop, stop - first, self.count_tokens(first, stop - 1), pinned)
         for run in altered:
-            block = self.with_run(block, run)
+            block = self.with_altered_run(block, run)
         return block
 
-    def with_run(self, block: Block, run: Run) -> Block:
+    def with_altered_run(self, block: Block, run: Run) -> Block:
         """Return the block with a run of its entries sent in another form. The run replaces those that it overlaps."""
-        covered = [other for other in block.altered if run.first <= other.last and other.first <= run.last]
-        others = [other for other in block.altered if other not in covered]
-        tokens, messages = self._savings(run)
-        for other in covered:
-            lost_tokens, lost_messages = self._savings(other)
-            tokens, messages = tokens - lost_tokens, messages - lost_messages
+        overlapped = [other for other in block.altered if run.first <= other.last and other.first <= run.last]
+        others = [other for other in block.altered if other not in overlapped]
+        saved_tokens, saved_messages = self._compute_savings(run)
+        for other in overlapped:
+            lost_tokens, lost_messages = self._compute_savings(other)
+            saved_tokens, saved_messages = saved_tokens - lost_tokens, saved_messages - lost_messages
         return msgspec.structs.replace(
             block,
             altered=tuple(sorted((*others, run), key=lambda run: run.first)),
-            tokens=block.tokens - tokens,
-            messages=block.messages - messages,
+            tokens=block.tokens - saved_tokens,
+            messages=block.messages - saved_messages,
         )
 
-    def _savings(self, run: Run) -> tuple[int, int]:
+    def _compute_savings(self, run: Run) -> tuple[int, int]:
         """Return how many tokens and messages are saved by sending a run in its other form instead of its entries."""
-        whole = self.tokens_of(run.first, run.last)
+        whole = self.count_tokens(run.first, run.last)
         if run.keep:
             return whole - run.tokens, 0
-        note = self.count("\n".join(self.digest_lines(run))) if run.verdict == "summarised" else NOTE_TOKENS
+        note = self.count("\n".join(self.render_digest(run))) if run.verdict == "summarised" else NOTE_TOKENS
         return whole - note, run.last - run.first
 
-    def tool_runs(self, block: Block) -> list[Run]:
+    def find_tool_runs(self, block: Block) -> list[Run]:
         """Return the runs of tool use in an exchange, each from its first call to its last result."""
         runs = []
         start = block.first
-        entry_roles = [self.entry(position).role for position in range(block.first, block.stop)]
-        for answers, group in groupby(entry_roles, key=lambda role: role in ANSWERS):
+        all_roles = [self.get_entry(position).role for position in range(block.first, block.stop)]
+        for is_answer, group in groupby(all_roles, key=lambda role: role in ANSWERS):
             roles = list(group)
-            if answers and "tool" in roles:
+            if is_answer and "tool" in roles:
                 first = start + roles.index("tool") - 1
                 last = start + len(roles) - 1 - roles[::-1].index("tool")
-                runs.append(Run(first, last, "summarised", DIGEST, tokens=self.tokens_of(first, last)))
+                runs.append(Run(first, last, "summarised", DIGEST, tokens=self.count_tokens(first, last)))
             start += len(roles)
         return runs
 
-    def digest_lines(self, run: Run) -> list[str]:
+    def render_digest(self, run: Run) -> list[str]:
         """Return one line for each tool call in a run."""
-        return digest_tool_calls([self.entry(position) for position in range(run.first, run.last + 1)])
+        return digest_tool_calls([self.get_entry(position) for position in range(run.first, run.last + 1)])
 
-    def with_cut(self, block: Block, position: int, tokens: int) -> Block:
+    def with_cut_text(self, block: Block, position: int, tokens: int) -> Block:
         """Return the block with the text at `position` cut to about `tokens` tokens; unchanged if it is not longer."""
-        entry = self.entry(position)
+        entry = self.get_entry(position)
         length = len(text_of(entry))
         keep = length * tokens // max(1, entry.tokens)
         if not 0 < keep < length:
             return block
-        return self.with_run(block, Run(position, position, "sent", CUT, tokens=tokens + NOTE_TOKENS, keep=keep))
+        return self.with_altered_run(
+            block, Run(position, position, "sent", CUT, tokens=tokens + NOTE_TOKENS, keep=keep)
+        )
