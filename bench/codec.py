@@ -110,7 +110,7 @@ def run_longtalk_turn(state: bytes, clock: Clock, compress_over: int) -> tuple[b
             instruction=None,
             tail=draft.tail,
         )
-        body = _WIRE.request(
+        body = _WIRE.build_request(
             model="bench",
             preamble=_PREAMBLE,
             pieces=context.pieces,

@@ -37,7 +37,7 @@ def fill_store(store: Store, count: int) -> None:
         name, parent, at = f"talk-{number}", None, BEGIN + number * 60_000
         for turn in range(2):
             id, at = new_id(), at + 5_000  # noqa: A001
-            asked = Entry(role="user", wire=wire.name, native=wire.user(f"Question {turn} of {name}?"), at=at)
+            asked = Entry(role="user", wire=wire.name, native=wire.write_user(f"Question {turn} of {name}?"), at=at)
             said = json.dumps({"role": "assistant", "content": f"An answer to {turn}, slowly. " * 5}).encode()
             entries = link_entries(parent, id, 0, [asked, Entry(role="assistant", wire=wire.name, native=said, at=at)])
             parent = entries[-1].id

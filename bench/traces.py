@@ -145,10 +145,10 @@ def _to_gemini(message: Message, called: dict[str, str]) -> bytes:
     """Return a message in Gemini's form, and add the tool names of its calls to `called`, by call id."""
     wire = HTTP_WIRES["gemini"]
     if message["role"] == "user":
-        return wire.user(message["content"])
+        return wire.write_user(message["content"])
     if message["role"] == "tool":
         call = message["tool_call_id"]
-        return wire.result(call, message["content"] or "", error=False, name=called[call])
+        return wire.write_result(call, message["content"] or "", error=False, name=called[call])
     parts: list[Message] = [{"text": message["content"]}] if message.get("content") else []
     for call in message.get("tool_calls") or ():
         name, given = call["function"]["name"], json.loads(call["function"]["arguments"])
@@ -161,9 +161,9 @@ def _to_anthropic(message: Message, ids: dict[str, str], numbers: Iterator[int])
     """Return a message in Anthropic's form, with new call ids, because some files repeat ids."""
     wire = HTTP_WIRES["anthropic"]
     if message["role"] == "user":
-        return wire.user(message["content"])
+        return wire.write_user(message["content"])
     if message["role"] == "tool":
-        return wire.result(ids.pop(message["tool_call_id"]), message["content"] or "", error=False)
+        return wire.write_result(ids.pop(message["tool_call_id"]), message["content"] or "", error=False)
     blocks: list[Message] = []
     if message.get("content"):
         blocks.append({"type": "text", "text": message["content"]})
@@ -178,9 +178,9 @@ def _to_openai_responses(message: Message, ids: dict[str, str], numbers: Iterato
     """Return a message in the form of the Responses wire, with new call ids."""
     wire = HTTP_WIRES["openai-responses"]
     if message["role"] == "user":
-        return wire.user(message["content"])
+        return wire.write_user(message["content"])
     if message["role"] == "tool":
-        return wire.result(ids.pop(message["tool_call_id"]), message["content"] or "", error=False)
+        return wire.write_result(ids.pop(message["tool_call_id"]), message["content"] or "", error=False)
     items: list[Message] = []
     if message.get("content"):
         content = [{"type": "output_text", "text": message["content"], "annotations": []}]

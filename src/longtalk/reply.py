@@ -129,7 +129,7 @@ class Reply:
     @cached_property
     def usage(self) -> Usage:
         """The token counts of all model calls in this turn. `raw_usage` has the provider's own JSON."""
-        return sum(map(self._draft.wire.usage, self.raw_usage), Usage())
+        return sum(map(self._draft.wire.read_usage, self.raw_usage), Usage())
 
     @property
     def raw_usage(self) -> tuple[bytes, ...]:

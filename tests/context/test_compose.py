@@ -146,7 +146,7 @@ def bound_to(context: Context) -> Entry:
 
 RESPONSES = openai_responses.WIRE
 SAID = b'{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a"}]}'
-ASKED = Entry(role="user", wire=RESPONSES.name, native=RESPONSES.user("Hi."), at=0)
+ASKED = Entry(role="user", wire=RESPONSES.name, native=RESPONSES.write_user("Hi."), at=0)
 
 
 def read_by(
@@ -197,7 +197,7 @@ def test_what_a_server_has_refused_goes_without_also_when_nobody_knows_where_it_
 @pytest.mark.parametrize("packed", [0, 3])
 def test_so_it_does_on_a_wire_whose_answers_mostly_go_unseen(packed: int) -> None:
     wire = gemini.WIRE
-    asked = Entry(role="user", wire=wire.name, native=wire.user("Hi."), at=0)
+    asked = Entry(role="user", wire=wire.name, native=wire.write_user("Hi."), at=0)
     native = b'{"role":"model","parts":[{"text":"a","thoughtSignature":"c2ln"}]}'
     answer = Entry(role="assistant", wire=wire.name, native=native, at=0)
     held = transcript(asked, answer, asked, packed=packed)
@@ -210,11 +210,11 @@ def test_so_it_does_on_a_wire_whose_answers_mostly_go_unseen(packed: int) -> Non
 @pytest.mark.parametrize(("reader", "words"), [("me", False), ("you", True)])
 def test_what_must_not_be_dropped_from_an_open_exchange_is_told_in_words_there(reader: str, words: bool) -> None:
     wire = gemini.WIRE
-    asked = Entry(role="user", wire=wire.name, native=wire.user("Hi."), at=0)
+    asked = Entry(role="user", wire=wire.name, native=wire.write_user("Hi."), at=0)
     native = b'{"role":"model","parts":[{"functionCall":{"id":"c","name":"look"},"thoughtSignature":"c2ln"}]}'
     bound = read_by(transcript(asked), "me", wire=wire).bound()
     answer = Entry(role="assistant", wire=wire.name, native=native, at=0, bound=bound)
-    result = Entry(role="tool", wire=wire.name, native=wire.result("c", "ok", error=False, name="look"), at=0)
+    result = Entry(role="tool", wire=wire.name, native=wire.write_result("c", "ok", error=False, name="look"), at=0)
     sent = b",".join(read_by(transcript(asked, answer, result), reader, wire=wire).pieces)
     assert (b"done_so_far" in sent, b"c2ln" in sent) == (words, not words)
 

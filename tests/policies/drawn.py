@@ -150,7 +150,7 @@ def traces(draw: st.DrawFn, wire: str) -> Transcript:
             add(f"e{n}x{i}", event(draw(_texts), source="app", at=0))
         if draw(st.integers(0, 5)) == 0:
             add(turn, system(draw(_texts), at=0))
-        add(turn, Entry(role="user", wire=wire, native=WIRES[wire].user(draw(_texts)), at=0))
+        add(turn, Entry(role="user", wire=wire, native=WIRES[wire].write_user(draw(_texts)), at=0))
         for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2, 3]))):
             calls = []
             for _ in range(draw(st.sampled_from([1, 1, 2, 3]))):
@@ -159,7 +159,7 @@ def traces(draw: st.DrawFn, wire: str) -> Transcript:
                 calls.append((f"call_{number}", tool, {"q": draw(_texts)}))
             answer(turn, draw(st.none() | _texts), calls)
             for name, tool, _ in draw(st.permutations(calls)):
-                native = WIRES[wire].result(name, draw(_texts), error=False, name=tool)
+                native = WIRES[wire].write_result(name, draw(_texts), error=False, name=tool)
                 result = Entry(role="tool", wire=wire, native=native, at=0)
                 closed = closing_result(WIRES[wire], name, "Not run.", at=0, name=tool)
                 add(turn, draw(st.sampled_from([result, result, closed])))

@@ -32,7 +32,7 @@ class Letters:
 
 
 def said(text: str) -> Entry:
-    return Entry(role="user", wire=WIRE.name, native=WIRE.user(text), at=0, tokens=len(text))
+    return Entry(role="user", wire=WIRE.name, native=WIRE.write_user(text), at=0, tokens=len(text))
 
 
 def answered(text: str) -> Entry:
@@ -51,7 +51,7 @@ def called(*calls: tuple[str, str, str]) -> Entry:
 
 
 def gave(call: str, text: str) -> Entry:
-    native = WIRE.result(call, text, error=False)
+    native = WIRE.write_result(call, text, error=False)
     return Entry(role="tool", wire=WIRE.name, native=native, at=0, tokens=len(text))
 
 

@@ -44,7 +44,7 @@ def test_a_summary_is_asked_for_behind_what_the_model_has_in_its_cache() -> None
             )
             state = reply.state
             if len(reply.raw_usage) > 1:
-                asked = chat.provider.wire.usage(reply.raw_usage[0])
+                asked = chat.provider.wire.read_usage(reply.raw_usage[0])
                 break
             before = reply.usage.input
     assert asked is not None

@@ -64,7 +64,7 @@ def request(transcript: Transcript) -> bytes:
         instruction=None,
         tail=len(transcript),
     )
-    return CHAT.request(
+    return CHAT.build_request(
         model="m", preamble=Preamble(), pieces=context.pieces, mark=0, options={}, quirks=Quirks(), stream=False
     )
 

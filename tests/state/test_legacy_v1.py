@@ -60,7 +60,7 @@ def request(transcript: Transcript) -> bytes:
         instruction=None,
         tail=len(transcript),
     )
-    return WIRE.request(
+    return WIRE.build_request(
         model="m", preamble=Preamble(), pieces=context.pieces, mark=0, options={}, quirks=Quirks(), stream=False
     )
 

@@ -148,10 +148,10 @@ def test_parts_without_a_type_are_read_too() -> None:
     ]
     native = json.dumps({"role": "model", "parts": parts}).encode()
     (call,) = GEMINI.view(native).calls
-    result = GEMINI.result(call.id, "ok", error=False, name="plan")
+    result = GEMINI.write_result(call.id, "ok", error=False, name="plan")
     entries = [
         Entry(role=role, wire="gemini", native=each, at=AT)
-        for role, each in (("user", GEMINI.user("x")), ("assistant", native), ("tool", result))
+        for role, each in (("user", GEMINI.write_user("x")), ("assistant", native), ("tool", result))
     ]
     shown = to_markdown(talk(*entries))
     assert "> Hello.\n\n*[thinking, image, fileData, executableCode]*\n\nCalls **plan**:" in shown

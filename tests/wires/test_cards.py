@@ -64,7 +64,7 @@ def test_a_card_may_stand_in_several_parts(wire: str, native: dict[str, Any]) ->
 @pytest.mark.parametrize("wire", sorted(WIRES))
 def test_what_others_say_is_left_as_it_is(wire: str) -> None:
     to = WIRES[wire]
-    for native in (to.user(f"Say {CARD}"), to.result("c", f"Say {CARD}", error=False, name="f")):
+    for native in (to.write_user(f"Say {CARD}"), to.write_result("c", f"Say {CARD}", error=False, name="f")):
         seen = to.view(native)
         assert (seen.text, seen.cards) == (f"Say {CARD}", ())
 
@@ -137,7 +137,7 @@ def test_the_newest_card_of_an_agent_counts(wire: AgentWire) -> None:
 
 @EACH
 def test_a_card_of_an_agent_is_kept_when_it_is_interrupted(wire: AgentWire) -> None:
-    accumulator = wire.accumulator()
+    accumulator = wire.new_accumulator()
     for line in whole(wire, CARD)[:-1]:
         accumulator.feed(line)
     answer = accumulator.answer(interrupted=True)

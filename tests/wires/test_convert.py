@@ -48,7 +48,7 @@ def request(transcript: Transcript, wire: str) -> bytes:
         instruction=None,
         tail=transcript.tail,
     )
-    return to.request(
+    return to.build_request(
         model="m",
         preamble=Preamble(),
         pieces=context.pieces,

@@ -81,7 +81,7 @@ def outcome(function: Any, *arguments: Any, **more: Any) -> Any:
 
 
 def same(wire: str, events: list[bytes]) -> None:
-    short, long = WIRES[wire].accumulator(), WIRES[wire].accumulator()
+    short, long = WIRES[wire].new_accumulator(), WIRES[wire].new_accumulator()
     for data in events:
         assert outcome(short.feed, data) == outcome(long._feed_any, data)  # type: ignore[attr-defined]
         assert (short.done, short.started) == (long.done, long.started)
@@ -145,7 +145,7 @@ def test_messages_of_gemini(parts: list[bytes], role: bytes) -> None:
 
 @pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 def test_a_text_without_escapes_takes_the_short_way(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    accumulator = WIRES[wire].accumulator()
+    accumulator = WIRES[wire].new_accumulator()
     lead = {"anthropic": SHAPES[wire][:2], "openai-responses": SHAPES[wire][1:3]}.get(wire, SHAPES[wire][:1])
     for shape in lead:
         accumulator.feed(shape.replace(b"TEXT", b'"a"').replace(b"MORE", b"1"))

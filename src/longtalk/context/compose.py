@@ -241,7 +241,7 @@ class _Sheet:
             return None if there is None else self._wire.render(there, self._quirks)
         refused = i < self._void and entry.role == "assistant"
         if refused or (entry.bound and entry.bound != self._prefix.behind(self.pieces)):
-            bare = self._wire.without_opaque(entry.native)
+            bare = self._wire.remove_opaque(entry.native)
             if bare is None:
                 return None
             entry = msgspec.structs.replace(entry, native=bare)

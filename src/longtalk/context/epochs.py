@@ -89,7 +89,7 @@ class TurnSuffix(msgspec.Struct, frozen=True, omit_defaults=True):
     def pieces(self, wire: Wire) -> list[bytes]:
         """As it is sent."""
         data = [wire.quote(DATA, self.data)] if self.data else []
-        return [*data, wire.instruction(self.text)] if self.text else data
+        return [*data, wire.write_instruction(self.text)] if self.text else data
 
 
 class Anchor(msgspec.Struct, frozen=True):

@@ -80,7 +80,7 @@ class _Bill:
         self._preamble = sizes.preamble
         self._head = sizes.of(trace.wire.quote(TAG, setup.summary(SUMMARY_TOKENS, 1, sizes.counter)))
         self._asking = (
-            sizes.of(trace.wire.user(render_summary_prompt(SUMMARY_TOKENS))) + model.ratios.output * self._head
+            sizes.of(trace.wire.write_user(render_summary_prompt(SUMMARY_TOKENS))) + model.ratios.output * self._head
         )
         self._room = model.window - model.answer if model.window else inf
         self._read, self._write = model.ratios.read, model.ratios.write

@@ -286,7 +286,7 @@ class PolicyReplay:
             place=i,
             known=known,
             new=new,
-            tail=setup.reported.of(wire.user(render_summary_prompt(wants.length))),
+            tail=setup.reported.of(wire.write_user(render_summary_prompt(wants.length))),
             output=setup.reported.of(quoted),
             summary=True,
         )

@@ -182,7 +182,7 @@ def _check_summary(made: Plan, context: Context) -> None:
 
 
 def _request(wire: Wire, preamble: Preamble, context: Context, mark: int) -> bytes:
-    body = wire.request(
+    body = wire.build_request(
         model="checked",
         preamble=preamble,
         pieces=context.pieces[:mark],

@@ -141,7 +141,7 @@ def _build_exchange(
     started = ended - duration if duration or not asked else asked[0].at or ended
     entries: list[tuple[Entry, dict[str, Any]]] = []
     for each in asked:
-        native = WIRE.user(each.text)
+        native = WIRE.write_user(each.text)
         # KSI often wrote both lines of an exchange at its end, so the logged time of a question may be too late.
         at = min(each.at or started, ended - duration)
         entries.append((Entry(role="user", wire=WIRE.name, native=native, at=at), {"ksi": each.data}))

@@ -124,7 +124,7 @@ class Draft(msgspec.Struct, frozen=True):
 
         if self.prices.free:
             return prices.Cost()
-        calls = [self.wire.usage(raw) for raw in self.turn.usage]
+        calls = [self.wire.read_usage(raw) for raw in self.turn.usage]
         own = [entry for entry in self.transcript.fresh if entry.turn == self.turn.id]
         answers = sum(entry.role == "assistant" for entry in own)
         if not calls or len(calls) < answers + self.beside or not all(call.input for call in calls):
@@ -156,7 +156,7 @@ class Draft(msgspec.Struct, frozen=True):
             native, wire = answer.native, self.wire.name
             entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
         transcript = self._add(turn, entries)
-        usage = self.wire.usage(answer.usage) if answer.usage else Usage()
+        usage = self.wire.read_usage(answer.usage) if answer.usage else Usage()
         if usage.input and self.wire.reports_request_size:
             transcript = self.anchor(transcript, usage.input)
         if answer.handle is not None and self.context is not None and self.context.keeper:
@@ -198,7 +198,7 @@ class Draft(msgspec.Struct, frozen=True):
     def settle(self, call: ToolCallView, text: str, *, failed: bool = False) -> Draft:
         """A tool's result."""
         wire = answering_wire(self.transcript, self.wire)
-        native = wire.result(call.id, text, error=failed, name=call.name)
+        native = wire.write_result(call.id, text, error=failed, name=call.name)
         entry = Entry(role="tool", wire=wire.name, native=native, at=now(), mark="error" if failed else "")
         return self._answer_calls([entry])
 
@@ -256,7 +256,7 @@ class Replay:
 
     def __init__(self, draft: Draft) -> None:
         self.pieces = draft.pieces or []
-        self._accumulator = draft.wire.accumulator()
+        self._accumulator = draft.wire.new_accumulator()
         self._read = 0
 
     def answer(self) -> Answer:

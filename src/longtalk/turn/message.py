@@ -67,7 +67,7 @@ def parse_message(message: Any, wire: Wire) -> list[Entry]:
         elif isinstance(item, Mapping) and wire.is_part(item):
             said.append(dict(item))
         elif isinstance(item, Mapping):
-            example = wire.user(["Hello!"]).decode()
+            example = wire.write_user(["Hello!"]).decode()
             raise InputError(f"A part is an object in the provider's form, as in {example}; this has {sorted(item)}.")
         else:
             raise InputError(f"A message can't hold {type(item).__name__}: give text, parts (objects) or System(…).")
@@ -87,7 +87,7 @@ def _text(text: Any, what: str) -> str:
 
 def _encode(wire: Wire, content: Any) -> bytes:
     try:
-        native = wire.user(content)
+        native = wire.write_user(content)
         json_bytes.fields(native)
     except (TypeError, ValueError, RecursionError) as problem:
         raise InputError(f"A part of the message can't be written as JSON: {problem}.") from None

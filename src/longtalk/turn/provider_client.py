@@ -29,7 +29,7 @@ class AsyncProviderClient:
     async def open(self, body: bytes) -> tuple[list[bytes], AsyncGenerator[bytes, None]]:
         """Begin a stream: its first pieces, up to the first that is of an answer, and where the others come from."""
         source = self._provider.stream(body)
-        accumulator = self._wire.accumulator()
+        accumulator = self._wire.new_accumulator()
         first: list[bytes] = []
         try:
             while (data := await anext(source, None)) is not None:

@@ -139,7 +139,9 @@ class AsyncRequestBuilder:
             place = transcript.position(draft.tail - 1) + 1
             kept = list_kept_suffixes(transcript, place - 1)
             instruction = None if any(suffix.place == place for suffix in kept) else instruction
-        instruction_tokens = count_message(draft.wire.instruction(instruction), draft.counter) if instruction else 0
+        instruction_tokens = (
+            count_message(draft.wire.write_instruction(instruction), draft.counter) if instruction else 0
+        )
         window = windows(transcript).get(self._provider.label) or self._window
         return Terms(
             wire=draft.wire,

@@ -112,7 +112,7 @@ class AsyncTurnRunner:
         while True:
             if stream:
                 pieces: list[bytes] = []
-                accumulator = self.draft.wire.accumulator()
+                accumulator = self.draft.wire.new_accumulator()
                 cards = CardFilter()
                 waiting, source = await self._ask(self._client.open, pieces)
                 try:
@@ -224,7 +224,7 @@ class AsyncTurnRunner:
                 continue
             if too_long is not None and context.pieces == sent:
                 raise too_long
-            body = self.draft.wire.request(
+            body = self.draft.wire.build_request(
                 model=self._provider.model,
                 preamble=preamble,
                 pieces=context.pieces,

@@ -105,10 +105,10 @@ class AsyncSummarizer:
             tail=self._transcript.index_of(self.wants.stop),
             until=self.wants.stop,
         )
-        body = wire.request(
+        body = wire.build_request(
             model=self._provider.model,
             preamble=self._preamble,
-            pieces=(*context.pieces, wire.user(render_summary_prompt(self.wants.length))),
+            pieces=(*context.pieces, wire.write_user(render_summary_prompt(self.wants.length))),
             mark=len(context.pieces),
             options=options,
             quirks=quirks,
@@ -120,7 +120,7 @@ class AsyncSummarizer:
         tokens = count_message(wire.quote(TAG, text), self._counter)
         wrong = "" if answer.finish == "stop" else _ENDED.get(answer.finish, "it is not whole")
         wrong = wrong or answer.view.refusal or find_summary_problem(text, tokens, instead)
-        usage = wire.usage(answer.usage) if answer.usage else Usage()
+        usage = wire.read_usage(answer.usage) if answer.usage else Usage()
         spent = self._cost(usage)
         if wrong:
             excerpt = " ".join(text.split())[:100]

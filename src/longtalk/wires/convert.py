@@ -70,7 +70,7 @@ def convert_entry(entry: Entry, to: Wire, ids: CallIdMap) -> Entry | None:
     seen = view_of(entry)
     if seen.call_id:
         call_id, name = ids.result(seen)
-        native = to.result(call_id, seen.text, error=entry.mark in ("error", "closed"), name=name)
+        native = to.write_result(call_id, seen.text, error=entry.mark in ("error", "closed"), name=name)
     elif entry.role == "assistant":
         calls = [ids.call(call) for call in seen.calls]
         text = seen.text if seen.text.strip() else seen.refusal
@@ -87,7 +87,7 @@ def convert_entry(entry: Entry, to: Wire, ids: CallIdMap) -> Entry | None:
             return None
         only_text = len(parts) == 1 and isinstance(parts[0], str)
         said: Any = parts[0] if only_text else [_render_part(to, part) for part in parts]
-        native = to.user(said)
+        native = to.write_user(said)
     return msgspec.structs.replace(entry, native=native, wire=to.name, bound="")
 
 

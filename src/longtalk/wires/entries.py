@@ -48,7 +48,7 @@ def read_usage(raw: bytes, wire: str) -> Usage:
 
     If that finds no tokens, every other wire is tried in turn.
     """
-    readings = (WIRES[name].usage(raw) for name in (wire, *WIRES) if name in WIRES)
+    readings = (WIRES[name].read_usage(raw) for name in (wire, *WIRES) if name in WIRES)
     return next((usage for usage in readings if usage != Usage()), Usage())
 
 
@@ -64,13 +64,15 @@ def shorten_entry(entry: Entry, keep: int) -> Entry:
         native = json_bytes.encode({**json_bytes.value(entry.native), "text": text})
     else:
         seen = view_of(entry)
-        native = WIRES[entry.wire].result(seen.call_id, text, error=entry.mark in ("error", "closed"), name=seen.name)
+        native = WIRES[entry.wire].write_result(
+            seen.call_id, text, error=entry.mark in ("error", "closed"), name=seen.name
+        )
     return msgspec.structs.replace(entry, native=native)
 
 
 def closing_result(wire: Wire, call_id: str, text: str, *, at: int, name: str = "") -> Entry:
     """Return an error result for a tool call that has none, because providers reject a call without a result."""
-    native = wire.result(call_id, text, error=True, name=name)
+    native = wire.write_result(call_id, text, error=True, name=name)
     return Entry(role="tool", wire=wire.name, native=native, at=at, mark="closed")
 
 

@@ -7,10 +7,11 @@ and receives the bytes.
 
 The methods of `Wire` follow the life of a request:
 
-- Before the request: `user`, `result`, `instruction` and `quote` write native messages; `render` adapts stored entries.
-- The request itself: `request` assembles the body. `Quirks` say what the server rejected earlier.
-- After the request: `parse` reads a complete response, `accumulator` a streamed one. `learn_from_error` turns a
-  rejection into `Quirks` for the next attempt.
+- Before the request: `write_user`, `write_result`, `write_instruction` and `quote` write native messages; `render`
+  adapts stored entries.
+- The request itself: `build_request` assembles the body. `Quirks` say what the server rejected earlier.
+- After the request: `parse` reads a complete response, the accumulator of `new_accumulator` a streamed one.
+  `learn_from_error` turns a rejection into `Quirks` for the next attempt.
 - Provider-side sessions: some providers store the conversation themselves. `session_mode`, `session_options`,
   `sessionless_options`, `is_session_lost` and `follow_answer` support those; `StatelessWire` implements these methods
   for providers that don't store conversations.
@@ -98,7 +99,7 @@ class ReportedError(ValueError):
     """An error that the provider reports inside a response or a stream, in place of a message."""
 
     def __init__(self, error: bytes) -> None:
-        super().__init__("it holds an error")
+        super().__init__("the response is an error")
         self.error = error
 
 
@@ -152,7 +153,7 @@ class Wire(Protocol):
 
     def headers(self, key: str | None) -> dict[str, str]: ...
 
-    def user(self, content: str | Sequence[Any]) -> bytes:
+    def write_user(self, content: str | Sequence[Any]) -> bytes:
         """Return a native user message. `content` is text, or a list of parts in the provider's format."""
         ...
 
@@ -160,11 +161,11 @@ class Wire(Protocol):
         """Return True if a mapping can be a part of a user message in the provider's format."""
         ...
 
-    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:
+    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:
         """Return the native message that answers a call to the tool `name`."""
         ...
 
-    def instruction(self, text: str) -> bytes:
+    def write_instruction(self, text: str) -> bytes:
         """Return the native message for an instruction that applies to one turn."""
         ...
 
@@ -176,7 +177,7 @@ class Wire(Protocol):
         """Return True if messages of this role can be sent exactly as stored, whatever the messages around them are."""
         ...
 
-    def without_opaque(self, native: bytes) -> bytes | None:
+    def remove_opaque(self, native: bytes) -> bytes | None:
         """Return a message without its opaque blocks, or None if it has no other content."""
         ...
 
@@ -188,7 +189,7 @@ class Wire(Protocol):
         """Return the native JSON to send for an entry that can't be sent as stored, or None to leave the entry out."""
         ...
 
-    def request(
+    def build_request(
         self,
         *,
         model: str,
@@ -210,7 +211,7 @@ class Wire(Protocol):
         """Return the answer in a complete response. Raises `ReportedError` if the response is an error."""
         ...
 
-    def accumulator(self) -> Accumulator:
+    def new_accumulator(self) -> Accumulator:
         """Return a new accumulator for one streamed answer."""
         ...
 
@@ -218,7 +219,7 @@ class Wire(Protocol):
         """Return the readable content of a message. Memory cards are separated from the text of an answer."""
         ...
 
-    def usage(self, raw: bytes) -> Usage:
+    def read_usage(self, raw: bytes) -> Usage:
         """Return the token counts in a usage report. A report that can't be read counts as zero tokens."""
         ...
 

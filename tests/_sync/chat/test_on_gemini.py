@@ -172,7 +172,7 @@ def test_calls_without_a_signature_get_the_stand_in_where_one_is_wanted(server: 
         transcript = decode(events[1].state, wires=NAMES)
         bare = Transcript()
         for entry in transcript:
-            native = WIRE.without_opaque(entry.native) if entry.role == "assistant" else entry.native
+            native = WIRE.remove_opaque(entry.native) if entry.role == "assistant" else entry.native
             bare = bare.append_to_turn("t", [Entry(role=entry.role, wire="gemini", native=native or b"", at=1)])
         reply = c.send(None, state=encode(bare))
     assert reply.finish == "stop"

@@ -14,7 +14,7 @@ import pytest
 
 from longtalk import AsyncChat, Chat, InputError
 from longtalk._sync.providers.agents.provider import AgentProgram
-from longtalk._util.processes import end
+from longtalk._util.processes import terminate
 from longtalk.providers.agents import run as agent_run
 from longtalk.providers.agents.provider import AsyncAgentProgram
 from longtalk.providers.registry import resolve
@@ -158,8 +158,8 @@ class Process:
 def test_a_program_is_ended_where_there_are_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "killpg")
     process = Process()
-    end(process, hard=False)
-    end(process, hard=True)
+    terminate(process, hard=False)
+    terminate(process, hard=True)
     assert process.asked == ["terminate", "kill"]
 
 

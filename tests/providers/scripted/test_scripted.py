@@ -130,11 +130,11 @@ def test_so_does_one_of_the_responses_wire(text: str | None, finish: str | None)
     assert answer.native is not None
     assert answer.native.count(b'"encrypted_content"') == 2
     assert answer.native.count(b'"phase"') == (text is not None)
-    assert wire.usage(answer.usage or b"").input == 7
+    assert wire.read_usage(answer.usage or b"").input == 7
 
 
 def same(step: Step, wire: Wire) -> None:
-    pieces = wire.accumulator()
+    pieces = wire.new_accumulator()
     text = "".join([pieces.feed(data) for data in step.events if isinstance(data, bytes)])
     assert pieces.done
     assert pieces.answer() == wire.parse(step.body)
@@ -153,7 +153,7 @@ def same(step: Step, wire: Wire) -> None:
 )
 def test_so_does_one_of_gemini(made: dict[str, Any]) -> None:
     wire, step = WIRES["gemini"], says(**made, wire="gemini")
-    pieces = wire.accumulator()
+    pieces = wire.new_accumulator()
     for data in step.events:
         assert isinstance(data, bytes)
         pieces.feed(data)
@@ -163,7 +163,7 @@ def test_so_does_one_of_gemini(made: dict[str, Any]) -> None:
 
 def test_the_signature_of_a_streamed_text_comes_behind_it() -> None:
     step = says("abc", fields={"thinking": ["so"]}, wire="gemini")
-    pieces = WIRES["gemini"].accumulator()
+    pieces = WIRES["gemini"].new_accumulator()
     text = "".join([pieces.feed(data) for data in step.events if isinstance(data, bytes)])
     answer = pieces.answer()
     assert (text, answer.opaque) == ("abc", True)
@@ -173,6 +173,6 @@ def test_the_signature_of_a_streamed_text_comes_behind_it() -> None:
 
 
 def test_a_text_comes_in_as_many_pieces_as_asked_for() -> None:
-    pieces = WIRE.accumulator()
+    pieces = WIRE.new_accumulator()
     texts = [pieces.feed(data) for data in says("abcdef", pieces=3).events if isinstance(data, bytes)]
     assert [text for text in texts if text] == ["ab", "cd", "ef"]

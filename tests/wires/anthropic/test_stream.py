@@ -19,7 +19,7 @@ from longtalk.wires.anthropic.wire import WIRE
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError
 from tests.support.properties import examples
 
-USER = WIRE.user("Hello.")
+USER = WIRE.write_user("Hello.")
 START = (
     b'{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],'
     b'"stop_reason":null,"usage":{"input_tokens":25,"cache_read_input_tokens":7,"output_tokens":1}}}'
@@ -65,7 +65,7 @@ FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content
 
 
 def fed(events: Iterable[bytes]) -> tuple[AnthropicAccumulator, str]:
-    blocks = WIRE.accumulator()
+    blocks = WIRE.new_accumulator()
     return blocks, "".join([blocks.feed(data) for data in events])
 
 
@@ -86,8 +86,8 @@ def whole(*events: bytes) -> bytes:
 def acceptable(answer: Answer) -> None:
     """Whether a conversation with this answer, its calls closed, is one that the provider takes."""
     answers = [] if answer.native is None else [answer.native]
-    results = [WIRE.result(call.id, "Not run.", error=True) for call in answer.view.calls]
-    sent = WIRE.request(
+    results = [WIRE.write_result(call.id, "Not run.", error=True) for call in answer.view.calls]
+    sent = WIRE.build_request(
         model="m",
         preamble=Preamble(system="Teach."),
         pieces=[USER, *answers, *results, USER],
@@ -273,7 +273,7 @@ def test_what_had_come_when_a_stream_was_cut_is_none_or_an_answer_that_the_provi
     stream: tuple[list[Said], list[bytes]],
 ) -> None:
     said, events = stream
-    blocks = WIRE.accumulator()
+    blocks = WIRE.new_accumulator()
     acceptable(blocks.answer(interrupted=True))
     whole_ones = 0
     for data in events:
@@ -290,7 +290,7 @@ def test_what_had_come_when_a_stream_was_cut_is_none_or_an_answer_that_the_provi
 @given(streams())
 def test_a_text_that_was_cut_is_what_had_been_said_of_it(stream: tuple[list[Said], list[bytes]]) -> None:
     _, events = stream
-    blocks, added = WIRE.accumulator(), ""
+    blocks, added = WIRE.new_accumulator(), ""
     for data in events:
         added += blocks.feed(data)
         shown = blocks.answer(interrupted=True).view.text
@@ -302,7 +302,7 @@ def test_a_text_that_was_cut_is_what_had_been_said_of_it(stream: tuple[list[Said
 @given(streams())
 def test_looking_at_an_answer_under_way_does_not_change_it(stream: tuple[list[Said], list[bytes]]) -> None:
     _, events = stream
-    looked_at = WIRE.accumulator()
+    looked_at = WIRE.new_accumulator()
     for data in events:
         looked_at.feed(data)
         assert looked_at.answer(interrupted=True) == looked_at.answer(interrupted=True)
@@ -564,7 +564,7 @@ def test_usage_is_merged_and_not_summed() -> None:
     blocks, _ = fed([START, ends(None, b'{"output_tokens":2}'), ends("end_turn", usage), STOP])
     raw = blocks.answer().usage
     assert raw == b'{"input_tokens":26,"cache_read_input_tokens":7,"output_tokens":5,"x":1e2,"new":null}'
-    assert WIRE.usage(raw) == Usage(33, 5, 7)
+    assert WIRE.read_usage(raw) == Usage(33, 5, 7)
 
 
 def test_an_answer_without_usage_has_none() -> None:
@@ -575,11 +575,11 @@ def test_an_answer_without_usage_has_none() -> None:
 def test_an_interrupted_answer_keeps_the_usage_that_was_reported() -> None:
     answer = fed([START])[0].answer(interrupted=True)
     assert answer.native is None
-    assert WIRE.usage(answer.usage or b"") == Usage(32, 1, 7)
+    assert WIRE.read_usage(answer.usage or b"") == Usage(32, 1, 7)
 
 
 def test_an_answer_is_whole_when_the_stream_says_so() -> None:
-    blocks = WIRE.accumulator()
+    blocks = WIRE.new_accumulator()
     for data in (START, begin(EMPTY_TEXT), text("a"), end(), ends()):
         blocks.feed(data)
         assert not blocks.done
@@ -669,7 +669,7 @@ def test_an_error_inside_a_stream_is_reported_and_what_came_before_is_kept(error
 )
 def test_an_event_that_is_none_is_a_value_error(garbage: bytes) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
-        WIRE.accumulator().feed(garbage)
+        WIRE.new_accumulator().feed(garbage)
     assert not isinstance(caught.value, ReportedError)
 
 
@@ -722,7 +722,7 @@ ODD_EVENTS = st.one_of(
 @example([begin({"type": "server_tool_use"}), end(), begin({"type": "x"}, 1), end(1)])
 @example([delta(b'{"x":' + b"[" * 1500 + b"]" * 1500 + b"}")])
 def test_garbage_is_a_value_error_and_nothing_else_and_never_costs_what_had_come(events: list[bytes]) -> None:
-    blocks = WIRE.accumulator()
+    blocks = WIRE.new_accumulator()
     for data in events:
         try:
             blocks.feed(data)

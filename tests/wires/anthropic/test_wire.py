@@ -82,7 +82,7 @@ def request(
     preamble: Preamble = NO_PREAMBLE,
     stream: bool = False,
 ) -> bytes:
-    return WIRE.request(
+    return WIRE.build_request(
         model="m",
         preamble=preamble,
         pieces=pieces,
@@ -109,7 +109,7 @@ def marks(read: dict[str, Any]) -> list[str]:
     ]
 
 
-USER = WIRE.user("Hello.")
+USER = WIRE.write_user("Hello.")
 
 
 # What came goes back
@@ -369,7 +369,7 @@ def test_a_view_reads_which_call_a_result_answers_and_what_it_says(content: byte
 
 
 def test_a_result_without_content_is_read_as_one_that_says_nothing() -> None:
-    view = WIRE.view(WIRE.result("toolu_1", " \n", error=True))
+    view = WIRE.view(WIRE.write_result("toolu_1", " \n", error=True))
     assert (view.role, view.call_id, view.text) == ("tool", "toolu_1", "")
 
 
@@ -386,7 +386,7 @@ def test_a_result_without_content_is_read_as_one_that_says_nothing() -> None:
     ],
 )
 def test_a_result_names_its_call_and_says_whether_it_failed(text: str, error: bool, block: dict[str, Any]) -> None:
-    result = WIRE.result("toolu_1", text, error=error)
+    result = WIRE.write_result("toolu_1", text, error=error)
     assert json.loads(result) == {"role": "user", "content": [block]}
     checked(request(USER, native(CALLING), result))
 
@@ -476,7 +476,7 @@ def test_an_option_that_is_not_json_is_refused_by_name(value: Any) -> None:
 
 def test_parts_go_as_they_are_and_texts_among_them_become_blocks() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
-    assert json.loads(WIRE.user(["Look:", image, "What is it?"])) == {
+    assert json.loads(WIRE.write_user(["Look:", image, "What is it?"])) == {
         "role": "user",
         "content": [{"type": "text", "text": "Look:"}, image, {"type": "text", "text": "What is it?"}],
     }
@@ -511,7 +511,7 @@ def readable(text: str) -> str:
 
 @given(st.text(st.characters(exclude_categories=())).filter(str.strip))
 def test_any_text_makes_a_request_that_is_json(text: str) -> None:
-    pieces = [WIRE.user(text), native(CALLING), WIRE.result("toolu_1", text, error=False)]
+    pieces = [WIRE.write_user(text), native(CALLING), WIRE.write_result("toolu_1", text, error=False)]
     sent = json.loads(request(*pieces, mark=3, preamble=Preamble(system=text)))
     said, _, answered = (message["content"][0] for message in sent["messages"])
     assert [sent["system"][0]["text"], said["text"], answered["content"]] == [readable(text)] * 3
@@ -525,7 +525,7 @@ def calling(*ids: str) -> bytes:
 
 
 def test_results_that_follow_each_other_are_one_message_before_what_the_user_says() -> None:
-    results = [WIRE.result(name, "5", error=False) for name in ("t1", "t2", "t3")]
+    results = [WIRE.write_result(name, "5", error=False) for name in ("t1", "t2", "t3")]
     sent = checked(request(USER, calling("t1", "t2", "t3"), *results, USER, mark=6))
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "user", "user"]
     assert [block["tool_use_id"] for block in sent["messages"][2]["content"]] == ["t1", "t2", "t3"]
@@ -536,9 +536,9 @@ def test_results_of_two_rounds_stay_apart() -> None:
         request(
             USER,
             calling("t1"),
-            WIRE.result("t1", "5", error=False),
+            WIRE.write_result("t1", "5", error=False),
             calling("t2"),
-            WIRE.result("t2", "6", error=True),
+            WIRE.write_result("t2", "6", error=True),
         )
     )
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "user", "assistant", "user"]
@@ -556,7 +556,7 @@ def test_results_that_come_back_from_a_state_are_one_message_too() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "\ud83d", '}]},{"role":"user","content":[{"type":"tool_result",'])
 def test_results_of_any_text_are_joined(text: str) -> None:
-    results = [WIRE.result(name, text, error=name == "t2") for name in ("t1", "t2")]
+    results = [WIRE.write_result(name, text, error=name == "t2") for name in ("t1", "t2")]
     sent = checked(request(USER, calling("t1", "t2"), *results, mark=4))
     assert len(sent["messages"][2]["content"]) == 2
 
@@ -565,7 +565,7 @@ def test_results_of_any_text_are_joined(text: str) -> None:
 
 
 def test_breakpoints_stand_at_the_end_of_the_preamble_and_of_what_the_next_request_begins_with() -> None:
-    pieces = [WIRE.user("a"), native(TEXT), WIRE.user(["b", "c"]), WIRE.instruction("d")]
+    pieces = [WIRE.write_user("a"), native(TEXT), WIRE.write_user(["b", "c"]), WIRE.write_instruction("d")]
     sent = checked(request(*pieces, mark=3, preamble=Preamble(system="Teach.")))
     assert marks(sent) == ["Teach.", "c"]
     assert sent["messages"][2]["content"][1]["cache_control"] == MARK
@@ -580,12 +580,12 @@ def test_a_chat_marks_the_message_and_not_the_instruction_behind_it() -> None:
 
 
 def test_the_breakpoint_of_results_that_are_one_message_is_on_the_last_of_them() -> None:
-    results = [WIRE.result(name, "5", error=False) for name in ("t1", "t2")]
+    results = [WIRE.write_result(name, "5", error=False) for name in ("t1", "t2")]
     assert marks(checked(request(USER, calling("t1", "t2"), *results, mark=4))) == ["t2"]
 
 
 def test_of_several_messages_in_one_piece_the_last_block_is_marked() -> None:
-    run = memoryview(b",".join([USER, native(b'[ {"type":"text","text":"x" } ]'), WIRE.user("z")]))
+    run = memoryview(b",".join([USER, native(b'[ {"type":"text","text":"x" } ]'), WIRE.write_user("z")]))
     sent = request(run, mark=1)
     assert marks(checked(sent)) == ["z"]
     assert native(b'[ {"type":"text","text":"x" } ]') in sent
@@ -609,14 +609,14 @@ def test_what_cannot_be_marked_goes_as_it_is(piece: bytes) -> None:
 
 
 def test_a_block_that_has_a_breakpoint_does_not_get_another() -> None:
-    own = WIRE.user([{"type": "text", "text": "a", "cache_control": HOUR}])
+    own = WIRE.write_user([{"type": "text", "text": "a", "cache_control": HOUR}])
     sent = request(own, mark=1)
     assert sent.count(b"cache_control") == 1
     assert checked(sent)["messages"][0]["content"][0]["cache_control"] == HOUR
 
 
 def test_a_text_that_speaks_of_a_breakpoint_is_none() -> None:
-    assert marks(checked(request(WIRE.user("cache_control"), mark=1))) == ["cache_control"]
+    assert marks(checked(request(WIRE.write_user("cache_control"), mark=1))) == ["cache_control"]
 
 
 def own(text: str, **more: Any) -> dict[str, Any]:
@@ -637,22 +637,22 @@ def own(text: str, **more: Any) -> dict[str, Any]:
 def test_with_the_callers_own_breakpoints_there_are_at_most_four_and_the_last_ones_count(
     number: int, expected: list[str]
 ) -> None:
-    pieces = [WIRE.user([own(str(i))]) for i in range(number)]
+    pieces = [WIRE.write_user([own(str(i))]) for i in range(number)]
     for sent in (
-        request(*pieces, WIRE.user("end"), mark=number + 1, preamble=Preamble(system="Teach.")),
-        request(memoryview(b",".join([*pieces, WIRE.user("end")])), mark=1, preamble=Preamble(system="Teach.")),
+        request(*pieces, WIRE.write_user("end"), mark=number + 1, preamble=Preamble(system="Teach.")),
+        request(memoryview(b",".join([*pieces, WIRE.write_user("end")])), mark=1, preamble=Preamble(system="Teach.")),
     ):
         assert marks(checked(sent)) == expected
 
 
 def test_breakpoints_on_tools_count_too() -> None:
     tools = [{"type": "bash_20250124", "name": f"t{i}", "cache_control": MARK} for i in range(3)]
-    sent = checked(request(WIRE.user([own("a"), own("b")]), USER, mark=2, options={"tools": tools}))
+    sent = checked(request(WIRE.write_user([own("a"), own("b")]), USER, mark=2, options={"tools": tools}))
     assert marks(sent) == ["t0", "t1", "t2", "b"]
 
 
 def test_a_breakpoint_that_the_provider_sets_by_itself_counts_too() -> None:
-    pieces = [WIRE.user([own(str(i))]) for i in range(4)]
+    pieces = [WIRE.write_user([own(str(i))]) for i in range(4)]
     sent = request(*pieces, USER, mark=5, options={"cache_control": MARK}, preamble=Preamble(system="Teach."))
     assert marks(checked(sent)) == ["1", "2", "3"]
     sent = request(USER, mark=1, options={"cache_control": MARK}, preamble=Preamble(system="Teach."))
@@ -666,13 +666,13 @@ def test_a_breakpoint_that_the_provider_sets_by_itself_counts_too() -> None:
 def test_nothing_is_kept_for_an_hour_behind_what_is_kept_for_five_minutes(
     part: Any, options: dict[str, Any], expected: list[str]
 ) -> None:
-    sent = request(WIRE.user([part]), USER, mark=2, options=options, preamble=Preamble(system="Teach."))
+    sent = request(WIRE.write_user([part]), USER, mark=2, options=options, preamble=Preamble(system="Teach."))
     assert marks(checked(sent)) == expected
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.data())
 def test_however_many_breakpoints_a_caller_sets_a_request_keeps_the_rules(counts: Sequence[int], data: Any) -> None:
-    pieces = [WIRE.user([own("x") for _ in range(count)] + ["y"]) for count in counts]
+    pieces = [WIRE.write_user([own("x") for _ in range(count)] + ["y"]) for count in counts]
     tools = [{"type": "t_1", "name": f"t{i}", "cache_control": MARK} for i in range(data.draw(st.integers(0, 4)))]
     sent = request(
         *pieces,
@@ -694,8 +694,8 @@ def test_what_is_stored_never_has_a_breakpoint_of_ours() -> None:
 
 
 def test_a_request_does_not_change_the_messages_it_is_made_of() -> None:
-    pieces = [WIRE.user([own(str(i))]) for i in range(6)]
-    pieces += [calling("t1", "t2"), *(WIRE.result(name, "5", error=False) for name in ("t1", "t2"))]
+    pieces = [WIRE.write_user([own(str(i))]) for i in range(6)]
+    pieces += [calling("t1", "t2"), *(WIRE.write_result(name, "5", error=False) for name in ("t1", "t2"))]
     before = [bytes(piece) for piece in pieces]
     checked(request(*pieces, mark=len(pieces)))
     assert pieces == before
@@ -734,7 +734,7 @@ def test_a_request_does_not_change_the_messages_it_is_made_of() -> None:
     ],
 )
 def test_usage_is_read_with_what_the_cache_took_and_what_is_missing_counts_nothing(raw: bytes, usage: Usage) -> None:
-    assert WIRE.usage(raw) == usage
+    assert WIRE.read_usage(raw) == usage
 
 
 COUNTS = st.sampled_from(["input_tokens", "output_tokens", "cache_read_input_tokens", "iterations", "x"])
@@ -742,7 +742,7 @@ COUNTS = st.sampled_from(["input_tokens", "output_tokens", "cache_read_input_tok
 
 @given(st.dictionaries(COUNTS, SCALARS | st.lists(st.dictionaries(COUNTS, SCALARS))))
 def test_usage_of_any_kind_is_read_without_an_error(raw: Any) -> None:
-    assert isinstance(WIRE.usage(json.dumps(raw).encode()), Usage)
+    assert isinstance(WIRE.read_usage(json.dumps(raw).encode()), Usage)
 
 
 # Events, system messages, instructions
@@ -769,7 +769,7 @@ def test_an_instruction_follows_the_message_and_is_not_stored() -> None:
     chat = Chat(provider)
     reply = chat.send("Hello.", instruction="It is noon.")
     last = checked(provider.requests[0])["messages"][-1]
-    assert last == json.loads(WIRE.instruction("It is noon."))
+    assert last == json.loads(WIRE.write_instruction("It is noon."))
     assert last == {
         "role": "user",
         "content": [{"type": "text", "text": "<instruction>\nIt is noon.\n</instruction>"}],
@@ -815,7 +815,7 @@ def test_what_is_quoted_cannot_end_its_quotation_or_begin_another(text: str, sou
     for tag, said in (
         ("event", quoted(WIRE.render(event(text, source=source, at=0), NO_QUIRKS))),
         ("system", quoted(WIRE.render(system(text, at=0), NO_QUIRKS))),
-        ("instruction", quoted(WIRE.instruction(text))),
+        ("instruction", quoted(WIRE.write_instruction(text))),
         ("left_out", quoted(WIRE.quote("left_out", text))),
         ("done_so_far", quoted(WIRE.quote("done_so_far", text))),
     ):
@@ -840,16 +840,16 @@ def test_without_its_thoughts_a_message_keeps_the_bytes_of_all_else() -> None:
         THINKING,
         CALL,
     )
-    assert WIRE.without_opaque(native(thinking)) == native(b'[%s,{"type":"text","text":"\\u00e9"}]' % CALL)
+    assert WIRE.remove_opaque(native(thinking)) == native(b'[%s,{"type":"text","text":"\\u00e9"}]' % CALL)
 
 
 def test_a_message_without_thoughts_stays_as_it_is() -> None:
     for content in (CONTENTS["white space"], CONTENTS["doubled keys"], b'"x"'):
-        assert WIRE.without_opaque(native(content)) == native(content)
+        assert WIRE.remove_opaque(native(content)) == native(content)
 
 
 def test_of_thoughts_alone_nothing_is_left() -> None:
-    assert WIRE.without_opaque(native(b'[%s,{"type":"redacted_thinking","data":"x"}]' % THINKING)) is None
+    assert WIRE.remove_opaque(native(b'[%s,{"type":"redacted_thinking","data":"x"}]' % THINKING)) is None
 
 
 def refusal(message: str) -> bytes:

@@ -29,16 +29,18 @@ STOP = b'{"candidates":[{"finishReason":"STOP"}]}'
 
 
 def fed(events: Iterable[bytes]) -> tuple[GeminiAccumulator, str]:
-    parts = WIRE.accumulator()
+    parts = WIRE.new_accumulator()
     return parts, "".join([parts.feed(data) for data in events])
 
 
 def acceptable(answer: Answer) -> None:
     """Whether a conversation with this answer, its calls closed, is one that the provider takes."""
     answers = [] if answer.native is None or answer.empty else [answer.native]
-    results = [WIRE.result(call.id, "Not run.", error=True, name=call.name) for call in answer.view.calls]
-    pieces = [WIRE.user("Hi."), *answers, *results, WIRE.user("Go on.")]
-    sent = WIRE.request(model="m", preamble=Preamble(), pieces=pieces, mark=0, options={}, quirks=Quirks(), stream=True)
+    results = [WIRE.write_result(call.id, "Not run.", error=True, name=call.name) for call in answer.view.calls]
+    pieces = [WIRE.write_user("Hi."), *answers, *results, WIRE.write_user("Go on.")]
+    sent = WIRE.build_request(
+        model="m", preamble=Preamble(), pieces=pieces, mark=0, options={}, quirks=Quirks(), stream=True
+    )
     check(json.loads(sent))
 
 
@@ -126,7 +128,7 @@ def test_the_last_counts_are_right() -> None:
     parts, _ = fed([chunk(b'{"text":"a"}', usage=counts[0]), chunk(reason="STOP", usage=counts[1])])
     usage = parts.answer().usage
     assert usage is not None
-    assert WIRE.usage(usage) == Usage(input=9, output=4)
+    assert WIRE.read_usage(usage) == Usage(input=9, output=4)
 
 
 def test_half_an_emoji_waits_for_its_other_half() -> None:

@@ -41,10 +41,10 @@ def native(*parts: bytes) -> bytes:
 
 
 def sent(*pieces: bytes | memoryview, options: Any = None, quirks: Quirks = Quirks(), **preamble: Any) -> bytes:  # noqa: B008
-    return WIRE.request(
+    return WIRE.build_request(
         model="m",
         preamble=Preamble(**preamble),
-        pieces=pieces or (WIRE.user("Hello."),),
+        pieces=pieces or (WIRE.write_user("Hello."),),
         mark=0,
         options=options or {},
         quirks=quirks,
@@ -89,7 +89,7 @@ def test_an_answer_is_kept_byte_for_byte() -> None:
     assert answer.native == b'{"role":"model","parts":' + parts + b"}"
     assert (answer.view.role, answer.view.text, answer.finish) == ("assistant", "Hi.", "stop")
     assert (answer.empty, answer.opaque) == (False, False)
-    assert answer.native in sent(WIRE.user("x"), answer.native, WIRE.user("y"))
+    assert answer.native in sent(WIRE.write_user("x"), answer.native, WIRE.write_user("y"))
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["text", "odd", "x"]), st.text() | st.integers()), max_size=4))
@@ -208,9 +208,9 @@ def test_calls_without_an_id_are_told_apart() -> None:
 def test_results_are_one_content_in_the_order_of_the_calls(order: list[int], unread: bool) -> None:
     answer = native(CALL, OTHER, CALL)
     calls = WIRE.view(answer).calls
-    results = [WIRE.result(calls[i].id, f"r{i}", error=i == 1, name=calls[i].name) for i in order]
-    before = b",".join((WIRE.user("x"), answer))
-    contents = read(memoryview(before) if unread else before, *results, WIRE.user("y"))["contents"]
+    results = [WIRE.write_result(calls[i].id, f"r{i}", error=i == 1, name=calls[i].name) for i in order]
+    before = b",".join((WIRE.write_user("x"), answer))
+    contents = read(memoryview(before) if unread else before, *results, WIRE.write_user("y"))["contents"]
     assert contents[2]["parts"] == [
         {"functionResponse": {"name": "add", "response": {"result": "r0"}}},
         {"functionResponse": {"id": "c2", "name": "look", "response": {"error": "r1"}}},
@@ -222,23 +222,23 @@ def test_results_are_one_content_in_the_order_of_the_calls(order: list[int], unr
 def test_a_result_finds_its_call_also_when_the_answer_goes_in_another_form() -> None:
     answer = native(b'{"functionCall":{"name":"a"},%s}' % SIGNED, b'{"functionCall":{"name":"b"}}')
     first, second = WIRE.view(answer).calls
-    bare = WIRE.without_opaque(answer)
+    bare = WIRE.remove_opaque(answer)
     assert bare is not None
     assert ids(bare) != [first.id, second.id]
-    results = [WIRE.result(call.id, call.name, error=False, name=call.name) for call in (second, first)]
-    contents = read(WIRE.user("x"), bare, *results)["contents"]
+    results = [WIRE.write_result(call.id, call.name, error=False, name=call.name) for call in (second, first)]
+    contents = read(WIRE.write_user("x"), bare, *results)["contents"]
     assert [part["functionResponse"]["name"] for part in contents[2]["parts"]] == ["a", "b"]
 
 
 def test_a_result_without_a_name_has_that_of_its_call() -> None:
-    contents = read(WIRE.user("x"), native(OTHER), WIRE.result("c2", "5", error=False))["contents"]
+    contents = read(WIRE.write_user("x"), native(OTHER), WIRE.write_result("c2", "5", error=False))["contents"]
     assert contents[2]["parts"][0]["functionResponse"] == {"id": "c2", "name": "look", "response": {"result": "5"}}
 
 
 def test_a_result_of_nobodys_call_is_sent_behind_the_others() -> None:
-    stray = WIRE.result("call_000000000000_7", "stray", error=False, name="s")
-    result = WIRE.result("c2", "5", error=False, name="look")
-    contents = json.loads(sent(WIRE.user("x"), native(OTHER), stray, result))["contents"]
+    stray = WIRE.write_result("call_000000000000_7", "stray", error=False, name="s")
+    result = WIRE.write_result("c2", "5", error=False, name="look")
+    contents = json.loads(sent(WIRE.write_user("x"), native(OTHER), stray, result))["contents"]
     assert [part["functionResponse"]["name"] for part in contents[2]["parts"]] == ["look", "s"]
     assert json.loads(sent(stray))["contents"][0]["parts"][0]["functionResponse"]["name"] == "s"
 
@@ -261,7 +261,7 @@ def test_what_a_result_says(response: bytes, text: str) -> None:
 
 
 def test_a_result_that_is_cut_keeps_its_name() -> None:
-    entry = Entry(role="tool", wire="gemini", native=WIRE.result("c2", "x" * 999, error=False, name="look"), at=1)
+    entry = Entry(role="tool", wire="gemini", native=WIRE.write_result("c2", "x" * 999, error=False, name="look"), at=1)
     cut = shorten_entry(entry, 60).native
     assert len(cut) < 300
     assert (WIRE.view(cut).name, WIRE.view(cut).call_id) == ("look", "c2")
@@ -269,8 +269,8 @@ def test_a_result_that_is_cut_keeps_its_name() -> None:
 
 def test_what_is_redacted_still_fits_between_its_neighbours() -> None:
     answer = native(b'{"text":"secret"}', CALL, OTHER)
-    results = [WIRE.result(call.id, "secret", error=False, name=call.name) for call in WIRE.view(answer).calls]
-    said = [("user", WIRE.user("secret")), ("assistant", answer), *(("tool", result) for result in results)]
+    results = [WIRE.write_result(call.id, "secret", error=False, name=call.name) for call in WIRE.view(answer).calls]
+    said = [("user", WIRE.write_user("secret")), ("assistant", answer), *(("tool", result) for result in results)]
     hidden = [redact(Entry(role=role, wire="gemini", native=each, at=1), "[gone]") for role, each in said]
     assert ids(hidden[1]) == ids(answer)
     contents = read(*hidden)["contents"]
@@ -290,7 +290,7 @@ def test_what_is_a_part() -> None:
 
 def test_events_and_system_messages_are_quoted_in_the_users_voice() -> None:
     told = [WIRE.render(event("</event> x", source="app", at=1), Quirks()), WIRE.render(system("S", at=1), Quirks())]
-    told += [WIRE.instruction("I"), WIRE.quote("left_out", "L")]
+    told += [WIRE.write_instruction("I"), WIRE.quote("left_out", "L")]
     contents = read(*[each for each in told if each is not None])["contents"]
     texts = [content["parts"][0]["text"] for content in contents]
     assert texts[0].count("</event>") == 1
@@ -309,14 +309,14 @@ def test_an_empty_answer_is_not_sent() -> None:
 @given(st.text())
 @example("\ud83d")
 def test_any_text_is_sent(text: str) -> None:
-    assert len(json.loads(sent(WIRE.user(text), system=text, tools=(add,)))["contents"]) == 1
+    assert len(json.loads(sent(WIRE.write_user(text), system=text, tools=(add,)))["contents"]) == 1
 
 
 # Requests
 
 
 def test_a_request_with_nothing_but_contents() -> None:
-    assert sent(WIRE.user("x")) == b'{"contents":[{"role":"user","parts":[{"text":"x"}]}]}'
+    assert sent(WIRE.write_user("x")) == b'{"contents":[{"role":"user","parts":[{"text":"x"}]}]}'
 
 
 def test_the_preamble() -> None:
@@ -359,9 +359,9 @@ def test_how_long_an_answer_may_be(options: dict[str, Any], limit: int | None) -
 def test_without_signatures() -> None:
     thought = b'{"text":"Hm.","thought":true}'
     answer = native(thought, b'{"text":"a",%s}' % SIGNED, TEXT, b'{"text":"",%s}' % SIGNED)
-    assert WIRE.without_opaque(answer) == native(b'{"text":"a"}', TEXT)
-    assert WIRE.without_opaque(native(TEXT, CALL)) == native(TEXT, CALL)
-    assert WIRE.without_opaque(native(thought, b'{"text":"",%s}' % SIGNED)) is None
+    assert WIRE.remove_opaque(answer) == native(b'{"text":"a"}', TEXT)
+    assert WIRE.remove_opaque(native(TEXT, CALL)) == native(TEXT, CALL)
+    assert WIRE.remove_opaque(native(thought, b'{"text":"",%s}' % SIGNED)) is None
 
 
 # Usage
@@ -383,7 +383,7 @@ def test_without_signatures() -> None:
     ],
 )
 def test_usage(raw: bytes, usage: Usage) -> None:
-    assert WIRE.usage(raw) == usage
+    assert WIRE.read_usage(raw) == usage
 
 
 # What a server refuses
@@ -417,9 +417,9 @@ def test_a_missing_signature_is_stood_in_for_in_the_turn_that_runs() -> None:
     quirks = learnt(message)
     assert quirks == Quirks(needs_signatures=True)
     assert learnt(message, known=Quirks(needs_signatures=True)) is None
-    result = WIRE.result("c2", "5", error=False, name="look")
+    result = WIRE.write_result("c2", "5", error=False, name="look")
     signed = native(b'{"functionCall":{"id":"c2","name":"look"},%s}' % SIGNED)
-    exchange = (WIRE.user("x"), native(OTHER, OTHER), result, result)
+    exchange = (WIRE.write_user("x"), native(OTHER, OTHER), result, result)
     body = json.loads(sent(*exchange, *exchange, signed, result, quirks=quirks))
     check(body, signatures=True)
     stood = [part.get("thoughtSignature") for content in body["contents"] for part in content["parts"]]
@@ -431,9 +431,9 @@ def test_fields_that_a_server_does_not_know_are_left_out() -> None:
     message = unknown("id", "contents[1].parts[0].function_call") + "\n" + unknown("odd", "contents[2].parts[0]")
     quirks = learnt(message, native(OTHER), native(TEXT))
     assert quirks == Quirks(fields=("id", "odd"))
-    result = WIRE.result("c2", "5", error=False, name="look")
+    result = WIRE.write_result("c2", "5", error=False, name="look")
     args = b'{"functionCall":{"id":"c2","name":"look","args":{"id":"stays"}}}'
-    contents = read(WIRE.user("x"), native(args, TEXT), result, quirks=quirks)["contents"]
+    contents = read(WIRE.write_user("x"), native(args, TEXT), result, quirks=quirks)["contents"]
     assert contents[1]["parts"] == [{"functionCall": {"name": "look", "args": {"id": "stays"}}}, {"text": "Hi."}]
     assert "id" not in contents[2]["parts"][0]["functionResponse"]
 

@@ -17,7 +17,7 @@ from longtalk.wires.openai_chat.wire import WIRE
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError
 from tests.support.properties import examples
 
-USER = WIRE.user("Hello.")
+USER = WIRE.write_user("Hello.")
 
 
 def chunk(delta: bytes | dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
@@ -28,7 +28,7 @@ def chunk(delta: bytes | dict[str, Any], finish: str | None = None, **more: Any)
 
 
 def fed(events: Iterable[bytes]) -> tuple[ChatAccumulator, str]:
-    pieces = WIRE.accumulator()
+    pieces = WIRE.new_accumulator()
     return pieces, "".join([pieces.feed(data) for data in events])
 
 
@@ -43,9 +43,9 @@ def whole(*deltas: bytes | dict[str, Any]) -> bytes:
 def acceptable(answer: Answer) -> None:
     """Whether a conversation with this answer, its calls closed, is one that servers take."""
     answers = [] if answer.native is None or answer.empty else [answer.native]
-    results = [WIRE.result(call.id, "Not run.", error=True) for call in answer.view.calls]
+    results = [WIRE.write_result(call.id, "Not run.", error=True) for call in answer.view.calls]
     validate(
-        WIRE.request(
+        WIRE.build_request(
             model="m",
             preamble=Preamble(),
             pieces=[USER, *answers, *results, USER],
@@ -188,7 +188,7 @@ def test_what_had_come_when_a_stream_was_cut_is_a_message_that_servers_take(
     stream: tuple[dict[str, Any], list[bytes]],
 ) -> None:
     _, events = stream
-    pieces, text = WIRE.accumulator(), ""
+    pieces, text = WIRE.new_accumulator(), ""
     acceptable(pieces.answer(interrupted=True))
     for data in events[:-1]:
         text += pieces.feed(data)
@@ -201,7 +201,7 @@ def test_what_had_come_when_a_stream_was_cut_is_a_message_that_servers_take(
 @given(streams())
 def test_looking_at_an_answer_under_way_does_not_change_it(stream: tuple[dict[str, Any], list[bytes]]) -> None:
     _, events = stream
-    looked_at = WIRE.accumulator()
+    looked_at = WIRE.new_accumulator()
     for data in events:
         looked_at.feed(data)
         looked_at.answer(interrupted=True)
@@ -316,7 +316,7 @@ def test_text_before_parts_comes_first() -> None:
 
 
 def test_an_emoji_that_is_split_between_chunks_is_said_once_it_is_whole() -> None:
-    pieces = WIRE.accumulator()
+    pieces = WIRE.new_accumulator()
     assert pieces.feed(chunk(b'{"content":"a\\ud83d"}')) == "a"
     assert pieces.feed(chunk(b'{"content":""}')) == ""
     assert pieces.feed(chunk(b'{"content":"\\ude00b"}')) == "😀b"
@@ -511,7 +511,7 @@ def test_usage_comes_in_the_last_chunk_or_in_every_one() -> None:
     )
     usage = pieces.answer().usage
     assert usage == b'{"prompt_tokens" : 3, "completion_tokens":2,"x":1e2}'
-    assert WIRE.usage(usage) == Usage(3, 2)
+    assert WIRE.read_usage(usage) == Usage(3, 2)
 
 
 def test_an_answer_without_usage_has_none() -> None:
@@ -638,7 +638,7 @@ def test_an_error_inside_a_stream_is_reported_and_what_came_before_is_kept(event
 )
 def test_a_chunk_that_is_none_is_a_value_error(garbage: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        WIRE.accumulator().feed(garbage)
+        WIRE.new_accumulator().feed(garbage)
 
 
 WORDS = st.sampled_from(
@@ -672,7 +672,7 @@ ODD_CHUNKS = st.one_of(
 @example([b'{"choices":[{"delta":{"tool_calls":{}}}]}'])
 @example([b'{"choices":[{"delta":{"x":' + b"[" * 1500 + b"]" * 1500 + b"}}]}"])
 def test_garbage_is_a_value_error_and_nothing_else_and_never_costs_what_had_come(events: list[bytes]) -> None:
-    pieces = WIRE.accumulator()
+    pieces = WIRE.new_accumulator()
     for data in events:
         try:
             pieces.feed(data)

@@ -70,7 +70,7 @@ def request(
     quirks: Quirks = NO_QUIRKS,
     stream: bool = False,
 ) -> bytes:
-    return WIRE.request(
+    return WIRE.build_request(
         model="m", preamble=preamble, pieces=natives, mark=0, options=options or {}, quirks=quirks, stream=stream
     )
 
@@ -79,7 +79,7 @@ def entries(*natives: bytes) -> list[Entry]:
     return [Entry(role=WIRE.view(native).role, wire=WIRE.name, native=native, at=0) for native in natives]
 
 
-USER = WIRE.user("Hello.")
+USER = WIRE.write_user("Hello.")
 
 
 # What came goes back
@@ -138,7 +138,7 @@ def test_a_view_reads_role_calls_and_refusal() -> None:
 
 
 def test_a_view_reads_which_call_a_result_answers() -> None:
-    view = WIRE.view(WIRE.result("call_1", "5", error=False))
+    view = WIRE.view(WIRE.write_result("call_1", "5", error=False))
     assert (view.role, view.call_id, view.text) == ("tool", "call_1", "5")
 
 
@@ -191,7 +191,7 @@ def test_why_an_answer_ended_is_told_by_its_calls_and_its_reason(reason: str, me
     ],
 )
 def test_usage_is_read_and_what_is_missing_counts_nothing(raw: bytes, usage: Usage) -> None:
-    assert WIRE.usage(raw) == usage
+    assert WIRE.read_usage(raw) == usage
 
 
 # Answers that need help
@@ -217,7 +217,7 @@ def test_a_call_without_an_id_is_given_one(no_id: bytes) -> None:
     assert b'"x":1e2' in answer.native
     assert other in answer.native
     assert b'"content":null' in answer.native
-    results = [WIRE.result(call.id, "5", error=False) for call in answer.view.calls]
+    results = [WIRE.write_result(call.id, "5", error=False) for call in answer.view.calls]
     validate(request(USER, answer.native, *results))
 
 
@@ -382,7 +382,7 @@ def test_an_option_that_is_not_json_is_refused_by_name(value: Any) -> None:
 
 def test_parts_go_as_they_are_and_texts_among_them_become_parts() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}}
-    assert json.loads(WIRE.user(["Look:", image, "What is it?"])) == {
+    assert json.loads(WIRE.write_user(["Look:", image, "What is it?"])) == {
         "role": "user",
         "content": [{"type": "text", "text": "Look:"}, image, {"type": "text", "text": "What is it?"}],
     }
@@ -424,7 +424,7 @@ def test_an_instruction_follows_the_message_and_is_not_stored() -> None:
 
 def test_an_instruction_is_the_system_s_word_as_it_is() -> None:
     text = "Mind </instruction> <system> this."
-    assert json.loads(WIRE.instruction(text)) == {"role": "system", "content": text}
+    assert json.loads(WIRE.write_instruction(text)) == {"role": "system", "content": text}
 
 
 def test_what_is_quoted_is_the_user_s_word_and_not_the_system_s() -> None:
@@ -499,7 +499,9 @@ def readable(text: str) -> str:
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_any_text_makes_a_request_that_is_json(text: str) -> None:
-    sent = request(WIRE.user(text), WIRE.result("c", text, error=False), preamble=Preamble(system=text or "x"))
+    sent = request(
+        WIRE.write_user(text), WIRE.write_result("c", text, error=False), preamble=Preamble(system=text or "x")
+    )
     contents = [readable(message["content"]) for message in json.loads(sent)["messages"]]
     assert contents == [readable(text) or "x", readable(text), readable(text)]
 
@@ -679,7 +681,7 @@ def test_a_call_and_its_result_are_mapped_to_the_same_short_id(call_id: str) -> 
     call = b'{"role":"assistant","content":null,"tool_calls":[{"id":%s,"function":{"name":"f","arguments":"{}"}}]}'
     sent = [
         json.loads(render(native, Quirks(strict_ids=True)) or b"")
-        for native in (call % written, WIRE.result(call_id, "5", error=False))
+        for native in (call % written, WIRE.write_result(call_id, "5", error=False))
     ]
     mapped = sent[0]["tool_calls"][0]["id"]
     assert mapped == sent[1]["tool_call_id"]
@@ -689,7 +691,7 @@ def test_a_call_and_its_result_are_mapped_to_the_same_short_id(call_id: str) -> 
 
 
 def test_ids_that_have_the_form_already_stay_and_others_do_not_meet() -> None:
-    results = [WIRE.result(key, "", error=False) for key in ("abcDEF123", "call_1", "call_2", "functions.add:0")]
+    results = [WIRE.write_result(key, "", error=False) for key in ("abcDEF123", "call_1", "call_2", "functions.add:0")]
     mapped = [json.loads(render(result, Quirks(strict_ids=True)) or b"")["tool_call_id"] for result in results]
     assert mapped[0] == "abcDEF123"
     assert len(set(mapped)) == 4
@@ -731,12 +733,14 @@ def conversations(draw: st.DrawFn) -> list[Entry]:
         told += [event(text, source="app", at=0) for text in draw(st.lists(TEXTS, max_size=2))]
         told += [system(text, at=0) for text in draw(st.lists(TEXTS, max_size=1))]
         parts = st.lists(TEXTS, min_size=1, max_size=2)
-        told += entries(WIRE.user(draw(st.one_of(TEXTS, parts))))
+        told += entries(WIRE.write_user(draw(st.one_of(TEXTS, parts))))
         for turn in range(draw(st.integers(0, 2))):
             ids = [f"call_{number}_{turn}_{i}" for i in range(draw(st.integers(1, 2)))]
             calls = [{"id": key, "type": "function", "function": {"name": "f", "arguments": "{}"}} for key in ids]
             message = {"role": "assistant", "content": None, "tool_calls": calls}
-            told += entries(json.dumps(message).encode(), *(WIRE.result(key, draw(TEXTS), error=False) for key in ids))
+            told += entries(
+                json.dumps(message).encode(), *(WIRE.write_result(key, draw(TEXTS), error=False) for key in ids)
+            )
         if draw(st.booleans()):
             told += entries(json.dumps({"role": "assistant", "content": draw(TEXTS)}).encode())
     return told

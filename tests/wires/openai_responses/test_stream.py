@@ -19,7 +19,7 @@ from longtalk.wires.openai_responses.stream import ResponsesAccumulator
 from longtalk.wires.openai_responses.wire import WIRE
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError
 
-USER = WIRE.user("Hello.")
+USER = WIRE.write_user("Hello.")
 THOUGHT = b'{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAA"}'
 SAID = b'{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"a\\u00e9"}]}'
 CALL = b'{"type":"function_call","id":"fc_1","call_id":"call_1","name":"add","arguments":"{}", "x": 1e2}'
@@ -52,7 +52,7 @@ CREATED = made("created", response=b'{"status":"in_progress","error":null,"outpu
 
 
 def fed(events: Iterable[bytes]) -> tuple[ResponsesAccumulator, str]:
-    items = WIRE.accumulator()
+    items = WIRE.new_accumulator()
     return items, "".join([items.feed(data) for data in events])
 
 
@@ -66,8 +66,8 @@ def acceptable(answer: Answer) -> None:
     """Whether a conversation with this answer, its calls closed, is one that the provider takes."""
     entries = [] if answer.native is None or answer.empty else [answer.native]
     pieces = [WIRE.render(Entry(role="assistant", wire=WIRE.name, native=entry, at=0), Quirks()) for entry in entries]
-    results = [WIRE.result(call.id, "Not run.", error=True) for call in answer.view.calls]
-    sent = WIRE.request(
+    results = [WIRE.write_result(call.id, "Not run.", error=True) for call in answer.view.calls]
+    sent = WIRE.build_request(
         model="m",
         preamble=Preamble(),
         pieces=[USER, *[piece for piece in pieces if piece is not None], *results, USER],
@@ -179,7 +179,7 @@ def test_a_streamed_answer_equals_the_whole_one(step: Any) -> None:
 
 
 def test_an_emoji_that_is_split_between_deltas_is_said_once_it_is_whole() -> None:
-    items = WIRE.accumulator()
+    items = WIRE.new_accumulator()
     assert items.feed(delta(0, b'"a\\ud83c"')) == "a"
     assert items.feed(delta(0, b'"\\udfbb!"')) == "\U0001f3bb!"
 

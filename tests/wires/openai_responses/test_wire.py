@@ -22,7 +22,7 @@ from longtalk.wires.openai_responses.wire import WIRE
 from longtalk.wires.protocol import Handle, Preamble, Quirks, ReportedError
 from longtalk.wires.views import ToolCallView
 
-USER = WIRE.user("Hello.")
+USER = WIRE.write_user("Hello.")
 MESSAGE = b'{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[%s]}'
 SAID = MESSAGE % b'{"type":"output_text","text":"caf\\u00e9","annotations":[]}'
 THOUGHT = b'{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAA"}'
@@ -56,7 +56,7 @@ def rendered(native: bytes, quirks: Quirks = Quirks(), **fields: Any) -> bytes |
 
 def request(*pieces: bytes | memoryview, quirks: Quirks = Quirks(), **settings: Any) -> bytes:  # noqa: B008
     given: dict[str, Any] = {"model": "m", "preamble": Preamble(), "mark": 0, "options": {}, "stream": False}
-    return WIRE.request(pieces=pieces, quirks=quirks, **{**given, **settings})
+    return WIRE.build_request(pieces=pieces, quirks=quirks, **{**given, **settings})
 
 
 # What came goes back
@@ -175,11 +175,11 @@ def test_encrypted_items_are_opaque_and_valid_anywhere() -> None:
 
 
 def test_without_what_is_opaque_nothing_has_an_id() -> None:
-    assert WIRE.without_opaque(answer(THOUGHT, SAID)) == b'{"output":' + array(SAID) + b"}"
-    assert WIRE.without_opaque(answer(SAID)) == answer(SAID)
-    assert WIRE.without_opaque(answer(THOUGHT)) is None
-    assert WIRE.without_opaque(answer()) == answer()
-    bare = WIRE.without_opaque(answer(SAID, store=True))
+    assert WIRE.remove_opaque(answer(THOUGHT, SAID)) == b'{"output":' + array(SAID) + b"}"
+    assert WIRE.remove_opaque(answer(SAID)) == answer(SAID)
+    assert WIRE.remove_opaque(answer(THOUGHT)) is None
+    assert WIRE.remove_opaque(answer()) == answer()
+    bare = WIRE.remove_opaque(answer(SAID, store=True))
     assert bare is not None
     assert b'"id"' not in (rendered(bare) or b"")
 
@@ -246,7 +246,7 @@ def test_why_an_answer_ended(status: str, details: Any, finish: str) -> None:
     ],
 )
 def test_usage_is_read(raw: bytes, usage: Usage) -> None:
-    assert WIRE.usage(raw) == usage
+    assert WIRE.read_usage(raw) == usage
 
 
 def test_usage_is_kept_as_it_came() -> None:
@@ -301,8 +301,8 @@ def test_the_result_of_a_custom_call_is_of_its_kind() -> None:
     pieces = [
         USER,
         CUSTOM + b"," + CALL,
-        WIRE.result("call_9", "la", error=False),
-        WIRE.result("call_1", "5", error=True),
+        WIRE.write_result("call_9", "la", error=False),
+        WIRE.write_result("call_1", "5", error=True),
     ]
     sent = request(*pieces)
     validate(sent, wire=WIRE.name)
@@ -312,9 +312,9 @@ def test_the_result_of_a_custom_call_is_of_its_kind() -> None:
 
 
 def test_results_are_cut_only_where_they_would_be_refused() -> None:
-    fits = WIRE.result("c", "é" * MAX_OUTPUT_CHARS, error=False)
+    fits = WIRE.write_result("c", "é" * MAX_OUTPUT_CHARS, error=False)
     assert rendered(fits) == fits
-    cut = json.loads(rendered(WIRE.result("c", "a" * MAX_OUTPUT_CHARS + "b" * 9, error=False)) or b"")
+    cut = json.loads(rendered(WIRE.write_result("c", "a" * MAX_OUTPUT_CHARS + "b" * 9, error=False)) or b"")
     assert len(cut["output"]) <= MAX_OUTPUT_CHARS
     assert cut["output"].startswith("aaa")
     assert cut["output"].endswith("b" * 9)
@@ -334,8 +334,10 @@ def test_redacted_answers_keep_their_calls_without_arguments() -> None:
     assert view.text == "gone"
     assert view.calls == (ToolCallView("call_1", "add", b"{}"), ToolCallView("call_9", "sing", b""))
     assert b"gAAA" not in native
-    assert WIRE.view(WIRE.redact(USER, "gone")) == WIRE.view(WIRE.user("gone"))
-    assert WIRE.redact(WIRE.result("c", "secret", error=False), "gone") == WIRE.result("c", "gone", error=False)
+    assert WIRE.view(WIRE.redact(USER, "gone")) == WIRE.view(WIRE.write_user("gone"))
+    assert WIRE.redact(WIRE.write_result("c", "secret", error=False), "gone") == WIRE.write_result(
+        "c", "gone", error=False
+    )
 
 
 # Requests
@@ -386,7 +388,7 @@ def test_reasoning_is_asked_for_in_its_encrypted_form_when_nothing_is_stored(
 def test_events_and_system_messages_are_the_developers_and_digests_the_users() -> None:
     for entry in (event("It rains.", source="app", at=0), system("Be brief.", at=0)):
         assert json.loads(WIRE.render(entry, Quirks()) or b"")["role"] == "developer"
-    assert json.loads(WIRE.instruction("Now."))["role"] == "developer"
+    assert json.loads(WIRE.write_instruction("Now."))["role"] == "developer"
     assert json.loads(WIRE.quote("done_so_far", "x"))["role"] == "user"
     assert rendered(USER) == USER
     assert rendered(answer(SAID), mark="empty") is None
@@ -526,8 +528,8 @@ def test_what_says_that_a_server_has_forgotten(error: bytes, forgot: bool) -> No
 
 
 def test_a_result_behind_a_custom_call_that_the_server_has_is_of_its_kind() -> None:
-    result = WIRE.result("call_9", "la", error=False)
-    other = WIRE.result("call_1", "5", error=False)
+    result = WIRE.write_result("call_9", "la", error=False)
+    other = WIRE.write_result("call_1", "5", error=False)
     pieces = WIRE.follow_answer(b'{"output":' + array(CALL, CUSTOM) + b"}", [result, other, USER])
     assert [json.loads(bytes(piece)).get("type") for piece in pieces] == [
         "custom_tool_call_output",

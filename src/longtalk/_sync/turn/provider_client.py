@@ -30,7 +30,7 @@ class ProviderClient:
     def open(self, body: bytes) -> tuple[list[bytes], Generator[bytes, None, None]]:
         """Begin a stream: its first pieces, up to the first that is of an answer, and where the others come from."""
         source = self._provider.stream(body)
-        accumulator = self._wire.accumulator()
+        accumulator = self._wire.new_accumulator()
         first: list[bytes] = []
         try:
             while (data := next(source, None)) is not None:

@@ -17,7 +17,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk._util.concurrency import Child, run_in_thread, run_shielded
 from longtalk.errors import InputError, ProviderError, StreamCut, Unreachable
-from longtalk.providers.agents.run import AgentRun, session_location
+from longtalk.providers.agents.run import AgentRun, digest_session_location
 from longtalk.providers.error_mapping import error_from_response
 from longtalk.providers.registry import Resolved
 from longtalk.wires.agents.cli import NOT_LOGGED_IN, AgentCommand
@@ -42,8 +42,8 @@ class AsyncAgentProgram:
         self._agent = resolved.wire
         self.capabilities = resolved.capabilities
         self.defaults: Mapping[str, Any] = {}
-        self._access = self._agent.cli.access(resolved.base_url, resolved.key)
-        self.account = session_location(self._agent.cli)
+        self._access = self._agent.cli.configure_access(resolved.base_url, resolved.key)
+        self.account = digest_session_location(self._agent.cli)
 
     async def send(self, body: bytes) -> bytes:
         events = self.stream(body)
@@ -53,14 +53,14 @@ class AsyncAgentProgram:
             await run_shielded(events.aclose)
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
-        start = msgspec.json.decode(body, type=AgentCommand)
-        with contextlib.closing(AgentRun(self._agent, start, self._access)) as run:
+        command = msgspec.json.decode(body, type=AgentCommand)
+        with contextlib.closing(AgentRun(self._agent, command, self._access)) as run:
             await run_in_thread(run.open)
             child = await self._start(run)
             try:
-                until = time.monotonic() + start.timeout
+                until = time.monotonic() + command.timeout
                 while not run.printed_all and not run.failed:
-                    for line in run.take_lines(await self._read(child, run, start, until)):
+                    for line in run.take_lines(await self._read(child, run, command, until)):
                         yield line
                 if run.failed:
                     return
@@ -68,7 +68,7 @@ class AsyncAgentProgram:
             finally:
                 await run_shielded(child.aclose)
             if not run.final:
-                raise self._failure(status, run)
+                raise self._make_error(status, run)
             yield await run_in_thread(lambda: run.stamp_line(exited=status is not None))
 
     async def aclose(self) -> None:
@@ -80,21 +80,22 @@ class AsyncAgentProgram:
         except OSError as problem:
             raise Unreachable(f"The program of {self.label} can't be started: {problem}.", retryable=False) from problem
 
-    async def _read(self, child: Child, run: AgentRun, start: AgentCommand, until: float) -> bytes | None:
+    async def _read(self, child: Child, run: AgentRun, command: AgentCommand, until: float) -> bytes | None:
         """Return the next output of the child, or None at its end. Raise a `ProviderError` at the time limit."""
         remaining = until - time.monotonic()
         try:
             if remaining <= 0:
                 raise TimeoutError
-            return await child.read(min(remaining, GRACE if run.final else start.silence))
+            return await child.read(min(remaining, GRACE if run.final else command.silence))
         except TimeoutError:
             # The answer is complete. The output may stay open because another process has inherited it.
             if run.final:
                 return None
-            over = remaining <= start.silence
-            cause = f"did not finish within {start.timeout:g}" if over else f"printed nothing for {start.silence:g}"
-            text = f"{self.label} {cause} seconds and was ended. The options 'timeout' and 'silence' set these limits."
-            text += f" It reported: {run.trouble}." if run.trouble else ""
+            over = remaining <= command.silence
+            cause = f"did not finish within {command.timeout:g}" if over else f"printed nothing for {command.silence:g}"
+            text = f"{self.label} {cause} seconds and was terminated. "
+            text += "The options 'timeout' and 'silence' set these limits."
+            text += f" It reported: {run.retry_reason}." if run.retry_reason else ""
             raise StreamCut(text) if run.begun else Unreachable(text, retryable=False) from None
 
     async def _wait(self, child: Child) -> int | None:
@@ -104,7 +105,7 @@ class AsyncAgentProgram:
         except TimeoutError:
             return None
 
-    def _failure(self, status: int | None, run: AgentRun) -> ProviderError:
+    def _make_error(self, status: int | None, run: AgentRun) -> ProviderError:
         """Return the error for a run that ended without an answer."""
         ended = "it closed its output" if status is None else f"it exited with status {status}"
         if run.broken:

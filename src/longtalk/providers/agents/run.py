@@ -39,11 +39,13 @@ _ERROR_BYTES = 4000
 class AgentRun:
     """One run of an agent program, from its preparation to the last line of its output."""
 
-    def __init__(self, wire: AgentWire, start: AgentCommand, access: tuple[Sequence[str], Mapping[str, str]]) -> None:
+    def __init__(
+        self, wire: AgentWire, agent_command: AgentCommand, access: tuple[Sequence[str], Mapping[str, str]]
+    ) -> None:
         self._wire = wire
-        self._start = start
+        self._agent_command = agent_command
         self._access = access
-        self._session = start.session
+        self._session = agent_command.session
         self._rest: list[bytes] = []
         self._other_lines: deque[str] = deque(maxlen=20)
         self._resources = contextlib.ExitStack()
@@ -60,7 +62,7 @@ class AgentRun:
         """True once a line has reported an error in place of an answer."""
         self.broken = False
         """True if the output ended in the middle of a line."""
-        self.trouble = ""
+        self.retry_reason = ""
         """The last problem that the program reported before a retry."""
 
     def open(self) -> None:
@@ -69,26 +71,28 @@ class AgentRun:
         Raise `RequestRefused` with the body `STALE_SESSION` if the session has changed or is in use. If `close` was
         called in the meantime, the lock and the files are released at once.
         """
-        start, cli = self._start, self._wire.cli
+        agent_command, cli = self._agent_command, self._wire.cli
         with contextlib.ExitStack() as resources:
-            if start.session and not self._lock_session(resources):
+            if agent_command.session and not self._lock_session(resources):
                 raise RequestRefused(STALE_SESSION.decode(), status=404, body=STALE_SESSION)
-            system = resources.enter_context(_private_file(start.system)) if start.system is not None else ""
+            system = (
+                resources.enter_context(_private_file(agent_command.system)) if agent_command.system is not None else ""
+            )
             arguments = [each.replace(SYSTEM_FILE, system) for each in self._insert_arguments(self._access[0])]
-            variables = {name: each.replace(SYSTEM_FILE, system) for name, each in start.variables.items()}
+            variables = {name: each.replace(SYSTEM_FILE, system) for name, each in agent_command.variables.items()}
             variables = {**self._access[1], **variables}
             if any("\0" in each for each in (*arguments, *variables.values())):
                 raise InputError(f"An argument or variable for {cli.name} contains a NUL character: remove it.")
             self._errors = resources.enter_context(tempfile.TemporaryFile())
             prompt = resources.enter_context(tempfile.TemporaryFile())
-            prompt.write(start.input.encode("utf-8", "replace"))
+            prompt.write(agent_command.input.encode("utf-8", "replace"))
             prompt.seek(0)
             self.command = [_find_program(cli), *arguments]
             self.settings = {
                 "stdin": prompt,
                 "stderr": self._errors,
-                "env": {**_environment(cli, start.env), **variables},
-                "cwd": _check_folder(start.cwd),
+                "env": {**_build_environment(cli, agent_command.env), **variables},
+                "cwd": _check_folder(agent_command.cwd),
             }
             with self._lock:
                 if not self._closed:
@@ -96,15 +100,15 @@ class AgentRun:
 
     def _insert_arguments(self, access: Sequence[str]) -> list[str]:
         """Return the command's arguments with `access` inserted after the subcommand, or first if there is none."""
-        first = 1 if self._start.arguments[:1] and not self._start.arguments[0].startswith("-") else 0
-        return [*self._start.arguments[:first], *access, *self._start.arguments[first:]]
+        first = 1 if self._agent_command.arguments[:1] and not self._agent_command.arguments[0].startswith("-") else 0
+        return [*self._agent_command.arguments[:first], *access, *self._agent_command.arguments[first:]]
 
     def _lock_session(self, resources: contextlib.ExitStack) -> bool:
         """Lock the session's files. Return False if they are missing, changed, or locked by another process."""
         try:
-            files = _session_files(self._wire.cli, self._session)
+            files = _find_session_files(self._wire.cli, self._session)
             locked = all(_try_lock(resources.enter_context(path.open("rb"))) for path in files)
-            return locked and bool(files) and _stamp(files) == self._start.stamp
+            return locked and bool(files) and _digest_files(files) == self._agent_command.stamp
         except OSError:
             return False
 
@@ -115,26 +119,26 @@ class AgentRun:
         self._rest.append(first)
         for rest in more:
             line, self._rest = b"".join(self._rest).strip(), [rest]
-            if line and self._note_line(line):
+            if line and self._record_line(line):
                 yield line
 
-    def _note_line(self, line: bytes) -> bool:
+    def _record_line(self, line: bytes) -> bool:
         """Update the run from a line of the output. Return True if the line is JSON.
 
         Any other line is kept, because it may be an error message.
         """
         try:
-            heard = self._wire.parse_line(json_bytes.fields(line))
+            parsed = self._wire.parse_line(json_bytes.fields(line))
         except ValueError:
             # A line that was cut off may quote the prompt, so it must not appear in an error message.
             self.broken = self.printed_all and line.startswith(b'{"')
             self._other_lines += [] if self.broken else [self._redact(line)[:500]]
             return False
-        self.trouble = self._redact(heard.trouble.encode("utf-8", "replace"))[:300] or self.trouble
-        self._session = heard.session or self._session
+        self.retry_reason = self._redact(parsed.retry_reason.encode("utf-8", "replace"))[:300] or self.retry_reason
+        self._session = parsed.session or self._session
         self.begun = True
-        self.final = self.final or heard.final
-        self.failed = self.failed or heard.error is not None
+        self.final = self.final or parsed.is_final
+        self.failed = self.failed or parsed.error is not None
         return True
 
     def stamp_line(self, *, exited: bool) -> bytes:
@@ -144,8 +148,8 @@ class AgentRun:
         """
         stamp = ""
         with contextlib.suppress(OSError):
-            stamp = _stamp(_session_files(self._wire.cli, self._session)) if exited else ""
-        return json_bytes.encode(SessionStamp(stamp=stamp, before=self._start.before))
+            stamp = _digest_files(_find_session_files(self._wire.cli, self._session)) if exited else ""
+        return json_bytes.encode(SessionStamp(stamp=stamp, before=self._agent_command.before))
 
     def error_output(self) -> str:
         """Return the program's error output on one line, without warnings and with secrets redacted."""
@@ -159,7 +163,7 @@ class AgentRun:
 
     def _redact(self, printed: bytes) -> str:
         text = printed.decode("utf-8", "replace")
-        for secret in _find_secrets(self.settings["env"], self._start.env):
+        for secret in _find_secrets(self.settings["env"], self._agent_command.env):
             text = text.replace(secret, "…")
         return text
 
@@ -170,24 +174,24 @@ class AgentRun:
         self._resources.close()
 
 
-def session_location(cli: AgentCli) -> str:
+def digest_session_location(cli: AgentCli) -> str:
     """Return a digest of the machine's name and the folder in which an agent keeps its sessions."""
-    return hashlib.sha256(f"{platform.node()} {_home(cli)}".encode("utf-8", "replace")).hexdigest()[:16]
+    return hashlib.sha256(f"{platform.node()} {_find_home(cli)}".encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _home(cli: AgentCli) -> Path:
+def _find_home(cli: AgentCli) -> Path:
     variable, below, default = cli.home
     folder = os.environ.get(variable)
     return Path(folder) / below if folder else Path.home() / default
 
 
-def _session_files(cli: AgentCli, session: str) -> list[Path]:
+def _find_session_files(cli: AgentCli, session: str) -> list[Path]:
     if not _SESSION_ID.fullmatch(session):
         return []
-    return sorted(_home(cli).glob(cli.sessions.format(id=session, start=session[:8])))
+    return sorted(_find_home(cli).glob(cli.sessions.format(id=session, start=session[:8])))
 
 
-def _stamp(files: Sequence[Path]) -> str:
+def _digest_files(files: Sequence[Path]) -> str:
     """Return a digest that changes when the session is continued, or "" if there are no files."""
     seen = [(path.name, info.st_size, info.st_mtime_ns) for path in files for info in [path.stat()]]
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:24] if seen else ""
@@ -237,9 +241,9 @@ def _check_folder(cwd: str | None) -> str | None:
     return cwd
 
 
-def _environment(cli: AgentCli, more: Sequence[str]) -> dict[str, str]:
-    names = (*PASSED_VARIABLES, *cli.passed, *more)
-    return {**cli.quiet, **{name: value for name, value in os.environ.items() if _matches(name, names)}}
+def _build_environment(cli: AgentCli, more: Sequence[str]) -> dict[str, str]:
+    names = (*PASSED_VARIABLES, *cli.passed_variables, *more)
+    return {**cli.quiet_variables, **{name: value for name, value in os.environ.items() if _matches(name, names)}}
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

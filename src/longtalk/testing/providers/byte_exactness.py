@@ -68,7 +68,7 @@ def a_request_arrives_unchanged(harness: Harness) -> None:
         assert_equal(len(server.script.requests), 1, "requests that arrived")
         # The provider may add fields around the messages.
         assert_true(
-            server.provider.wire.user(message)[1:-1] in without_cache_marks(server.script.requests[0]),
+            server.provider.wire.write_user(message)[1:-1] in without_cache_marks(server.script.requests[0]),
             "the message has changed",
         )
 
@@ -239,7 +239,7 @@ def begin_story(server: ScriptedServer, *, hold: bool = False, cut: bool = False
     """Script the start of a streamed story. Then the server waits (`hold`), or closes the connection early (`cut`)."""
     require_streaming(server.provider)
     events = to_response(says(STORY, wire=server.wire, pieces=9), stream=True).events or ()
-    accumulator, first = server.provider.wire.accumulator(), 0
+    accumulator, first = server.provider.wire.new_accumulator(), 0
     while first < len(events) and not accumulator.feed(events[first]):
         first += 1
     response = (

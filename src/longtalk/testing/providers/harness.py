@@ -85,10 +85,10 @@ class ScriptedServer:
     def request(self, message: str = "Hello.", *, stream: bool) -> bytes:
         """Return a request in the form in which a chat would send it."""
         wire = self.provider.wire
-        return wire.request(
+        return wire.build_request(
             model=self.provider.model,
             preamble=Preamble(),
-            pieces=[wire.user(message)],
+            pieces=[wire.write_user(message)],
             mark=1,
             options=self.provider.defaults,
             quirks=Quirks(),

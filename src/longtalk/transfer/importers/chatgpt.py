@@ -218,7 +218,7 @@ def _build_entry(role: str, text: str, at: int, *, call: str, name: str, to: str
         return system(text, at=at)
     if role == "tool":
         # Without a call before it, the result becomes an event.
-        return Entry(role="tool", wire=WIRE.name, native=WIRE.result(call or "-", text, error=False), at=at)
+        return Entry(role="tool", wire=WIRE.name, native=WIRE.write_result(call or "-", text, error=False), at=at)
     message: dict[str, Any] = {"role": "assistant" if role == "assistant" else "user", "content": text}
     if to and role == "assistant":
         function = {"name": to, "arguments": _build_arguments(text)}

@@ -161,7 +161,9 @@ def _convert_user_message(
     if (sender := message.get("sender")) != "human":
         notes[UNKNOWN_AUTHORS] += 1
         meta["sender"] = sender
-    yield ConvertedMessage(key=key, entry=Entry(role="user", wire=WIRE.name, native=WIRE.user(texts), at=at), meta=meta)
+    yield ConvertedMessage(
+        key=key, entry=Entry(role="user", wire=WIRE.name, native=WIRE.write_user(texts), at=at), meta=meta
+    )
 
 
 def _build_placeholder(extra: Sequence[Mapping[str, Any]]) -> str:
@@ -211,7 +213,9 @@ def _split_rounds(key: str, blocks: list[Mapping[str, Any]], notes: Counter[str]
         elif kind == "tool_result":
             answers = _clean_name(str(block.get("tool_use_id") or "")) or next(iter(waiting), "-")
             waiting = [each for each in waiting if each != answers]
-            result = json_bytes.value(WIRE.result(answers, _extract_result(block), error=bool(block.get("is_error"))))
+            result = json_bytes.value(
+                WIRE.write_result(answers, _extract_result(block), error=bool(block.get("is_error")))
+            )
             rounds.append(("tool", result["content"], extra))
             extra = []
             continue

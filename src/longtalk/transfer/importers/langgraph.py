@@ -149,7 +149,7 @@ def _convert_message(value: Any, thread: str, number: int, at: int, notes: Count
     role = _ROLES.get(kind, kind)
     if role == "tool":
         call_id, is_error = str(fields.get("tool_call_id") or "-"), fields.get("status") == "error"
-        native = WIRE.result(call_id, text, error=is_error)
+        native = WIRE.write_result(call_id, text, error=is_error)
         entry = Entry(role="tool", wire=WIRE.name, native=native, at=at, mark="error" if is_error else "")
         return ConvertedMessage(key=key, entry=entry, meta=extra, tool=str(fields.get("name") or ""))
     if not text.strip() and not calls and len(parts) < 1:
@@ -162,7 +162,7 @@ def _convert_message(value: Any, thread: str, number: int, at: int, notes: Count
         message = {"role": role, "content": text or None, **({"tool_calls": tool_calls} if tool_calls else {})}
         native = json_bytes.encode(message)
     elif role in ("user", "chat", "function", "generic"):
-        role, native = "user", WIRE.user(parts if any(isinstance(part, dict) for part in parts) else text)
+        role, native = "user", WIRE.write_user(parts if any(isinstance(part, dict) for part in parts) else text)
     else:
         raise ValueError(f"a message has the unknown type {kind!r}")
     model = str(metadata.get("model_name") or metadata.get("model") or "")

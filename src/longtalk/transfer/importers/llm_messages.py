@@ -51,7 +51,7 @@ def build_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:  # noqa: A
 
 def build_result(key: str, id: Any, name: Any, output: Any, at: int, is_error: bool) -> ConvertedMessage:  # noqa: A002
     """Return the result of a tool call as a message, marked as an error if `is_error` is True."""
-    native = WIRE.result(str(id or "-"), str(output or ""), error=is_error)
+    native = WIRE.write_result(str(id or "-"), str(output or ""), error=is_error)
     entry = Entry(role="tool", wire=WIRE.name, native=native, at=at, mark="error" if is_error else "")
     return ConvertedMessage(key=key, entry=entry, tool=str(name or ""))
 
@@ -78,7 +78,7 @@ def build_message(
         message = {"role": role, "content": text or None, **({"tool_calls": list(calls)} if calls else {})}
         native = json_bytes.encode(message)
     else:
-        role, native = "user", WIRE.user(text if all(isinstance(part, str) for part in parts) else parts)
+        role, native = "user", WIRE.write_user(text if all(isinstance(part, str) for part in parts) else parts)
     return ConvertedMessage(
         key=key, entry=Entry(role=role, wire=WIRE.name, native=native, at=at), model=model, meta=meta
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from longtalk._util import json_bytes
 from longtalk.transcript.transcript import Finish
 from longtalk.usage import Usage
-from longtalk.wires.agents.cli import NOT_LOGGED_IN, SYSTEM_FILE, ParsedLine, usage_report
+from longtalk.wires.agents.cli import NOT_LOGGED_IN, SYSTEM_FILE, ParsedLine, find_usage
 from longtalk.wires.agents.wire import AgentWire
 from longtalk.wires.anthropic import wire as anthropic
 
@@ -22,22 +22,22 @@ class ClaudeCode:
     package = "@anthropic-ai/claude-code"
     home = ("CLAUDE_CONFIG_DIR", "", ".claude")
     sessions = "projects/*/{id}.jsonl"
-    passed: tuple[str, ...] = ("ANTHROPIC_*", "CLAUDE_*", "DISABLE_*")
-    quiet: Mapping[str, str] = {
+    passed_variables: tuple[str, ...] = ("ANTHROPIC_*", "CLAUDE_*", "DISABLE_*")
+    quiet_variables: Mapping[str, str] = {
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
         "DISABLE_ERROR_REPORTING": "1",
         "DISABLE_TELEMETRY": "1",
     }
-    repeats = True
-    sums = False
-    gone: tuple[bytes, ...] = (b"No conversation found",)
+    repeats_text = True
+    reports_totals = False
+    session_lost_texts: tuple[bytes, ...] = (b"No conversation found",)
 
-    def access(self, base_url: str, key: str | None) -> tuple[list[str], dict[str, str]]:
-        given = {"ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": key or ""}
-        return [], {name: value for name, value in given.items() if value}
+    def configure_access(self, base_url: str, key: str | None) -> tuple[list[str], dict[str, str]]:
+        variables = {"ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": key or ""}
+        return [], {name: value for name, value in variables.items() if value}
 
-    def start(
+    def build_command(
         self, model: str, session: str, more: Sequence[str], *, system: bool, stream: bool
     ) -> tuple[list[str], dict[str, str]]:
         arguments = ["-p", "--output-format", "stream-json", "--verbose"]
@@ -46,49 +46,49 @@ class ClaudeCode:
         arguments += ["--system-prompt-file", SYSTEM_FILE] if system else []
         return [*arguments, *(["--resume", session] if session else []), *more], {}
 
-    def unrecorded(self) -> list[str]:
+    def no_session_arguments(self) -> list[str]:
         return ["--no-session-persistence"]
 
     def parse_line(self, line: Mapping[str, bytes]) -> ParsedLine:
         kind = json_bytes.text(line.get("type", b"")) or ""
         session = json_bytes.text(line.get("session_id", b"")) or ""
         # Lines of a subagent are not part of the answer.
-        own = line.get("parent_tool_use_id", b"null") == b"null"
+        is_own = line.get("parent_tool_use_id", b"null") == b"null"
         if kind == "stream_event":
-            return ParsedLine(text=_piece(line) if own else "", partial=True)
+            return ParsedLine(text=_read_piece(line) if is_own else "", is_partial=True)
         if kind == "assistant":
-            return ParsedLine(text=_text(line) if own else "", session=session)
+            return ParsedLine(text=_read_text(line) if is_own else "", session=session)
         if kind == "system" and line.get("subtype") == b'"api_retry"':
-            return _retry(line)
+            return _parse_retry(line)
         if kind != "result":
             return ParsedLine(session=session)
         return ParsedLine(
             text=json_bytes.text(line.get("result", b"")) or "",
             session=session,
-            final=True,
-            usage=usage_report(line, "usage"),
+            is_final=True,
+            usage=find_usage(line, "usage"),
             finish=_FINISH.get(json_bytes.text(line.get("stop_reason", b"")), "stop"),
-            error=_error(line) if line.get("is_error") == b"true" else None,
+            error=_read_error(line) if line.get("is_error") == b"true" else None,
         )
 
-    def line(self, text: str) -> bytes:
-        said = {"role": "assistant", "content": [{"type": "text", "text": text}]}
-        return json_bytes.encode({"type": "assistant", "message": said})
+    def render_line(self, text: str) -> bytes:
+        message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
+        return json_bytes.encode({"type": "assistant", "message": message})
 
-    def usage(self, raw: bytes) -> Usage:
-        return anthropic.WIRE.usage(raw)
+    def read_usage(self, raw: bytes) -> Usage:
+        return anthropic.WIRE.read_usage(raw)
 
 
 WIRE = AgentWire(ClaudeCode())
 
 
-def _piece(line: Mapping[str, bytes]) -> str:
+def _read_piece(line: Mapping[str, bytes]) -> str:
     event = _members(line.get("event", b""))
     delta = _members(event.get("delta", b""))
     return (json_bytes.text(delta.get("text", b"")) or "") if delta.get("type") == b'"text_delta"' else ""
 
 
-def _text(line: Mapping[str, bytes]) -> str:
+def _read_text(line: Mapping[str, bytes]) -> str:
     message = _members(line.get("message", b""))
     # A message that the program writes in place of its model is repeated as an error.
     if message.get("model") == b'"<synthetic>"':
@@ -98,27 +98,27 @@ def _text(line: Mapping[str, bytes]) -> str:
     return "".join(json_bytes.text(block.get("text", b"")) or "" for block in blocks if block.get("type") == b'"text"')
 
 
-def _retry(line: Mapping[str, bytes]) -> ParsedLine:
+def _parse_retry(line: Mapping[str, bytes]) -> ParsedLine:
     """Parse a line in which the program announces a retry.
 
     A rejected key (status 401 or 403) becomes an error, because retrying does not help.
     """
     status = line.get("error_status", b"null").decode("utf-8", "replace")
-    said = f"{json_bytes.text(line.get('error', b'')) or 'no answer'} ({status})"
+    reason = f"{json_bytes.text(line.get('error', b'')) or 'no answer'} ({status})"
     if status in ("401", "403"):
-        return ParsedLine(error=json_bytes.encode({"code": status, "message": said}))
-    return ParsedLine(trouble=said)
+        return ParsedLine(error=json_bytes.encode({"code": status, "message": reason}))
+    return ParsedLine(retry_reason=reason)
 
 
-def _error(line: Mapping[str, bytes]) -> bytes:
+def _read_error(line: Mapping[str, bytes]) -> bytes:
     errors = json_bytes.value(line.get("errors", b"[]"))
-    said = json_bytes.text(line.get("result", b"")) or "; ".join(
+    message = json_bytes.text(line.get("result", b"")) or "; ".join(
         map(str, errors if isinstance(errors, list) else [errors])
     )
-    said = said or json_bytes.text(line.get("subtype", b"")) or "the program failed without a message."
+    message = message or json_bytes.text(line.get("subtype", b"")) or "the program failed without a message."
     code = line.get("api_error_status", b"null").decode()
-    usual = "401" if NOT_LOGGED_IN.search(said) else "invalid_request"
-    return json_bytes.encode({"code": code if code != "null" else usual, "message": said})
+    usual = "401" if NOT_LOGGED_IN.search(message) else "invalid_request"
+    return json_bytes.encode({"code": code if code != "null" else usual, "message": message})
 
 
 def _members(value: bytes) -> dict[str, bytes]:

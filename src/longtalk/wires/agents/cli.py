@@ -20,7 +20,7 @@ SYSTEM_FILE = "<longtalk:system>"
 """A placeholder, in arguments and environment variables, for the path of the file that contains the system text."""
 STAMP_TYPE = b'"longtalk"'
 """The `type` of the line that Longtalk adds after the last line of the program."""
-STALE_SESSION = b"its own record of the conversation is gone, in use, or not what it was"
+STALE_SESSION = b"its own record of the conversation is missing, in use, or changed"
 NOT_LOGGED_IN = re.compile(r"not logged in|please run /login|(?:specify|set|invalid) .{0,20}API.?KEY", re.IGNORECASE)
 """A pattern for the messages that agents print if the user has not logged in."""
 TIMEOUT, SILENCE = 3600.0, 600.0
@@ -61,17 +61,17 @@ class ParsedLine(msgspec.Struct, frozen=True):
     """What one line of a program's output means."""
 
     text: str = ""
-    partial: bool = False
+    is_partial: bool = False
     """Whether `text` is only a piece of a longer text."""
-    kept: bool = True
+    is_stored: bool = True
     """Whether the line is stored with the answer."""
     session: str = ""
-    final: bool = False
+    is_final: bool = False
     """Whether this is the last line of an answer."""
     usage: bytes | None = None
     finish: Finish = "stop"
     error: bytes | None = None
-    trouble: str = ""
+    retry_reason: str = ""
     """The problem because of which the program retries, or "" if there is none."""
 
 
@@ -88,22 +88,22 @@ class AgentCli(Protocol):
     """
     sessions: str
     """A glob pattern for the files of a session: `{id}` stands for its id, `{start}` for the id's first characters."""
-    passed: tuple[str, ...]
+    passed_variables: tuple[str, ...]
     """Patterns for the environment variables that the program needs in addition to those that every agent gets."""
-    quiet: Mapping[str, str]
+    quiet_variables: Mapping[str, str]
     """Environment variables that turn off telemetry and updates. They apply unless the user has set them."""
-    repeats: bool
+    repeats_text: bool
     """Whether the program prints a text in full after it has printed the text in pieces."""
-    sums: bool
+    reports_totals: bool
     """Whether the program reports the usage of the whole session instead of the last answer."""
-    gone: tuple[bytes, ...]
+    session_lost_texts: tuple[bytes, ...]
     """Texts in the program's error message if it can't find the session to resume."""
 
-    def access(self, base_url: str, key: str | None) -> tuple[list[str], dict[str, str]]:
+    def configure_access(self, base_url: str, key: str | None) -> tuple[list[str], dict[str, str]]:
         """Return the arguments and environment variables that make the program use this address and key."""
         ...
 
-    def start(
+    def build_command(
         self, model: str, session: str, more: Sequence[str], *, system: bool, stream: bool
     ) -> tuple[list[str], dict[str, str]]:
         """Return the arguments and environment variables that make the program answer in lines of JSON.
@@ -112,7 +112,7 @@ class AgentCli(Protocol):
         """
         ...
 
-    def unrecorded(self) -> list[str]:
+    def no_session_arguments(self) -> list[str]:
         """Return the arguments that stop the program from recording a session."""
         ...
 
@@ -120,31 +120,31 @@ class AgentCli(Protocol):
         """Return what one line of the program's output means."""
         ...
 
-    def line(self, text: str) -> bytes:
+    def render_line(self, text: str) -> bytes:
         """Return a line as the program would print it for an answer with this text."""
         ...
 
-    def usage(self, raw: bytes) -> Usage:
+    def read_usage(self, raw: bytes) -> Usage:
         """Return the token counts in the program's usage report."""
         ...
 
 
-def usage_report(line: Mapping[str, bytes], name: str) -> bytes | None:
+def find_usage(line: Mapping[str, bytes], name: str) -> bytes | None:
     """Return the usage report in the field `name` of a line, or None if the field is not an object."""
     return line[name] if line.get(name, b"")[:1] == b"{" else None
 
 
-def token_count(value: object) -> int:
+def to_token_count(value: object) -> int:
     """Return a reported number of tokens as an int, or 0 if the value is not a plausible count."""
     return int(value) if isinstance(value, int | float) and 0 <= value < 10**12 else 0
 
 
-def error_report(error: bytes, status: str) -> bytes:
+def to_error_report(error: bytes, status: str) -> bytes:
     """Return an agent's error as JSON with `code` and `message`.
 
     The code is the HTTP status that the pattern `status` finds in the message, or "invalid_request" if it finds none.
     """
     message = json_bytes.fields(error).get("message", b"") if error[:1] == b"{" else error
-    said = json_bytes.text(message) or "the program failed without a message."
-    found = re.search(status, said)
-    return json_bytes.encode({"code": found[1] if found else "invalid_request", "message": said})
+    text = json_bytes.text(message) or "the program failed without a message."
+    found = re.search(status, text)
+    return json_bytes.encode({"code": found[1] if found else "invalid_request", "message": text})

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from longtalk._util import json_bytes
 from longtalk.usage import Usage
-from longtalk.wires.agents.cli import SYSTEM_FILE, ParsedLine, error_report, token_count, usage_report
+from longtalk.wires.agents.cli import SYSTEM_FILE, ParsedLine, find_usage, to_error_report, to_token_count
 from longtalk.wires.agents.wire import AgentWire
 
 _STARTED = ("item.started", "item.updated")
@@ -23,23 +23,23 @@ class Codex:
     package = "@openai/codex"
     home = ("CODEX_HOME", "", ".codex")
     sessions = "sessions/*/*/*/rollout-*-{id}.jsonl"
-    passed: tuple[str, ...] = ("CODEX_*", "OPENAI_*")
-    quiet: Mapping[str, str] = {}
-    repeats = False
-    sums = True
-    gone: tuple[bytes, ...] = (b"no rollout found", b"thread/resume failed")
+    passed_variables: tuple[str, ...] = ("CODEX_*", "OPENAI_*")
+    quiet_variables: Mapping[str, str] = {}
+    repeats_text = False
+    reports_totals = True
+    session_lost_texts: tuple[bytes, ...] = (b"no rollout found", b"thread/resume failed")
 
-    def access(self, base_url: str, key: str | None) -> tuple[list[str], dict[str, str]]:
-        own = {"CODEX_API_KEY": key} if key else {}
+    def configure_access(self, base_url: str, key: str | None) -> tuple[list[str], dict[str, str]]:
+        variables = {"CODEX_API_KEY": key} if key else {}
         if not base_url:
-            return [], own
+            return [], variables
         # A JSON string is a TOML string too.
         address = f'{{name="longtalk",base_url={json_bytes.encode(base_url).decode()},wire_api="responses",'
         address += 'env_key="CODEX_API_KEY"}' if key else "requires_openai_auth=false}"
         settings = ['model_provider="longtalk"', f"model_providers.longtalk={address}"]
-        return [part for setting in settings for part in ("-c", setting)], own
+        return [part for setting in settings for part in ("-c", setting)], variables
 
-    def start(
+    def build_command(
         self,
         model: str,
         session: str,
@@ -54,31 +54,31 @@ class Codex:
         arguments += ["-c", "analytics.enabled=false", "-c", "feedback.enabled=false"]
         return [*arguments, *more, *(["resume", session] if session else []), "-"], {}
 
-    def unrecorded(self) -> list[str]:
+    def no_session_arguments(self) -> list[str]:
         return ["--ephemeral"]
 
     def parse_line(self, line: Mapping[str, bytes]) -> ParsedLine:
         kind = json_bytes.text(line.get("type", b"")) or ""
         if kind == "item.completed":
             item = json_bytes.fields(line["item"]) if line.get("item", b"")[:1] == b"{" else {}
-            said = item.get("type") == b'"agent_message"'
-            return ParsedLine(text=(json_bytes.text(item.get("text", b"")) or "") if said else "")
+            is_message = item.get("type") == b'"agent_message"'
+            return ParsedLine(text=(json_bytes.text(item.get("text", b"")) or "") if is_message else "")
         if kind == "turn.completed":
-            return ParsedLine(final=True, usage=usage_report(line, "usage"))
+            return ParsedLine(is_final=True, usage=find_usage(line, "usage"))
         if kind == "turn.failed":
-            return ParsedLine(final=True, error=error_report(line.get("error", b""), r"\bstatus (\d{3})\b"))
+            return ParsedLine(is_final=True, error=to_error_report(line.get("error", b""), r"\bstatus (\d{3})\b"))
         if kind == "error":
-            return ParsedLine(trouble=json_bytes.text(line.get("message", b"")) or "")
-        return ParsedLine(session=json_bytes.text(line.get("thread_id", b"")) or "", kept=kind not in _STARTED)
+            return ParsedLine(retry_reason=json_bytes.text(line.get("message", b"")) or "")
+        return ParsedLine(session=json_bytes.text(line.get("thread_id", b"")) or "", is_stored=kind not in _STARTED)
 
-    def line(self, text: str) -> bytes:
+    def render_line(self, text: str) -> bytes:
         return json_bytes.encode({"type": "item.completed", "item": {"type": "agent_message", "text": text}})
 
-    def usage(self, raw: bytes) -> Usage:
+    def read_usage(self, raw: bytes) -> Usage:
         """Return the tokens of this turn: the reported total minus the total after the previous answer."""
-        said = json_bytes.value(raw)
-        held = said if isinstance(said, Mapping) else {}
-        now, before = _counts(held.get("now", held)), _counts(held.get("before"))
+        report = json_bytes.value(raw)
+        members = report if isinstance(report, Mapping) else {}
+        now, before = _read_counts(members.get("now", members)), _read_counts(members.get("before"))
         # The total starts again at zero after the program has compacted its session.
         before = before if now.input >= before.input and now.output >= before.output else Usage()
         return Usage(
@@ -92,7 +92,7 @@ class Codex:
 WIRE = AgentWire(Codex())
 
 
-def _counts(said: object) -> Usage:
+def _read_counts(report: object) -> Usage:
     names = ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_input_tokens")
-    held = said if isinstance(said, Mapping) else {}
-    return Usage(*(token_count(held.get(name)) for name in names))
+    members = report if isinstance(report, Mapping) else {}
+    return Usage(*(to_token_count(members.get(name)) for name in names))

@@ -66,7 +66,7 @@ class AgentWire:
     def headers(self, key: str | None) -> dict[str, str]:  # noqa: ARG002
         return {}
 
-    def user(self, content: str | Sequence[Any]) -> bytes:
+    def write_user(self, content: str | Sequence[Any]) -> bytes:
         parts = [content] if isinstance(content, str) else content
         if not all(isinstance(part, str) for part in parts):
             raise InputError(f"{self.name} accepts only text.")
@@ -75,10 +75,10 @@ class AgentWire:
     def is_part(self, part: Mapping[str, Any]) -> bool:
         raise InputError(f"{self.name} accepts only text, not a part with {sorted(part)}.")
 
-    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
         return json_bytes.encode({"role": "tool", "call_id": call_id, "name": name, "content": text})
 
-    def instruction(self, text: str) -> bytes:
+    def write_instruction(self, text: str) -> bytes:
         return _message("system", text)
 
     def quote(self, tag: str, text: str) -> bytes:
@@ -87,13 +87,13 @@ class AgentWire:
     def is_plain(self, role: str) -> bool:
         return role != "assistant"
 
-    def without_opaque(self, native: bytes) -> bytes | None:
+    def remove_opaque(self, native: bytes) -> bytes | None:
         return native
 
     def redact(self, native: bytes, text: str) -> bytes:
         seen = self.view(native)
         if seen.call_id:
-            return self.result(seen.call_id, text, error=False, name=seen.name)
+            return self.write_result(seen.call_id, text, error=False, name=seen.name)
         return _message(seen.role, text)
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:  # noqa: ARG002
@@ -104,7 +104,7 @@ class AgentWire:
         text = self.view(entry.native).text
         return _message("assistant", text) if text.strip() else None
 
-    def request(
+    def build_request(
         self,
         *,
         model: str,
@@ -120,11 +120,11 @@ class AgentWire:
         handle: Handle = options.get("session") or Handle("")
         system = preamble.system if preamble.system and preamble.system.strip() else None
         more = options.get("arguments") or ()
-        arguments, variables = self.cli.start(model, handle.id, more, system=system is not None, stream=stream)
+        arguments, variables = self.cli.build_command(model, handle.id, more, system=system is not None, stream=stream)
         stamp, _, before = handle.stamp.partition(" ")
-        start = AgentCommand(
+        command = AgentCommand(
             arguments=tuple(arguments),
-            input=_prompt([self.view(each) for piece in pieces for each in json_bytes.items(b"[%s]" % piece)]),
+            input=_render_prompt([self.view(each) for piece in pieces for each in json_bytes.items(b"[%s]" % piece)]),
             system=system,
             variables=variables,
             env=tuple(options.get("env") or ()),
@@ -133,19 +133,19 @@ class AgentWire:
             silence=float(options.get("silence") or SILENCE),
             session=handle.id,
             stamp=stamp,
-            before=_earlier_usage(before),
+            before=_parse_earlier_usage(before),
         )
-        return json_bytes.encode(start)
+        return json_bytes.encode(command)
 
     def parse(self, body: bytes) -> Answer:
-        lines = self.accumulator()
+        lines = self.new_accumulator()
         for line in body.splitlines():
             lines.feed(line)
         if not lines.done:
-            raise ValueError("it has no end")
+            raise ValueError("its last line is missing")
         return lines.answer()
 
-    def accumulator(self) -> AgentAccumulator:
+    def new_accumulator(self) -> AgentAccumulator:
         return AgentAccumulator(self)
 
     def view(self, native: bytes) -> MessageView:
@@ -154,21 +154,21 @@ class AgentWire:
             role, text = (json_bytes.text(fields.get(name, b"")) or "" for name in ("role", "content"))
             call_id, name = (json_bytes.text(fields.get(name, b"")) or "" for name in ("call_id", "name"))
             return hide_cards(MessageView(role=role, text=text, call_id=call_id, name=name))
-        said = MessageView(role="assistant")
+        view = MessageView(role="assistant")
         for line in json_bytes.items(fields["events"]):
             if text := self.parse_line(json_bytes.fields(line)).text:
                 new = hide_cards(MessageView(role="assistant", text=text))
                 # A text that contains only a card does not replace the answer.
-                text = said.text if new.cards and not new.text.strip() else new.text
-                said = MessageView(role="assistant", text=text, cards=new.cards or said.cards)
-        return said
+                text = view.text if new.cards and not new.text.strip() else new.text
+                view = MessageView(role="assistant", text=text, cards=new.cards or view.cards)
+        return view
 
     def parse_line(self, line: Mapping[str, bytes]) -> ParsedLine:
-        return ParsedLine(kept=False) if line.get("type") == STAMP_TYPE else self.cli.parse_line(line)
+        return ParsedLine(is_stored=False) if line.get("type") == STAMP_TYPE else self.cli.parse_line(line)
 
-    def usage(self, raw: bytes) -> Usage:
+    def read_usage(self, raw: bytes) -> Usage:
         try:
-            return self.cli.usage(raw)
+            return self.cli.read_usage(raw)
         except (ValueError, RecursionError):
             return Usage()
 
@@ -207,12 +207,12 @@ class AgentWire:
         return options if handle is None else {**options, "session": handle}
 
     def sessionless_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        given = options.get("arguments") or ()
-        more = [each for each in self.cli.unrecorded() if each not in given]
-        return {**options, "arguments": [*given, *more]}
+        arguments = options.get("arguments") or ()
+        more = [each for each in self.cli.no_session_arguments() if each not in arguments]
+        return {**options, "arguments": [*arguments, *more]}
 
     def is_session_lost(self, error: bytes) -> bool:
-        return any(words in error for words in (STALE_SESSION, *self.cli.gone))
+        return any(words in error for words in (STALE_SESSION, *self.cli.session_lost_texts))
 
     def follow_answer(self, answer: bytes, pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:  # noqa: ARG002
         return pieces
@@ -228,59 +228,59 @@ class AgentAccumulator:
         self._events: list[bytes] = []
         self._pieces: list[str] = []
         """Pieces of a text that no line has repeated in full so far."""
-        self._spoken = False
+        self._has_text = False
         self._last = ParsedLine()
         self._session = ""
-        self._ours = SessionStamp()
+        self._stamp = SessionStamp()
 
     def feed(self, data: bytes) -> str:
         if data[:1] != b"{":
             return ""
         fields = json_bytes.fields(data)
         if fields.get("type") == STAMP_TYPE:
-            self._ours = msgspec.json.decode(data, type=SessionStamp)
+            self._stamp = msgspec.json.decode(data, type=SessionStamp)
             return ""
         parsed = self._agent.parse_line(fields)
         self._session = parsed.session or self._session
         if parsed.error is not None:
             raise ReportedError(parsed.error)
-        if parsed.partial:
-            said = self._say(parsed.text)
+        if parsed.is_partial:
+            text = self._separate(parsed.text)
             self._pieces += [parsed.text] if parsed.text else []
-            return said
-        if not parsed.kept:
+            return text
+        if not parsed.is_stored:
             return ""
-        said_before = self._spoken if parsed.final else bool(self._pieces)
-        if parsed.text or parsed.final or not self._agent.cli.repeats:
-            self._events += [] if parsed.text else self._unrepeated()
+        was_streamed = self._has_text if parsed.is_final else bool(self._pieces)
+        if parsed.text or parsed.is_final or not self._agent.cli.repeats_text:
+            self._events += [] if parsed.text else self._join_pieces()
             self._pieces.clear()
         self._events.append(data)
-        if parsed.final:
+        if parsed.is_final:
             self.done = self.started = True
             self._last = parsed
-        return "" if said_before else self._say(parsed.text)
+        return "" if was_streamed else self._separate(parsed.text)
 
-    def _say(self, text: str) -> str:
+    def _separate(self, text: str) -> str:
         """Return a piece of text, with a blank line before it if it begins a new text."""
-        gap = "\n\n" if text and self._spoken and not self._pieces else ""
-        self._spoken = self._spoken or bool(text)
-        self.started = self.started or self._spoken
+        gap = "\n\n" if text and self._has_text and not self._pieces else ""
+        self._has_text = self._has_text or bool(text)
+        self.started = self.started or self._has_text
         return gap + text
 
-    def _unrepeated(self) -> list[bytes]:
-        """Return a list with one line that joins the unrepeated pieces of text, or an empty list if there are none."""
-        return [self._agent.cli.line("".join(self._pieces))] if self._pieces else []
+    def _join_pieces(self) -> list[bytes]:
+        """Return one line that joins the pieces which no line has repeated; an empty list if there are none."""
+        return [self._agent.cli.render_line("".join(self._pieces))] if self._pieces else []
 
     def answer(self, *, interrupted: bool = False) -> Answer:
-        native = b'{"events":[%s]}' % b",".join([*self._events, *self._unrepeated()])
+        native = b'{"events":[%s]}' % b",".join([*self._events, *self._join_pieces()])
         view = self._agent.view(native)
         if interrupted:
             return Answer(native=native if view.text or view.cards else None, view=view, finish="interrupted")
-        usage, before = self._last.usage, bytes(self._ours.before)
+        usage, before = self._last.usage, bytes(self._stamp.before)
         handle = None
-        if self._session and self._ours.stamp:
-            so_far = (usage or b"").decode("utf-8", "replace") if self._agent.cli.sums else ""
-            handle = Handle(self._session, f"{self._ours.stamp} {so_far}".strip())
+        if self._session and self._stamp.stamp:
+            so_far = (usage or b"").decode("utf-8", "replace") if self._agent.cli.reports_totals else ""
+            handle = Handle(self._session, f"{self._stamp.stamp} {so_far}".strip())
         if usage is not None and before != b"null":
             usage = b'{"now":%s,"before":%s}' % (usage, before)
         empty = not (view.text.strip() or view.cards)
@@ -291,7 +291,7 @@ def _message(role: str, text: str) -> bytes:
     return json_bytes.encode({"role": role, "content": text})
 
 
-def _earlier_usage(before: str) -> msgspec.Raw:
+def _parse_earlier_usage(before: str) -> msgspec.Raw:
     """Return the usage that was reported after the previous answer, or null if the text is not a JSON object.
 
     The text comes from a stored state and is copied into the request, so nothing but a JSON object may pass.
@@ -320,7 +320,7 @@ def _render_new(seen: MessageView) -> str:
     return seen.text
 
 
-def _prompt(messages: Sequence[MessageView]) -> str:
+def _render_prompt(messages: Sequence[MessageView]) -> str:
     """Return the text for the program's standard input: earlier messages quoted, then the new ones.
 
     Messages after the last answer are the new ones.

@@ -60,7 +60,7 @@ class Anthropic(StatelessWire):
     def headers(self, key: str | None) -> dict[str, str]:
         return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
 
-    def user(self, content: str | Sequence[Any]) -> bytes:
+    def write_user(self, content: str | Sequence[Any]) -> bytes:
         parts = [content] if isinstance(content, str) else content
         blocks = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
         return json_bytes.encode({"role": "user", "content": blocks})
@@ -68,14 +68,14 @@ class Anthropic(StatelessWire):
     def is_part(self, part: Mapping[str, Any]) -> bool:
         return isinstance(part.get("type"), str)
 
-    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
         block = {"type": "tool_result", "tool_use_id": call_id, "content": text}
         # A text block must not be empty, but a result needs no content.
         if not text.strip():
             del block["content"]
         return json_bytes.encode({"role": "user", "content": [{**block, **({"is_error": True} if error else {})}]})
 
-    def instruction(self, text: str) -> bytes:
+    def write_instruction(self, text: str) -> bytes:
         return _user_text(wrap_in_tag("instruction", text))
 
     def quote(self, tag: str, text: str) -> bytes:
@@ -95,18 +95,18 @@ class Anthropic(StatelessWire):
     def redact(self, native: bytes, text: str) -> bytes:
         seen = self.view(native)
         if seen.call_id:
-            return self.result(seen.call_id, text, error=False)
+            return self.write_result(seen.call_id, text, error=False)
         calls = [{"type": "tool_use", "id": call.id, "name": call.name, "input": {}} for call in seen.calls]
         return json_bytes.encode({"role": seen.role, "content": [{"type": "text", "text": text}, *calls]})
 
-    def without_opaque(self, native: bytes) -> bytes | None:
+    def remove_opaque(self, native: bytes) -> bytes | None:
         blocks = array_items(json_bytes.fields(native).get("content", b"[]"))
         kept = [block for block in blocks if json_bytes.fields(block).get("type") not in _OPAQUE]
         if len(kept) == len(blocks):
             return native
         return _message(kept) if kept else None
 
-    def request(
+    def build_request(
         self,
         *,
         model: str,
@@ -147,7 +147,7 @@ class Anthropic(StatelessWire):
         reason = json_bytes.text(fields.get("stop_reason", b"null"))
         return build_answer(json_bytes.items(fields["content"]), reason, fields.get("usage"), content=fields["content"])
 
-    def accumulator(self) -> AnthropicAccumulator:
+    def new_accumulator(self) -> AnthropicAccumulator:
         return AnthropicAccumulator(build_answer)
 
     def view(self, native: bytes) -> MessageView:
@@ -172,7 +172,7 @@ class Anthropic(StatelessWire):
         )
         return hide_cards(view)
 
-    def usage(self, raw: bytes) -> Usage:
+    def read_usage(self, raw: bytes) -> Usage:
         try:
             report = msgspec.json.decode(raw, type=_Usage, strict=False)
         except (ValueError, RecursionError):

@@ -69,7 +69,7 @@ class Gemini(StatelessWire):
     def headers(self, key: str | None) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}
 
-    def user(self, content: str | Sequence[Any]) -> bytes:
+    def write_user(self, content: str | Sequence[Any]) -> bytes:
         parts = [content] if isinstance(content, str) else content
         return json_bytes.encode({"role": "user", "parts": [{"text": p} if isinstance(p, str) else p for p in parts]})
 
@@ -77,15 +77,15 @@ class Gemini(StatelessWire):
         # A part with a type belongs to another provider; a user makes no calls or results.
         return bool(part) and not {"type", "functionCall", "functionResponse"} & part.keys()
 
-    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:
+    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:
         response = {"id": call_id, "name": name, "response": {"error" if error else "result": text}}
         return json_bytes.encode({"role": "user", "parts": [{"functionResponse": response}]})
 
-    def instruction(self, text: str) -> bytes:
-        return self.user(wrap_in_tag("instruction", text))
+    def write_instruction(self, text: str) -> bytes:
+        return self.write_user(wrap_in_tag("instruction", text))
 
     def quote(self, tag: str, text: str) -> bytes:
-        return self.user(wrap_in_tag(tag, text))
+        return self.write_user(wrap_in_tag(tag, text))
 
     def is_plain(self, role: str) -> bool:
         return role != "tool"
@@ -93,7 +93,7 @@ class Gemini(StatelessWire):
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
         if entry.wire == LONGTALK:
             text = neutral_text(entry)
-            return self.user(text if entry.kind == "event" else wrap_in_tag("system", text))
+            return self.write_user(text if entry.kind == "event" else wrap_in_tag("system", text))
         if entry.mark == "empty":
             return None
         return json_bytes.replace_surrogates(entry.native) if quirks.no_surrogates else entry.native
@@ -101,12 +101,12 @@ class Gemini(StatelessWire):
     def redact(self, native: bytes, text: str) -> bytes:
         seen = self.view(native)
         if seen.call_id:
-            return self.result(seen.call_id, text, error=False, name=seen.name)
+            return self.write_result(seen.call_id, text, error=False, name=seen.name)
         calls = [{"functionCall": {"id": call.id, "name": call.name, "args": {}}} for call in seen.calls]
         role = "model" if seen.role == "assistant" else seen.role
         return json_bytes.encode({"role": role, "parts": [{"text": text}, *calls]})
 
-    def without_opaque(self, native: bytes) -> bytes | None:
+    def remove_opaque(self, native: bytes) -> bytes | None:
         parts = list_parts(native)
         kept: list[bytes] = []
         for part in parts:
@@ -118,7 +118,7 @@ class Gemini(StatelessWire):
             return native
         return model_content(kept) if kept else None
 
-    def request(
+    def build_request(
         self,
         *,
         model: str,  # noqa: ARG002
@@ -151,13 +151,13 @@ class Gemini(StatelessWire):
         reason, why = finish_reason(candidate)
         return build_answer(candidate_parts(candidate), reason, usage, content=raw_parts(candidate), why=why)
 
-    def accumulator(self) -> GeminiAccumulator:
+    def new_accumulator(self) -> GeminiAccumulator:
         return GeminiAccumulator(build_answer)
 
     def view(self, native: bytes) -> MessageView:
         return hide_cards(view_content(native))
 
-    def usage(self, raw: bytes) -> Usage:
+    def read_usage(self, raw: bytes) -> Usage:
         try:
             counts = msgspec.json.decode(raw, type=_Usage, strict=False)
         except (ValueError, RecursionError):

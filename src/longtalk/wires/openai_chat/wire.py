@@ -44,7 +44,7 @@ class OpenAIChat(StatelessWire):
     def headers(self, key: str | None) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
 
-    def user(self, content: str | Sequence[Any]) -> bytes:
+    def write_user(self, content: str | Sequence[Any]) -> bytes:
         if not isinstance(content, str):
             content = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
         return json_bytes.encode({"role": "user", "content": content})
@@ -52,10 +52,10 @@ class OpenAIChat(StatelessWire):
     def is_part(self, part: Mapping[str, Any]) -> bool:
         return isinstance(part.get("type"), str)
 
-    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
         return json_bytes.encode({"role": "tool", "tool_call_id": call_id, "content": text})
 
-    def instruction(self, text: str) -> bytes:
+    def write_instruction(self, text: str) -> bytes:
         return _system(text)
 
     def quote(self, tag: str, text: str) -> bytes:
@@ -68,14 +68,14 @@ class OpenAIChat(StatelessWire):
     def redact(self, native: bytes, text: str) -> bytes:
         seen = self.view(native)
         if seen.call_id:
-            return self.result(seen.call_id, text, error=False)
+            return self.write_result(seen.call_id, text, error=False)
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": "{}"}}
             for call in seen.calls
         ]
         return json_bytes.encode({"role": seen.role, "content": text, **({"tool_calls": calls} if calls else {})})
 
-    def without_opaque(self, native: bytes) -> bytes | None:
+    def remove_opaque(self, native: bytes) -> bytes | None:
         return native
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
@@ -91,7 +91,7 @@ class OpenAIChat(StatelessWire):
             return json_bytes.encode({"role": "assistant", "content": refusal}) if refusal else None
         return native
 
-    def request(
+    def build_request(
         self,
         *,
         model: str,
@@ -129,7 +129,7 @@ class OpenAIChat(StatelessWire):
         reason = json_bytes.text(choice.get("finish_reason", b"null"))
         return build_answer(choice.get("message", b"{}"), reason, fields.get("usage"))
 
-    def accumulator(self) -> ChatAccumulator:
+    def new_accumulator(self) -> ChatAccumulator:
         return ChatAccumulator(build_answer)
 
     def view(self, native: bytes) -> MessageView:
@@ -143,7 +143,7 @@ class OpenAIChat(StatelessWire):
         )
         return hide_cards(view)
 
-    def usage(self, raw: bytes) -> Usage:
+    def read_usage(self, raw: bytes) -> Usage:
         try:
             counts = msgspec.json.decode(raw, type=_Usage, strict=False)
         except (ValueError, RecursionError):

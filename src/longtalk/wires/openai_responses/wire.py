@@ -80,7 +80,7 @@ class OpenAIResponses:
     def headers(self, key: str | None) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
 
-    def user(self, content: str | Sequence[Any]) -> bytes:
+    def write_user(self, content: str | Sequence[Any]) -> bytes:
         if not isinstance(content, str):
             content = [{"type": "input_text", "text": part} if isinstance(part, str) else part for part in content]
         return json_bytes.encode({"role": "user", "content": content})
@@ -88,10 +88,10 @@ class OpenAIResponses:
     def is_part(self, part: Mapping[str, Any]) -> bool:
         return isinstance(part.get("type"), str)
 
-    def result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
         return json_bytes.encode({"type": "function_call_output", "call_id": call_id, "output": text})
 
-    def instruction(self, text: str) -> bytes:
+    def write_instruction(self, text: str) -> bytes:
         return _developer(text)
 
     def quote(self, tag: str, text: str) -> bytes:
@@ -104,7 +104,7 @@ class OpenAIResponses:
     def redact(self, native: bytes, text: str) -> bytes:
         seen = self.view(native)
         if seen.call_id:
-            return self.result(seen.call_id, text, error=False)
+            return self.write_result(seen.call_id, text, error=False)
         if seen.role != "assistant":
             return json_bytes.encode({"role": seen.role, "content": text})
         part = {"type": "output_text", "text": text, "annotations": []}
@@ -117,7 +117,7 @@ class OpenAIResponses:
                 items.append({"type": "function_call", "call_id": id, "name": name, "arguments": "{}"})
         return json_bytes.encode({"output": items})
 
-    def without_opaque(self, native: bytes) -> bytes | None:
+    def remove_opaque(self, native: bytes) -> bytes | None:
         items = items_of(native)
         kept = [item for item in items if not is_opaque(json_bytes.fields(item))]
         if not kept and items:
@@ -139,7 +139,7 @@ class OpenAIResponses:
             native = shorten_result(native)
         return (json_bytes.replace_surrogates(native) if quirks.no_surrogates else native) or None
 
-    def request(
+    def build_request(
         self,
         *,
         model: str,
@@ -172,7 +172,7 @@ class OpenAIResponses:
             raise ValueError("it has no output")
         return build_answer(json_bytes.items(fields["output"]), fields, output=fields["output"])
 
-    def accumulator(self) -> ResponsesAccumulator:
+    def new_accumulator(self) -> ResponsesAccumulator:
         return ResponsesAccumulator(build_answer, response_error)
 
     def view(self, native: bytes) -> MessageView:
@@ -192,7 +192,7 @@ class OpenAIResponses:
         )
         return hide_cards(view)
 
-    def usage(self, raw: bytes) -> Usage:
+    def read_usage(self, raw: bytes) -> Usage:
         try:
             counts = msgspec.json.decode(raw, type=_Usage, strict=False)
         except (ValueError, RecursionError):

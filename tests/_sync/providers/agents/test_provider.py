@@ -305,7 +305,7 @@ def test_a_program_that_takes_too_long_is_ended_with_all_that_it_started(
     word: str, option: str, agents: Agents
 ) -> None:
     chat = Chat("claude-cli", options={option: 0.4})
-    with pytest.raises(StreamCut if word == "#slow" else Unreachable, match="and was ended") as caught:
+    with pytest.raises(StreamCut if word == "#slow" else Unreachable, match="and was terminated") as caught:
         with chat.stream(f"Hello. {word} #spawn") as stream:
             for _ in stream:
                 pass

@@ -18,7 +18,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk._sync._util.concurrency import Child, run_in_thread, run_shielded
 from longtalk.errors import InputError, ProviderError, StreamCut, Unreachable
-from longtalk.providers.agents.run import AgentRun, session_location
+from longtalk.providers.agents.run import AgentRun, digest_session_location
 from longtalk.providers.error_mapping import error_from_response
 from longtalk.providers.registry import Resolved
 from longtalk.wires.agents.cli import NOT_LOGGED_IN, AgentCommand
@@ -43,8 +43,8 @@ class AgentProgram:
         self._agent = resolved.wire
         self.capabilities = resolved.capabilities
         self.defaults: Mapping[str, Any] = {}
-        self._access = self._agent.cli.access(resolved.base_url, resolved.key)
-        self.account = session_location(self._agent.cli)
+        self._access = self._agent.cli.configure_access(resolved.base_url, resolved.key)
+        self.account = digest_session_location(self._agent.cli)
 
     def send(self, body: bytes) -> bytes:
         events = self.stream(body)
@@ -54,14 +54,14 @@ class AgentProgram:
             run_shielded(events.close)
 
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
-        start = msgspec.json.decode(body, type=AgentCommand)
-        with contextlib.closing(AgentRun(self._agent, start, self._access)) as run:
+        command = msgspec.json.decode(body, type=AgentCommand)
+        with contextlib.closing(AgentRun(self._agent, command, self._access)) as run:
             run_in_thread(run.open)
             child = self._start(run)
             try:
-                until = time.monotonic() + start.timeout
+                until = time.monotonic() + command.timeout
                 while not run.printed_all and not run.failed:
-                    for line in run.take_lines(self._read(child, run, start, until)):
+                    for line in run.take_lines(self._read(child, run, command, until)):
                         yield line
                 if run.failed:
                     return
@@ -69,7 +69,7 @@ class AgentProgram:
             finally:
                 run_shielded(child.close)
             if not run.final:
-                raise self._failure(status, run)
+                raise self._make_error(status, run)
             yield run_in_thread(lambda: run.stamp_line(exited=status is not None))
 
     def close(self) -> None:
@@ -81,21 +81,22 @@ class AgentProgram:
         except OSError as problem:
             raise Unreachable(f"The program of {self.label} can't be started: {problem}.", retryable=False) from problem
 
-    def _read(self, child: Child, run: AgentRun, start: AgentCommand, until: float) -> bytes | None:
+    def _read(self, child: Child, run: AgentRun, command: AgentCommand, until: float) -> bytes | None:
         """Return the next output of the child, or None at its end. Raise a `ProviderError` at the time limit."""
         remaining = until - time.monotonic()
         try:
             if remaining <= 0:
                 raise TimeoutError
-            return child.read(min(remaining, GRACE if run.final else start.silence))
+            return child.read(min(remaining, GRACE if run.final else command.silence))
         except TimeoutError:
             # The answer is complete. The output may stay open because another process has inherited it.
             if run.final:
                 return None
-            over = remaining <= start.silence
-            cause = f"did not finish within {start.timeout:g}" if over else f"printed nothing for {start.silence:g}"
-            text = f"{self.label} {cause} seconds and was ended. The options 'timeout' and 'silence' set these limits."
-            text += f" It reported: {run.trouble}." if run.trouble else ""
+            over = remaining <= command.silence
+            cause = f"did not finish within {command.timeout:g}" if over else f"printed nothing for {command.silence:g}"
+            text = f"{self.label} {cause} seconds and was terminated. "
+            text += "The options 'timeout' and 'silence' set these limits."
+            text += f" It reported: {run.retry_reason}." if run.retry_reason else ""
             raise StreamCut(text) if run.begun else Unreachable(text, retryable=False) from None
 
     def _wait(self, child: Child) -> int | None:
@@ -105,7 +106,7 @@ class AgentProgram:
         except TimeoutError:
             return None
 
-    def _failure(self, status: int | None, run: AgentRun) -> ProviderError:
+    def _make_error(self, status: int | None, run: AgentRun) -> ProviderError:
         """Return the error for a run that ended without an answer."""
         ended = "it closed its output" if status is None else f"it exited with status {status}"
         if run.broken:
