@@ -84,4 +84,4 @@ def test_only_the_given_files_are_checked(tool: ModuleType, tmp_path: Path, caps
 
 def test_the_program_does_not_report_itself(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool, "ROOT", TOOL.parent.parent)
-    assert TOOL not in list(tool.files([TOOL.parent]))
+    assert TOOL not in list(tool.find_files([TOOL.parent]))

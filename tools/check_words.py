@@ -1,6 +1,6 @@
-"""Find words that the project's English avoids: `python tools/check_words.py [--count] [PATH …]`.
+"""Find words that the project avoids: `python tools/check_words.py [--count] [PATH …]`.
 
-Each of these words hides the actor or has a plainer form. Without PATH, the check covers sources, docs, examples,
+Each of these words hides the actor or has a plainer synonym. Without PATH, the check covers sources, docs, examples,
 benches and tools, but not generated code or data. It prints each use and exits with status 1 if it finds one;
 `--count` prints the number of uses per top-level folder instead.
 """
@@ -27,11 +27,11 @@ SKIPPED = frozenset({"_sync", "data", "files", "fixtures", "samples"})
 PENDING = frozenset({"branches", "chat", "context", "conversation", "turn"})
 """Packages of `longtalk` that are rewritten next, and their English with them."""
 
-# A Unix account has the name of one of these words.
+# The argument of getpwnam is the name of a Unix account.
 _PATTERN = re.compile(rf"(?<!getpwnam\(\")\b({'|'.join(WORDS)})\b", re.IGNORECASE)
 
 
-def files(places: Sequence[Path]) -> Iterator[Path]:
+def find_files(places: Sequence[Path]) -> Iterator[Path]:
     """Yield the files to check, without generated code, data and this program."""
     for place in places:
         for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
@@ -42,7 +42,7 @@ def files(places: Sequence[Path]) -> Iterator[Path]:
                 yield path
 
 
-def uses(path: Path) -> Iterator[tuple[int, str]]:
+def find_uses(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the line number and the word of each use in a file."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         for found in _PATTERN.finditer(line):
@@ -50,12 +50,12 @@ def uses(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what was found and return the exit status."""
+    """Print the uses, or their number, and return the exit status."""
     given = [Path(argument).resolve() for argument in arguments if argument != "--count"]
     counts: Counter[str] = Counter()
-    for path in files(given or [ROOT / place for place in PLACES]):
+    for path in find_files(given or [ROOT / place for place in PLACES]):
         name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-        for number, word in uses(path):
+        for number, word in find_uses(path):
             counts[name.parts[0]] += 1
             if "--count" not in arguments:
                 print(f"{name}:{number}: '{word}': {WORDS[word]}")

@@ -1,4 +1,4 @@
-"""Build the registry of models: `python tools/registry.py [WHEEL WHEEL] [--date 2026-11-15]`; `--check` only checks it.
+"""Build the model registry: `python tools/registry.py [WHEEL WHEEL] [--date 2026-11-15]`; `--check` only checks it.
 
 The facts (numbers, names, flags) come from two packages, `genai-prices` and `litellm`, both MIT: see NOTICE. Their
 wheels are read, never run; missing ones are downloaded with pip. The same wheels and the same date give the same bytes.
@@ -31,7 +31,7 @@ from longtalk.models.prices import Prices  # noqa: E402
 from longtalk.providers.registry import PROVIDERS  # noqa: E402
 
 FILE = Path(models.DATA_PATH)
-MOST_BYTES = 150_000
+MAX_BYTES = 150_000
 PACKAGES = {"genai-prices": "genai_prices/data.py", "litellm": "litellm/model_prices_and_context_window_backup.json"}
 LICENCE = "MIT"
 
@@ -48,21 +48,21 @@ NAMES = {
     "xai": ("x-ai", "xai", "xai/"),
 }
 # Providers that can keep a conversation.
-KEEP_STATE = ("openai",)
+KEEPS_STATE = ("openai",)
 MODELS_OF = {"openai-chat": "openai"}
-# Providers whose thinking comes as blocks bound to their position, and as text. Through OpenRouter it may be either.
-BINDS = ("anthropic", "openai", "gemini")
-TEXT = ("openai-chat", "groq", "mistral", "deepseek", "together", "xai")
-# How long a provider caches the start of a request after its last use: the lower end of what its docs state.
+# Providers that send thinking as blocks bound to their position, and as text. OpenRouter does either.
+BOUND_THINKING = ("anthropic", "openai", "gemini")
+TEXT_THINKING = ("openai-chat", "groq", "mistral", "deepseek", "together", "xai")
+# How long a provider caches the start of a request after its last use: the shortest time that its docs state.
 # Anthropic, "Prompt caching": 5 minutes after each use; an hour only if a request asks for it.
 # OpenAI, "Prompt caching": 5 to 10 minutes, longer for some models and accounts; from GPT-5.5 on about 30 for all.
 # Groq, "Prompt Caching": 2 hours. DeepSeek, "Context Caching": a few hours to a few days, so at least two hours.
 # OpenRouter, "Prompt Caching": 5 minutes for Anthropic's models; for others it depends on the upstream provider.
-# xAI, "Prompt Caching: Best Practices & FAQ": any time. For Gemini, Mistral and Together no time was found.
+# xAI, "Prompt Caching: Best Practices & FAQ", guarantees no time. Gemini, Mistral and Together state none.
 CACHE_SECONDS = {"openai": 300, "openai-chat": 300, "anthropic": 300, "groq": 7_200, "deepseek": 7_200}
 CACHE_SECONDS_OF = {"openai": (r"gpt-(5\.[5-9]|[6-9])", 1_800), "openrouter": (r"anthropic/", 300)}
-# Models for other purposes have prices per token too.
-_OTHER = re.compile(
+# Models for other purposes than chats also have prices per token.
+_OTHER_PURPOSES = re.compile(
     r"embed|whisper|tts|transcri|image|audio|realtime|moderation|ocr|voice|live|orpheus|rerank|lyria|banana"
     r"|davinci|babbage|curie|^text-|^ada$|instruct-?fim|translate|decider|guard|^clip|computer-use|robotics|streaming"
 )
@@ -87,7 +87,7 @@ def main() -> None:
     if not given.check:
         with tempfile.TemporaryDirectory() as folder:
             wheels = {
-                _package(path)[0]: path for path in [*given.wheels, *_download_missing(given.wheels, Path(folder))]
+                _parse_name(path)[0]: path for path in [*given.wheels, *_download_missing(given.wheels, Path(folder))]
             }
             FILE.parent.mkdir(exist_ok=True)
             FILE.write_bytes(compress(build(wheels, given.date)))
@@ -100,13 +100,13 @@ def main() -> None:
     print(f"{FILE.relative_to(ROOT)}: {FILE.stat().st_size:,} bytes, {count:,} models")
 
 
-def _package(wheel: Path) -> tuple[str, str]:
+def _parse_name(wheel: Path) -> tuple[str, str]:
     name, version = wheel.name.split("-")[:2]
     return name.replace("_", "-"), version
 
 
 def _download_missing(wheels: list[Path], folder: Path) -> list[Path]:
-    missing = sorted({*PACKAGES} - {_package(path)[0] for path in wheels})
+    missing = sorted({*PACKAGES} - {_parse_name(path)[0] for path in wheels})
     if missing:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
         subprocess.run([*pip, "--dest", str(folder), *missing], check=True)
@@ -116,17 +116,17 @@ def _download_missing(wheels: list[Path], folder: Path) -> list[Path]:
 def build(wheels: dict[str, Path], date: dt.date) -> Row:
     """Return the content of the registry file."""
     read = {name: zipfile.ZipFile(wheels[name]).read(path) for name, path in PACKAGES.items()}
-    genai = {provider["id"]: provider["models"] for provider in _literals(read["genai-prices"])}
+    genai = {provider["id"]: provider["models"] for provider in _parse_table(read["genai-prices"])}
     litellm = json.loads(read["litellm"], parse_float=Decimal)
     providers: dict[str, Row] = {}
     for name, address in PROVIDERS.items():
         facts = {key: getattr(address, key) for key in ("wire", "base_url", "base_url_variable", "key_variable")}
         providers[name] = {key: value for key, value in facts.items() if value is not None}
-    for name in KEEP_STATE:
+    for name in KEEPS_STATE:
         providers[name]["keeps_state"] = True
     for name, same in MODELS_OF.items():
         providers[name]["models_of"] = same
-    for name in TEXT:
+    for name in TEXT_THINKING:
         providers[name]["binds_thinking"] = False
     for name, seconds in CACHE_SECONDS.items():
         providers[name] = {**providers[name], "cache_seconds": seconds}
@@ -139,7 +139,7 @@ def build(wheels: dict[str, Path], date: dt.date) -> Row:
         found, aliases = collect_models(name, genai[theirs], chat, date)
         found = {model: _with_cache_time(name, model, row) for model, row in found.items()}
         providers[name] = {**providers[name], "models": found, "aliases": aliases}
-    sources = [{"package": name, "version": _package(wheels[name])[1], "licence": LICENCE} for name in PACKAGES]
+    sources = [{"package": name, "version": _parse_name(wheels[name])[1], "licence": LICENCE} for name in PACKAGES]
     return {"format": 1, "built": date.isoformat(), "sources": sources, "providers": providers}
 
 
@@ -152,28 +152,28 @@ def _encode(file: Row) -> bytes:
     return json.dumps(file, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _literals(source: bytes) -> list[Row]:
+def _parse_table(source: bytes) -> list[Row]:
     """Return the table in a Python file without running the file."""
     table = next(node for node in ast.parse(source).body if isinstance(node, ast.AnnAssign))
-    value: list[Row] = _literal(table.value)
+    value: list[Row] = _parse_literal(table.value)
     return value
 
 
-def _literal(node: ast.expr | None) -> Any:
+def _parse_literal(node: ast.expr | None) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.List | ast.Tuple):
-        return [_literal(each) for each in node.elts]
+        return [_parse_literal(each) for each in node.elts]
     if isinstance(node, ast.Dict):
-        return {_literal(key): _literal(value) for key, value in zip(node.keys, node.values, strict=True)}
+        return {_parse_literal(key): _parse_literal(value) for key, value in zip(node.keys, node.values, strict=True)}
     if isinstance(node, ast.Call):
         kind = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-        values = [_literal(each) for each in node.args]
+        values = [_parse_literal(each) for each in node.args]
         if kind == "Decimal":
             return Decimal(values[0])
         if kind == "date":
             return dt.date(*values)
-        return {"kind": kind, **{word.arg: _literal(word.value) for word in node.keywords}}
+        return {"kind": kind, **{word.arg: _parse_literal(word.value) for word in node.keywords}}
     return None
 
 
@@ -187,17 +187,17 @@ def collect_models(
     rows: dict[str, Row] = {}
     group: dict[str, str] = {}
     for model in genai:
-        names = [model["id"], *(name for name in _equals(model["match"]) if name != model["id"])]
-        names = [name for name in names if _talks(provider, name, litellm)]
+        names = [model["id"], *(name for name in _list_names(model["match"]) if name != model["id"])]
+        names = [name for name in names if _is_chat_model(provider, name, litellm)]
         described = next((litellm[name] for name in names if name in litellm), {})
-        same = _agree(_of_genai(model, date), _of_litellm(described))
+        same = _is_consistent(_read_genai_rates(model, date), _read_litellm_rates(described))
         for name in names:
-            row = _row(provider, name, model, litellm.get(name, described if same else {}), date)
+            row = _make_row(provider, name, model, litellm.get(name, described if same else {}), date)
             if row and name not in rows:
                 rows[name], group[name] = row, names[0]
     for name, said in litellm.items():
-        if name not in rows and _talks(provider, name, litellm) and "input_cost_per_token" in said:
-            row = _row(provider, name, {}, said, date)
+        if name not in rows and _is_chat_model(provider, name, litellm) and "input_cost_per_token" in said:
+            row = _make_row(provider, name, {}, said, date)
             if row:
                 rows[name] = row
     aliases: dict[str, str] = {}
@@ -213,16 +213,16 @@ def collect_models(
     return found, {name: main for name, main in aliases.items() if main}
 
 
-def _equals(match: Row) -> Iterator[str]:
+def _list_names(match: Row) -> Iterator[str]:
     if match["kind"] == "ClauseEquals":
         yield match["equals"]
     elif match["kind"] == "ClauseOr":
         for each in match["or_"]:
-            yield from _equals(each)
+            yield from _list_names(each)
 
 
-def _talks(provider: str, name: str, litellm: dict[str, Row]) -> bool:
-    """Return True if this provider has a model for conversations of this name."""
+def _is_chat_model(provider: str, name: str, litellm: dict[str, Row]) -> bool:
+    """Return True if the name is that of a model for conversations."""
     said = litellm.get(name, {})
     if said.get("mode", "chat") not in ("chat", "responses"):
         return False
@@ -234,14 +234,14 @@ def _talks(provider: str, name: str, litellm: dict[str, Row]) -> bool:
         return False
     if ":" in name and not name.startswith("ft:") and not (provider == "openrouter" and name.endswith(":free")):
         return False
-    return not _OTHER.search(name.lower().rpartition("/")[2])
+    return not _OTHER_PURPOSES.search(name.lower().rpartition("/")[2])
 
 
-def _row(provider: str, name: str, genai: Row, litellm: Row, date: dt.date) -> Row:
+def _make_row(provider: str, name: str, genai: Row, litellm: Row, date: dt.date) -> Row:
     """Return the facts about a model, or an empty row if there are none."""
     context = genai.get("context_window")
-    sent, answer = _count(litellm, "max_input_tokens"), _count(litellm, "max_output_tokens")
-    prices = _prices(provider, name, genai, litellm, date)
+    sent, answer = _read_count(litellm, "max_input_tokens"), _read_count(litellm, "max_output_tokens")
+    prices = _merge_prices(provider, name, genai, litellm, date)
     row: Row = {}
     if context and sent and sent < context and sent + (answer or 0) == context:
         row |= {"window": context, "input_limit": sent}
@@ -259,7 +259,7 @@ def _row(provider: str, name: str, genai: Row, litellm: Row, date: dt.date) -> R
         cached = bool(litellm.get("supports_prompt_caching")) or "cache_read" in prices
         marks = provider == "anthropic" or name.split("/")[0] == "anthropic"
         row["cache"] = "none" if not cached else "marks" if marks else "automatic"
-    if provider in BINDS and litellm.get("supports_reasoning"):
+    if provider in BOUND_THINKING and litellm.get("supports_reasoning"):
         row["binds_thinking"] = True
     if prices:
         # Drop tiers above the window, which may have become smaller.
@@ -275,7 +275,7 @@ def _with_cache_time(provider: str, name: str, row: Row) -> Row:
     return {**row, "cache_seconds": seconds} if kept else row
 
 
-def _count(row: Row, key: str) -> int | None:
+def _read_count(row: Row, key: str) -> int | None:
     value = row.get(key)
     return int(value) if isinstance(value, int | Decimal) and value > 0 else None
 
@@ -291,41 +291,41 @@ RATES = {
 }
 
 
-def _prices(provider: str, name: str, genai: Row, litellm: Row, date: dt.date) -> Row:
+def _merge_prices(provider: str, name: str, genai: Row, litellm: Row, date: dt.date) -> Row:
     """Return the prices on which both packages agree, or those of the only one that has prices."""
     if provider == "openrouter" and name.endswith(":free"):
         return dict.fromkeys(RATES, 0)
-    first, second = _of_genai(genai, date), _of_litellm(litellm)
+    first, second = _read_genai_rates(genai, date), _read_litellm_rates(litellm)
     if first is None or second is None:
         return {}
     # genai-prices says "above" and litellm "from": use the thresholds of genai-prices.
     second = {above if above is None or above - 1 not in first else above - 1: each for above, each in second.items()}
     if not first or not second:
         return _to_file_form(first or second)
-    if not _agree(first, second):
+    if not _is_consistent(first, second):
         print(f"{provider}:{name}: prices left out because the sources disagree")
         return {}
     merged: Rates = {}
     for above in {*first, *second}:
         one, other = first.get(above, {}), second.get(above, {})
-        unsure = [key for key in RATES if key in one and key in other and not _near(one[key], other[key])]
+        unsure = [key for key in RATES if key in one and key in other and not _is_near(one[key], other[key])]
         merged[above] = {key: rate for key, rate in {**other, **one}.items() if key not in unsure}
     return _to_file_form(merged)
 
 
-def _agree(one: Rates | None, other: Rates | None) -> bool:
+def _is_consistent(one: Rates | None, other: Rates | None) -> bool:
     """Return True if input and output prices match wherever both sources have them."""
     if not one or not other:
         return True
     both = [above for above in one if above in other]
-    return all(_near(one[above][key], other[above][key]) for above in both for key in ("input", "output"))
+    return all(_is_near(one[above][key], other[above][key]) for above in both for key in ("input", "output"))
 
 
-def _near(one: Decimal, other: Decimal) -> bool:
+def _is_near(one: Decimal, other: Decimal) -> bool:
     return abs(one - other) <= max(one, other) * Decimal("0.02")
 
 
-def _of_genai(model: Row, date: dt.date) -> Rates | None:
+def _read_genai_rates(model: Row, date: dt.date) -> Rates | None:
     """Return the prices from genai-prices, empty if it has none, or None if they depend on the time of day."""
     prices = model.get("prices", {})
     if isinstance(prices, list):
@@ -352,10 +352,10 @@ def _of_genai(model: Row, date: dt.date) -> Rates | None:
             if value is not None:
                 rates[ours] = value
         found[start] = rates
-    return _complete_rates(found)
+    return _drop_incomplete(found)
 
 
-def _of_litellm(row: Row) -> Rates | None:
+def _read_litellm_rates(row: Row) -> Rates | None:
     """Return the prices from litellm, empty if it has none, or None if they depend on the time of day."""
     if "off_peak_pricing" in row:
         return None
@@ -366,10 +366,10 @@ def _of_litellm(row: Row) -> Rates | None:
         above = f"_above_{start // 1000}k_tokens" if start else ""
         keys = {ours: theirs.format(above) for ours, (_, theirs) in RATES.items()}
         found[start] = {ours: Decimal(row[key]) * 1_000_000 for ours, key in keys.items() if row.get(key) is not None}
-    return _complete_rates(found)
+    return _drop_incomplete(found)
 
 
-def _complete_rates(rates: Rates) -> Rates:
+def _drop_incomplete(rates: Rates) -> Rates:
     """Return the prices if they are complete and not all zero; zero often means unknown."""
     whole = all({"input", "output"} <= each.keys() for each in rates.values())
     return rates if whole and any(rates[None].values()) else {}
@@ -380,7 +380,7 @@ def _to_file_form(rates: Rates) -> Row:
     if not rates:
         return {}
     made = {
-        above: {key: _number(rate) for key, rate in _drop_impossible(each).items()} for above, each in rates.items()
+        above: {key: _to_number(rate) for key, rate in _drop_impossible(each).items()} for above, each in rates.items()
     }
     tiers = [{"above": above, **each} for above, each in sorted((a, e) for a, e in made.items() if a is not None)]
     return {**made[None], **({"tiers": tiers} if tiers else {})}
@@ -393,7 +393,7 @@ def _drop_impossible(rates: Row) -> Row:
     return {key: rate for key, rate in rates.items() if key not in odd}
 
 
-def _number(value: Decimal) -> int | float:
+def _to_number(value: Decimal) -> int | float:
     whole = int(value)
     return whole if whole == value else float(value)
 
@@ -405,8 +405,8 @@ def check() -> list[str]:
     """Return the problems of the existing file."""
     data = FILE.read_bytes()
     problems = []
-    if len(data) > MOST_BYTES:
-        problems.append(f"The file has {len(data):,} bytes; at most {MOST_BYTES:,} are allowed.")
+    if len(data) > MAX_BYTES:
+        problems.append(f"The file has {len(data):,} bytes; at most {MAX_BYTES:,} are allowed.")
     plain = gzip.decompress(data)
     # Compressed bytes differ between versions of zlib, so compare the content.
     if _encode(json.loads(plain)) != plain or any(data[4:8]):
@@ -428,11 +428,11 @@ def check() -> list[str]:
     problems += [f"{name}: unknown provider." for name in rows if name not in PROVIDERS]
     problems += [f"{name}: no models." for name in NAMES if next(models.models(provider=name), None) is None]
     for model in models.models():
-        problems += [f"{model.label}: {problem}" for problem in _problems_of_model(model)]
+        problems += [f"{model.label}: {problem}" for problem in _check_model(model)]
     return problems
 
 
-def _problems_of_model(model: models.Model) -> Iterator[str]:
+def _check_model(model: models.Model) -> Iterator[str]:
     if models.find(model.label) != model:
         yield "not found by its own name"
     for alias in model.aliases:
@@ -449,10 +449,10 @@ def _problems_of_model(model: models.Model) -> Iterator[str]:
     if model.cache_seconds is not None and (model.cache == "none" or not 60 <= model.cache_seconds <= 604_800):
         yield f"cache time of {model.cache_seconds:,} seconds does not fit the cache kind {model.cache}"
     if model.prices is not None:
-        yield from _problems_of_prices(model.prices)
+        yield from _check_prices(model.prices)
 
 
-def _problems_of_prices(prices: Prices) -> Iterator[str]:
+def _check_prices(prices: Prices) -> Iterator[str]:
     for rates in (prices, *prices.tiers):
         if max(rates.input, rates.output) > 1_000:
             yield f"implausible price of a million tokens: {max(rates.input, rates.output)}"
