@@ -1,6 +1,6 @@
-# Two main commands: `make run` starts a chat with a local model, `make test` runs the tests.
+# The two main commands: `make run` starts a chat with a local model, `make test` runs the tests.
 PYTHON ?= python3
-# The system's python3 uses .venv; any other version uses a folder named after it.
+# Python's default version is installed into .venv, any other into a folder named after it, such as .venv-3.13.
 version = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 ifeq ($(PYTHON),python3)
 VENV := .venv
@@ -13,7 +13,7 @@ AGENTS := $(VENV)/agents
 LITELLM := $(VENV)/litellm
 AGENT_PACKAGES := @anthropic-ai/claude-code@2.1.197 @google/gemini-cli@0.61.0 @openai/codex@0.166.0
 
-# Tests start hundreds of processes: without cached bytecode each of them compiles the package again.
+# Tests start hundreds of processes, and without cached bytecode each of them would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Idle workers take tests from busy ones. COVERAGE=1 measures coverage too, for `make coverage`.
@@ -24,9 +24,9 @@ PYTEST = $(if $(COVERAGE),COVERAGE_FILE=$(CURDIR)/.coverage-$@ )$(BIN)/pytest -n
 
 setup: $(VENV)/ready
 
-# Debian and Ubuntu ship Python without venv; a separate package provides it.
+# Debian and Ubuntu have venv in a separate package.
 $(VENV)/ready: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "longtalk needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Longtalk needs Python 3.11 or newer. Name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -q && apt-get install -y -q python3-venv'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
@@ -45,7 +45,7 @@ lint: setup
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_words.py
 
-# All fast tests, with few examples of each property.
+# The fast tests, with few examples of each property.
 test: setup
 	$(PYTEST) -m 'not slow'
 
@@ -57,7 +57,7 @@ $(AGENTS)/ready: $(VENV)/ready Makefile
 	PATH="$(abspath $(BIN)):$$PATH" npm install --prefix $(AGENTS) --no-audit --no-fund --loglevel error $(AGENT_PACKAGES)
 	@touch $@
 
-# LiteLLM needs openai below version 3, other tests need a newer one: LiteLLM has its own environment.
+# LiteLLM needs openai below version 3, and other tests need a newer one, so LiteLLM has its own environment.
 litellm: $(LITELLM)/ready
 
 $(LITELLM)/ready: $(VENV)/ready constraints-litellm.txt
@@ -71,7 +71,7 @@ test-all: setup
 	@$(MAKE) --no-print-directory litellm || echo "LiteLLM could not be installed: its tests are skipped."
 	$(PYTEST) -m 'slow or hypothesis' --hypothesis-profile thorough
 
-# Report on both runs, and delete their data so that the next report needs new runs.
+# Report the coverage of both test targets; run them first if their data is missing. `coverage combine` deletes the data.
 coverage: .coverage-test .coverage-test-all
 	$(BIN)/coverage combine $^
 	$(BIN)/coverage report

@@ -1,7 +1,7 @@
-"""A bot behind a message handler: each user's state is a column in a table.
+"""A bot that keeps each user's state in a database table.
 
-`handle` is what a web or WhatsApp handler would call. Two messages of one user at once are safe: the turn that
-ends second finds that the state has changed, and runs again on the newer state.
+A web or WhatsApp handler would call `handle`. Two messages of one user at the same time are safe: the turn that ends
+second finds that the stored state has changed, and runs again on the newer state.
 
     python examples/bot.py
 """
@@ -22,23 +22,23 @@ def handle(user: str, text: str) -> str:
         row = database.execute("SELECT revision, state FROM talks WHERE user = ?", (user,)).fetchone()
         revision, state = row or (0, None)
         reply = chat.send(text, state=state, system="You are a friendly violin teacher. Answer in one sentence.")
-        if store(user, revision, reply.state):
+        if save_if_unchanged(user, revision, reply.state):
             return reply.text
 
 
-def store(user: str, revision: int, state: bytes) -> bool:
+def save_if_unchanged(user: str, revision: int, state: bytes) -> bool:
     """Save a state and return True, or return False if the stored revision has changed."""
     with database:
         if not revision:
-            stored = database.execute(
+            result = database.execute(
                 "INSERT OR IGNORE INTO talks VALUES (?, ?, ?)", (user, peek(state).revision, state)
             )
         else:
-            stored = database.execute(
+            result = database.execute(
                 "UPDATE talks SET revision = ?, state = ? WHERE user = ? AND revision = ?",
                 (peek(state).revision, state, user, revision),
             )
-    return stored.rowcount == 1
+    return result.rowcount == 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Many conversations at once, in one async program.
+"""Several conversations at once in an async program.
 
 python examples/many.py
 """
@@ -18,8 +18,8 @@ async def main() -> None:
             reply = await chat.send("Who am I?", state=reply.state)
             return f"{name}: {reply.text}"
 
-        for said in await asyncio.gather(talk("Ada"), talk("Niccolò"), talk("Clara")):
-            print(said)
+        for line in await asyncio.gather(talk("Ada"), talk("Niccolò"), talk("Clara")):
+            print(line)
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A model that calls functions, shown as a stream. It needs a model with tool support; the default one has none.
+"""Stream an answer of a model that calls a Python function. The local model can't call tools, so name another one.
 
 LONGTALK_MODEL=openai-chat:gpt-5.6 python examples/tools.py
 """

@@ -1,7 +1,8 @@
-"""A violin teacher that remembers: lessons over months, with a brief of what matters.
+"""A violin teacher that remembers: a conversation with a brief of what matters.
 
-The brief has fields of its own: at most six techniques, of which the last three always stay. Before the first lesson
-the app writes what it knows already. After each answer the lines are printed, with where each one came from.
+The brief has fields of its own: at most six techniques, for example, of which the last three always stay. Before the
+first message, the app writes what it already knows. After each answer, the program prints the lines of the brief and
+the entry that each one came from.
 
     python examples/violin_teacher.py              # with the local model, or $LONGTALK_MODEL
     python examples/violin_teacher.py --scripted   # with scripted answers
@@ -34,8 +35,8 @@ MESSAGES = (
 )
 
 
-def scripted() -> Provider:
-    """Return a model with scripted answers, each with a memory card at its end."""
+def make_scripted_model() -> Provider:
+    """Return a model with scripted answers, most of them with a memory card."""
     from longtalk.testing import Scripted, says
 
     return Scripted(
@@ -51,8 +52,8 @@ def scripted() -> Provider:
 
 def main(model: str | Provider) -> None:
     """Run the lessons and print the brief after each answer."""
-    # Here only the brief and an outline are sent, so that a short example shows them. By default, Memory() sends the
-    # whole conversation until that costs more than it is worth.
+    # With these limits, the brief and an outline replace the history at once, so that a short example shows them. By
+    # default, Memory() sends the whole conversation until replacing it is cheaper.
     policy = Memory(brief=Brief(budget=150, schema=LESSON), recent=0, limit=0)
     store = SQLite("lessons.db")
     lessons = Conversation("ada", model=model, store=store, policy=policy, options={"max_tokens": 120})
@@ -68,4 +69,4 @@ def main(model: str | Provider) -> None:
 
 
 if __name__ == "__main__":
-    main(scripted() if "--scripted" in sys.argv else os.environ.get("LONGTALK_MODEL", "local"))
+    main(make_scripted_model() if "--scripted" in sys.argv else os.environ.get("LONGTALK_MODEL", "local"))

@@ -1,4 +1,4 @@
-"""The code in README, docs and examples runs: `local` is the real model, other names reach a server on loopback."""
+"""The code in README, docs and examples runs: `local` is the real model, and other models are a server on loopback."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """Answers any valid request, whole or streamed."""
+    """Run a server that answers any valid request, whole or streamed."""
 
     class Handler(HttpHandler):
         def do_POST(self) -> None:
@@ -62,30 +62,30 @@ def environment(server: str, tmp_path: Path) -> dict[str, str]:
     }
 
 
-def run(command: list[str], environment: dict[str, str], where: Path, said: str = "") -> str:
-    done = subprocess.run(
-        command, env=environment, cwd=where, input=said, capture_output=True, text=True, timeout=300, check=False
+def run(command: list[str], environment: dict[str, str], where: Path, typed: str = "") -> str:
+    result = subprocess.run(
+        command, env=environment, cwd=where, input=typed, capture_output=True, text=True, timeout=300, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
-def blocks(page: Path, language: str) -> list[str]:
+def read_blocks(page: Path, language: str) -> list[str]:
     return [code for tag, code in BLOCK.findall(page.read_text()) if tag == language]
 
 
 @pytest.mark.parametrize(
     "page",
-    # Each starts a model of its own.
+    # Slow, because each page starts its own model.
     [
         pytest.param(page, id=page.name, marks=[] if page.name == "README.md" else [pytest.mark.slow])
         for page in PAGES
-        if blocks(page, "python")
+        if read_blocks(page, "python")
     ],
 )
 def test_the_python_on_a_page_runs_from_top_to_bottom(page: Path, environment: dict[str, str], tmp_path: Path) -> None:
     script = tmp_path / "page.py"
-    script.write_text("\n".join(blocks(page, "python")))
+    script.write_text("\n".join(read_blocks(page, "python")))
     database = postgres_server.server().database() if page.name == "stores.md" else ""
     if database:
         environment["DATABASE_URL"] = postgres_server.server().url(database=database)
@@ -93,15 +93,15 @@ def test_the_python_on_a_page_runs_from_top_to_bottom(page: Path, environment: d
         environment["REDIS_URL"] = redis_server.single().url
     run([sys.executable, "-W", "error::SyntaxWarning", str(script)], environment, tmp_path)
     if database:
-        told = [_asked(database, sql) for sql in blocks(page, "sql")]
-        # Who asks, the days, the longest, the lines of a brief, what somebody has.
-        assert [len(rows) for rows in told] == [1, 1, 1, 1, 1, 0]
-        assert told[2][0][-1] == "How do I hold the bow?"
-        assert told[3] == [("goal", "Play the first Bach suite")]
+        answers = [_query(database, sql) for sql in read_blocks(page, "sql")]
+        # The setting, the days, the longest conversations, the lines of a brief, the owner's conversations, the grants.
+        assert [len(rows) for rows in answers] == [1, 1, 1, 1, 1, 0]
+        assert answers[2][0][-1] == "How do I hold the bow?"
+        assert answers[3] == [("goal", "Play the first Bach suite")]
 
 
-def _asked(database: str, sql: str) -> list[tuple[Any, ...]]:
-    """What the last statement gives."""
+def _query(database: str, sql: str) -> list[tuple[Any, ...]]:
+    """Return the rows of the last statement."""
     with postgres_server.server().asking(database=database) as connection:
         found = connection.execute(sql)
         while found.nextset():
@@ -112,7 +112,7 @@ def _asked(database: str, sql: str) -> list[tuple[Any, ...]]:
 COMMANDS = [
     line.split("#")[0].strip()
     for page in PAGES
-    for code in blocks(page, "sh")
+    for code in read_blocks(page, "sh")
     for line in code.splitlines()
     if "longtalk " in line and "/path/to/" not in line
 ]
@@ -121,7 +121,7 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_on_a_page_runs(command: str, environment: dict[str, str], tmp_path: Path) -> None:
     words = [word for word in shlex.split(command) if "=" not in word or word.startswith("-")]
-    assert run(words, environment, tmp_path, said="Hello!\n").strip() == "With pleasure."
+    assert run(words, environment, tmp_path, typed="Hello!\n").strip() == "With pleasure."
 
 
 @pytest.mark.slow
@@ -131,26 +131,26 @@ def test_an_example_runs_twice(example: Path, environment: dict[str, str], tmp_p
         assert run([sys.executable, str(example)], environment, tmp_path).strip()
 
 
-def prose(page: Path) -> str:
+def read_prose(page: Path) -> str:
     """Return a page without its code blocks."""
     return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
-def anchors(page: Path) -> set[str]:
+def list_anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
-    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", read_prose(page), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
 def test_every_link_on_a_page_has_a_target(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+    for link in re.findall(r"\]\(([^)\s]+)\)", read_prose(page)):
         if re.match(r"\w+:", link):
             continue
         name, _, anchor = link.partition("#")
         target = page.parent / name if name else page
         assert target.exists(), f"{page.name} links to {link}"
-        assert not anchor or anchor in anchors(target), f"{page.name} links to {link}"
+        assert not anchor or anchor in list_anchors(target), f"{page.name} links to {link}"
 
 
 def test_every_page_is_in_the_index_and_in_the_readme() -> None:
