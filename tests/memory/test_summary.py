@@ -143,8 +143,8 @@ def test_spans_are_joined_where_they_touch(spans: list[tuple[int, int]]) -> None
 
 def test_it_covers_what_is_whole_in_one_of_its_spans() -> None:
     summary = Summary(text="", covers=((2, 6), (8, 10)))
-    assert [summary.has(*span) for span in ((2, 6), (3, 4), (8, 10))] == [True] * 3
-    assert [summary.has(*span) for span in ((1, 3), (5, 9), (2, 10), (10, 11), (6, 8))] == [False] * 5
+    assert [summary.covers_range(*span) for span in ((2, 6), (3, 4), (8, 10))] == [True] * 3
+    assert [summary.covers_range(*span) for span in ((1, 3), (5, 9), (2, 10), (10, 11), (6, 8))] == [False] * 5
     assert summary.stop == 10
     assert Summary(text="", covers=()).stop == 0
 

@@ -399,7 +399,7 @@ async def test_when_it_works_again_it_takes_over() -> None:
     # What was left out meanwhile is in no summary, and it does not say so.
     assert [run.verdict for run in reply.context.manifest][-1] == "sent"
     for run in reply.context.manifest:
-        assert (run.verdict == "summarised") == summary.has(run.first, run.last + 1)
+        assert (run.verdict == "summarised") == summary.covers_range(run.first, run.last + 1)
 
 
 async def test_the_window_leaves_nothing_out_that_a_summary_can_still_stand_for() -> None:
@@ -575,4 +575,4 @@ async def test_an_epoch_from_elsewhere_stops_no_turn_and_hides_nothing(field: st
         assert places == list(range(size + 2 * number + 1))
         summary = summary_of(reply)
         for run in reply.context.manifest:
-            assert run.verdict != "summarised" or (summary and summary.has(run.first, run.last + 1))
+            assert run.verdict != "summarised" or (summary and summary.covers_range(run.first, run.last + 1))

@@ -167,7 +167,7 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
             return False
         if run.is_gone:
             borders |= {run.first, run.last + 1}
-            told = epoch.summary is not None and epoch.summary.has(run.first, run.last + 1)
+            told = epoch.summary is not None and epoch.summary.covers_range(run.first, run.last + 1)
             if run.verdict == "summarised" and not told:
                 return False
         elif run.verdict == "summarised":

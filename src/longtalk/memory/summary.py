@@ -86,7 +86,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """The position after the last entry that the summary covers; 0 if it covers none."""
         return self.covers[-1][1] if self.covers else 0
 
-    def has(self, first: int, stop: int) -> bool:
+    def covers_range(self, first: int, stop: int) -> bool:
         """Return True if the summary covers all entries from position `first` up to, but not including, `stop`."""
         return any(start <= first and stop <= end for start, end in self.covers)
 

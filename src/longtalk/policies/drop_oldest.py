@@ -39,12 +39,12 @@ class DropOldest(msgspec.Struct, frozen=True):
         last = bool(droppable) and droppable[-1].first == view.blocks[-2].first
         if last and enough == len(droppable) and not limits.over.fires(without_oldest(enough - 1)):
             enough -= 1
-        lines = [*old_lines, *_tool_lines(view, droppable[:enough])][-MAX_TOOL_LINES:]
+        lines = [*old_lines, *_render_tool_lines(view, droppable[:enough])][-MAX_TOOL_LINES:]
         target = limits.over if limits.to.fires(with_lines(0)) else limits.to
         return with_lines(bisect_left(range(len(lines)), True, key=lambda n: target.fires(with_lines(n + 1))))
 
 
-def _tool_lines(view: View, dropped: Sequence[Block]) -> list[str]:
+def _render_tool_lines(view: View, dropped: Sequence[Block]) -> list[str]:
     """Return the lines about the tools of the last dropped exchanges, at least `MAX_TOOL_LINES` if there are that many.
 
     Return an empty list if `DigestTools` was not applied.

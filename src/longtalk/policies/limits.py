@@ -77,9 +77,10 @@ class _TriggerGroup:
 
     def __init__(self, *triggers: Trigger) -> None:
         wrong = [each for each in triggers if isinstance(each, type) or not hasattr(each, "fires")]
-        if wrong or not triggers:
-            what = f"not {wrong[0]!r}" if wrong else "at least one"
-            raise InputError(f"{type(self).__name__} takes triggers such as OverTokens(8_000), {what}.")
+        if wrong:
+            raise InputError(f"{type(self).__name__} takes triggers such as OverTokens(8_000), not {wrong[0]!r}.")
+        if not triggers:
+            raise InputError(f"{type(self).__name__} needs at least one trigger, such as OverTokens(8_000).")
         self.triggers = triggers
 
     def __repr__(self) -> str:
@@ -106,10 +107,10 @@ class AllOf(_TriggerGroup):
         return " and ".join(map(str, self.triggers))
 
 
-def check_positive(value: object, what: str) -> None:
-    """Raise `InputError` unless the value is an integer of at least 1. `what` names the value in the message."""
+def check_positive(value: object, subject: str) -> None:
+    """Raise `InputError`, whose message begins with `subject`, unless the value is an integer of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{what} must be an integer of at least 1, not {value!r}.")
+        raise InputError(f"{subject} must be an integer of at least 1, not {value!r}.")
 
 
 def resolve_target(limit: int, to: int | None, *, sliding: bool) -> int:

@@ -136,18 +136,18 @@ class CompactToBrief(msgspec.Struct, frozen=True):
             return view
         record = read_brief_record(view.transcript)
         stop = droppable[count - 1].stop
-        substitute = _substitute_summary(view, record, self.config)
+        substitute = _find_substitute_summary(view, record, self.config)
         if saves and max(record.covers, substitute.stop if substitute else 0) < stop:
             # Neither a card nor a summary covers these exchanges, and there is room to send them once more.
             if view.may_summarize != "before":
                 return msgspec.structs.replace(view, compaction_pays=False)
-            wants = SummaryRequest(stop=stop, length=SUMMARY_TOKENS, timeout=_TIMEOUT)
-            return msgspec.structs.replace(view, summary_request=wants)
+            request = SummaryRequest(stop=stop, length=SUMMARY_TOKENS, timeout=_TIMEOUT)
+            return msgspec.structs.replace(view, summary_request=request)
         limit = OverHistory(self.config.limit) if saves else AnyOf(OverHistory(self.config.limit), limits.over)
-        shorter = view.with_summary(self._head(view, record, droppable[:count], substitute))
+        shorter = view.with_summary(self._build_head(view, record, droppable[:count], substitute))
         while count < len(droppable) and limit.fires(shorter):
             count += 1
-            shorter = view.with_summary(self._head(view, record, droppable[:count], substitute))
+            shorter = view.with_summary(self._build_head(view, record, droppable[:count], substitute))
         return shorter
 
     def needs_new_head(
@@ -155,22 +155,22 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         head: Summary | None,
         transcript: Transcript,
         counter: Counter,
-        beside: Sequence[str] = (),
+        other_texts: Sequence[str] = (),
         *,
         leaves_out: bool = False,
     ) -> bool:
         """Return True if the request must begin with a new head because the present one lacks lines or has wrong ones.
 
-        `head` is the present head, or None if there is none. `beside` are texts that were sent next to earlier messages
-        and stay in the request. They count too, because they may contain a line that the app has removed. `leaves_out`
-        says that the request leaves out older exchanges.
+        `head` is the present head, or None if there is none. `other_texts` were sent next to earlier messages and stay
+        in the request. They count too, because they may contain a line that the app has removed. `leaves_out` says that
+        the request leaves out older exchanges.
         """
         record, brief = read_brief_record(transcript), self.config.brief
         if head is not None:
-            unsent = render_unsent_app_lines(record, brief, counter, head, beside) if record.content.lines else ""
+            unsent = render_unsent_app_lines(record, brief, counter, head, other_texts) if record.content.lines else ""
             more = counter.count(unsent)
             return head.is_brief and (head.edition != record.edition or (more > 0 and head.brief + more > brief.budget))
-        sent, present = parse_brief_lines(beside), parse_brief_lines([render_brief(record.content, brief)])
+        sent, present = parse_brief_lines(other_texts), parse_brief_lines([render_brief(record.content, brief)])
         if record.edition and not sent <= present:
             return True
         # Without a head, only the brief can stand for what is left out here or was handed to the caller. Before the
@@ -185,32 +185,34 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         such a card is left out, together with all older ones.
         """
         record = read_brief_record(view.transcript)
-        dropped = self._up_to_revoked(view, record)
+        dropped = self._find_revoked_blocks(view, record)
         head = build_head(
             record,
             self.config.brief,
-            _CounterOf(view.count),
+            _FunctionCounter(view.count),
             view.wire,
-            covers=_add_blocks(view.summary.covers if view.summary else (), dropped),
+            covers=_merge_covers(view.summary.covers if view.summary else (), dropped),
             exchanges=(),
             outline_budget=0,
-            substitute=_substitute_summary(view, record, self.config),
+            substitute=_find_substitute_summary(view, record, self.config),
             old_outlines=extract_outlines(view.summary),
         )
         return view.with_summary(head) if dropped else msgspec.structs.replace(view, summary=head)
 
-    def _up_to_revoked(self, view: View, record: BriefRecord) -> list[Block]:
+    def _find_revoked_blocks(self, view: View, record: BriefRecord) -> list[Block]:
         """Return the droppable exchanges up to the last one whose card states a revoked line; empty if none does."""
         droppable = view.droppable_blocks
         revoked = frozenset(record.content.revoked)
-        stating = [i for i, block in enumerate(droppable) if revoked & _card_line_ids(view, block)]
+        stating = [i for i, block in enumerate(droppable) if revoked & _read_card_line_ids(view, block)]
         return droppable[: stating[-1] + 1] if stating else []
 
     def _count_recent(self, view: View, droppable: Sequence[Block]) -> int:
         lengths = [round(view.scale * block.tokens) for block in droppable]
         return count_recent(lengths, min(self.config.recent, self.config.limit), whole=self.config.recent)
 
-    def _head(self, view: View, record: BriefRecord, dropped: Sequence[Block], substitute: Summary | None) -> Summary:
+    def _build_head(
+        self, view: View, record: BriefRecord, dropped: Sequence[Block], substitute: Summary | None
+    ) -> Summary:
         """Return a head with the brief and outlines of dropped exchanges.
 
         The exchanges that no card or summary covers are outlined; if there are none, the last dropped exchange.
@@ -223,28 +225,30 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         return build_head(
             record,
             config.brief,
-            _CounterOf(view.count),
+            _FunctionCounter(view.count),
             view.wire,
-            covers=_add_blocks(view.summary.covers if view.summary else (), dropped),
+            covers=_merge_covers(view.summary.covers if view.summary else (), dropped),
             exchanges=[[view.get_entry(i) for i in range(block.first, block.stop)] for block in outlined],
             outline_budget=budget,
             substitute=substitute,
         )
 
 
-def _card_line_ids(view: View, block: Block) -> set[str]:
+def _read_card_line_ids(view: View, block: Block) -> set[str]:
     """Return the ids of the lines that the memory cards in an exchange state."""
     changes = [change for i in range(block.first, block.stop) for change in read_card_operations(view.get_entry(i))]
     return {make_line_id("", normalize(text)) for change in changes for text in change.texts}
 
 
-def _substitute_summary(view: View, record: BriefRecord, config: Memory) -> Summary | None:
+def _find_substitute_summary(view: View, record: BriefRecord, config: Memory) -> Summary | None:
     """Return the latest summary, to be used in place of a missing card, or None if it is of no use.
 
     It is used only if it covers more than the cards do and fits the limit together with the head.
     """
-    found = view.latest_summary
-    return found if found and found.stop > record.covers and found.tokens + config.length <= config.limit else None
+    summary = view.latest_summary
+    return (
+        summary if summary and summary.stop > record.covers and summary.tokens + config.length <= config.limit else None
+    )
 
 
 def count_recent(lengths: Sequence[int], room: int, *, whole: int) -> int:
@@ -266,11 +270,11 @@ def find_memory(policy: Policy) -> CompactToBrief | None:
     return next((strategy for strategy in strategies if isinstance(strategy, CompactToBrief)), None)
 
 
-def _add_blocks(covers: tuple[tuple[int, int], ...], blocks: Sequence[Block]) -> tuple[tuple[int, int], ...]:
+def _merge_covers(covers: tuple[tuple[int, int], ...], blocks: Sequence[Block]) -> tuple[tuple[int, int], ...]:
     return tuple(merge_spans([*covers, *((block.first, block.stop) for block in blocks)]))
 
 
-class _CounterOf(msgspec.Struct, frozen=True):
+class _FunctionCounter(msgspec.Struct, frozen=True):
     """A `Counter` that calls a given function."""
 
     count: Callable[[str], int]

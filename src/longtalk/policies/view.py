@@ -116,7 +116,7 @@ class View(msgspec.Struct, frozen=True):
     def usable_summary(self) -> Summary | None:
         """The latest summary if it covers everything that the present one covers, else the present one."""
         present, latest = self.summary, self.latest_summary
-        if present is None or (latest is not None and all(latest.has(*span) for span in present.covers)):
+        if present is None or (latest is not None and all(latest.covers_range(*span) for span in present.covers)):
             return latest
         return present
 
@@ -134,7 +134,9 @@ class View(msgspec.Struct, frozen=True):
 
     def with_summary(self, summary: Summary) -> View:
         """Return a copy of the view that begins with this summary, without the exchanges that the summary covers."""
-        kept = [block for block in self.blocks[:-1] if block.pinned or not summary.has(block.first, block.stop)]
+        kept = [
+            block for block in self.blocks[:-1] if block.pinned or not summary.covers_range(block.first, block.stop)
+        ]
         view = self.with_blocks((*kept, self.blocks[-1]))
         return msgspec.structs.replace(view, summary=summary, compaction_pays=False)
 

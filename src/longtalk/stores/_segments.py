@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from longtalk.memory.recall.labels import searchable_text
+from longtalk.memory.recall.labels import get_searchable_text
 from longtalk.stores._paths import Span, trace_path
 from longtalk.stores._words import normalize_words
 from longtalk.stores.base import KeyedRequest, Lease
@@ -77,7 +77,7 @@ def read_words(segment: Segment, position: int) -> tuple[str, str]:
     """Return the text of an entry and its normalized words, for searching. Both are cached in the segment."""
     if position not in segment.words:
         entry = segment.entries[position - segment.start]
-        segment.words[position] = (text_if_readable(entry), normalize_words(searchable_text(entry)))
+        segment.words[position] = (text_if_readable(entry), normalize_words(get_searchable_text(entry)))
     return segment.words[position]
 
 

@@ -177,7 +177,9 @@ def _with_summary(transcript: Transcript, wants: SummaryRequest, epoch: Epoch, c
 
 def _check_summary(made: Plan, context: Context) -> None:
     for run in context.manifest:
-        if run.reason == SUMMARY and (not made.epoch.summary or not made.epoch.summary.has(run.first, run.last + 1)):
+        if run.reason == SUMMARY and (
+            not made.epoch.summary or not made.epoch.summary.covers_range(run.first, run.last + 1)
+        ):
             raise PolicyViolation(f"The summary does not cover this part of the manifest: {run}")
 
 

@@ -1157,7 +1157,7 @@ def test_another_way_to_read_entries_makes_the_index_anew(store: SQLite, monkeyp
     say(store, "talk", "apples")
     assert store.candidates(ME, ["apples"], 9)
     monkeypatch.setattr(sqlite_search, "INDEX_VERSION", sqlite_search.INDEX_VERSION + 1)
-    monkeypatch.setattr(sqlite_search, "searchable_text", lambda entry: "pears")
+    monkeypatch.setattr(sqlite_search, "get_searchable_text", lambda entry: "pears")
     assert store.candidates(ME, ["apples"], 9) == []
     assert store.candidates(ME, ["pears"], 9)
 
@@ -1167,7 +1167,7 @@ def test_what_was_indexed_in_another_way_is_removed_too(
     store: SQLite, path: Path, monkeypatch: Any, remove: str
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_search, "searchable_text", lambda entry: f"{SECRET}, as read before")
+        patch.setattr(sqlite_search, "get_searchable_text", lambda entry: f"{SECRET}, as read before")
         entry = say(store, "talk", "apples").entry
         assert store.candidates(ME, [SECRET], 9)
     for module in (sqlite_search, sqlite_remove):

@@ -57,9 +57,9 @@ class Field(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(
                 self, "cap", 1 if self.kind == "text" else max(_DEFAULT_CAP, _to_int(self.floor))
             )
-        self._check()
+        self._check_values()
 
-    def _check(self) -> None:
+    def _check_values(self) -> None:
         check_whole_number(self.cap, f"The cap of {self.name!r}", 1, _MAX_LINES if self.kind == "list" else 1)
         check_whole_number(self.floor, f"The floor of {self.name!r}", 0, self.cap)
         check_whole_number(self.item, f"`item` of {self.name!r}, the tokens of an item,", 1, _MAX_TOKENS // 10)
@@ -80,9 +80,10 @@ class Schema(msgspec.Struct, frozen=True):
         fields: tuple[object, ...] = tuple(given) if isinstance(given, Iterable) else (given,)
         msgspec.structs.force_setattr(self, "fields", fields)
         wrong = [each for each in fields if not isinstance(each, Field)]
-        if wrong or not fields:
-            what = f"not {wrong[0]!r}" if wrong else "at least one"
-            raise InputError(f"A schema takes fields such as Field('goal', 'text'), {what}.")
+        if wrong:
+            raise InputError(f"A schema takes fields such as Field('goal', 'text'), not {wrong[0]!r}.")
+        if not fields:
+            raise InputError("A schema needs at least one field, such as Field('goal', 'text').")
         _check_distinct(self.fields)
         _check_answers(self.fields)
         lines = sum(field.cap for field in self.fields)
@@ -94,27 +95,27 @@ class Schema(msgspec.Struct, frozen=True):
 
         Case is ignored, and spaces and hyphens match underscores.
         """
-        return _fields_by_name(self).get(_normalize_name(name)) if len(name) <= 2 * _MAX_NAME_CHARS else None
+        return _map_fields(self).get(_normalize_name(name)) if len(name) <= 2 * _MAX_NAME_CHARS else None
 
 
-def check_whole_number(value: object, what: str, least: int, most: int) -> None:
-    """Raise `InputError`, with `what` as the name of the value, unless it is an integer from `least` to `most`."""
+def check_whole_number(value: object, subject: str, least: int, most: int) -> None:
+    """Raise `InputError`, whose message begins with `subject`, for all but an integer from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"{what} must be an integer from {least:,} to {most:,}, not {value!r}.")
+        raise InputError(f"{subject} must be an integer from {least:,} to {most:,}, not {value!r}.")
 
 
 def _to_int(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _check_name(name: object, what: str) -> None:
+def _check_name(name: object, subject: str) -> None:
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or len(name) > _MAX_NAME_CHARS:
         raise InputError(
-            f"{what} must be at most {_MAX_NAME_CHARS} letters, digits and underscores, such as 'open_questions', "
+            f"{subject} must be at most {_MAX_NAME_CHARS} letters, digits and underscores, such as 'open_questions', "
             f"not {name!r}."
         )
     if _normalize_name(name) in RESERVED:
-        raise InputError(f"{what} can't be {name!r}: cards use that name for their operations.")
+        raise InputError(f"{subject} can't be {name!r}: cards use that name for their operations.")
 
 
 def _normalize_name(name: str) -> str:
@@ -143,7 +144,7 @@ def _check_answers(fields: tuple[Field, ...]) -> None:
 
 
 @lru_cache(maxsize=64)
-def _fields_by_name(schema: Schema) -> dict[str, Field]:
+def _map_fields(schema: Schema) -> dict[str, Field]:
     return {_normalize_name(name): field for field in schema.fields for name in (field.name, field.key)}
 
 

@@ -11,7 +11,7 @@ from longtalk.wires import text_if_readable
 from longtalk.wires.entries import view_of
 from longtalk.wires.views import MessageView
 
-__all__ = ["read_card_labels", "searchable_text"]
+__all__ = ["get_searchable_text", "read_card_labels"]
 
 
 def read_card_labels(entry: Entry) -> str:
@@ -35,7 +35,7 @@ def _read_view(entry: Entry) -> MessageView | None:
         return None
 
 
-def searchable_text(entry: Entry) -> str:
+def get_searchable_text(entry: Entry) -> str:
     """Return the text of an entry that a search looks through, which includes its labels."""
     text, labels = text_if_readable(entry), read_card_labels(entry)
     return f"{text}\n{labels}" if labels else text

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from longtalk.memory.recall.labels import searchable_text
+from longtalk.memory.recall.labels import get_searchable_text
 from longtalk.memory.recall.protocol import SearchTerm
 from longtalk.stores._words import normalize_words
 from longtalk.stores.base import SearchHit
@@ -52,7 +52,7 @@ def index_batch(connection: Connection, schema: str, owner: str, name: str | Non
 def _make_index_row(owner: str, row: Sequence[Any]) -> tuple[Any, ...]:
     """Return the values with which the SQL function `learn` indexes an entry: its location, words and text."""
     conversation, segment, position, role, wire, kind, crc, native = row
-    text = normalize_words(searchable_text(Entry(role=role, wire=wire, kind=kind, at=0, native=native)))
+    text = normalize_words(get_searchable_text(Entry(role=role, wire=wire, kind=kind, at=0, native=native)))
     lexemes, room = [f"c{conversation}.", _make_owner_word(owner)], MAX_INDEXED_BYTES
     for word in dict.fromkeys(word[:MAX_WORD] for word in text.split()):
         room -= len(word.encode())

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from longtalk.memory.recall.labels import searchable_text
+from longtalk.memory.recall.labels import get_searchable_text
 from longtalk.stores._words import normalize_words
 from longtalk.stores.base import MAIN, SearchHit
 from longtalk.stores.redis.connection import Command, Link
@@ -131,6 +131,6 @@ def _read(link: Link, keys: Keys, segment: int, start: int, stop: int) -> list[S
     if not values:
         raise Gone
     return [
-        Said(entry.id, entry.role, entry.at, text_if_readable(entry), normalize_words(searchable_text(entry)))
+        Said(entry.id, entry.role, entry.at, text_if_readable(entry), normalize_words(get_searchable_text(entry)))
         for entry in pack_of(values).entries()
     ]

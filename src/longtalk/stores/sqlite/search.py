@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
-from longtalk.memory.recall.labels import searchable_text
+from longtalk.memory.recall.labels import get_searchable_text
 from longtalk.memory.recall.protocol import Matches, SearchTerm
 from longtalk.stores._paths import Span
 from longtalk.stores.base import MAIN, SearchHit
@@ -108,7 +108,7 @@ def _make_index_rows(db: Database, scope: str, span: Span[int]) -> Iterator[tupl
     for start in range(span.start, span.stop, BATCH):
         pack = read_pack(db, [span], start, min(span.stop, start + BATCH))
         for position, entry in enumerate(pack.entries(), start):
-            if text := normalize_text(searchable_text(entry)):
+            if text := normalize_text(get_searchable_text(entry)):
                 yield to_key(span.segment, position), f"{scope} {_TOOL}" if entry.role == "tool" else scope, text
 
 
