@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and settings for all tests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from longtalk.stores.in_memory import InMemory
 from longtalk.stores.jsonl.store import JSONL
 from longtalk.stores.sqlite.store import SQLite
 from tests.support import properties
-from tests.support.fake_agents import Agents, installed
+from tests.support.fake_agents import Agents, install_agents
 from tests.support.loopback import Loopback
 from tests.support.matrix import STORES
 
-# `make test-all` loads the other one with --hypothesis-profile. In CI the examples depend on the test alone, as in
-# Hypothesis's own CI profile: chance must not decide whether a change lands. Elsewhere each run draws new ones.
+# `make test-all` loads the thorough profile with --hypothesis-profile. In CI the examples depend only on the test,
+# as in Hypothesis's own CI profile, so that chance does not fail a check. Elsewhere each run draws new examples.
 for profile, count in {"quick": properties.QUICK, "thorough": properties.THOROUGH}.items():
     settings.register_profile(
         profile,
@@ -31,12 +31,12 @@ for profile, count in {"quick": properties.QUICK, "thorough": properties.THOROUG
     )
 settings.load_profile("quick")
 
-# Keys and addresses of the machine's owner are none of the tests' business.
+# Tests must not use keys and addresses from the environment of the user who runs them.
 for name in list(os.environ):
     if name.endswith(("_API_KEY", "_BASE_URL")) or name.lower().endswith("_proxy"):
         del os.environ[name]
 
-# Nor is what they have written about models.
+# Nor may they read this user's models file.
 os.environ.pop("LONGTALK_MODELS", None)
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-such-folder")
 
@@ -45,20 +45,20 @@ TWINS = Path(__file__).parent / "_sync"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the generated sync twins and the rest of each matrix as slow; leave out the rest where it meets a twin.
+    """Mark the generated sync twins and the rest of each matrix as slow, and deselect the rest in twins.
 
-    `make test` covers the async tests that the twins are made from.
+    `make test` runs the async tests from which the twins are generated.
     """
-    left_out = []
+    deselected = []
     for item in items:
         twin, rest = item.path.is_relative_to(TWINS), item.get_closest_marker("rest") is not None
         if twin or rest:
             item.add_marker(pytest.mark.slow)
         if twin and rest:
-            left_out.append(item)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+            deselected.append(item)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in set(deselected)]
 
 
 @pytest.fixture
@@ -74,29 +74,29 @@ def loopback() -> Iterator[Loopback]:
 
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A store for tests of what is built on stores."""
+    """Provide a store, for tests of the layers above stores."""
     stores: dict[str, Callable[[], Store]] = {
         "memory": InMemory,
         "jsonl": lambda: JSONL(tmp_path / "talks"),
         "sqlite": lambda: SQLite(tmp_path / "talks.db"),
     }
-    made = stores[request.param]()
-    yield made
-    made.close()
+    store = stores[request.param]()
+    yield store
+    store.close()
 
 
 @pytest.fixture
 def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agents]:
-    """Programs in place of the real agents, and a home for them."""
+    """Install fake agent programs on PATH, with a home folder of their own."""
     if not sys.platform.startswith("linux"):
-        pytest.skip("the programs in place of agents are looked after in /proc")
-    agents = installed(tmp_path, monkeypatch)
+        pytest.skip("the fake agents are watched through /proc")
+    agents = install_agents(tmp_path, monkeypatch)
     yield agents
-    agents.end()
+    agents.kill_all()
 
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries in tests don't wait."""
+    """Make retries wait almost no time."""
     monkeypatch.setattr("longtalk.turn.runner.FIRST_WAIT", 0.001)
     monkeypatch.setattr("longtalk._sync.turn.runner.FIRST_WAIT", 0.001)

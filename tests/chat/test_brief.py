@@ -30,8 +30,8 @@ from longtalk.stores.jsonl.store import JSONL
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import AsyncScripted, says, validate
 from longtalk.wires import HTTP_WIRES
+from tests.support.card_model import AsyncCardModel, list_texts, make_answer
 from tests.support.matrix import STORES
-from tests.support.remembering import AsyncMinding, answer, texts
 
 pytestmark = pytest.mark.anyio
 
@@ -65,13 +65,13 @@ def store(reopen: Callable[[], Store]) -> Store:
 
 
 def talk(store: Store, model: Any = None, *, policy: Policy = PLAIN, **more: Any) -> AsyncConversation:
-    return AsyncConversation("c", model=model or AsyncMinding(), store=store, policy=policy, **more)
+    return AsyncConversation("c", model=model or AsyncCardModel(), store=store, policy=policy, **more)
 
 
 def sent(model: Any, i: int = -1) -> str:
     """All that a request says."""
     validate(model.requests[i], wire=model.wire.name)
-    return "\n".join(texts(model.requests[i]))
+    return "\n".join(list_texts(model.requests[i]))
 
 
 def said(lines: tuple[Line, ...]) -> list[tuple[str, str]]:
@@ -87,7 +87,7 @@ def lookup(q: str) -> str:
 
 
 async def test_what_the_app_writes_is_there_and_sent(store: Store) -> None:
-    model = AsyncMinding()
+    model = AsyncCardModel()
     held = talk(store, model)
     assert (await held.brief.lines(), await held.brief.text()) == ((), "")
     await held.brief.set("goal", "Play Bach")
@@ -102,7 +102,7 @@ async def test_what_the_app_writes_is_there_and_sent(store: Store) -> None:
 
 
 async def test_what_is_added_later_goes_with_the_next_message(store: Store) -> None:
-    model = AsyncMinding()
+    model = AsyncCardModel()
     held = talk(store, model)
     await held.send("Hello!")
     await held.brief.add("facts", "Ada is 12")
@@ -112,7 +112,7 @@ async def test_what_is_added_later_goes_with_the_next_message(store: Store) -> N
 
 async def test_a_brief_is_there_before_anything_is_said_and_after_a_restart(reopen: Callable[[], Store]) -> None:
     await talk(reopen()).brief.set("goal", "Play Bach")
-    model = AsyncMinding()
+    model = AsyncCardModel()
     held = talk(reopen(), model)
     assert said(await held.brief.lines()) == [("goal", "Play Bach")]
     assert await held.history() == []
@@ -123,7 +123,7 @@ async def test_a_brief_is_there_before_anything_is_said_and_after_a_restart(reop
 
 
 async def test_what_the_app_takes_away_is_in_no_request_any_more(store: Store) -> None:
-    model = AsyncMinding()
+    model = AsyncCardModel()
     held = talk(store, model)
     await held.brief.set("goal", "Play Bach")
     await held.brief.add("facts", "Ada is 12", "Bob is 13")
@@ -146,7 +146,7 @@ async def test_what_the_app_takes_away_is_in_no_request_any_more(store: Store) -
 
 
 async def test_what_is_revoked_is_gone_at_once_and_the_model_can_not_say_it_again(store: Store) -> None:
-    model = AsyncMinding(answer(card='{"+facts":["Ada is 12"]}'))
+    model = AsyncCardModel(make_answer(card='{"+facts":["Ada is 12"]}'))
     held = talk(store, model, policy=EAGER)
     (line,) = (await held.send("I'm Ada, and I am 12.")).brief
     assert line.entry == (await held.history())[0].id
@@ -174,12 +174,12 @@ async def test_a_line_that_stays_behind_an_earlier_message_is_revoked_too(store:
     await held.send("Look again.")
     await held.send("And now?")
     assert "Bob is 13" not in sent(model)
-    assert all("<earlier_conversation>\n\n" not in text for text in texts(model.requests[-1]))
+    assert all("<earlier_conversation>\n\n" not in text for text in list_texts(model.requests[-1]))
 
 
 async def test_a_line_that_fell_out_can_still_be_revoked(store: Store) -> None:
     tight = Memory(brief=Brief(schema=Schema((Field("facts", key="fact", cap=1),))))
-    model = AsyncMinding()
+    model = AsyncCardModel()
     held = talk(store, model, policy=tight)
     await held.brief.set("facts", "Ada is 12")
     await held.send("Hello!")
@@ -284,7 +284,7 @@ async def test_from_inside_a_tool_of_the_turn_the_brief_can_be_read_and_not_chan
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_first_brief_comes_with_the_first_message(store: Store, stream: bool) -> None:
-    model = AsyncMinding()
+    model = AsyncCardModel()
     held = talk(store, model)
     given = {"goal": "Play Bach", "facts": ["Ada is 12", "Bob is 13"], "topics": []}
     if stream:
@@ -349,7 +349,7 @@ async def test_branches_do_not_see_each_others_briefs(store: Store) -> None:
 
 
 async def test_a_rewind_brings_back_the_brief_of_that_moment(store: Store) -> None:
-    model = AsyncMinding()
+    model = AsyncCardModel()
     held = talk(store, model)
     first = await held.send("Hello!", brief={"goal": "Play Bach"})
     await held.send("And now?", brief={"goal": "Play Reger"})
@@ -361,7 +361,7 @@ async def test_a_rewind_brings_back_the_brief_of_that_moment(store: Store) -> No
 
 
 async def test_another_message_or_answer_has_a_brief_of_its_own(store: Store) -> None:
-    model = AsyncMinding()
+    model = AsyncCardModel()
     held = talk(store, model)
     first = await held.send("Hello!", brief={"goal": "Play Bach"})
     edited, _ = await held.edit(first.entries[0].id, "Good morning!", brief={"goal": "Play Reger"})
@@ -392,7 +392,7 @@ async def test_an_export_has_the_brief_of_each_branch(store: Store) -> None:
     fork, bare = await held.fork(name="fork"), await held.fork(name="bare")
     await fork.brief.set("goal", "Play Reger")
     await held.brief.set("goal", "Play Corelli")
-    new = AsyncConversation("n", model=AsyncMinding(), store=store, policy=Memory())
+    new = AsyncConversation("n", model=AsyncCardModel(), store=store, policy=Memory())
     await new.brief.set("goal", "Play Vivaldi")
     other = InMemory()
     for each in (held, new):
@@ -400,7 +400,7 @@ async def test_an_export_has_the_brief_of_each_branch(store: Store) -> None:
     for branch in (held, fork, bare):
         there = talk(other, branch=branch.branch)
         assert said(await there.brief.lines()) == said(await branch.brief.lines())
-    there = AsyncConversation("n", model=AsyncMinding(), store=other, policy=Memory())
+    there = AsyncConversation("n", model=AsyncCardModel(), store=other, policy=Memory())
     assert said(await there.brief.lines()) == [("goal", "Play Vivaldi")]
 
 
@@ -419,7 +419,7 @@ async def test_an_export_gives_no_branch_the_first_brief_of_another(store: Store
 
 
 async def test_a_state_has_a_brief() -> None:
-    model = AsyncMinding()
+    model = AsyncCardModel()
     chat = AsyncChat(model, policy=Memory())
     state = await chat.brief.set("goal", "Play Bach", state=None)
     state = await chat.brief.add("open_questions", "Which bow?", "Which strings?", state=state)
@@ -441,7 +441,7 @@ async def test_a_state_has_a_brief() -> None:
 
 
 async def test_a_first_brief_comes_with_the_first_message_of_a_state() -> None:
-    model = AsyncMinding()
+    model = AsyncCardModel()
     chat = AsyncChat(model, policy=Memory())
     reply = await chat.send("Hello!", brief={"goal": "Play Bach"})
     assert "goal: Play Bach" in sent(model)
@@ -452,16 +452,16 @@ async def test_a_first_brief_comes_with_the_first_message_of_a_state() -> None:
     with pytest.raises(InputError, match="no field 'hobby'"):
         await chat.send("Hello!", brief={"hobby": "chess"})
     with pytest.raises(InputError, match="keeps one"):
-        await AsyncChat(AsyncMinding()).send("Hello!", brief={"goal": "Play Bach"})
+        await AsyncChat(AsyncCardModel()).send("Hello!", brief={"goal": "Play Bach"})
 
 
 async def test_the_brief_of_a_sealed_state_needs_its_key() -> None:
     seal = Seal({"2026": Seal.new_key()})
-    chat = AsyncChat(AsyncMinding(), policy=Memory(), seal=seal)
+    chat = AsyncChat(AsyncCardModel(), policy=Memory(), seal=seal)
     state = await chat.brief.set("goal", "Play Bach", state=None)
     assert b"Bach" not in state
     assert said(await chat.brief.lines(state=state)) == [("goal", "Play Bach")]
-    bare = AsyncChat(AsyncMinding(), policy=Memory(), on_bad_state="fresh")
+    bare = AsyncChat(AsyncCardModel(), policy=Memory(), on_bad_state="fresh")
     with pytest.raises(BadState):
         await bare.brief.lines(state=state)
     assert said(await bare.brief.lines(state=state, seal=seal)) == [("goal", "Play Bach")]
@@ -489,7 +489,7 @@ HOSTILE = [
 @pytest.mark.parametrize("wire", HTTP_WIRES)
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:16]))
 async def test_nothing_in_a_line_ends_the_brief_or_passes_for_more(text: str, wire: str) -> None:
-    model = AsyncMinding(wire=wire)
+    model = AsyncCardModel(wire=wire)
     held = talk(InMemory(), model)
     await held.send("Hello!", brief={"facts": ["before", f"this: {text}"], "goal": f"that: {text}"})
     await held.brief.add("decisions", f"late: {text}")
@@ -526,7 +526,7 @@ async def test_what_is_no_line_is_refused(texts: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize("field", [7, None, b"goal", "", "</brief>", "x" * 1_000_000, "\ud83d"], ids=str)
 async def test_what_is_no_field_is_refused(field: Any) -> None:
-    chat = AsyncChat(AsyncMinding(), policy=Memory())
+    chat = AsyncChat(AsyncCardModel(), policy=Memory())
     with pytest.raises(InputError) as raised:
         await chat.brief.set(field, "text", state=None)
     assert len(str(raised.value)) < 300
@@ -535,7 +535,7 @@ async def test_what_is_no_field_is_refused(field: Any) -> None:
 
 
 async def test_what_is_no_id_of_a_line_is_refused() -> None:
-    chat = AsyncChat(AsyncMinding(), policy=Memory())
+    chat = AsyncChat(AsyncCardModel(), policy=Memory())
     state = await chat.brief.set("goal", "Play Bach", state=None)
     for wrong in (7, None, "", "Play Bach", "x" * 1_000):
         with pytest.raises(InputError):

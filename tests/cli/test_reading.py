@@ -22,7 +22,7 @@ from longtalk.stores.base import Store
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
 from tests.cli.helpers import LONGTALK, Terminal, longtalk, store_at
-from tests.support.remembering import Minding, answer
+from tests.support.card_model import CardModel, make_answer
 
 HOSTILE = "\x1b]0;owned\x07 \x1b[31m red \x9b2J \x00\x7f \u202egnp"
 
@@ -545,7 +545,7 @@ def test_a_brief_is_shown_with_where_each_line_came_from(tmp_path: Path, path: s
     where = tmp_path / path
     where.parent.mkdir(exist_ok=True)
     store = store_at(where)
-    model = Minding(answer(card='{"+facts":["Ada is 12"]}'))
+    model = CardModel(make_answer(card='{"+facts":["Ada is 12"]}'))
     held = Conversation("lesson", model=model, store=store, policy=Memory(limit=0, recent=0, recall=0))
     held.send("Ada is 12.", brief={"goal": "Play Bach"})
     (held.fork(name="aside")).brief.set("goal", f"Play{HOSTILE}")

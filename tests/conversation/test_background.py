@@ -20,17 +20,17 @@ from longtalk.testing import says
 from longtalk.transcript.transcript import Record, now
 from longtalk.turn.summary_claims import SummaryClaim
 from longtalk.wires import HTTP_WIRES, WIRES
-from tests.support.summarising import (
+from tests.support.summary_model import (
     HANGS,
-    TOLD,
+    SUMMARY_TEXT,
     WORDS,
     AsyncGate,
-    AsyncTeller,
+    AsyncSummaryModel,
     anyio_backend,  # noqa: F401
     has_summary,
-    kept,
-    kinds,
-    texts,
+    list_notice_kinds,
+    list_texts,
+    read_record,
 )
 
 pytestmark = pytest.mark.anyio
@@ -50,11 +50,11 @@ async def say(talk: Any, number: int = 0) -> Any:
 
 async def until_asked(talk: Any, gate: Any, *, turns: int = 0) -> list[Any]:
     """Turns up to the one after which a summary is being made."""
-    asked = kept(talk._stored.store, talk.branch, kind="attempt", of=SummaryClaim) if turns else None
+    asked = read_record(talk._stored.store, talk.branch, kind="attempt", of=SummaryClaim) if turns else None
     replies = []
     for number in range(turns, turns + 50):
         replies.append(await say(talk, number))
-        attempt = kept(talk._stored.store, talk.branch, kind="attempt", of=SummaryClaim)
+        attempt = read_record(talk._stored.store, talk.branch, kind="attempt", of=SummaryClaim)
         if attempt is not None and attempt != asked and attempt.until:
             await gate.reached()
             return replies
@@ -76,17 +76,17 @@ def said(store: Store, branch: str = "main") -> list[str]:
 
 async def test_no_turn_waits_for_it(store: Store) -> None:
     gate = AsyncGate()
-    teller = AsyncTeller(gate=gate)
+    teller = AsyncSummaryModel(gate=gate)
     talk = open_talk(store, teller)
     await until_asked(talk, gate)
     for number in range(3):
         reply = await say(talk, number)
-        assert kinds(reply) == []
+        assert list_notice_kinds(reply) == []
         assert not has_summary(teller.talked[-1])
     gate.open()
     await settle(talk)
-    summary = kept(store)
-    assert (summary.text, summary.covers[0][0], summary.model) == (TOLD, 0, "scripted:model")
+    summary = read_record(store)
+    assert (summary.text, summary.covers[0][0], summary.model) == (SUMMARY_TEXT, 0, "scripted:model")
     await say(talk)
     assert has_summary(teller.talked[-1])
     await talk.verify()
@@ -94,7 +94,7 @@ async def test_no_turn_waits_for_it(store: Store) -> None:
 
 @pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 async def test_a_long_talk_is_summarised_again_and_again(store: Store, wire: str) -> None:
-    teller = AsyncTeller(wire=wire)
+    teller = AsyncSummaryModel(wire=wire)
     talk = open_talk(store, teller)
     for number in range(40):
         await say(talk, number)
@@ -102,18 +102,18 @@ async def test_a_long_talk_is_summarised_again_and_again(store: Store, wire: str
     assert len(teller.asked) > 3
     assert teller.most == 1
     assert has_summary(teller.asked[-1])
-    assert max(len(texts(body)) for body in teller.requests) < 25
+    assert max(len(list_texts(body)) for body in teller.requests) < 25
     await talk.verify()
     assert len(await talk.history()) == 80
     # Another object, as in another process, goes on with it.
-    other = AsyncTeller(wire=wire)
+    other = AsyncSummaryModel(wire=wire)
     await say(open_talk(store, other))
     assert has_summary(other.talked[-1])
 
 
 async def test_there_are_never_two_at_once(store: Store) -> None:
     gate = AsyncGate()
-    teller = AsyncTeller(gate=gate)
+    teller = AsyncSummaryModel(gate=gate)
     talk, other = open_talk(store, teller), open_talk(store, teller)
     await until_asked(talk, gate)
     for number in range(3):
@@ -124,13 +124,13 @@ async def test_there_are_never_two_at_once(store: Store) -> None:
     assert len(teller.asked) == 1
     gate.open()
     await settle(talk)
-    assert kept(store).text == TOLD
+    assert read_record(store).text == SUMMARY_TEXT
 
 
 @pytest.mark.parametrize("how", ["close", "block"])
 async def test_closing_waits_for_it(store: Store, how: str) -> None:
     gate = AsyncGate(seconds=0.05)
-    teller = AsyncTeller(gate=gate)
+    teller = AsyncSummaryModel(gate=gate)
     talk = open_talk(store, teller)
     if how == "block":
         async with talk:
@@ -138,22 +138,22 @@ async def test_closing_waits_for_it(store: Store, how: str) -> None:
     else:
         await until_asked(talk, gate)
         await talk.aclose()
-    assert kept(store).text == TOLD
+    assert read_record(store).text == SUMMARY_TEXT
     assert teller.running == 0
 
 
 async def test_closing_a_branch_waits_for_it_too(store: Store) -> None:
     gate = AsyncGate(seconds=0.05)
-    talk = open_talk(store, AsyncTeller(gate=gate))
+    talk = open_talk(store, AsyncSummaryModel(gate=gate))
     await until_asked(talk, gate)
     branch = await talk.fork()
     await branch.aclose()
-    assert kept(store).text == TOLD
+    assert read_record(store).text == SUMMARY_TEXT
 
 
 async def test_one_that_is_done_while_a_turn_runs_does_not_disturb_it(store: Store) -> None:
     gate = AsyncGate()
-    teller = AsyncTeller(gate=gate)
+    teller = AsyncSummaryModel(gate=gate)
     talk = open_talk(store, teller)
     await until_asked(talk, gate)
     before = said(store)
@@ -162,15 +162,15 @@ async def test_one_that_is_done_while_a_turn_runs_does_not_disturb_it(store: Sto
     gate.open()
     await settle(talk)
     # It is put beside the turn, which still holds its lease.
-    assert kept(store).text == TOLD
+    assert read_record(store).text == SUMMARY_TEXT
     assert store.head("", "c").lease is not None  # type: ignore[union-attr]
     events = [event async for event in stream]
     assert isinstance(events[-1], Done)
-    assert kinds(events[-1].reply) == []
+    assert list_notice_kinds(events[-1].reply) == []
     assert said(store) == [*before, "What is rosin?", events[-1].reply.text]
     # What the turn has left is there.
-    assert kept(store, kind="attempt", of=SummaryClaim).until == 0
-    assert kept(store, kind="anchor", of=Anchor).counted == events[-1].reply.context.counted  # type: ignore[union-attr]
+    assert read_record(store, kind="attempt", of=SummaryClaim).until == 0
+    assert read_record(store, kind="anchor", of=Anchor).counted == events[-1].reply.context.counted  # type: ignore[union-attr]
     await say(talk)
     assert has_summary(teller.talked[-1])
     assert (await talk.metrics())[-1].status == "complete"
@@ -179,7 +179,7 @@ async def test_one_that_is_done_while_a_turn_runs_does_not_disturb_it(store: Sto
 
 
 async def test_turns_that_follow_each_other_without_a_pause_get_it(store: Store) -> None:
-    teller = AsyncTeller()
+    teller = AsyncSummaryModel()
     talk = open_talk(store, teller)
     for number in range(60):
         await say(talk, number)
@@ -190,42 +190,42 @@ async def test_turns_that_follow_each_other_without_a_pause_get_it(store: Store)
 
 async def test_what_a_turn_has_cut_off_meanwhile_does_not_undo_it(store: Store) -> None:
     gate = AsyncGate()
-    teller = AsyncTeller(gate=gate, window=3_000)
+    teller = AsyncSummaryModel(gate=gate, window=3_000)
     talk = open_talk(store, teller)
     await until_asked(talk, gate)
     told: list[str] = []
-    while kept(store, kind="epoch", of=Epoch) is None:
-        told += kinds(await say(talk))
+    while read_record(store, kind="epoch", of=Epoch) is None:
+        told += list_notice_kinds(await say(talk))
     assert told == ["window"]
     gate.open()
     await settle(talk)
     # What it covers is in the store, if not in what is sent.
-    assert kept(store).text == TOLD
-    assert kinds(await say(talk)) == []
+    assert read_record(store).text == SUMMARY_TEXT
+    assert list_notice_kinds(await say(talk)) == []
 
 
 async def test_one_before_the_call_is_kept_in_a_store_too(store: Store) -> None:
-    teller = AsyncTeller("", TOLD)
+    teller = AsyncSummaryModel("", SUMMARY_TEXT)
     talk = open_talk(store, teller, Summarize(2_000, length=200))
-    told = [kind for number in range(20) for kind in kinds(await say(talk, number))]
+    told = [kind for number in range(20) for kind in list_notice_kinds(await say(talk, number))]
     assert told == ["summary_failed"]
-    assert kept(store).text == TOLD
+    assert read_record(store).text == SUMMARY_TEXT
     assert has_summary(teller.talked[-1])
     await talk.verify()
 
 
 async def test_what_pays_is_made_in_the_background_too(store: Store) -> None:
     used = {"prompt_tokens": 1_000, "completion_tokens": 60, "total_tokens": 1_060}
-    teller = AsyncTeller(says(TOLD, usage=used))
+    teller = AsyncSummaryModel(says(SUMMARY_TEXT, usage=used))
     talk = open_talk(store, teller, Economy(length=100, background=True))
     told = []
     for number in range(60):
-        told += kinds(await say(talk, number))
+        told += list_notice_kinds(await say(talk, number))
         await settle(talk)
     assert told == ["prices_assumed"]
     assert len(teller.asked) > 1
     assert has_summary(teller.talked[-1])
-    receipt = kept(store, kind="receipt", of=CostReceipt)
+    receipt = read_record(store, kind="receipt", of=CostReceipt)
     assert receipt.actual is not None
     assert receipt.predicted > 0
 
@@ -233,18 +233,20 @@ async def test_what_pays_is_made_in_the_background_too(store: Store) -> None:
 # One that comes to nothing
 
 
-@pytest.mark.parametrize("outcome", ["", "Error: no", b"garbage", RuntimeError("what?"), says(TOLD, finish="length")])
+@pytest.mark.parametrize(
+    "outcome", ["", "Error: no", b"garbage", RuntimeError("what?"), says(SUMMARY_TEXT, finish="length")]
+)
 async def test_a_failure_is_told_with_the_next_reply_and_once(store: Store, outcome: Any) -> None:
     gate = AsyncGate()
     gate.open()
-    teller = AsyncTeller(outcome, gate=gate)
+    teller = AsyncSummaryModel(outcome, gate=gate)
     talk = open_talk(store, teller)
-    assert kinds((await until_asked(talk, gate))[-1]) == []
+    assert list_notice_kinds((await until_asked(talk, gate))[-1]) == []
     await settle(talk)
-    assert kept(store) is None
+    assert read_record(store) is None
     reply = await say(talk)
-    assert kinds(reply) == ["summary_failed"]
-    assert kinds(await say(talk)) == []
+    assert list_notice_kinds(reply) == ["summary_failed"]
+    assert list_notice_kinds(await say(talk)) == []
     assert not has_summary(teller.talked[-1])
     await talk.verify()
 
@@ -252,16 +254,16 @@ async def test_a_failure_is_told_with_the_next_reply_and_once(store: Store, outc
 async def test_one_that_never_comes_is_not_waited_for(store: Store) -> None:
     gate = AsyncGate()
     gate.open()
-    talk = open_talk(store, AsyncTeller(HANGS, gate=gate), QUICK)
+    talk = open_talk(store, AsyncSummaryModel(HANGS, gate=gate), QUICK)
     await until_asked(talk, gate)
     await talk.aclose()
     reply = await say(talk)
-    assert kinds(reply) == ["summary_failed"]
+    assert list_notice_kinds(reply) == ["summary_failed"]
     assert "within 0.05 seconds" in reply.notices[0].text
 
 
 async def test_after_failures_it_waits_longer_and_longer(store: Store) -> None:
-    teller = AsyncTeller("")
+    teller = AsyncSummaryModel("")
     talk = open_talk(store, teller)
     turns = []
     for number in range(30):
@@ -274,7 +276,7 @@ async def test_after_failures_it_waits_longer_and_longer(store: Store) -> None:
 
 async def test_a_store_that_fails_hurts_nobody() -> None:
     store, gate = InMemory(), AsyncGate()
-    talk = open_talk(store, AsyncTeller(gate=gate))
+    talk = open_talk(store, AsyncSummaryModel(gate=gate))
     await until_asked(talk, gate)
     write = store.write
 
@@ -285,7 +287,7 @@ async def test_a_store_that_fails_hurts_nobody() -> None:
     gate.open()
     await talk.aclose()
     store.write = write  # type: ignore[method-assign]
-    assert kept(store) is None
+    assert read_record(store) is None
     reply = await say(talk)
     assert reply.text.startswith("Answer ")
 
@@ -297,7 +299,7 @@ async def test_a_store_that_fails_hurts_nobody() -> None:
 async def test_whoever_makes_one_is_left_alone_while_they_live(store: Store, holder: str, asks: bool) -> None:
     gate = AsyncGate()
     gate.open()
-    teller = AsyncTeller(gate=gate)
+    teller = AsyncSummaryModel(gate=gate)
     talk = open_talk(store, teller)
     await say(talk)
     who = {
@@ -318,20 +320,20 @@ async def test_whoever_makes_one_is_left_alone_while_they_live(store: Store, hol
 
 async def test_a_branch_that_has_what_it_covers_has_it_too(store: Store) -> None:
     gate = AsyncGate()
-    talk = open_talk(store, AsyncTeller(gate=gate))
+    talk = open_talk(store, AsyncSummaryModel(gate=gate))
     replies = await until_asked(talk, gate)
     whole = await talk.fork(name="whole")
     early = await talk.fork(at=replies[2].id, name="early")
     await say(talk)
     gate.open()
     await settle(talk)
-    assert kept(store, "main") == kept(store, "whole")
-    assert kept(store, "main").stop > 6
-    assert kept(store, "early") is None
+    assert read_record(store, "main") == read_record(store, "whole")
+    assert read_record(store, "main").stop > 6
+    assert read_record(store, "early") is None
     # Nor does what is said there.
-    teller = AsyncTeller()
+    teller = AsyncSummaryModel()
     await say(open_talk(store, teller, branch="early"))
-    assert len(texts(teller.talked[-1])) == 7
+    assert len(list_texts(teller.talked[-1])) == 7
     assert not has_summary(teller.talked[-1])
     for branch in (talk, whole, early):
         await branch.verify()
@@ -339,14 +341,14 @@ async def test_a_branch_that_has_what_it_covers_has_it_too(store: Store) -> None
 
 async def test_an_edit_of_what_it_covers_knows_nothing_of_it(store: Store) -> None:
     gate = AsyncGate()
-    teller = AsyncTeller(gate=gate)
+    teller = AsyncSummaryModel(gate=gate)
     talk = open_talk(store, teller)
     replies = await until_asked(talk, gate)
     other, _ = await talk.edit(replies[1].entries[0].id, "Something else.")
     gate.open()
     await settle(talk)
-    assert kept(store, "main").text == TOLD
-    assert kept(store, other.branch) is None
+    assert read_record(store, "main").text == SUMMARY_TEXT
+    assert read_record(store, other.branch) is None
     await say(other)
     assert not has_summary(teller.talked[-1])
 
@@ -354,28 +356,28 @@ async def test_an_edit_of_what_it_covers_knows_nothing_of_it(store: Store) -> No
 @pytest.mark.parametrize("when", ["while it is made", "afterwards"])
 async def test_a_rewind_to_before_what_it_covers_leaves_it_behind(store: Store, when: str) -> None:
     gate = AsyncGate()
-    teller = AsyncTeller(gate=gate)
+    teller = AsyncSummaryModel(gate=gate)
     talk = open_talk(store, teller)
     replies = await until_asked(talk, gate)
     if when == "afterwards":
         gate.open()
         await settle(talk)
-        assert kept(store).text == TOLD
+        assert read_record(store).text == SUMMARY_TEXT
     rest = await talk.rewind(replies[2].id)
     gate.open()
     await settle(talk)
-    assert kept(store) is None
-    assert (kept(store, rest) is not None) == (when == "afterwards")
+    assert read_record(store) is None
+    assert (read_record(store, rest) is not None) == (when == "afterwards")
     reply = await say(talk)
-    assert kinds(reply) == []
-    assert len(texts(teller.talked[-1])) == 7
+    assert list_notice_kinds(reply) == []
+    assert len(list_texts(teller.talked[-1])) == 7
     assert len(said(store, rest)) == 2 * len(replies)
     await talk.verify()
 
 
 async def test_one_from_before_a_rewind_is_not_taken_for_the_next_one(store: Store) -> None:
     gate = AsyncGate()
-    teller = AsyncTeller(TOLD, OTHER, gate=gate)
+    teller = AsyncSummaryModel(SUMMARY_TEXT, OTHER, gate=gate)
     talk = open_talk(store, teller)
     replies = await until_asked(talk, gate)
     await talk.rewind(replies[2].id)
@@ -384,22 +386,22 @@ async def test_one_from_before_a_rewind_is_not_taken_for_the_next_one(store: Sto
         await sleep(0.001)
     gate.open()
     await settle(talk)
-    assert kept(store).text == OTHER
-    assert kinds(await say(talk)) == []
+    assert read_record(store).text == OTHER
+    assert list_notice_kinds(await say(talk)) == []
 
 
 async def test_a_rewind_to_behind_what_it_covers_keeps_it(store: Store) -> None:
     gate = AsyncGate()
-    teller = AsyncTeller(gate=gate)
+    teller = AsyncSummaryModel(gate=gate)
     talk = open_talk(store, teller)
     replies = await until_asked(talk, gate)
     gate.open()
     await settle(talk)
     replies.append(await say(talk))
-    stop = kept(store).stop
+    stop = read_record(store).stop
     await talk.rewind(replies[stop // 2].id)
-    assert kept(store).stop == stop
-    assert kept(store, kind="epoch", of=Epoch) is None
+    assert read_record(store).stop == stop
+    assert read_record(store, kind="epoch", of=Epoch) is None
     await say(talk)
     await talk.verify()
 
@@ -409,13 +411,13 @@ async def test_a_rewind_to_behind_what_it_covers_keeps_it(store: Store) -> None:
 
 async def test_what_is_redacted_while_it_is_made_is_in_no_summary(store: Store) -> None:
     gate = AsyncGate()
-    teller = AsyncTeller("Ada's password is hunter2, and she plays the violin well.", gate=gate)
+    teller = AsyncSummaryModel("Ada's password is hunter2, and she plays the violin well.", gate=gate)
     talk = open_talk(store, teller)
     replies = await until_asked(talk, gate)
     await AsyncArchive(store).redact("c", replies[0].entries[0].id)
     gate.open()
     await settle(talk)
-    assert kept(store) is None
+    assert read_record(store) is None
     everything = [placed.record.data for placed in store.records("", "c", "main")]
     assert not any(b"hunter2" in data for data in everything)
     await say(talk)
@@ -425,7 +427,7 @@ async def test_what_is_redacted_while_it_is_made_is_in_no_summary(store: Store) 
 async def test_nor_what_an_older_summary_knew(store: Store) -> None:
     gate = AsyncGate()
     gate.open()
-    teller = AsyncTeller(
+    teller = AsyncSummaryModel(
         "Ada's password is hunter2, and she plays the violin well.", "Still hunter2, and a bow of 1820."
     )
     talk = open_talk(store, teller)
@@ -433,7 +435,7 @@ async def test_nor_what_an_older_summary_knew(store: Store) -> None:
     while not teller.asked or not has_summary(teller.talked[-1]):
         replies.append(await say(talk))
         await settle(talk)
-    assert "hunter2" in kept(store).text
+    assert "hunter2" in read_record(store).text
     teller._gate = held = AsyncGate()
     while len(teller.asked) < 2:
         await say(talk)
@@ -442,17 +444,17 @@ async def test_nor_what_an_older_summary_knew(store: Store) -> None:
     await AsyncArchive(store).redact("c", replies[0].entries[0].id)
     held.open()
     await settle(talk)
-    assert kept(store) is None
+    assert read_record(store) is None
     assert not any(b"hunter2" in placed.record.data for placed in store.records("", "c", "main"))
     reply = await say(talk)
-    assert "hunter2" not in " ".join(texts(teller.talked[-1]))
+    assert "hunter2" not in " ".join(list_texts(teller.talked[-1]))
     assert reply.text
 
 
 async def test_nor_what_was_said_instead_of_one(store: Store) -> None:
     gate = AsyncGate()
     gate.open()
-    talk = open_talk(store, AsyncTeller("Error: the password hunter2 is not allowed here", gate=gate))
+    talk = open_talk(store, AsyncSummaryModel("Error: the password hunter2 is not allowed here", gate=gate))
     replies = await until_asked(talk, gate)
     await settle(talk)
     assert any(b"hunter2" in placed.record.data for placed in store.records("", "c", "main"))
@@ -462,7 +464,7 @@ async def test_nor_what_was_said_instead_of_one(store: Store) -> None:
 
 async def test_what_is_deleted_while_it_is_made_stays_so(store: Store) -> None:
     gate = AsyncGate()
-    talk = open_talk(store, AsyncTeller(gate=gate))
+    talk = open_talk(store, AsyncSummaryModel(gate=gate))
     await until_asked(talk, gate)
     await AsyncArchive(store).delete("c")
     gate.open()
@@ -473,16 +475,16 @@ async def test_what_is_deleted_while_it_is_made_stays_so(store: Store) -> None:
 
 async def test_one_that_has_begun_anew_under_its_name_has_nothing_of_it(store: Store) -> None:
     gate = AsyncGate()
-    talk = open_talk(store, AsyncTeller(gate=gate))
+    talk = open_talk(store, AsyncSummaryModel(gate=gate))
     await until_asked(talk, gate)
     await AsyncArchive(store).delete("c")
-    teller = AsyncTeller()
+    teller = AsyncSummaryModel()
     other = open_talk(store, teller)
     for number in range(3):
         await say(other, number)
     gate.open()
     await talk.aclose()
-    assert kept(store) is None
+    assert read_record(store) is None
     await say(other)
     assert not has_summary(teller.talked[-1])
     await other.verify()

@@ -27,7 +27,17 @@ from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted
 from longtalk.turn.summary_claims import SummaryClaim
 from longtalk.wires import WIRES
-from tests.support.summarising import TOLD, WORDS, AsyncGate, AsyncTeller, Teller, asks, has_summary, kept, kinds
+from tests.support.summary_model import (
+    SUMMARY_TEXT,
+    WORDS,
+    AsyncGate,
+    AsyncSummaryModel,
+    SummaryModel,
+    asks_for_summary,
+    has_summary,
+    list_notice_kinds,
+    read_record,
+)
 
 
 class Job(NamedTuple):
@@ -46,15 +56,15 @@ def opened(kind: str, place: str) -> Store:
     return SQLite(place) if kind == "sqlite" else JSONL(place)
 
 
-class Model(Teller):
+class Model(SummaryModel):
     """Takes its time for summaries, and notes when."""
 
     def __init__(self, job: Job) -> None:
-        super().__init__(f"{TOLD} So says {job.name}.")
+        super().__init__(f"{SUMMARY_TEXT} So says {job.name}.")
         self._job = job
 
     def send(self, body: bytes) -> bytes:
-        if not asks(body):
+        if not asks_for_summary(body):
             return super().send(body)
         self._note("begins")
         if self._job.dies:
@@ -82,7 +92,7 @@ def work(job: Job) -> list[str]:
         print("ready", flush=True)
         sys.stdin.readline()
         for turn in range(job.turns):
-            told += kinds(talk.send(f"{job.name} {turn}: {WORDS * 5}", on_busy="wait"))
+            told += list_notice_kinds(talk.send(f"{job.name} {turn}: {WORDS * 5}", on_busy="wait"))
             if job.dies:
                 # Not in the middle of a turn.
                 talk._jobs.wait()
@@ -158,9 +168,9 @@ def together(folder: Path, kind: str, number: int, turns: int, *, background: bo
     check_one_at_a_time(lines)
     with closing(opened(kind, str(place))) as store:
         check_whole(store, {f"{job.name} {turn}" for job in jobs for turn in range(turns)})
-        summary = kept(store)
+        summary = read_record(store)
         assert summary.covers == ((0, summary.stop),)
-        assert summary.text.startswith(TOLD)
+        assert summary.text.startswith(SUMMARY_TEXT)
         # All are in the store, each of more than the one before.
         stops = [json.loads(each.record.data)["covers"][-1][1] for each in store.records("", "c", "main", "summary")]
         assert stops == sorted(set(stops))
@@ -187,16 +197,16 @@ def test_after_one_that_is_killed_while_it_makes_a_summary_the_next_one_goes_on(
         assert killed.returncode == -signal.SIGKILL
     assert log(place) == ["p0 begins"]
     with closing(opened(kind, str(place))) as store:
-        claim: Any = kept(store, kind="attempt", of=SummaryClaim)
+        claim: Any = read_record(store, kind="attempt", of=SummaryClaim)
         assert claim.until > 0
         assert claim.holder.pid == killed.pid
         turns = len(store.turns("", "c", "main", 0, 10_000))
         check_whole(store, {f"p0 {turn}" for turn in range(turns)})
-        teller = Teller()
+        teller = SummaryModel()
         with Conversation("c", model=teller, store=store, policy=Summarize(2_000, length=200, background=True)) as talk:
-            assert kinds(talk.send(f"p1 0: {WORDS}")) == []
+            assert list_notice_kinds(talk.send(f"p1 0: {WORDS}")) == []
         assert len(teller.asked) == 1
-        assert kept(store).text == TOLD
+        assert read_record(store).text == SUMMARY_TEXT
         talk.send(f"p1 1: {WORDS}")
         assert has_summary(teller.talked[-1])
         check_whole(store, {*(f"p0 {turn}" for turn in range(turns)), "p1 0", "p1 1"})
@@ -206,15 +216,17 @@ def test_one_that_a_program_does_not_wait_for_is_told_of_by_the_next(tmp_path: P
     path = tmp_path / "talks.db"
     asyncio.run(_until_asked(path))
     with closing(SQLite(path)) as store:
-        talk = Conversation("c", model=Teller(), store=store, policy=Summarize(2_000, length=200, background=True))
-        assert kinds(talk.send("Hello.")) == ["summary_failed"]
+        talk = Conversation(
+            "c", model=SummaryModel(), store=store, policy=Summarize(2_000, length=200, background=True)
+        )
+        assert list_notice_kinds(talk.send("Hello.")) == ["summary_failed"]
 
 
 async def _until_asked(path: Path) -> None:
     """Turns up to a summary that never comes: the loop ends first, and cancels it."""
     gate = AsyncGate()
     policy = Summarize(2_000, length=200, background=True)
-    talk = AsyncConversation("c", model=AsyncTeller(gate=gate), store=SQLite(path), policy=policy)
+    talk = AsyncConversation("c", model=AsyncSummaryModel(gate=gate), store=SQLite(path), policy=policy)
     while True:
         await talk.send(WORDS * 5)
         if talk._jobs._running:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from longtalk.memory.outline import BUDGET, outline
 from longtalk.tokens import FAMILIES, Counter, Estimator
 from longtalk.wires.card_tags import list_cards, remove_cards
-from tests.support.effort import is_linear
+from tests.support.cpu_time import is_linear
 from tests.support.properties import holds
 
 ANSWER = """Sure! Here is a plan.

@@ -12,7 +12,7 @@ from longtalk.memory.summary import TAG, Summary, find_summary_problem, render_s
 from longtalk.transcript.ranges import merge_spans
 from longtalk.wires import HTTP_WIRES, WIRES
 from longtalk.wires.text import wrap_in_tag
-from tests.support.summarising import TOLD
+from tests.support.summary_model import SUMMARY_TEXT
 
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)).map(lambda pair: (pair[0], sum(pair))), max_size=8)
 
@@ -20,7 +20,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)).map(lambda pai
 @pytest.mark.parametrize(
     "text",
     [
-        TOLD,
+        SUMMARY_TEXT,
         "エイダは1740年のバイオリンを弾きます。弓と弦について尋ねました。",
         "500 euros were agreed on for the violin; Ada pays on Monday.",
         "Error handling was the topic: Ada wants retries with back-off.",
@@ -76,7 +76,7 @@ def test_what_reads_like_an_error_or_a_refusal_is_not(text: str) -> None:
 
 @pytest.mark.parametrize(("tokens", "is_fine"), [(399, True), (400, False), (401, False)])
 def test_one_that_is_not_shorter_is_not(tokens: int, is_fine: bool) -> None:
-    assert find_summary_problem(TOLD, tokens, 400) == ("" if is_fine else "it is longer than what it covers")
+    assert find_summary_problem(SUMMARY_TEXT, tokens, 400) == ("" if is_fine else "it is longer than what it covers")
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_any_text_can_be_judged(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "inner"),
     [
-        (f"  {TOLD}\n", TOLD),
-        (f"<summary>\n{TOLD}\n</summary>", TOLD),
-        (f"<{TAG}>{TOLD}</{TAG}> Shall I go on?", TOLD),
-        (f"Here is the summary:\n<SUMMARY>{TOLD}</SUMMARY>", TOLD),
-        (f"<summary>{TOLD}", TOLD),
+        (f"  {SUMMARY_TEXT}\n", SUMMARY_TEXT),
+        (f"<summary>\n{SUMMARY_TEXT}\n</summary>", SUMMARY_TEXT),
+        (f"<{TAG}>{SUMMARY_TEXT}</{TAG}> Shall I go on?", SUMMARY_TEXT),
+        (f"Here is the summary:\n<SUMMARY>{SUMMARY_TEXT}</SUMMARY>", SUMMARY_TEXT),
+        (f"<summary>{SUMMARY_TEXT}", SUMMARY_TEXT),
         ("Ada asked how <summary> works inside <details>.", "Ada asked how <summary> works inside <details>."),
         ("She wrote </summary> by hand.", "She wrote </summary> by hand."),
-        (f"<summary>{TOLD} It has a <summary> in it.</summary>", f"{TOLD} It has a <summary> in it."),
+        (f"<summary>{SUMMARY_TEXT} It has a <summary> in it.</summary>", f"{SUMMARY_TEXT} It has a <summary> in it."),
     ],
 )
 def test_tags_around_a_summary_are_no_part_of_it(text: str, inner: str) -> None:

@@ -23,7 +23,7 @@ from longtalk.transcript.transcript import Record, Transcript
 from longtalk.usage import Usage
 from longtalk.wires import NAMES
 from tests.policies.views import conversation, said, talked, terms
-from tests.support.summarising import WORDS, Teller, has_summary, kinds
+from tests.support.summary_model import WORDS, SummaryModel, has_summary, list_notice_kinds
 
 NOW = 10_000_000
 POLICY = Economy(length=50)
@@ -164,18 +164,18 @@ def test_they_are_taken_for_the_usual_ones(prices: Prices | None, carried: float
 
 
 def test_a_conversation_is_told_once_also_when_it_is_long() -> None:
-    chat = Chat(Teller(), policy=Economy(length=200))
+    chat = Chat(SummaryModel(), policy=Economy(length=200))
     told, state = list[str](), None
     for number in range(6):
         reply = chat.send(f"{number}: {WORDS}", state=state)
-        state, told = reply.state, told + kinds(reply)
+        state, told = reply.state, told + list_notice_kinds(reply)
     assert told == ["prices_assumed"]
 
 
 # A whole conversation
 
 
-class Billed(Teller):
+class Billed(SummaryModel):
     """Reports what a provider with a cache would: all but the last two messages is read from there."""
 
     def send(self, body: bytes) -> bytes:
@@ -288,7 +288,7 @@ def test_absurd_numbers_stop_no_turn(kind: str, said: dict[str, Any]) -> None:
         reply = chat.send(f"{number}: {WORDS * 5}", state=state)
         state = reply.state
         assert reply.context.tokens > 0
-        assert kinds(reply) in ([], ["window"])
+        assert list_notice_kinds(reply) in ([], ["window"])
     assert len(decode(state, wires=NAMES)) == 60
 
 

@@ -77,7 +77,7 @@ def test_a_session_is_resumed_lost_left_and_forked(agent: str, home: Path, serve
     # With resume: only the new message is sent, and the agent has the rest.
     two = chat.send("Who am I?", state=one.state, system="You teach the violin.")
     assert (two.text, _told(two)) == ("answer 2", [])
-    assert server.heard() == ["Hello, I am Ada.", "answer 1", "Who am I?"]
+    assert server.list_texts() == ["Hello, I am Ada.", "answer 1", "Who am I?"]
     assert [(run.verdict, run.first, run.last) for run in two.context.manifest] == [("held", 0, 1), ("sent", 2, 2)]  # type: ignore[union-attr]
     assert (two.usage.input, two.usage.output) == (one.usage.input, one.usage.output)
 
@@ -86,7 +86,7 @@ def test_a_session_is_resumed_lost_left_and_forked(agent: str, home: Path, serve
     state = chat.note("Ada has tuned her violin.", state=two.state)
     three = chat.send("And now?", state=state, system="You teach the violin.")
     assert (three.text, _told(three)) == ("answer 3", ["rebuilt"])
-    (said,) = server.heard()
+    (said,) = server.list_texts()
     parts = ["Hello, I am Ada.", "answer 1", "Who am I?", "answer 2", "</conversation", "Ada has tuned", "And now?"]
     assert sorted(parts, key=said.index) == parts
 
@@ -94,22 +94,22 @@ def test_a_session_is_resumed_lost_left_and_forked(agent: str, home: Path, serve
     elsewhere = Chat(Scripted(says("From elsewhere."))).send("You there?", state=three.state)
     four = chat.send("And you?", state=elsewhere.state, system="You teach the violin.")
     assert (four.text, _told(four)) == ("answer 4", ["converted", "preamble_changed", "rebuilt"])
-    (said,) = server.heard()
+    (said,) = server.list_texts()
     parts = ["Hello, I am Ada.", "answer 2", "And now?", "You there?", "From elsewhere.", "</conversation", "And you?"]
     assert sorted(parts, key=said.index) == parts
     five = chat.send("Fine.", state=four.state, system="You teach the violin.")
-    assert (_told(five), server.heard()[1:]) == ([], ["answer 4", "Fine."])
+    assert (_told(five), server.list_texts()[1:]) == ([], ["answer 4", "Fine."])
 
     # From an older state: its session has gone on, and is left alone.
     fork = chat.send("Once more.", state=four.state, system="You teach the violin.")
     assert _told(fork) == ["rebuilt"]
-    assert "Fine." not in server.heard()[0]
+    assert "Fine." not in server.list_texts()[0]
     six = chat.send("Still there?", state=five.state, system="You teach the violin.")
     if agent == "gemini-cli" and six.notices:
         # Seen once, cause unknown: its older session was not taken for what it was. Then nothing may be missing.
-        assert (_told(six), server.heard()[0].count("Fine.")) == (["rebuilt"], 1)
+        assert (_told(six), server.list_texts()[0].count("Fine.")) == (["rebuilt"], 1)
     else:
-        assert (six.notices, server.heard()[1:]) == ((), ["answer 4", "Fine.", "answer 5", "Still there?"])
+        assert (six.notices, server.list_texts()[1:]) == ((), ["answer 4", "Fine.", "answer 5", "Still there?"])
 
 
 @pytest.mark.parametrize("agent", MODELS)
@@ -121,7 +121,7 @@ def test_branches_of_a_stored_conversation_keep_apart(agent: str, home: Path, se
     talk.send("Two.")
     reply = branch.send("Other two.")
     assert _told(reply) == ["rebuilt"]
-    assert "Two." not in server.heard()[0].replace("Other two.", "")
+    assert "Two." not in server.list_texts()[0].replace("Other two.", "")
     assert [entry.text for entry in talk.history()] == ["One.", "answer 1", "Two.", "answer 2"]
     assert [entry.text for entry in branch.history()] == ["One.", "answer 1", "Other two.", "answer 3"]
 
@@ -196,13 +196,13 @@ def test_a_message_that_looks_like_a_command_is_said_and_kept(agent: str, home: 
     reply = chat.send("Who am I?", state=reply.state)
     assert _told(reply) == []
     said = ["My name is Ada.", "answer 1", "<message>\n/clear\n</message>", "answer 2", "Who am I?"]
-    assert server.heard() == said
+    assert server.list_texts() == said
 
 
 @pytest.mark.parametrize("agent", ["claude-cli", "gemini-cli"])
 def test_a_long_message_is_answered(agent: str, home: Path, server: AgentServer) -> None:
     assert _chat(agent, home, server).send("violin " * 100_000).text == "answer 1"
-    assert server.heard()[0].count("violin") == 100_000
+    assert server.list_texts()[0].count("violin") == 100_000
 
 
 def test_a_session_of_another_folder_is_left(home: Path, server: AgentServer) -> None:

@@ -34,7 +34,7 @@ def told(what: str) -> Any:
         pytest.skip("LiteLLM is not installed: `make litellm`")
     keep = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_AUTH_TOKEN"))}
     done = subprocess.run(
-        [str(PYTHON), str(ROOT / "tests" / "support" / "litellm_talk.py"), what],
+        [str(PYTHON), str(ROOT / "tests" / "support" / "real_litellm.py"), what],
         env={**keep, "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         capture_output=True,

@@ -28,7 +28,7 @@ from longtalk.wires import NAMES
 from longtalk.wires.neutral import event, system
 from longtalk.wires.openai_chat.wire import WIRE as CHAT
 from longtalk.wires.protocol import Preamble, Quirks
-from tests.support.strategies import OTHER, WIRE, WIRES, additions, grown, transcripts
+from tests.support.strategies import OTHER, WIRE, WIRES, add_linked, additions, transcripts
 
 PREFIX = struct.Struct("<4sBBxxQqqQQQIII")
 """The fields: magic, version, flags, revision, created, updated, sizes of stored, index, array, entries, checksums."""
@@ -145,8 +145,8 @@ def test_a_transcript_that_grows_from_state_to_state_comes_back_as_it_was(
 ) -> None:
     carried = never_stored = Transcript()
     for (added, turn), first, compressed in rounds:
-        never_stored = grown(never_stored, added, turn, first)
-        state = states.encode(grown(carried, added, turn, first), compress_over=0 if compressed else NEVER)
+        never_stored = add_linked(never_stored, added, turn, first)
+        state = states.encode(add_linked(carried, added, turn, first), compress_over=0 if compressed else NEVER)
         carried = read(state)
         assert carried == never_stored
 

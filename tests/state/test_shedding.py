@@ -18,8 +18,8 @@ from longtalk.state import shedding as sheds
 from longtalk.state.shedding import encode_part, split
 from longtalk.transcript.ranges import Ranges
 from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, link_entries
-from tests.support.effort import spent
-from tests.support.strategies import WIRE, WIRES, additions, grown, transcripts
+from tests.support.cpu_time import measure_cpu_time
+from tests.support.strategies import WIRE, WIRES, add_linked, additions, transcripts
 
 KEY = Seal.new_key()
 
@@ -88,7 +88,7 @@ def test_whatever_has_left_at_any_time_comes_back_in_any_order(data: st.DataObje
         more = [Record("k", "", at, b"{}") for at in range(2 * number, 2 * number + data.draw(st.integers(0, 2)))]
         small, whole = (
             msgspec.structs.replace(
-                grown(each, added, turn, first), records=(*each.records, *more), revision=number, updated=number
+                add_linked(each, added, turn, first), records=(*each.records, *more), revision=number, updated=number
             )
             for each in (small, whole)
         )
@@ -599,8 +599,8 @@ def test_to_split_a_long_transcript_is_little_more_than_to_copy_it() -> None:
     whole = Transcript()
     fresh = [entry for turn in turns for entry in link_entries(None, turn, 0, [said("x" * 200), said("y" * 200)])]
     whole = read(states.encode(msgspec.structs.replace(whole, fresh=tuple(fresh))))
-    one_by_one = spent(lambda: list(whole))
-    assert any(spent(lambda: split(whole, [(0, 5_000), (5_002, 9_990)])) < one_by_one / 2 for _ in range(5))
+    one_by_one = measure_cpu_time(lambda: list(whole))
+    assert any(measure_cpu_time(lambda: split(whole, [(0, 5_000), (5_002, 9_990)])) < one_by_one / 2 for _ in range(5))
 
 
 # Sealed parts

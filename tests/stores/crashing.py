@@ -66,23 +66,23 @@ class Case(NamedTuple):
         if self.store == "sqlite":
             return SQLite(folder / "talks.db")
         if self.store == "postgres":
-            return postgres_server.at(folder / POSTGRES)
+            return postgres_server.open_at(folder / POSTGRES)
         if self.store == "redis":
-            redis_server.settle_at(folder)
-            return redis_server.at(folder)
+            redis_server.prepare_store(folder)
+            return redis_server.open_at(folder)
         return JSONL(folder / "talks", fsync=True)
 
     def copy(self, source: Path, folder: Path) -> None:
         """Copy a folder, and the store on a server that belongs to it, if any."""
         shutil.copytree(source, folder)
         if self.store == "postgres":
-            postgres_server.copy(folder / POSTGRES)
+            postgres_server.copy_store(folder / POSTGRES)
         if self.store == "redis":
-            redis_server.copy(source, folder)
+            redis_server.copy_store(source, folder)
 
     def remove(self, folder: Path) -> None:
         if self.store == "postgres":
-            postgres_server.drop(folder / POSTGRES)
+            postgres_server.drop_store(folder / POSTGRES)
         shutil.rmtree(folder)
 
 
@@ -417,7 +417,7 @@ def crash(case: Case, source: Path, folder: Path, at: int, *, again: bool = Fals
         killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
     assert not (folder / "error").exists(), (folder / "error").read_text()
     if case.store == "postgres":
-        postgres_server.settle()
+        postgres_server.end_connections()
     return killed
 
 

@@ -94,7 +94,7 @@ def served(place: Path) -> Store:
         # Imported only by a test. The processes that it starts can't import `tests`.
         from tests.support import postgres_server
 
-        return postgres_server.at(place)
+        return postgres_server.open_at(place)
     url, schema = json.loads(place.read_text())
     return Postgres(url, schema=schema)
 

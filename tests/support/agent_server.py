@@ -1,7 +1,8 @@
-"""A server on loopback that the real agents on the command line can talk with: the three APIs that they speak.
+"""A loopback server for real agent programs, with the three APIs that they use: Anthropic, Gemini and Responses.
 
-It answers in order, `answer 1`, `answer 2` …, and keeps what it was sent. With a `model`, a server of Messages,
-requests are passed on to that one: one sentence is enough, since small models do not know when to stop.
+Its answers are `answer 1`, `answer 2` and so on, and it records the requests. With `model`, the URL of a server with
+Anthropic's API, it forwards requests to that server. It asks for one sentence, since small models don't know when to
+stop.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Event = dict[str, Any]
 
 
 class AgentServer(HttpServer):
-    """`requests` are the bodies of what agents asked their model."""
+    """A server whose `requests` are the bodies that agents sent to their model."""
 
     def __init__(self, model: str = "", key: str = "") -> None:
         self.model = model
@@ -47,19 +48,19 @@ class AgentServer(HttpServer):
 
         super().__init__(Handler)
 
-    def heard(self, request: int = -1) -> list[str]:
-        """What the model was told in a request, by users and itself, in order; not what the agent adds."""
+    def list_texts(self, request: int = -1) -> list[str]:
+        """Return the texts of users and the model in a request, without what the agent adds."""
         body = self.requests[request]
         if "contents" in body:
-            told = [content["parts"][-1].get("text", "") for content in body["contents"]]
+            texts = [content["parts"][-1].get("text", "") for content in body["contents"]]
         elif "input" in body:
-            said = [item for item in body["input"] if item.get("role") in ("user", "assistant")]
-            told = [item["content"][-1]["text"] for item in said]
+            items = [item for item in body["input"] if item.get("role") in ("user", "assistant")]
+            texts = [item["content"][-1]["text"] for item in items]
         else:
-            said = [message for message in body["messages"] if message["role"] != "system"]
-            contents = [message["content"] for message in said]
-            told = [content if isinstance(content, str) else content[-1].get("text", "") for content in contents]
-        return [text for text in told if not text.startswith("<environment_context>")]
+            messages = [message for message in body["messages"] if message["role"] != "system"]
+            contents = [message["content"] for message in messages]
+            texts = [content if isinstance(content, str) else content[-1].get("text", "") for content in contents]
+        return [text for text in texts if not text.startswith("<environment_context>")]
 
     def _answer(self, path: str, raw: bytes) -> tuple[int, bytes] | Iterator[Event | bytes]:
         self.paths.append(path)
@@ -70,7 +71,7 @@ class AgentServer(HttpServer):
         body = json.loads(raw)
         self.requests.append(body)
         if self.model:
-            return _passed_on(
+            return _forward(
                 f"{self.model}{path}", self.key, {**body, "temperature": 0, "stop_sequences": [".", "!", "?"]}
             )
         return self.failure or found(f"answer {len(self.requests)}", str(body.get("model")))
@@ -81,7 +82,7 @@ def _chunk(event: Event) -> bytes:
     return f"{name}data: {json.dumps(event)}\n\n".encode()
 
 
-def _passed_on(url: str, key: str, body: Event) -> Iterator[Event | bytes]:
+def _forward(url: str, key: str, body: Event) -> Iterator[Event | bytes]:
     with httpx2.stream(
         "POST", url, json=body, headers={"authorization": f"Bearer {key}"}, timeout=120, trust_env=False
     ) as answer:
@@ -89,12 +90,12 @@ def _passed_on(url: str, key: str, body: Event) -> Iterator[Event | bytes]:
         yield from answer.iter_bytes()
 
 
-def _anthropic(said: str, model: str) -> Iterator[Event | bytes]:
+def _anthropic(text: str, model: str) -> Iterator[Event | bytes]:
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": []}
     usage = {"input_tokens": 20, "output_tokens": 1}
     yield {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}}
     yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-    for word in said.partition(" "):
+    for word in text.partition(" "):
         delta = {"type": "text_delta", "text": word}
         yield {"type": "content_block_delta", "index": 0, "delta": delta}
     yield {"type": "content_block_stop", "index": 0}
@@ -103,25 +104,25 @@ def _anthropic(said: str, model: str) -> Iterator[Event | bytes]:
     yield {"type": "message_stop"}
 
 
-def _gemini(said: str, model: str) -> Iterator[Event | bytes]:
-    for number, word in enumerate(said.partition(" "), 1):
+def _gemini(text: str, model: str) -> Iterator[Event | bytes]:
+    for number, word in enumerate(text.partition(" "), 1):
         candidate: Event = {"content": {"role": "model", "parts": [{"text": word}]}, "index": 0}
         if number == 3:
             candidate["finishReason"] = "STOP"
         counts = {"promptTokenCount": 20, "candidatesTokenCount": number, "totalTokenCount": 20 + number}
-        yield {"candidates": [candidate], "usageMetadata": counts, "modelVersion": model, "responseId": said}
+        yield {"candidates": [candidate], "usageMetadata": counts, "modelVersion": model, "responseId": text}
 
 
-def _responses(said: str, model: str) -> Iterator[Event | bytes]:
+def _responses(text: str, model: str) -> Iterator[Event | bytes]:
     response = {"id": "resp_1", "object": "response", "created_at": 1, "model": model, "output": []}
     yield {"type": "response.created", "response": {**response, "status": "in_progress"}}
     message = {"type": "message", "id": "msg_1", "role": "assistant"}
     opened = {**message, "status": "in_progress", "content": []}
     yield {"type": "response.output_item.added", "output_index": 0, "item": opened}
-    for word in said.partition(" "):
-        place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
-        yield {"type": "response.output_text.delta", **place, "delta": word}
-    part = {"type": "output_text", "text": said, "annotations": []}
+    for word in text.partition(" "):
+        position = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+        yield {"type": "response.output_text.delta", **position, "delta": word}
+    part = {"type": "output_text", "text": text, "annotations": []}
     item = {**message, "status": "completed", "content": [part]}
     yield {"type": "response.output_item.done", "output_index": 0, "item": item}
     usage = {

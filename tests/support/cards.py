@@ -1,4 +1,4 @@
-"""Answers with memory cards, on every wire, streamed in any pieces."""
+"""Answers with memory cards on every wire, streamed in any pieces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.wires.agents.test_wire import (
 
 OPEN, CLOSE = "<MEMORY_CARD>", "</MEMORY_CARD>"
 SECRET = "marzipan"
-"""A word that stands in cards and nowhere else."""
+"""A word that occurs only in cards."""
 CONTENT = f'{{"goal":"{SECRET}"}}'
 CARD = OPEN + CONTENT + CLOSE
 CASES: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -38,27 +38,28 @@ CASES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "cut off": ("Play.\n<MEMORY_CAR", "Play.\n", ()),
     "halves": (f"Play <mem{CARD}ory_card>!", "Play <mem\u200bory_card>!", (CONTENT,)),
 }
-"""A text, what is shown of it, and what its cards hold."""
-_PLACE = "@@"
+"""For each case: a text, the part of it that is shown, and the contents of its cards."""
+_PLACEHOLDER = "@@"
 
 
-def split(text: str, *places: int) -> list[str]:
-    return [text[start:stop] for start, stop in pairwise([0, *sorted(places), len(text)])]
+def split(text: str, *positions: int) -> list[str]:
+    """Return the parts of a text between these positions."""
+    return [text[start:stop] for start, stop in pairwise([0, *sorted(positions), len(text)])]
 
 
 def says_in(wire: str, pieces: Sequence[str], calls: Sequence[tuple[str, str, dict[str, str]]] = ()) -> Step:
-    """An answer whose text comes in these pieces; of Codex, which prints none, whole."""
+    """Return an answer whose text is streamed in these pieces, or sent whole by Codex, which doesn't stream."""
     to, text = WIRES[wire], "".join(pieces)
     if isinstance(to, AgentWire):
         lines = _lines(to, pieces, text)
         return Step(b"\n".join(lines), tuple(lines))
-    made = says(_PLACE, wire=wire, pieces=1, calls=calls)
-    place, whole = (json_bytes.encode(each) for each in (_PLACE, text))
-    events = [each for each in made.events if isinstance(each, bytes)]
-    first = next(i for i, data in enumerate(events) if place in data)
-    streamed = [events[first].replace(place, json_bytes.encode(piece)) for piece in pieces]
-    after = [data.replace(place, whole) for data in events[first + 1 :]]
-    return Step(made.body.replace(place, whole), (*events[:first], *streamed, *after))
+    template = says(_PLACEHOLDER, wire=wire, pieces=1, calls=calls)
+    placeholder, whole = (json_bytes.encode(each) for each in (_PLACEHOLDER, text))
+    events = [each for each in template.events if isinstance(each, bytes)]
+    first = next(i for i, data in enumerate(events) if placeholder in data)
+    streamed = [events[first].replace(placeholder, json_bytes.encode(piece)) for piece in pieces]
+    after = [data.replace(placeholder, whole) for data in events[first + 1 :]]
+    return Step(template.body.replace(placeholder, whole), (*events[:first], *streamed, *after))
 
 
 def _lines(wire: AgentWire, pieces: Sequence[str], text: str) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Bedrock and Vertex on loopback: what they want of a request, and Bedrock's frames, played from a script."""
+"""Scripted Bedrock and Vertex servers on loopback, which check requests and can answer in Bedrock's frames."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from tests.support.http_server import HttpHandler, HttpServer
 
 SECRET = "dummy-secret"
 REGION = "eu-test-1"
-_PLACE = re.compile(
+_TARGET = re.compile(
     r"/model/(?P<bedrock>[^/]+)/invoke(?P<streamed>-with-response-stream)?"
     r"|/projects/p/locations/r/publishers/anthropic/models/(?P<vertex>[^/]+):(?P<method>rawPredict|streamRawPredict)"
 )
 
 
-def packed(head: bytes, payload: bytes) -> bytes:
-    """A frame of Amazon's event streams."""
+def pack_frame(head: bytes, payload: bytes) -> bytes:
+    """Return a frame of Amazon's event streams."""
     prelude = (16 + len(head) + len(payload)).to_bytes(4) + len(head).to_bytes(4)
     whole = prelude + zlib.crc32(prelude).to_bytes(4) + head + payload
     return whole + zlib.crc32(whole).to_bytes(4)
 
 
-def frame(payload: bytes, **headers: str) -> bytes:
-    """A frame with headers that are text."""
+def make_frame(payload: bytes, **headers: str) -> bytes:
+    """Return a frame with these text headers."""
     texts = [(f":{name}".replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     head = [bytes([len(name)]) + name + b"\7" + len(value).to_bytes(2) + value for name, value in texts]
-    return packed(b"".join(head), payload)
+    return pack_frame(b"".join(head), payload)
 
 
-def chunk(data: bytes) -> bytes:
-    """The frame that Bedrock makes of an event."""
+def make_chunk_frame(data: bytes) -> bytes:
+    """Return the frame in which Bedrock sends an event."""
     payload = json.dumps({"bytes": base64.b64encode(data).decode(), "p": "abcdefgh"}).encode()
-    return frame(payload, event_type="chunk", content_type="application/json", message_type="event")
+    return make_frame(payload, event_type="chunk", content_type="application/json", message_type="event")
 
 
 def is_signed(method: str, path: str, headers: Mapping[str, str], body: bytes) -> bool:
-    """Whether a request carries Amazon's signature (version 4) over all of it."""
+    """Return whether a request has a valid AWS signature (version 4)."""
     found = re.fullmatch(
         r"AWS4-HMAC-SHA256 Credential=\w+/(\d{8})/([\w-]+)/bedrock/aws4_request, SignedHeaders=([\w;-]+), "
         r"Signature=([0-9a-f]{64})",
@@ -54,7 +54,7 @@ def is_signed(method: str, path: str, headers: Mapping[str, str], body: bytes) -
     if found is None or found[2] != REGION:
         return False
     signed = "".join(f"{name}:{' '.join(headers[name].split())}\n" for name in found[3].split(";"))
-    # What is escaped in a path is escaped once more.
+    # AWS escapes the path twice.
     canonical = f"{method}\n{quote(path, safe='/~')}\n\n{signed}\n{found[3]}\n{hashlib.sha256(body).hexdigest()}"
     scope = f"{found[1]}/{found[2]}/bedrock/aws4_request"
     digest = hashlib.sha256(canonical.encode()).hexdigest()
@@ -66,7 +66,7 @@ def is_signed(method: str, path: str, headers: Mapping[str, str], body: bytes) -
 
 
 class Cloud:
-    """Hands requests to a script, as Anthropic would have got them, and keeps them as they came."""
+    """A cloud that passes requests to a script in the form of Anthropic's own API, and records them as they arrived."""
 
     def __init__(self, script: Script, url: str = "") -> None:
         self.script = script
@@ -76,25 +76,25 @@ class Cloud:
         self.headers: list[dict[str, str]] = []
         self.refused: list[str] = []
 
-    def take(self, path: str, headers: dict[str, str], body: bytes) -> ScriptedResponse:
+    def answer(self, path: str, headers: dict[str, str], body: bytes) -> ScriptedResponse:
         self.requests.append(body)
         self.paths.append(path)
         self.headers.append(headers)
-        place, fields = _PLACE.fullmatch(path), json_bytes.fields(body)
-        if place is None:
-            return self._refuse(f"there is nothing at {path}")
+        target, fields = _TARGET.fullmatch(path), json_bytes.fields(body)
+        if target is None:
+            return self._refuse(f"no such path: {path}")
         if "model" in fields:
             return self._refuse("the model is in the address, not in the body")
         version = fields.pop("anthropic_version", b"")
-        if place["bedrock"]:
+        if target["bedrock"]:
             if version != b'"bedrock-2023-05-31"' or "stream" in fields:
                 return self._refuse("not a body for Bedrock")
             if not is_signed("POST", path, headers, body):
                 return self._refuse("the signature is wrong")
-            fields |= {"stream": b"true"} if place["streamed"] else {}
-        elif version != b'"vertex-2023-10-16"' or (fields.get("stream") == b"true") != (place["method"][0] == "s"):
+            fields |= {"stream": b"true"} if target["streamed"] else {}
+        elif version != b'"vertex-2023-10-16"' or (fields.get("stream") == b"true") != (target["method"][0] == "s"):
             return self._refuse("not a body for Vertex")
-        model = json.dumps(unquote(place["bedrock"] or place["vertex"])).encode()
+        model = json.dumps(unquote(target["bedrock"] or target["vertex"])).encode()
         head = {"model": model, **({"stream": b"true"} if fields.pop("stream", None) else {})}
         return self.script.answer(json_bytes.build({**head, **fields}), stream="stream" in head)
 
@@ -105,9 +105,9 @@ class Cloud:
 
 @contextlib.contextmanager
 def play(script: Script, *, framed: bool) -> Iterator[Cloud]:
-    """A cloud on loopback: with frames, or with server-sent events."""
+    """Run a cloud on loopback. It streams in frames if `framed` is set, otherwise as server-sent events."""
     cloud = Cloud(script)
-    server = HttpServer(_handler(cloud, chunk if framed else b"data: %s\n\n".__mod__))
+    server = HttpServer(_make_handler(cloud, make_chunk_frame if framed else b"data: %s\n\n".__mod__))
     cloud.url = server.url
     if script.absent:
         server.close()
@@ -120,12 +120,12 @@ def play(script: Script, *, framed: bool) -> Iterator[Cloud]:
             script.go.set()
 
 
-def _handler(cloud: Cloud, pack: Callable[[bytes], bytes]) -> type[HttpHandler]:
-    kind = "application/vnd.amazon.eventstream" if pack is chunk else "text/event-stream"
+def _make_handler(cloud: Cloud, pack: Callable[[bytes], bytes]) -> type[HttpHandler]:
+    kind = "application/vnd.amazon.eventstream" if pack is make_chunk_frame else "text/event-stream"
 
     class Handler(HttpHandler):
         def do_POST(self) -> None:
-            response = cloud.take(self.path, self.lower_headers(), self.read_body())
+            response = cloud.answer(self.path, self.lower_headers(), self.read_body())
             self.close_connection = response.cut
             if response.cut and not response.body and response.events is None:
                 return

@@ -1,7 +1,7 @@
-"""Small programs in place of the agents on the command line: the same lines, the same files of sessions.
+"""Small fake agent programs that print the same lines and write the same session files as the real ones.
 
-They obey words in what they are told (`#slow` …), but not in what they are told of an earlier conversation.
-`runs.jsonl` in the home has a line for each run.
+They obey flags in the new message (`#slow` …), but not in the earlier conversation. `runs.jsonl` in their home folder
+has a line for each run.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 NAMES = {"claude-cli": "claude", "gemini-cli": "gemini", "codex-cli": "codex"}
-CHECKED = ["claude-cli", "gemini-cli", "codex-cli"]
+AGENT_NAMES = ["claude-cli", "gemini-cli", "codex-cli"]
 
-# What follows `SCRIPT` runs without site packages: a run takes few milliseconds.
+# The program runs without site packages, so that a run takes only a few milliseconds.
 SCRIPT = r"""#!{python} -SE
 import json, os, signal, sys, time
 from glob import glob
@@ -208,7 +208,7 @@ if "#linger" in new:
 
 
 class Agents:
-    """The programs in a folder of their own, with a home of their own."""
+    """The installed fake agents, with a home folder of their own."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -230,33 +230,34 @@ class Agents:
     def sessions(self) -> list[Path]:
         return sorted(path for path in self.home.rglob("*.jsonl") if path.parent != self.home)
 
-    def alive(self) -> list[int]:
-        """The processes that still run, of all that were started."""
+    def list_alive(self) -> list[int]:
+        """Return the ids of the processes that are still running, of all that were started."""
         spawned = self.home / "spawned"
         pids = [run["pid"] for run in self.runs()]
         pids += map(int, spawned.read_text().split()) if spawned.exists() else []
-        return [pid for pid in pids if _runs(pid)]
+        return [pid for pid in pids if _is_running(pid)]
 
-    def gone(self) -> bool:
-        """Whether all of them end soon: a signal takes a moment."""
+    def wait_until_gone(self) -> bool:
+        """Wait up to 20 seconds for all processes to end, and return whether they did."""
         until = time.monotonic() + 20
-        while self.alive() and time.monotonic() < until:
+        while self.list_alive() and time.monotonic() < until:
             time.sleep(0.01)
-        return not self.alive()
+        return not self.list_alive()
 
-    def end(self) -> None:
-        for pid in self.alive():
+    def kill_all(self) -> None:
+        for pid in self.list_alive():
             os.kill(pid, signal.SIGKILL)
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
 
 
-def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Agents:
+def install_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Agents:
+    """Write the fake agents to a folder, and put them on PATH with a new HOME."""
     agents = Agents(folder)
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "GEMINI_SYSTEM_MD"):
         monkeypatch.delenv(name, raising=False)

@@ -1,6 +1,6 @@
-"""What the HTTP servers of the tests share: a server on loopback with a thread for each connection, and its handler.
+"""Base classes for the HTTP servers of the tests: a loopback server with a thread for each connection, and a handler.
 
-A server is a context manager. It takes a free port when it is made, so its `url` is known before it starts.
+A server is a context manager. It binds a free port when it is created, so its `url` is known before it starts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 
 class HttpHandler(BaseHTTPRequestHandler):
-    """A handler that keeps connections open and logs nothing, with the ways to answer that servers need."""
+    """A handler that keeps connections open, logs nothing, and can send whole and streamed responses."""
 
     protocol_version = "HTTP/1.1"
     # Without this, the second part of an answer can wait 40 ms for the client to acknowledge the first one.
@@ -31,13 +31,13 @@ class HttpHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def send_whole(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        """Send a body with its length; it is JSON unless the headers say otherwise."""
+        """Send a body with its length. Its content type is JSON unless the headers set another."""
         kind = {"content-type": "application/json", **(headers or {})}
         self.send_head(status, {**kind, "content-length": str(len(body))})
         self.wfile.write(body)
 
     def begin_stream(self, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        """Send the head of an answer in chunks; these are server-sent events unless the headers say otherwise."""
+        """Send the head of a chunked response: of server-sent events unless the headers set another content type."""
         kind = {"content-type": "text/event-stream", **(headers or {})}
         self.send_head(status, {**kind, "transfer-encoding": "chunked"})
 
@@ -48,7 +48,7 @@ class HttpHandler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def hang_up(self) -> None:
-        """Close the connection in the middle of whatever is being sent."""
+        """Close the connection without finishing the response."""
         self.close_connection = True
         self.connection.close()
 
@@ -60,11 +60,11 @@ class _Threads(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors of a connection: tests close theirs at any time."""
+        """Ignore connection errors, since tests close connections at any time."""
 
 
 class HttpServer:
-    """A server on loopback, for a subclass that gives a handler and the path at which its API begins."""
+    """A loopback server. A subclass passes the handler and sets `root`, the path at which its API begins."""
 
     root = ""
 

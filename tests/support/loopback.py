@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers with the bytes it is told to, and keeps what it was sent."""
+"""A loopback HTTP server that answers with the bytes that a test gives it, and records the requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.http_server import HttpHandler, HttpServer
 
 
 class Answer:
-    """What to send back: whole, or for `stream` as chunks. `then` is called when all is sent, before closing."""
+    """One response: a whole body, or `chunks`. `then` is called after the chunks, before the response ends."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Answer:
 
 
 class Loopback(HttpServer):
-    """Answers in order; the last one is repeated when `repeat` is set."""
+    """A server that gives the answers in order."""
 
     root = "/v1"
 
@@ -76,5 +76,5 @@ class Loopback(HttpServer):
 
 
 def sse(*data: bytes) -> list[bytes]:
-    """The data of events as chunks of a stream."""
+    """Return the data of events as chunks of a stream of server-sent events."""
     return [b"data: " + item + b"\n\n" for item in data]

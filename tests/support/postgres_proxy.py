@@ -1,6 +1,6 @@
-"""Stands between a store and a PostgreSQL server, and loses what it is told to lose.
+"""A proxy between a store and a PostgreSQL server that can lose requests and answers.
 
-As a pooler does, it can give the client a key of its own instead of the one of the server's process.
+Like a connection pooler, it can replace the server's cancellation key with its own.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from types import TracebackType
 
 _NAME = ".s.PGSQL.5432"
 _KEY = re.compile(rb"(?<=K\0\0\0\x0c).{4}(?=.{4}Z\0\0\0\x05)", re.DOTALL)
-"""The number of a process, at the end of what a server says first."""
+"""The process id in the key message, near the end of the server's first answer."""
 _OWN_KEY = b"\x7f\x01\x02\x03"
 
 
 class Proxy:
+    """The proxy, as a context manager. With `pools`, it replaces the server's cancellation key."""
+
     def __init__(self, server: Path, *, pools: bool = False) -> None:
         self._server = server / _NAME
         self._pools = pools
@@ -31,7 +33,7 @@ class Proxy:
         self._then: Callable[[], object] = lambda: None
         self._open: list[socket.socket] = []
         self.lost = 0
-        """How often something was lost."""
+        """The number of requests and answers that were lost."""
         self.trips = 0
         """The number of round trips so far."""
 
@@ -40,11 +42,11 @@ class Proxy:
         return f"postgresql://app@/postgres?host={self._folder}"
 
     def lose_answer(self, *, after: int = 0, then: Callable[[], object] = lambda: None) -> None:
-        """The next answer does not arrive, nor does any later one on that connection. First something else is done."""
+        """Lose an answer, after `after` further ones, and close its connection. Call `then` before that."""
         self._skip, self._then, self._lose = after, then, "answer"
 
     def lose_request(self) -> None:
-        """What is asked next does not arrive, and the connection is gone."""
+        """Lose the next request, and close its connection."""
         self._lose = "request"
 
     def __enter__(self) -> Proxy:
@@ -56,11 +58,11 @@ class Proxy:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        # One that waits for callers does not hear of its own end.
+        # Closing a socket does not wake the thread that waits in `accept`; `shutdown` does.
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         for each in self._open:
-            _end(each)
+            _close(each)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _accept(self) -> None:
@@ -72,42 +74,42 @@ class Proxy:
             server = socket.socket(socket.AF_UNIX)
             server.connect(str(self._server))
             self._open += [client, server]
-            threading.Thread(target=self._pass, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
 
-    def _pass(self, client: socket.socket, server: socket.socket) -> None:
-        """By turns: what the client asks, and all of the answer."""
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        """Forward requests and whole answers in turn, until a connection closes."""
         try:
-            while asked := client.recv(1 << 20):
+            while request := client.recv(1 << 20):
                 if self._lose == "request":
-                    self._lost()
+                    self._note_loss()
                     break
-                server.sendall(asked)
-                answer = _whole(client, server)
+                server.sendall(request)
+                answer = _read_answer(client, server)
                 self.trips += 1
                 if self._lose == "answer":
                     if not self._skip:
-                        self._lost()
+                        self._note_loss()
                         break
                     self._skip -= 1
                 client.sendall(_KEY.sub(_OWN_KEY, answer, count=1) if self._pools else answer)
         except OSError:
             pass
-        _end(client)
-        _end(server)
+        _close(client)
+        _close(server)
 
-    def _lost(self) -> None:
+    def _note_loss(self) -> None:
         self._lose = ""
         self.lost += 1
         self._then()
 
 
-def _whole(client: socket.socket, server: socket.socket) -> bytes:
-    """An answer up to where the server waits for the next question."""
+def _read_answer(client: socket.socket, server: socket.socket) -> bytes:
+    """Return the whole answer, up to the point where the server waits for the next request."""
     client.setblocking(False)
     answer = b""
     while not _is_ready(answer):
         try:
-            # A long question comes in parts.
+            # A long request comes in parts.
             if more := client.recv(1 << 20):
                 server.sendall(more)
         except BlockingIOError:
@@ -122,11 +124,11 @@ def _whole(client: socket.socket, server: socket.socket) -> bytes:
 
 
 def _is_ready(answer: bytes) -> bool:
-    """Whether the last message says so, or the server has gone."""
+    """Return whether the answer ends with ReadyForQuery, or the server has closed the connection."""
     return answer[-6:-1] == b"Z\x00\x00\x00\x05" or answer[-1:] == b"Z" or answer in (b"N", b"S")
 
 
-def _end(each: socket.socket) -> None:
+def _close(each: socket.socket) -> None:
     with contextlib.suppress(OSError):
         each.shutdown(socket.SHUT_RDWR)
     each.close()

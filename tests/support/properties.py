@@ -1,6 +1,6 @@
-"""How many examples property tests try: few with `make test`, many with `make test-all`.
+"""The number of examples in property tests: few with `make test`, many with `make test-all`.
 
-Plain `@given` tests take the number of the profile that is loaded (`QUICK` or `THOROUGH`, registered by conftest.py).
+Plain `@given` tests use the number of the loaded profile (`QUICK` or `THOROUGH`, registered by conftest.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def examples(few: int, many: int) -> settings:
 
 
 def holds(*values: SearchStrategy[Any], few: int = 20, many: int = 600) -> Callable[[Callable[..., None]], Any]:
-    """Make a test of a check that holds for any such values."""
+    """Return a decorator that runs a check with arbitrary values of these strategies."""
 
     def decorate(check: Callable[..., None]) -> Any:
         return examples(few, many)(given(*values)(check))

@@ -1,6 +1,6 @@
-"""Real Redis servers for tests: one alone, and a cluster of three masters with a replica each.
+"""Real Redis servers for tests: a single one, and a cluster of three masters with a replica each.
 
-The program is Valkey's, from PyPI. Servers listen on loopback, on ports that were free, and end with this process.
+The program is Valkey from PyPI. Servers listen on free loopback ports, and end with this process.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import redis
 
 from longtalk.stores.base import Store
 from longtalk.stores.redis.store import Redis
-from tests.support import ending
+from tests.support import child_processes
 
 SLOTS = 16384
 PATIENCE = 60.0
 TRIES = 5
-"""How often a server tries to get a port, if other programs take the ones it chose."""
+"""The number of attempts to start on free ports, since another program may take a port first."""
 
 
 def program() -> Path:
@@ -48,25 +48,25 @@ def free_ports(number: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def until(is_so: Callable[[], object], what: str | Callable[[], str]) -> None:
-    """Wait for something that will be so; `what` is said when it will not."""
+def wait_until(condition: Callable[[], object], message: str | Callable[[], str]) -> None:
+    """Wait until a condition is true. Raise `AssertionError` with the message after `PATIENCE` seconds."""
     end = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < end, what() if callable(what) else what
+    while not condition():
+        assert time.monotonic() < end, message() if callable(message) else message
         time.sleep(0.01)
 
 
 class Server:
-    """One server, with a folder of its own."""
+    """A server with a folder of its own."""
 
     def __init__(self, *settings: str) -> None:
         self.settings = settings
         self._folder = tempfile.TemporaryDirectory(prefix="redis-")
         self._process: subprocess.Popen[bytes] | None = None
         for _ in range(TRIES):
-            # Another program may take one of them before the server does.
+            # Another program may take a port before the server does.
             self.port, self.bus = free_ports(2)
-            if self._begin():
+            if self._start_process():
                 return
         said = self.said()
         self.close()
@@ -77,20 +77,20 @@ class Server:
         return f"redis://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Where it was before."""
-        assert self._begin(), self.said()
+        """Start the server again, on the same ports and with the same folder."""
+        assert self._start_process(), self.said()
 
-    def _begin(self) -> bool:
-        """Start it, and wait until it answers. Returns whether it does; if not, it has ended."""
+    def _start_process(self) -> bool:
+        """Start the server and wait until it answers or ends. Return whether it answers."""
         command = [str(program()), "--port", str(self.port), "--cluster-port", str(self.bus), "--bind", "127.0.0.1"]
         with self._log.open("ab") as log:
             process = self._process = subprocess.Popen(
                 [*command, "--dir", self._folder.name, "--save", "", *self.settings],
                 stdout=log,
                 stderr=log,
-                preexec_fn=ending.with_parent(signal.SIGKILL),
+                preexec_fn=child_processes.die_with_parent(signal.SIGKILL),
             )
-        until(lambda: process.poll() is not None or self.answers(), self.said)
+        wait_until(lambda: process.poll() is not None or self.answers(), self.said)
         return process.poll() is None
 
     @property
@@ -98,15 +98,15 @@ class Server:
         return Path(self._folder.name, "log")
 
     def said(self) -> str:
-        """The end of its log."""
+        """Return the end of the server's log."""
         return self._log.read_text(errors="replace")[-4000:]
 
     def answers(self) -> bool:
-        """Whether it is there and takes calls: this one, and not another on the same port."""
+        """Return whether this server answers, and not another program on the same port."""
         try:
             with self.client() as client:
-                told = client.info("server")
-                return bool(client.ping() and self._process and told["process_id"] == self._process.pid)
+                info = client.info("server")
+                return bool(client.ping() and self._process and info["process_id"] == self._process.pid)
         except (redis.ConnectionError, redis.TimeoutError):
             return False
 
@@ -123,7 +123,7 @@ class Server:
             return client.execute_command(*command)
 
     def kill(self) -> None:
-        """As a power cut of the process: no goodbye."""
+        """Kill the server process, as a power cut would."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
@@ -142,10 +142,10 @@ class Server:
 
 
 class Cluster:
-    """Three masters and three replicas, as it is when all of them agree."""
+    """A cluster of three masters and three replicas that know each other."""
 
     def __init__(self, timeout: int = 15_000) -> None:
-        """`timeout`: milliseconds without a word after which a master counts as dead. A busy machine is not."""
+        """Start the cluster. A master that is silent for `timeout` milliseconds counts as failed."""
         common = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(timeout), "--repl-diskless-sync-delay", "0")
         self.servers = [Server(*common) for _ in range(6)]
         for i, server in enumerate(self.servers):
@@ -156,10 +156,13 @@ class Cluster:
         first = self.servers[0]
         for server in self.servers[1:]:
             first.do("CLUSTER", "MEET", "127.0.0.1", server.port, server.bus)
-        until(lambda: all(len(self.known(each)) == 6 for each in self.servers), "they have not met")
+        wait_until(lambda: all(len(self.known(each)) == 6 for each in self.servers), "the servers have not met")
         for i in range(3):
             master = self.servers[i].do("CLUSTER", "MYID")
-            until(lambda i=i, master=master: self._replicates(self.servers[i + 3], master), "no replica")  # type: ignore[misc]
+            wait_until(
+                lambda i=i, master=master: self._replicates(self.servers[i + 3], master),
+                "a server has not become a replica",
+            )  # type: ignore[misc]
         self.wait()
 
     def _replicates(self, server: Server, master: bytes) -> bool:
@@ -179,17 +182,17 @@ class Cluster:
         return f"redis://{','.join(f'127.0.0.1:{server.port}' for server in self.servers)}"
 
     def wait(self) -> None:
-        """Until all slots are served, and each replica has what its master has."""
-        until(lambda: all(self._is_ready(server) for server in self.servers), "the cluster is not ready")
+        """Wait until all slots are served and each replica is connected to its master."""
+        wait_until(lambda: all(self._is_ready(server) for server in self.servers), "the cluster is not ready")
 
     def _is_ready(self, server: Server) -> bool:
         info = server.do("INFO", "replication")
         if not isinstance(info, dict):
             info = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
         state = server.do("CLUSTER", "INFO")
-        said = state if isinstance(state, dict) else dict(line.split(":", 1) for line in state.decode().splitlines())
+        cluster = state if isinstance(state, dict) else dict(line.split(":", 1) for line in state.decode().splitlines())
         linked = info["role"] == "master" or info["master_link_status"] == "up"
-        return bool(said["cluster_state"] == "ok" and int(said["cluster_slots_ok"]) == SLOTS and linked)
+        return bool(cluster["cluster_state"] == "ok" and int(cluster["cluster_slots_ok"]) == SLOTS and linked)
 
     def masters(self) -> list[Server]:
         return [server for server in self.servers if server.answers() and server.do("ROLE")[0] == b"master"]
@@ -204,42 +207,42 @@ class Cluster:
 
 @cache
 def single() -> Server:
-    """The server of this process, and of those that it forks."""
-    return _until_exit(Server("--appendonly", "yes", "--appendfsync", "always"))
+    """Return the server of this process and of its forks, and start it at the first call."""
+    return _close_at_exit(Server("--appendonly", "yes", "--appendfsync", "always"))
 
 
 @cache
 def cluster() -> Cluster:
-    return _until_exit(Cluster())
+    return _close_at_exit(Cluster())
 
 
-Made = TypeVar("Made", Server, Cluster)
+Started = TypeVar("Started", Server, Cluster)
 
 
-def _until_exit(made: Made) -> Made:
+def _close_at_exit(started: Started) -> Started:
     pid = os.getpid()
-    atexit.register(lambda: made.close() if os.getpid() == pid else None)
-    return made
+    atexit.register(lambda: started.close() if os.getpid() == pid else None)
+    return started
 
 
-def settle_at(place: Path, *, url: str | None = None) -> None:
-    """A folder or a file that stands for a store of its own on a server: `at` opens it, in any process."""
+def prepare_store(place: Path, *, url: str | None = None) -> None:
+    """Prepare a folder that names an empty store on a server. `open_at` opens the store in any process."""
     place.mkdir(parents=True, exist_ok=True)
     (place / "redis").write_text(url or single().url)
 
 
-def at(place: Path, **settings: Any) -> Store:
-    return Redis((place / "redis").read_text(), prefix=prefix_of(place), **settings)
+def open_at(place: Path, **settings: Any) -> Store:
+    return Redis((place / "redis").read_text(), prefix=get_prefix(place), **settings)
 
 
-def prefix_of(place: Path) -> str:
+def get_prefix(place: Path) -> str:
     return hashlib.sha1(str(place).encode()).hexdigest()[:12]
 
 
-def copy(source: Path, place: Path) -> None:
-    """All that a store has, in the place of what another one has. Names of keys differ in their prefix alone."""
+def copy_store(source: Path, place: Path) -> None:
+    """Replace the content of the store at `place` with that of the store at `source`."""
     with single().client() as client:
-        for key in client.scan_iter(match=f"{prefix_of(place)}:*", count=1000):
+        for key in client.scan_iter(match=f"{get_prefix(place)}:*", count=1000):
             client.delete(key)
-        for key in client.scan_iter(match=f"{prefix_of(source)}:*", count=1000):
-            client.copy(key, key.replace(prefix_of(source).encode(), prefix_of(place).encode(), 1))
+        for key in client.scan_iter(match=f"{get_prefix(source)}:*", count=1000):
+            client.copy(key, key.replace(get_prefix(source).encode(), get_prefix(place).encode(), 1))

@@ -1,4 +1,4 @@
-"""Arbitrary JSON as bytes, and arbitrary transcripts, for property tests."""
+"""Hypothesis strategies for arbitrary JSON bytes and arbitrary transcripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIRE = "openai-chat"
 OTHER = "another"
 WIRES = frozenset((WIRE, OTHER, "longtalk"))
 LATEST = 2**47 - 1
-"""The last moment that a state can hold: in the year 6429."""
+"""The latest time that a state can store, in the year 6429."""
 
 moments = st.integers(0, LATEST)
 _space = st.sampled_from([b"", b"", b"", b" ", b"\n", b"\t\r\n "])
@@ -23,7 +23,7 @@ _numbers = st.one_of(
     st.integers().map(lambda n: b"%d" % n),
     st.floats(allow_nan=False, allow_infinity=False).map(lambda x: repr(x).encode()),
 )
-# What a string may hold between its quotes: plain text, escapes, half pairs, and bytes that are not UTF-8.
+# The inside of a JSON string: plain text, escapes, half surrogate pairs, and bytes that are not UTF-8.
 _inner = st.one_of(
     st.text(max_size=8).map(lambda text: json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")),
     st.text(max_size=8).map(lambda text: json.dumps(text)[1:-1].encode()),
@@ -54,7 +54,7 @@ def _array(items: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 
 
 def _object(values: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    # Keys come in any order and may come twice.
+    # Keys may be in any order and may be repeated.
     member = st.tuples(_space, strings, _space, st.just(b":"), _space, values, _space).map(b"".join)
     return st.lists(member, max_size=4).map(lambda found: b"{" + b",".join(found) + b"}")
 
@@ -81,7 +81,7 @@ natives = st.one_of(
 
 @st.composite
 def entries(draw: st.DrawFn) -> Entry:
-    """A message of one of two wires, a system message or an event, not yet linked to others."""
+    """Draw a message of one of two wires, a system message or an event, which is not yet linked to other entries."""
     at = draw(moments)
     kind = draw(st.sampled_from(["message", "message", "message", "system", "event"]))
     if kind == "event":
@@ -116,22 +116,22 @@ records = st.builds(Record, kind=_readable, entry=_readable, at=moments, data=st
 
 @st.composite
 def additions(draw: st.DrawFn) -> tuple[Sequence[Entry], Turn | None]:
-    """What one call adds: entries, and the turn that made them; of an event there is none."""
+    """Draw the entries that one call adds, and their turn, or None for an event."""
     return draw(st.lists(entries(), max_size=4)), draw(st.one_of(st.none(), turns))
 
 
-def grown(transcript: Transcript, added: Sequence[Entry], turn: Turn | None, first: int = 0) -> Transcript:
-    """A transcript with entries that are linked to it."""
+def add_linked(transcript: Transcript, added: Sequence[Entry], turn: Turn | None, first: int = 0) -> Transcript:
+    """Return the transcript with these entries linked and appended."""
     name = turn.id if turn else "note"
     return transcript.add(link_entries(transcript.head, name, first, added), turn=turn)
 
 
 @st.composite
 def transcripts(draw: st.DrawFn) -> Transcript:
-    """A transcript of several turns, none of it packed."""
+    """Draw a transcript of several turns whose entries are not packed."""
     transcript = Transcript()
     for added, turn in draw(st.lists(additions(), max_size=5)):
-        transcript = grown(transcript, added, turn, first=draw(st.integers(0, 3)))
+        transcript = add_linked(transcript, added, turn, first=draw(st.integers(0, 3)))
     return Transcript(
         fresh=transcript.fresh,
         turns=transcript.turns,

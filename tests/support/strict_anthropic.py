@@ -1,13 +1,13 @@
-"""A real HTTP server on loopback that is as strict as the Anthropic Messages endpoint, and says what it was sent.
+"""A loopback HTTP server that is as strict as the Anthropic Messages endpoint.
 
-It checks the headers, runs `longtalk.testing.wires.anthropic.check`, and has the memory that this check lacks: it
-signs the thinking that it issues over the account, the model and all that stood before it, and refuses a block that
-comes back changed (A7) or behind another prefix (A8). It counts tokens as a quarter of the bytes and keeps a real
-prompt cache, so that usage shows what a moved mark or an edited prefix costs.
+It checks the headers, runs `longtalk.testing.wires.anthropic.check`, and also checks what needs memory: it signs its
+thinking blocks over the account, the model and everything before them, and refuses a block that comes back changed (A7)
+or after another prefix (A8). It counts one token for four bytes and keeps a real prompt cache, so that usage shows what
+a moved mark or an edited prefix costs.
 
-It answers from `script`, then by `respond`: any callable from the request to blocks and a stop reason. The one that
-it has obeys flags in the last words of the user (see `obey`). Whole and streamed answers are made of the same blocks,
-and written by `dump`, which keeps the literals that it is given: what comes back can be compared byte for byte.
+It answers from `script` first, then with `respond`, a function from the request to blocks and a stop reason. The
+default obeys flags in the user's last text (see `obey`). Whole and streamed answers consist of the same blocks. `dump`
+writes them and keeps the given literals, so that tests can compare what comes back byte for byte.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ ODD = {"x_score": "1e2", "x_id": "12345678901234567", "x_note": '"caf\\u00e9"', 
 
 
 class Raw(str):
-    """JSON text that goes out as it stands."""
+    """JSON text that is sent unchanged."""
 
     __slots__ = ()
 
 
 def dump(value: Any) -> str:
-    """Compact JSON with the order of the keys kept and `Raw` text left alone."""
+    """Return compact JSON with the keys in their order and `Raw` text unchanged."""
     if isinstance(value, Raw):
         return str(value)
     if isinstance(value, dict):
@@ -79,20 +79,20 @@ def dump(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with one answer. Without `body` the real answer is made, and then spoiled."""
+    """A fault in one answer. Without `body`, the server makes the real answer and then damages it."""
 
     body: bytes | None = None
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     after: int = 0
-    """Bytes of the body that are still sent before `reset` or `seconds`; events, before `event`."""
+    """The number of bytes that are sent before `reset` or `seconds`, or of events before `event`."""
     reset: bool = False
     seconds: float = 0.0
     event: bytes | None = None
 
     @classmethod
     def error(cls, status: int, message: str = "", **headers: str) -> Fault:
-        """A refusal in the provider's own form; `retry_after="1"` is the header `retry-after`."""
+        """Return a refusal in the provider's format. `retry_after="1"` sets the header `retry-after`."""
         kind = ERRORS.get(status, "api_error")
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         body = error_body(kind, message or kind.replace("_", " "), "req_fault")
@@ -100,39 +100,39 @@ class Fault:
 
     @classmethod
     def page(cls, status: int = 502, text: str = "<html><body><h1>Bad Gateway</h1></body></html>") -> Fault:
-        """What a proxy says in between."""
+        """Return an HTML page, as proxies send it."""
         return cls(text.encode(), status, {"content-type": "text/html"})
 
     @classmethod
     def nonsense(cls, body: bytes = b'{"type":"message","content":[{"ty') -> Fault:
-        """A good status and content type, and a body that is not JSON."""
+        """Return a successful response whose body is not JSON."""
         return cls(body, 200, {"content-type": "application/json"})
 
     @classmethod
     def content_type(cls, name: str) -> Fault:
-        """The real answer under another content type."""
+        """Return a fault that sends the real answer with another content type."""
         return cls(headers={"content-type": name})
 
     @classmethod
     def cut(cls, after: int = 0) -> Fault:
-        """The connection is reset: before a single byte, or after so many bytes of the body."""
+        """Return a fault that resets the connection after this many bytes of the body."""
         return cls(after=after, reset=True)
 
     @classmethod
     def stall(cls, seconds: float, after: int = 0) -> Fault:
-        """Silence in the middle; the rest comes when the time is over."""
+        """Return a fault that pauses after this many bytes, and then sends the rest."""
         return cls(after=after, seconds=seconds)
 
     @classmethod
     def error_event(cls, after: int = 3, kind: str = "overloaded_error", message: str = "Overloaded") -> Fault:
-        """A stream that ends in an `error` event after so many events."""
+        """Return a fault that ends a stream with an `error` event after this many events."""
         data = dump({"type": "error", "error": {"type": kind, "message": message}})
         return cls(after=after, event=f"event: error\ndata: {data}\n\n".encode())
 
 
 @dataclass(frozen=True)
 class Violation:
-    """What was wrong with one request: its number, the rule, and what the provider says."""
+    """A broken rule: the number of the request, the rule, and the provider's message."""
 
     request: int
     rule: str
@@ -141,7 +141,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class _Issued:
-    """How a thinking block was when it was made; `prefix` is the digest of all that stood before it."""
+    """A thinking block as it was sent. `prefix` is the digest of everything before it."""
 
     account: str
     model: str
@@ -153,7 +153,7 @@ class _Issued:
 
 @dataclass(frozen=True)
 class _Link:
-    """One block of a request, and the digest of all up to it. Thinking adds nothing to the digest."""
+    """A block of a request, with the digest of everything up to it. Thinking doesn't change the digest."""
 
     path: str
     block: Block
@@ -163,7 +163,7 @@ class _Link:
 
 @dataclass(frozen=True)
 class _Call:
-    """One request that was let in; `exactly` is its body with the literals of its floats."""
+    """A request that passed the first checks. `exactly` is its body with the literals of its floats."""
 
     account: str
     betas: set[str]
@@ -176,7 +176,7 @@ class _Call:
 
     @cached_property
     def links(self) -> list[_Link]:
-        return list(_links(self.exactly))
+        return list(_iterate_links(self.exactly))
 
 
 class _Refused(Exception):
@@ -190,43 +190,43 @@ def error_body(kind: str, message: str, request_id: str) -> str:
     return dump({"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id})
 
 
-def exact(text: str | bytes) -> Any:
-    """JSON with floats left as they were written, so that `1e2` is not `100.0`."""
+def parse_exactly(text: str | bytes) -> Any:
+    """Return decoded JSON in which floats keep their literals, so that `1e2` differs from `100.0`."""
     return json.loads(text, parse_float=lambda literal: f"number {literal}")
 
 
-def canon(value: Any) -> str:
+def to_canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def bare(block: Any) -> Any:
-    """A block without its cache marks, also those of the blocks inside."""
+def strip_cache_marks(block: Any) -> Any:
+    """Return a block without cache marks, including those of blocks inside it."""
     if not isinstance(block, dict):
         return block
     kept = {key: value for key, value in block.items() if key != "cache_control"}
     if isinstance(kept.get("content"), list):
-        kept["content"] = [bare(inner) for inner in kept["content"]]
+        kept["content"] = [strip_cache_marks(inner) for inner in kept["content"]]
     return kept
 
 
-def blocks_of(content: Any) -> list[Any]:
-    """The content of a message or of `system` as blocks."""
+def to_blocks(content: Any) -> list[Any]:
+    """Return the content of a message or of `system` as blocks."""
     if content is None or content == "":
         return []
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def key_of(block: Block) -> str:
-    """The signed field of a thinking block."""
+def get_signature(block: Block) -> str:
+    """Return the signed field of a thinking block."""
     return str(block["signature"] if block["type"] == "thinking" else block["data"])
 
 
 class StrictAnthropic(HttpServer):
-    """The server. `faults` are used up by the next requests, one each; `violations` is empty when all was well.
+    """The server. Each of the next requests meets one of `faults`. `violations` has the broken rules.
 
-    `binding`: what happens to thinking behind another prefix when the request does not say (`error`, `drop_block`, or
-    `off`, as for older accounts). `thinking_required`: the thinking of an open exchange must come back; without it,
-    leaving all of it out passes, as it does with adaptive thinking.
+    `binding` says what happens to thinking after another prefix if the request doesn't say so itself: `error`,
+    `drop_block`, or `off`, as for older accounts. With `thinking_required`, the thinking of an open exchange must come
+    back. Without it, all of it may be left out, as with adaptive thinking.
     """
 
     root = "/v1"
@@ -254,7 +254,7 @@ class StrictAnthropic(HttpServer):
         self.violations: list[Violation] = []
         self.dropped: list[dict[str, str]] = []
         self.issued: list[bytes] = []
-        """Each block that went out, as the bytes that a faithful client sends back."""
+        """Each block that was sent, as the bytes that a correct client sends back."""
         self.usages: list[dict[str, Any]] = []
         self.binding = binding
         self.thinking_required = thinking_required
@@ -275,10 +275,10 @@ class StrictAnthropic(HttpServer):
         self._count = 0
         self._lock = threading.Lock()
         self._over = threading.Event()
-        super().__init__(_handler(self))
+        super().__init__(_make_handler(self))
 
     def body(self, request: int = -1) -> dict[str, Any]:
-        """What was sent, parsed."""
+        """Return a decoded request."""
         parsed: dict[str, Any] = json.loads(self.requests[request])
         return parsed
 
@@ -289,7 +289,7 @@ class StrictAnthropic(HttpServer):
     # One request
 
     def answer(self, path: str, headers: dict[str, str], raw: bytes) -> tuple[int, str, bytes | list[bytes], Fault]:
-        """Status, request id, and the body: bytes, or the events of a stream. And the fault that is its turn."""
+        """Return the status, the request id, the body or the events of a stream, and the fault for this request."""
         with self._lock:
             number = len(self.requests)
             self.requests.append(raw)
@@ -299,10 +299,10 @@ class StrictAnthropic(HttpServer):
             fault = self.faults.popleft() if self.faults else Fault()
             try:
                 call = self._admit(path, headers, raw)
-                drops, kept = self._judge(call)
+                drops, kept = self._check(call)
                 if fault.body is not None:
                     return fault.status, request_id, fault.body, fault
-                message = self._message(call, drops, kept)
+                message = self._make_message(call, drops, kept)
             except Exception as problem:
                 refused = problem if isinstance(problem, _Refused) else _Refused(500, "server", repr(problem))
                 self.violations.append(Violation(number, refused.rule, str(refused)))
@@ -332,13 +332,13 @@ class StrictAnthropic(HttpServer):
             raise _Refused(400, "headers", "content-type: Input should be application/json")
         betas = {beta.strip() for beta in headers.get("anthropic-beta", "").split(",")}
         try:
-            body, exactly = json.loads(raw), exact(raw)
+            body, exactly = json.loads(raw), parse_exactly(raw)
         except ValueError as problem:
             raise _Refused(400, "JSON", f"The request body is not valid JSON: {problem}") from None
         return _Call(self.accounts[headers["x-api-key"]], betas, body, exactly)
 
-    def _judge(self, call: _Call) -> tuple[list[dict[str, str]], str | None]:
-        """The blocks to drop, and the thinking that the next one stands behind; or a refusal."""
+    def _check(self, call: _Call) -> tuple[list[dict[str, str]], str | None]:
+        """Return the blocks to drop and the signature of the last valid thinking block, or raise `_Refused`."""
         body = call.body
         try:
             check(body, system_messages=self.system_messages, prefill=self.prefill)
@@ -351,16 +351,18 @@ class StrictAnthropic(HttpServer):
             raise _Refused(
                 400, "thinking", f"thinking.{thinking.get('type')}.block_binding: Extra inputs are not permitted"
             )
-        self._latest(call)
-        return self._thinking(call, thinking.get("block_binding", {}).get("prefix_mismatch_behavior", self.binding))
+        self._check_latest_thinking(call)
+        return self._check_bindings(
+            call, thinking.get("block_binding", {}).get("prefix_mismatch_behavior", self.binding)
+        )
 
-    def _message(self, call: _Call, drops: list[dict[str, str]], kept: str | None) -> dict[str, Any]:
+    def _make_message(self, call: _Call, drops: list[dict[str, str]], kept: str | None) -> dict[str, Any]:
         blocks, stop_reason = self.script.popleft() if self.script else self.respond(call.body)
         content = self._sign(call, blocks, kept)
         self.dropped += drops
         self.issued += [dump(block).encode() for block in content]
         self._count += 1
-        usage = self._usage(call, {drop["path"] for drop in drops}, content)
+        usage = self._count_usage(call, {drop["path"] for drop in drops}, content)
         self.usages.append(usage)
         return {
             "model": call.model,
@@ -373,7 +375,7 @@ class StrictAnthropic(HttpServer):
             "usage": usage,
         }
 
-    # Thinking: signed when it goes out, verified when it comes back
+    # Thinking: signed when it is sent, verified when it comes back
 
     def _sign(self, call: _Call, blocks: list[Block], kept: str | None) -> list[Block]:
         links, account, model = call.links, call.account, call.model
@@ -389,14 +391,14 @@ class StrictAnthropic(HttpServer):
                 signature = self._mac("thought", account, model, prefix, kept, dump(block), len(content))
                 odd = {key: block.pop(key) for key in list(block) if key in ODD}
                 block = {**block, "signature" if kind == "thinking" else "data": signature, **odd}
-                own.append((signature, _Issued(account, model, exact(dump(block)), prefix, kept, ())))
+                own.append((signature, _Issued(account, model, parse_exactly(dump(block)), prefix, kept, ())))
                 kept = signature
             else:
                 if kind == "compaction":
                     block = {**block, "signature": self._mac("compaction", account, model, prefix, dump(block))}
-                    self._compactions.add(canon(exact(dump(block))))
+                    self._compactions.add(to_canonical(parse_exactly(dump(block))))
                 parent = root if kind == "compaction" and block["content"] is not None else prefix
-                prefix = _digest(parent, _item("assistant", exact(dump(block))))
+                prefix = _digest(parent, _write_item("assistant", parse_exactly(dump(block))))
                 self._parents[prefix] = parent
             content.append(block)
         siblings = tuple(signature for signature, _ in own)
@@ -408,28 +410,30 @@ class StrictAnthropic(HttpServer):
         return content
 
     def _mac(self, *parts: Any) -> str:
-        digest = hmac.new(self._secret, canon(parts).encode(), hashlib.sha256).digest()
+        digest = hmac.new(self._secret, to_canonical(parts).encode(), hashlib.sha256).digest()
         return base64.b64encode(b"strict" + digest).decode()
 
-    def _latest(self, call: _Call) -> None:
-        """A7: the thinking of the latest assistant turn is all there, unchanged and in order."""
-        turn, after = _latest_turn(call.exactly["messages"])
+    def _check_latest_thinking(self, call: _Call) -> None:
+        """Check that the thinking of the latest assistant turn is complete, unchanged and in order (A7)."""
+        turn, after = _find_latest_turn(call.exactly["messages"])
         sent = [(path, block) for path, block in turn if block["type"] in THINKING]
         is_open = all(block["type"] == "tool_result" for block in after)
         expected: list[str] = []
         for _, block in turn:
             siblings: tuple[str, ...] = ()
             if block["type"] in THINKING:
-                known = self._thoughts.get(key_of(block))
-                siblings = known.siblings if known else (key_of(block),)
+                known = self._thoughts.get(get_signature(block))
+                siblings = known.siblings if known else (get_signature(block),)
             elif block["type"] == "tool_use" and (sent or (is_open and self.thinking_required)):
                 account, model, thoughts = self._answers.get(block["id"], (call.account, call.model, ()))
                 siblings = thoughts if (account, model) == (call.account, call.model) else ()
             expected += [signature for signature in siblings if signature not in expected]
         changed = [
-            path for path, block in sent if (known := self._thoughts.get(key_of(block))) and _modified(block, known)
+            path
+            for path, block in sent
+            if (known := self._thoughts.get(get_signature(block))) and _is_modified(block, known)
         ]
-        if changed or [key_of(block) for _, block in sent] != expected:
+        if changed or [get_signature(block) for _, block in sent] != expected:
             at = changed[0] if changed else sent[0][0] if sent else turn[0][0]
             raise _Refused(
                 400,
@@ -438,28 +442,31 @@ class StrictAnthropic(HttpServer):
                 "These blocks must remain as they were in the original response.",
             )
 
-    def _thinking(self, call: _Call, behaviour: str) -> tuple[list[dict[str, str]], str | None]:
-        """A8: each thinking block still stands behind what it was made behind."""
+    def _check_bindings(self, call: _Call, behaviour: str) -> tuple[list[dict[str, str]], str | None]:
+        """Check that each thinking block comes after the same content as when it was made (A8)."""
         drops: list[dict[str, str]] = []
         kept: str | None = None
         first = True
         for link in call.links:
-            if link.block["type"] == "compaction" and canon(bare(link.block)) not in self._compactions:
+            if (
+                link.block["type"] == "compaction"
+                and to_canonical(strip_cache_marks(link.block)) not in self._compactions
+            ):
                 raise _Refused(400, "A11", f"{link.path}: the compaction block is not as it was issued")
             if link.block["type"] not in THINKING:
                 continue
-            signature, issued = key_of(link.block), self._thoughts.get(key_of(link.block))
+            signature, issued = get_signature(link.block), self._thoughts.get(get_signature(link.block))
             field_name = "signature" if link.block["type"] == "thinking" else "data"
             invalid = f"{link.path}: Invalid `{field_name}` in `{link.block['type']}` block"
-            if issued is None or _modified(link.block, issued):
+            if issued is None or _is_modified(link.block, issued):
                 raise _Refused(400, "A7", invalid)
             reason = None
             if issued.model != call.model:
-                drops.append(_drop(link.path, "model_binding_mismatch"))
+                drops.append(_make_drop(link.path, "model_binding_mismatch"))
             elif issued.account != call.account:
-                drops.append(_drop(link.path, "organization_binding_mismatch"))
+                drops.append(_make_drop(link.path, "organization_binding_mismatch"))
             elif issued.prefix != link.digest:
-                reason = self._difference(issued.prefix, call.links, link.path)
+                reason = self._describe_change(issued.prefix, call.links, link.path)
             elif not first and issued.previous != kept:
                 reason = CHAIN
             first = False
@@ -475,11 +482,11 @@ class StrictAnthropic(HttpServer):
                     '`thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
                     f"{'' if BINDING_BETA in call.betas else header} {reason}",
                 )
-            drops.append(_drop(link.path, "prefix_binding_mismatch"))
+            drops.append(_make_drop(link.path, "prefix_binding_mismatch"))
         return drops, kept
 
-    def _difference(self, was: str, links: list[_Link], path: str) -> str:
-        """The sentence that names what changed before a block."""
+    def _describe_change(self, was: str, links: list[_Link], path: str) -> str:
+        """Return a sentence that names the first change before a block."""
         ancestors = set()
         while was:
             ancestors.add(was)
@@ -495,16 +502,16 @@ class StrictAnthropic(HttpServer):
                 break
         return f"Content before this block differs from when it was created, first at `{path}`."
 
-    # Usage, from a cache that is really kept
+    # Usage, from a real cache
 
-    def _usage(self, call: _Call, dropped: set[str], content: list[Block]) -> dict[str, Any]:
+    def _count_usage(self, call: _Call, dropped: set[str], content: list[Block]) -> dict[str, Any]:
         now = time.monotonic()
         self._cache = {entry: until for entry, until in self._cache.items() if until > now}
         thinking = call.body.get("thinking") or {}
         rolling = self._mac(call.account, call.model, thinking.get("type"), thinking.get("budget_tokens"))
         size = 0
         entries: list[tuple[str, int, str | None]] = []
-        for part, ttl in _parts(call.exactly, dropped):
+        for part, ttl in _iterate_parts(call.exactly, dropped):
             size += len(part.encode())
             rolling = hashlib.sha256(f"{rolling}{part}".encode()).hexdigest()
             entries.append((rolling, size // 4, ttl))
@@ -546,24 +553,24 @@ class StrictAnthropic(HttpServer):
         return usage
 
 
-def _links(exactly: dict[str, Any]) -> Iterator[_Link]:
-    """What thinking is bound to: system, tools, then block by block what stands before it.
+def _iterate_links(exactly: dict[str, Any]) -> Iterator[_Link]:
+    """Yield the parts that thinking is bound to, with their digests: system, tools, then each block before it.
 
-    Earlier thinking is not in it (a block knows only the one before it), nor tools that are loaded later, nor what a
-    compaction block replaced. Message borders are not in it either: one role's messages are merged.
+    The digest leaves out earlier thinking (a block is bound only to the thinking block before it), tools that are
+    loaded later, content that a compaction block replaced, and message borders, since messages of one role are merged.
     """
-    tools = [bare(tool) for tool in exactly.get("tools") or [] if not tool.get("defer_loading")]
-    system = _digest("", canon([bare(block) for block in blocks_of(exactly.get("system"))]))
-    root = parent = _digest(system, canon(tools))
+    tools = [strip_cache_marks(tool) for tool in exactly.get("tools") or [] if not tool.get("defer_loading")]
+    system = _digest("", to_canonical([strip_cache_marks(block) for block in to_blocks(exactly.get("system"))]))
+    root = parent = _digest(system, to_canonical(tools))
     yield _Link("system", {"type": "system"}, system, "")
     yield _Link("tools", {"type": "tools"}, root, system)
     for i, message in enumerate(exactly["messages"]):
-        for j, block in enumerate(blocks_of(message["content"])):
+        for j, block in enumerate(to_blocks(message["content"])):
             digest = parent
             if block["type"] not in THINKING:
                 starts = block["type"] == "compaction" and block.get("content") is not None
                 parent = root if starts else parent
-                digest = _digest(parent, _item(message["role"], block))
+                digest = _digest(parent, _write_item(message["role"], block))
             yield _Link(f"messages.{i}.content.{j}", block, digest, parent)
             parent = digest
 
@@ -572,12 +579,12 @@ def _digest(parent: str, text: str) -> str:
     return hashlib.sha256(f"{parent} {text}".encode()).hexdigest()
 
 
-def _latest_turn(messages: list[dict[str, Any]]) -> tuple[list[tuple[str, Block]], list[Block]]:
-    """The last assistant turn with the paths of its blocks, and the blocks of the user behind it."""
+def _find_latest_turn(messages: list[dict[str, Any]]) -> tuple[list[tuple[str, Block]], list[Block]]:
+    """Return the last assistant turn with the paths of its blocks, and the user's blocks after it."""
     turn: list[tuple[str, Block]] = []
     after: list[Block] = []
     for i in range(len(messages) - 1, -1, -1):
-        blocks = blocks_of(messages[i]["content"])
+        blocks = to_blocks(messages[i]["content"])
         if messages[i]["role"] == "assistant":
             turn = [(f"messages.{i}.content.{j}", block) for j, block in enumerate(blocks)] + turn
         elif messages[i]["role"] == "user":
@@ -587,67 +594,67 @@ def _latest_turn(messages: list[dict[str, Any]]) -> tuple[list[tuple[str, Block]
     return turn, after
 
 
-def _drop(path: str, reason: str) -> dict[str, str]:
+def _make_drop(path: str, reason: str) -> dict[str, str]:
     return {"type": "thinking_dropped", "path": path, "reason": reason}
 
 
-def _item(role: str, block: Any) -> str:
-    return f"{role} {canon(bare(block))}"
+def _write_item(role: str, block: Any) -> str:
+    return f"{role} {to_canonical(strip_cache_marks(block))}"
 
 
-def _modified(block: Block, issued: _Issued) -> bool:
-    """Whether a block came back changed; text in a block whose text was left out is ignored, as the provider does."""
-    was, now = issued.block, bare(block)
+def _is_modified(block: Block, issued: _Issued) -> bool:
+    """Return whether a block came back changed. Text in a block that was sent without its text is ignored."""
+    was, now = issued.block, strip_cache_marks(block)
     if was.get("thinking") == "":
         now = {**now, "thinking": ""}
-    return canon(was) != canon(now)
+    return to_canonical(was) != to_canonical(now)
 
 
-def _parts(exactly: dict[str, Any], dropped: set[str]) -> Iterator[tuple[str, str | None]]:
-    """The request in the order in which the cache reads it, each part with the ttl of its mark."""
+def _iterate_parts(exactly: dict[str, Any], dropped: set[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield the parts of a request in the order of the cache, each with the ttl of its mark."""
     found: list[tuple[str, str | None]] = [
-        (canon(bare(block)), _mark(block))
-        for block in [*(exactly.get("tools") or []), *blocks_of(exactly.get("system"))]
+        (to_canonical(strip_cache_marks(block)), _find_ttl(block))
+        for block in [*(exactly.get("tools") or []), *to_blocks(exactly.get("system"))]
     ]
     for i, message in enumerate(exactly["messages"]):
-        for j, block in enumerate(blocks_of(message["content"])):
+        for j, block in enumerate(to_blocks(message["content"])):
             if f"messages.{i}.content.{j}" not in dropped:
-                found.append((_item(message["role"], block), _mark(block)))
-    automatic = _mark(exactly)
+                found.append((_write_item(message["role"], block), _find_ttl(block)))
+    automatic = _find_ttl(exactly)
     if automatic and found:
         found[-1] = (found[-1][0], automatic)
     yield from found
 
 
-def _mark(block: Any) -> str | None:
+def _find_ttl(block: Any) -> str | None:
     marked = [block, *(block["content"] if isinstance(block.get("content"), list) else [])]
     ttls = [(inner.get("cache_control") or {}).get("ttl", "5m") for inner in marked if inner.get("cache_control")]
     return ttls[-1] if ttls else None
 
 
 def stream(message: dict[str, Any]) -> Iterator[bytes]:
-    """The events that add up to this message."""
+    """Yield the events of a stream with this message."""
     usage = {**message["usage"], "output_tokens": 1}
     opening = {**message, "content": [], "stop_reason": None, "usage": usage}
-    yield _event({"type": "message_start", "message": opening})
+    yield _make_event({"type": "message_start", "message": opening})
     for index, block in enumerate(message["content"]):
-        start, deltas = _pieces(block)
-        yield _event({"type": "content_block_start", "index": index, "content_block": start})
+        start, deltas = _split_block(block)
+        yield _make_event({"type": "content_block_start", "index": index, "content_block": start})
         if index == 0:
-            yield _event({"type": "ping"})
+            yield _make_event({"type": "ping"})
         for delta in deltas:
-            yield _event({"type": "content_block_delta", "index": index, "delta": delta})
-        yield _event({"type": "content_block_stop", "index": index})
+            yield _make_event({"type": "content_block_delta", "index": index, "delta": delta})
+        yield _make_event({"type": "content_block_stop", "index": index})
     ending = {"stop_reason": message["stop_reason"], "stop_sequence": message["stop_sequence"]}
-    yield _event({"type": "message_delta", "delta": ending, "usage": message["usage"]})
-    yield _event({"type": "message_stop"})
+    yield _make_event({"type": "message_delta", "delta": ending, "usage": message["usage"]})
+    yield _make_event({"type": "message_stop"})
 
 
-def _event(data: dict[str, Any]) -> bytes:
+def _make_event(data: dict[str, Any]) -> bytes:
     return f"event: {data['type']}\ndata: {dump(data)}\n\n".encode()
 
 
-def _pieces(block: Block) -> tuple[Block, list[Block]]:
+def _split_block(block: Block) -> tuple[Block, list[Block]]:
     """How a block begins in a stream, and what is added to it."""
     kind = block["type"]
     if kind == "text":
@@ -671,22 +678,24 @@ def _split(text: str, size: int = 9) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-# What it says
+# Answers
 
 
 def obey(body: dict[str, Any]) -> tuple[list[Block], str]:
-    """Do what the flags in the last words of the user say; the same request gets the same answer.
+    """Return the blocks and the stop reason that the flags in the user's last text ask for.
 
-    Steps, one answer each, in the order in which they stand: `#tool` thinks and calls the first tool, `#tools` calls
-    two at once, `#pause` stops in the middle of a search. Then the answer, shaped by: `#think`, `#redacted`, `#server`
-    (a search and its results, then cited text), `#long` (out of tokens), `#compact`. `#odd` puts unknown fields with
-    unusual literals into every block.
+    These flags make one answer each, in their order: `#tool` thinks and calls the first tool, `#tools` calls two at
+    once, `#pause` stops in the middle of a search. Then comes the final answer, shaped by `#think`, `#redacted`,
+    `#server` (a search, its results and cited text), `#long` (out of tokens) and `#compact`. `#odd` adds unknown fields
+    with unusual literals to every block. The same request gets the same answer.
     """
-    text, step = _last_words(body["messages"])
+    text, step = _find_last_text(body["messages"])
     flags = re.findall(r"#(\w+)", text)
     words = " ".join(re.sub(r"#\w+", "", text).split()) or "nothing"
     steps = [flag for flag in flags if flag in STEPS]
-    seed = hashlib.sha256(canon([bare(message) for message in body["messages"]]).encode()).hexdigest()
+    seed = hashlib.sha256(
+        to_canonical([strip_cache_marks(message) for message in body["messages"]]).encode()
+    ).hexdigest()
     now = steps[step] if step < len(steps) else None
     if now in ("tool", "tools") and not body.get("tools"):
         now = None
@@ -699,32 +708,32 @@ def obey(body: dict[str, Any]) -> tuple[list[Block], str]:
         blocks.append({"type": "thinking", "thinking": f"Step {step + 1}. They said: {words}."})
     if (body.get("thinking") or {}).get("type") == "disabled":
         blocks = [block for block in blocks if block["type"] not in THINKING]
-    blocks = _found_since(body["messages"], words) + blocks
+    blocks = _finish_search(body["messages"], words) + blocks
     if now in ("tool", "tools"):
-        blocks += _tool_calls(body["tools"], words, seed, 2 if now == "tools" else 1, "odd" in flags)
+        blocks += _make_tool_calls(body["tools"], words, seed, 2 if now == "tools" else 1, "odd" in flags)
         stop = "tool_use"
     elif now == "pause":
-        blocks += _search(words, seed)[:1]
+        blocks += _make_search(words, seed)[:1]
         stop = "pause_turn"
     else:
-        blocks += _final(body["messages"], flags, words, seed)
+        blocks += _make_final_blocks(body["messages"], flags, words, seed)
         stop = "max_tokens" if "long" in flags else "end_turn"
     if "odd" in flags:
         blocks = [{**block, **{key: Raw(text) for key, text in ODD.items()}} for block in blocks]
     return blocks, stop
 
 
-def _last_words(messages: list[dict[str, Any]]) -> tuple[str, int]:
-    """The last text of the user, and how many answers came since."""
+def _find_last_text(messages: list[dict[str, Any]]) -> tuple[str, int]:
+    """Return the user's last text, and the number of answers since."""
     for i in range(len(messages) - 1, -1, -1):
         if messages[i]["role"] == "user":
-            texts = [block["text"] for block in blocks_of(messages[i]["content"]) if block["type"] == "text"]
+            texts = [block["text"] for block in to_blocks(messages[i]["content"]) if block["type"] == "text"]
             if texts:
                 return "\n".join(texts), sum(message["role"] == "assistant" for message in messages[i + 1 :])
     return "", 0
 
 
-def _tool_calls(tools: list[Block], words: str, seed: str, count: int, odd: bool) -> list[Block]:
+def _make_tool_calls(tools: list[Block], words: str, seed: str, count: int, odd: bool) -> list[Block]:
     ours = [tool for tool in tools if "input_schema" in tool]
     values = {"string": words, "integer": 7, "number": Raw("1e2") if odd else 100.5, "boolean": True, "array": []}
     calls: list[Block] = []
@@ -733,17 +742,17 @@ def _tool_calls(tools: list[Block], words: str, seed: str, count: int, odd: bool
         wanted = tool["input_schema"].get("properties", {})
         given: Any = {name: values.get(schema.get("type"), {}) for name, schema in wanted.items()}
         if odd:
-            members = (f"{json.dumps(name)}: {_ascii(value)}" for name, value in given.items())
+            members = (f"{json.dumps(name)}: {_to_json(value)}" for name, value in given.items())
             given = Raw("{" + ", ".join(members) + "}")
         calls.append({"type": "tool_use", "id": f"toolu_{seed[:20]}{n}", "name": tool["name"], "input": given})
     return calls
 
 
-def _ascii(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return str(value) if isinstance(value, Raw) else json.dumps(value)
 
 
-def _search(words: str, seed: str) -> list[Block]:
+def _make_search(words: str, seed: str) -> list[Block]:
     call = f"srvtoolu_{seed[:20]}"
     found = {
         "type": "web_search_result",
@@ -758,20 +767,20 @@ def _search(words: str, seed: str) -> list[Block]:
     ]
 
 
-def _found_since(messages: list[dict[str, Any]], words: str) -> list[Block]:
-    """The result of the search in which the turn was paused."""
-    last = blocks_of(messages[-1]["content"])
+def _finish_search(messages: list[dict[str, Any]], words: str) -> list[Block]:
+    """Return the result of the search in which the turn was paused, if there is one."""
+    last = to_blocks(messages[-1]["content"])
     if messages[-1]["role"] != "assistant" or not last or last[-1]["type"] != "server_tool_use":
         return []
-    return [{**_search(words, "")[1], "tool_use_id": last[-1]["id"]}]
+    return [{**_make_search(words, "")[1], "tool_use_id": last[-1]["id"]}]
 
 
-def _final(messages: list[dict[str, Any]], flags: list[str], words: str, seed: str) -> list[Block]:
-    last = blocks_of(messages[-1]["content"])
+def _make_final_blocks(messages: list[dict[str, Any]], flags: list[str], words: str, seed: str) -> list[Block]:
+    last = to_blocks(messages[-1]["content"])
     blocks: list[Block] = []
     citations: list[Block] = []
     if "server" in flags:
-        blocks += _search(words, seed)
+        blocks += _make_search(words, seed)
         citations = [
             {
                 "type": "web_search_result_location",
@@ -781,7 +790,9 @@ def _final(messages: list[dict[str, Any]], flags: list[str], words: str, seed: s
                 "cited_text": words,
             }
         ]
-    results = [canon(bare(block).get("content")) for block in last if block["type"] == "tool_result"]
+    results = [
+        to_canonical(strip_cache_marks(block).get("content")) for block in last if block["type"] == "tool_result"
+    ]
     said = f"You said: {words}." + (f" The tools said: {', '.join(results)}." if results else "")
     text: Block = {"type": "text", "text": said[: len(said) // 2] if "long" in flags else said}
     return [*blocks, {"citations": citations, **text} if citations else text]
@@ -790,7 +801,7 @@ def _final(messages: list[dict[str, Any]], flags: list[str], words: str, seed: s
 # HTTP
 
 
-def _handler(strict: StrictAnthropic) -> type[HttpHandler]:
+def _make_handler(strict: StrictAnthropic) -> type[HttpHandler]:
     class Anthropic(HttpHandler):
         def do_POST(self) -> None:
             status, request_id, body, fault = strict.answer(self.path, self.lower_headers(), self.read_body())
@@ -810,7 +821,7 @@ def _handler(strict: StrictAnthropic) -> type[HttpHandler]:
         def _whole(self, status: int, request_id: str, body: bytes, fault: Fault) -> None:
             headers = {"content-type": "application/json", "content-length": str(len(body)), **fault.headers}
             self._head(status, request_id, headers)
-            self._spoil(body, fault, self.wfile.write)
+            self._write_with_fault(body, fault, self.wfile.write)
 
         def _stream(self, request_id: str, events: list[bytes], fault: Fault) -> None:
             if fault.event is not None:
@@ -823,7 +834,9 @@ def _handler(strict: StrictAnthropic) -> type[HttpHandler]:
             sent = 0
             for chunk in chunks:
                 if fault.event is None and (fault.reset or fault.seconds) and sent <= fault.after < sent + len(chunk):
-                    self._spoil(chunk, Fault(**{**vars(fault), "after": fault.after - sent}), self.send_chunk)
+                    self._write_with_fault(
+                        chunk, Fault(**{**vars(fault), "after": fault.after - sent}), self.send_chunk
+                    )
                     if self.close_connection:
                         return
                 else:
@@ -831,8 +844,8 @@ def _handler(strict: StrictAnthropic) -> type[HttpHandler]:
                 sent += len(chunk)
             self.end_stream()
 
-        def _spoil(self, body: bytes, fault: Fault, write: Callable[[bytes], Any]) -> None:
-            """Write a body, with the silence or the end that the fault wants in it."""
+        def _write_with_fault(self, body: bytes, fault: Fault, write: Callable[[bytes], Any]) -> None:
+            """Write a body with the pause or the reset that the fault asks for."""
             if fault.reset or fault.seconds:
                 if body[: fault.after]:
                     write(body[: fault.after])

@@ -1,6 +1,7 @@
-"""A Chat Completions server on loopback that checks every rule. It says again what it was told last.
+"""A loopback Chat Completions server that checks every rule, and repeats the last message as its answer.
 
-It answers as `longtalk.testing.says` does, whole and streamed; `#tools` in the last message calls two functions.
+Its answers, whole and streamed, have the form of `longtalk.testing.says`. `#tools` in the last message makes it call
+two functions.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ KEY = "sk-one"
 
 
 class StrictChat(HttpServer):
-    """`requests` are the bodies as they came, `violations` the rules that they broke."""
+    """The server. `requests` are the bodies that arrived, `violations` the broken rules."""
 
     root = "/v1"
 
@@ -36,27 +37,27 @@ class StrictChat(HttpServer):
     def _answer(self, path: str, key: str, raw: bytes) -> tuple[int, str, bytes]:
         self.requests.append(raw)
         if path != "/v1/chat/completions":
-            return _refused(404, f"Invalid URL (POST {path})")
+            return _refuse(404, f"Invalid URL (POST {path})")
         if key != f"Bearer {KEY}":
-            return _refused(401, "Incorrect API key provided.")
+            return _refuse(401, "Incorrect API key provided.")
         try:
             validate(raw)
-        except WireViolation as broken:
-            self.violations.append(str(broken))
-            return _refused(400, str(broken))
+        except WireViolation as violation:
+            self.violations.append(str(violation))
+            return _refuse(400, str(violation))
         body = json.loads(raw)
         last = body["messages"][-1]
         text = last["content"] if isinstance(last["content"], str) else ""
         names = [tool["function"]["name"] for tool in body.get("tools", ())]
-        called = [(f"call_{i}", name, "{}") for i, name in enumerate(names[:2])] if "#tools" in text else []
+        calls = [(f"call_{i}", name, "{}") for i, name in enumerate(names[:2])] if "#tools" in text else []
         counts = {"prompt_tokens": len(raw) // 4, "completion_tokens": 9, "total_tokens": len(raw) // 4 + 9}
-        step = says(None if called else f"You said: {text}", calls=called, usage=counts)
+        step = says(None if calls else f"You said: {text}", calls=calls, usage=counts)
         if not body.get("stream"):
             return 200, "application/json", step.body
         events = [event for event in step.events if isinstance(event, bytes)]
         return 200, "text/event-stream", b"".join(b"data: %s\n\n" % event for event in events)
 
 
-def _refused(status: int, message: str) -> tuple[int, str, bytes]:
+def _refuse(status: int, message: str) -> tuple[int, str, bytes]:
     error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
     return status, "application/json", json.dumps({"error": error}).encode()

@@ -1,8 +1,8 @@
-"""A server on loopback that speaks Gemini's generateContent, and refuses what breaks a rule.
+"""A loopback server with Gemini's generateContent API that refuses requests which break a rule.
 
-It knows every part that it has issued, byte for byte: a signature that comes back in another part, for another model or
-from another account is refused, as is a call of the running turn without one. What it says is told by flags in the last
-words of the user, so the same request gets the same answer.
+It remembers every part that it has sent. It refuses a signature that comes back in another part, for another model or
+from another account, and a call of the current turn without a signature. Flags in the user's last text decide the
+answer, so the same request gets the same answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ODD = '"odd": [1e2, 12345678901234567890, {"a": "\\u00e9\\/"}]'
 
 
 class StrictGemini(HttpServer):
-    """`requests` are the bodies that came, `issued` the parts that went out, `violations` what was refused."""
+    """The server. `requests` are the bodies that arrived, `issued` the sent parts, `violations` the refusals."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
@@ -36,7 +36,7 @@ class StrictGemini(HttpServer):
         self.ids = True
         self.chunk_bytes = 0
         self._signed: dict[str, tuple[str, str, str]] = {}
-        super().__init__(_handler(self))
+        super().__init__(_make_handler(self))
 
     def body(self, i: int = -1) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.requests[i])
@@ -47,9 +47,9 @@ class StrictGemini(HttpServer):
         self.requests.append(raw)
         found = _PATH.fullmatch(path)
         if found is None or (found[2] == "streamGenerateContent") != bool(found[3]):
-            return 404, _error(404, f"no such path: {path}")
+            return 404, _make_error(404, f"no such path: {path}")
         if key not in (KEY, OTHER_KEY):
-            return 400, _error(400, "API key not valid. Please pass a valid API key.")
+            return 400, _make_error(400, "API key not valid. Please pass a valid API key.")
         if self.faults:
             return self.faults.pop(0)
         try:
@@ -58,13 +58,13 @@ class StrictGemini(HttpServer):
             self._check_signatures(body, f"{key} {found[1]}")
         except WireViolation as problem:
             self.violations.append(str(problem))
-            return 400, _error(400, str(problem).partition(": ")[2])
+            return 400, _make_error(400, str(problem).partition(": ")[2])
         parts, reason = self._obey(body, f"{key} {found[1]}")
         self.issued += [part.encode() for part in parts]
         counts = {"promptTokenCount": len(raw) // 4, "candidatesTokenCount": 7, "thoughtsTokenCount": 3}
         usage = json.dumps({**counts, "cachedContentTokenCount": 2}).encode()
         if found[3]:
-            chunks = [_chunk(part) for part in parts]
+            chunks = [_make_chunk(part) for part in parts]
             last = b'{"candidates": [{"finishReason": "%s", "index": 0}], "usageMetadata": %s}'
             return 200, [*chunks, last % (reason.encode(), usage), b'{"usageMetadata": %s}' % usage]
         listed = ", ".join(parts).encode()
@@ -81,45 +81,48 @@ class StrictGemini(HttpServer):
                     raise WireViolation("G4", "Corrupted thought signature.")
 
     def _obey(self, body: dict[str, Any], reader: str) -> tuple[list[str], str]:
-        """`#tool` calls the first tool, `#tools` two at once; then an answer. `#think`, `#odd`, `#long` shape it."""
+        """Return the parts of the answer and the finish reason.
+
+        `#tool` calls the first tool and `#tools` two at once, before the answer. `#think`, `#odd` and `#long` shape it.
+        """
         said = [
             (i, part["text"])
             for i, content in enumerate(body["contents"])
             for part in content["parts"]
             if content["role"] == "user" and "text" in part and not part["text"].startswith("<")
         ]
-        place, text = said[-1]
+        position, text = said[-1]
         flags = re.findall(r"#(\w+)", text)
         words = " ".join(re.sub(r"#\w+", "", text).split())
         steps = [flag for flag in flags if flag in ("tool", "tools")] if body.get("tools") else []
-        since = sum(content["role"] == "model" for content in body["contents"][place:])
-        # What was done so far, in words, is enough.
-        steps = [] if "<done_so_far>" in json.dumps(body["contents"][place:]) else steps
+        since = sum(content["role"] == "model" for content in body["contents"][position:])
+        # A request that lists the finished calls in words needs no further calls.
+        steps = [] if "<done_so_far>" in json.dumps(body["contents"][position:]) else steps
         odd = ODD if "odd" in flags else ""
         seed = hashlib.sha256(json.dumps(body).encode()).hexdigest()
         parts = []
         if "think" in flags or "long" in flags:
-            parts.append(self._part({"text": f"They said: {words}.", "thought": True}, odd))
+            parts.append(self._write_part({"text": f"They said: {words}.", "thought": True}, odd))
         if since < len(steps):
             declared = body["tools"][0]["functionDeclarations"]
             for n in range(2 if steps[since] == "tools" else 1):
                 call: dict[str, Any] = {"name": declared[n % len(declared)]["name"], "args": {"q": f"{words} {n}"}}
                 call |= {"id": f"{seed[:8]}{n}"} if self.ids else {}
-                parts.append(self._part({"functionCall": call}, odd, None if n else f"{seed}{n}", reader))
+                parts.append(self._write_part({"functionCall": call}, odd, None if n else f"{seed}{n}", reader))
             return parts, "STOP"
         if "long" not in flags:
             answers = [
                 part["functionResponse"]["response"]
-                for content in body["contents"][place:]
+                for content in body["contents"][position:]
                 for part in content["parts"]
                 if "functionResponse" in part
             ]
-            told = f"You said: {words}." + (f" The tools said: {json.dumps(answers)}." if answers else "")
-            parts += [self._part({"text": told[at : at + 9]}, odd) for at in range(0, len(told), 9)]
-            parts.append(self._part({"text": ""}, odd, seed, reader))
+            reply = f"You said: {words}." + (f" The tools said: {json.dumps(answers)}." if answers else "")
+            parts += [self._write_part({"text": reply[at : at + 9]}, odd) for at in range(0, len(reply), 9)]
+            parts.append(self._write_part({"text": ""}, odd, seed, reader))
         return parts, "MAX_TOKENS" if "long" in flags else "STOP"
 
-    def _part(self, part: dict[str, Any], odd: str, seed: str | None = None, reader: str = "") -> str:
+    def _write_part(self, part: dict[str, Any], odd: str, seed: str | None = None, reader: str = "") -> str:
         if seed is not None:
             part = {**part, "thoughtSignature": base64.b64encode(seed.encode()).decode()}
         written = json.dumps(part)
@@ -130,15 +133,15 @@ class StrictGemini(HttpServer):
         return written
 
 
-def _chunk(part: str) -> bytes:
+def _make_chunk(part: str) -> bytes:
     return b'{"candidates": [{"content": {"parts": [%s], "role": "model"}, "index": 0}]}' % part.encode()
 
 
-def _error(code: int, message: str) -> bytes:
+def _make_error(code: int, message: str) -> bytes:
     return json.dumps({"error": {"code": code, "message": message, "status": "INVALID_ARGUMENT"}}).encode()
 
 
-def _handler(strict: StrictGemini) -> type[HttpHandler]:
+def _make_handler(strict: StrictGemini) -> type[HttpHandler]:
     class Gemini(HttpHandler):
         def do_POST(self) -> None:
             status, body = strict.answer(self.path, self.headers.get("x-goog-api-key", ""), self.read_body())

@@ -1,13 +1,12 @@
-"""A Responses server on loopback that checks every rule, and remembers what it has said.
+"""A loopback Responses server that checks every rule, and remembers its own answers.
 
-It obeys words in the last message: `#think` reasons before the answer, `#tool` and `#tools` call one or two functions,
-`#custom` a tool that takes text, `#search` uses a tool of its own, `#odd` adds unknown fields and items, and
-writes all its JSON in an odd way, `#long` stops for want of room, `#filter` for its content, `#refuse` refuses. What it
-thinks is encrypted for one account and model: no other can read it. `store` is obeyed, and with it who may call items
-by their id.
+It obeys flags in the last message: `#think` reasons before the answer, `#tool` and `#tools` call one or two functions,
+`#custom` calls a tool that takes text, `#search` uses a tool of the server, `#odd` adds unknown fields and items and
+writes unusual JSON, `#long` stops at the token limit, `#filter` at the content filter, `#refuse` refuses. Reasoning is
+encrypted for one account and model. Item ids are valid only for the account that stored the items (`store`).
 
-What it stores it goes on with, by `previous_response_id` or in a `conversation`, for the same account only; `seen` is
-what its model would have read. A conversation grows when a response is done, and takes one turn at a time.
+The server continues from `previous_response_id` or a `conversation` of the same account. `seen` has what its model
+would have read. A conversation grows when a response is complete, and allows one turn at a time.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from tests.support.http_server import HttpHandler, HttpServer
 
 KEY = "sk-one"
 OTHER_KEY = "sk-two"
-TOLD = "Ada plays a violin of 1740 and has asked about bows."
-"""Its summary of any conversation."""
+SUMMARY_TEXT = "Ada plays a violin of 1740 and has asked about bows."
+"""The server's summary of any conversation."""
 
 Item = dict[str, Any]
 
@@ -40,7 +39,7 @@ class _Refused(Exception):
 
 
 class StrictResponses(HttpServer):
-    """`requests` are the bodies as they came, `violations` the rules that they broke, `issued` the items as bytes."""
+    """The server. `requests` are the bodies that arrived, `violations` the broken rules, `issued` the sent items."""
 
     root = "/v1"
 
@@ -48,27 +47,27 @@ class StrictResponses(HttpServer):
         self.requests: list[bytes] = []
         self.violations: list[str] = []
         self.refusals: list[str] = []
-        """What was refused without breaking a rule: what a client can't know before."""
+        """Refusals that a client can't foresee, because the request breaks no rule."""
         self.issued: list[bytes] = []
         self.stored: dict[str, set[str]] = {KEY: set(), OTHER_KEY: set()}
         self.window: int | None = None
-        """Characters that a request may have."""
+        """The largest number of characters in a request."""
         self.late = False
-        """Whether refusals come inside a stream that has begun."""
+        """Whether refusals are sent as events of a stream that has already started."""
         self.unknown: set[str] = set()
-        """Fields of items that are refused."""
+        """Fields of items that the server refuses as unknown."""
         self.encrypts = True
         self.hasty = 0
-        """So many events are sent of the next stream, then the line is cut."""
+        """The number of events after which the next stream is cut. 0 means that it isn't cut."""
         self.calls: list[str] = []
-        """Requests for something else than a response: method and path."""
+        """The method and path of each request to the conversations API."""
         self.down: list[int] = []
-        """The statuses with which the next of those are refused."""
+        """The statuses with which the next requests to the conversations API are refused."""
         self.responses: dict[str, tuple[str, list[Item]]] = {}
-        """What was stored, by the id of the response: whose it is, and all items up to it."""
+        """For each stored response id: the owner's key, and all items up to the response."""
         self.conversations: dict[str, tuple[str, list[Item]]] = {}
         self.locked: set[str] = set()
-        """Conversations in which a turn runs."""
+        """Conversations in which a turn is running."""
         self._seen: list[list[Item]] = []
         self._number = 0
         self._after_thought: set[str] = set()
@@ -76,19 +75,19 @@ class StrictResponses(HttpServer):
 
         class Handler(HttpHandler):
             def do_GET(self) -> None:
-                self._say(*server._tell("GET", self.path, self._key()))
+                self._send(*server._answer_conversation_call("GET", self.path, self._key()))
 
             def do_POST(self) -> None:
                 body = self.read_body()
                 if self.path == "/v1/conversations":
-                    self._say(*server._tell("POST", self.path, self._key()))
+                    self._send(*server._answer_conversation_call("POST", self.path, self._key()))
                 else:
-                    self._say(*server._answer(self.path, self._key(), body))
+                    self._send(*server._answer(self.path, self._key(), body))
 
             def _key(self) -> str:
                 return (self.headers.get("authorization") or "").removeprefix("Bearer ")
 
-            def _say(self, status: int, answer: bytes | Iterator[bytes]) -> None:
+            def _send(self, status: int, answer: bytes | Iterator[bytes]) -> None:
                 if isinstance(answer, bytes):
                     self.send_whole(status, answer)
                     return
@@ -115,42 +114,42 @@ class StrictResponses(HttpServer):
         return body
 
     def input(self, request: int = -1) -> bytes:
-        """The exact bytes of the items that came, without the closing brackets."""
+        """Return the exact bytes of a request's input items, without the closing brackets."""
         return self.requests[request].split(b',"input":[', 1)[1][:-2]
 
     def kinds(self, request: int = -1) -> list[str]:
         return [item.get("type", item.get("role")) for item in self.body(request)["input"]]
 
     def seen(self, request: int = -1) -> list[Item]:
-        """All items that the model has read for a request: what the server had, and what came."""
+        """Return all items that the model has read for a request: the stored ones and the new ones."""
         return self._seen[request]
 
     def forget(self) -> None:
-        """Lose all that was stored."""
+        """Delete everything that was stored."""
         self.responses.clear()
         self.conversations.clear()
         for stored in self.stored.values():
             stored.clear()
 
-    # Judging
+    # Checking requests
 
-    def _tell(self, method: str, path: str, key: str) -> tuple[int, bytes]:
-        """Begin a conversation, or say what was added to one last."""
+    def _answer_conversation_call(self, method: str, path: str, key: str) -> tuple[int, bytes]:
+        """Create a conversation, or return its newest item."""
         self.calls.append(f"{method} {path.removeprefix('/v1')}")
         if self.down:
             return self.down.pop(0), b'{"error":{"message":"Not now."}}'
         if method == "POST":
-            name = self._next("conv_")
+            name = self._make_id("conv_")
             self.conversations[name] = (key, [])
             return 200, json.dumps({"id": name, "object": "conversation"}).encode()
         found = re.fullmatch(r"/v1/conversations/([\w-]+)/items\?order=desc&limit=1", path)
         try:
-            items = self._conversation(key, found[1] if found else path)
+            items = self._find_conversation(key, found[1] if found else path)
         except _Refused as refused:
             return refused.status, json.dumps({"error": refused.error}).encode()
         return 200, json.dumps({"object": "list", "data": items[-1:], "has_more": len(items) > 1}).encode()
 
-    def _conversation(self, key: str, name: str) -> list[Item]:
+    def _find_conversation(self, key: str, name: str) -> list[Item]:
         if not name.startswith("conv"):
             what = f"Invalid 'conversation': '{name}'. Expected an ID that begins with 'conv'."
             raise _Refused(400, "invalid_value", what, "conversation")
@@ -159,15 +158,15 @@ class StrictResponses(HttpServer):
             raise _Refused(404, None, f"Conversation with id '{name}' not found.", "conversation")
         return items
 
-    def _before(self, key: str, body: dict[str, Any]) -> list[Item]:
-        """The items that a request goes on from."""
+    def _list_earlier_items(self, key: str, body: dict[str, Any]) -> list[Item]:
+        """Return the items that a request continues from."""
         within, before = body.get("conversation"), body.get("previous_response_id")
         if within is not None:
             name = within if isinstance(within, str) else within["id"]
             if name in self.locked:
                 what = "Another process is currently operating on this conversation. Please retry in a few seconds."
                 raise _Refused(400, "conversation_locked", what, "conversation")
-            return self._conversation(key, name)
+            return self._find_conversation(key, name)
         if before is None:
             return []
         if not before.startswith("resp"):
@@ -191,25 +190,27 @@ class StrictResponses(HttpServer):
             body = json.loads(raw)
             streams = bool(body.get("stream"))
             check(body)
-            self._seen[-1] = [*self._before(key, body), *body["input"]]
+            self._seen[-1] = [*self._list_earlier_items(key, body), *body["input"]]
             _check_chain(self._seen[-1])
-            self._judge(key, body)
-        except WireViolation as broken:
-            self.violations.append(str(broken))
-            return self._refuse(_Refused(400, None, str(broken)), streams)
+            self._check_items(key, body)
+        except WireViolation as violation:
+            self.violations.append(str(violation))
+            return self._refuse(_Refused(400, None, str(violation)), streams)
         except _Refused as refused:
             self.refusals.append(str(refused))
             return self._refuse(refused, streams)
         response = self._respond(key, body)
-        odd = "#odd" in _words(self.seen())
-        ended = partial(self._keep, key, response, self._seen[-1])
+        odd = "#odd" in _read_last_text(self.seen())
+        complete = partial(self._store, key, response, self._seen[-1])
         if streams:
-            return 200, self._ending(_stream(response, odd), response["conversation"], ended)
-        ended()
+            return 200, self._complete_at_end(_stream(response, odd), response["conversation"], complete)
+        complete()
         return 200, _dump(response, odd).encode()
 
-    def _ending(self, events: Iterator[bytes], within: Item | None, ended: Callable[[], None]) -> Iterator[bytes]:
-        """Events, of which the last one comes when the response is done."""
+    def _complete_at_end(
+        self, events: Iterator[bytes], within: Item | None, complete: Callable[[], None]
+    ) -> Iterator[bytes]:
+        """Yield the events, and call `complete` before the last one. Meanwhile the conversation is locked."""
         name = within["id"] if within else ""
         self.locked.add(name)
         try:
@@ -217,28 +218,28 @@ class StrictResponses(HttpServer):
             for event in events:
                 yield waiting
                 waiting = event
-            ended()
+            complete()
         finally:
             self.locked.discard(name)
         yield waiting
 
-    def _keep(self, key: str, response: dict[str, Any], seen: list[Item]) -> None:
-        """A response is done: it can be gone on with."""
+    def _store(self, key: str, response: dict[str, Any], seen: list[Item]) -> None:
+        """Store a complete response, so that later requests can continue from it."""
         within = response["conversation"]
-        said = [*seen, *response["output"]]
+        items = [*seen, *response["output"]]
         if within is not None:
-            self.conversations[within["id"]] = (key, [_named(item, i) for i, item in enumerate(said)])
+            self.conversations[within["id"]] = (key, [_add_id(item, i) for i, item in enumerate(items)])
         elif response["store"]:
-            self.responses[response["id"]] = (key, said)
+            self.responses[response["id"]] = (key, items)
 
     def _refuse(self, refused: _Refused, streams: bool) -> tuple[int, bytes | Iterator[bytes]]:
         if not (streams and self.late):
             return refused.status, json.dumps({"error": refused.error}).encode()
-        begun = {"id": "resp_x", "status": "in_progress", "output": [], "error": None}
-        failed = {"type": "response.failed", "response": {**begun, "status": "failed", "error": refused.error}}
-        return 200, iter([_event(item) for item in ({"type": "response.created", "response": begun}, failed)])
+        started = {"id": "resp_x", "status": "in_progress", "output": [], "error": None}
+        failed = {"type": "response.failed", "response": {**started, "status": "failed", "error": refused.error}}
+        return 200, iter([_event(item) for item in ({"type": "response.created", "response": started}, failed)])
 
-    def _judge(self, key: str, body: dict[str, Any]) -> None:
+    def _check_items(self, key: str, body: dict[str, Any]) -> None:
         if self.window is not None and self._length() > self.window:
             what = "Your input exceeds the context window of this model. Please adjust your input and try again."
             raise _Refused(400, "context_length_exceeded", what)
@@ -260,7 +261,7 @@ class StrictResponses(HttpServer):
             thought = item.get("type") == "reasoning" or (thought and item.get("role") != "user")
 
     def _length(self) -> int:
-        """Characters of a request, with what was stored before."""
+        """Return the number of characters of the newest request, including stored items."""
         before = len(self.seen()) - len(self.body()["input"])
         return len(self.requests[-1]) + sum(len(_dump(item, False)) for item in self.seen()[:before])
 
@@ -268,40 +269,44 @@ class StrictResponses(HttpServer):
         mac = hmac.new(key.encode(), f"{model} {number}".encode(), hashlib.sha256).hexdigest()
         return f"{number}.{mac}"
 
-    # Answering
+    # Making answers
 
     def _respond(self, key: str, body: dict[str, Any]) -> dict[str, Any]:
-        words = _words(self.seen())
+        words = _read_last_text(self.seen())
         flags = set(re.findall(r"#\w+", words))
         stores, within = body.get("store") is not False, body.get("conversation")
         output: list[Item] = []
         if "#think" in flags:
-            sealed = self._seal(key, body["model"], self._next(""))
+            sealed = self._seal(key, body["model"], self._make_id(""))
             summary = [{"type": "summary_text", "text": "Hm."}]
-            item = {"id": self._next("rs_"), "type": "reasoning", "summary": summary, "status": "completed"}
+            item = {"id": self._make_id("rs_"), "type": "reasoning", "summary": summary, "status": "completed"}
             asked = "reasoning.encrypted_content" in body.get("include", ())
             output.append({**item, **({"encrypted_content": sealed} if asked else {})})
         if "#search" in flags:
             action = {"type": "search", "query": "bows"}
-            output.append({"id": self._next("ws_"), "type": "web_search_call", "status": "completed", "action": action})
+            output.append(
+                {"id": self._make_id("ws_"), "type": "web_search_call", "status": "completed", "action": action}
+            )
         if "#odd" in flags:
-            output.append({"type": "later_item", "id": self._next("li_"), "what": [1, None, 1e2], "é": "\U0001f3bb"})
+            output.append({"type": "later_item", "id": self._make_id("li_"), "what": [1, None, 1e2], "é": "\U0001f3bb"})
         answered = isinstance(body["input"][-1], dict) and body["input"][-1].get("type", "").endswith("_output")
         calls = 0 if answered else 2 if "#tools" in flags else 1 if "#tool" in flags else 0
         for tool in body.get("tools", [])[:calls]:
-            call = {"id": self._next("fc_"), "type": "function_call", "status": "completed"}
-            output.append({**call, "call_id": self._next("call_"), "name": tool["name"], "arguments": '{"q":"é\\n"}'})
+            call = {"id": self._make_id("fc_"), "type": "function_call", "status": "completed"}
+            output.append(
+                {**call, "call_id": self._make_id("call_"), "name": tool["name"], "arguments": '{"q":"é\\n"}'}
+            )
         if "#custom" in flags and not answered:
-            call = {"id": self._next("ctc_"), "type": "custom_tool_call", "call_id": self._next("call_")}
+            call = {"id": self._make_id("ctc_"), "type": "custom_tool_call", "call_id": self._make_id("call_")}
             output.append({**call, "name": "lookup", "input": "plain words"})
             calls += 1
         if not calls:
-            said = TOLD if "<summary_request>" in words else f"You said: {words}"
-            part: Item = {"type": "output_text", "text": said, "annotations": [], "logprobs": []}
+            text = SUMMARY_TEXT if "<summary_request>" in words else f"You said: {words}"
+            part: Item = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
             if "#refuse" in flags:
                 part = {"type": "refusal", "refusal": "I can't do that."}
             more = {"later": {"a": [1.50, "\ud83d"]}} if "#odd" in flags else {}
-            message = {"id": self._next("msg_"), "type": "message", "status": "completed", "role": "assistant"}
+            message = {"id": self._make_id("msg_"), "type": "message", "status": "completed", "role": "assistant"}
             output.append({**message, "phase": "final_answer", "content": [part], **more})
         self.issued += [_dump(item, "#odd" in flags).encode() for item in output]
         for item in output:
@@ -319,7 +324,7 @@ class StrictResponses(HttpServer):
             "total_tokens": counted + 9,
         }
         return {
-            "id": self._next("resp_"),
+            "id": self._make_id("resp_"),
             "object": "response",
             "status": "incomplete" if reason else "completed",
             "error": None,
@@ -331,13 +336,13 @@ class StrictResponses(HttpServer):
             "usage": usage,
         }
 
-    def _next(self, prefix: str) -> str:
+    def _make_id(self, prefix: str) -> str:
         self._number += 1
         return f"{prefix}{self._number:06}"
 
 
 def _check_chain(items: list[Item]) -> None:
-    """Calls and results fit together, wherever they are (R1, R2), and no item is there twice (R6)."""
+    """Raise `WireViolation` unless calls and results match (R1, R2) and item ids are unique (R6)."""
     calls: list[tuple[str, str]] = []
     ids = [item["id"] for item in items if "id" in item]
     twice = next((id for i, id in enumerate(ids) if id in ids[:i]), None)  # noqa: A001
@@ -358,13 +363,13 @@ def _check_chain(items: list[Item]) -> None:
         raise WireViolation("R1", f"No tool output found for function call {calls[0][1]}.")
 
 
-def _named(item: Item, place: int) -> Item:
-    """An item of a conversation has an id, also one that came without."""
-    return item if "id" in item else {"id": f"item_{place:06}", **item}
+def _add_id(item: Item, position: int) -> Item:
+    """Return an item of a conversation with an id, which it may lack."""
+    return item if "id" in item else {"id": f"item_{position:06}", **item}
 
 
-def _words(items: list[Item]) -> str:
-    """What the user said last."""
+def _read_last_text(items: list[Item]) -> str:
+    """Return the user's last text."""
     said = [item["content"] for item in items if item.get("role") == "user"]
     last = said[-1] if said else ""
     return last if isinstance(last, str) else "".join(part.get("text", "") for part in last)
@@ -379,25 +384,25 @@ def _event(data: dict[str, Any], *, odd: bool = False) -> bytes:
 
 
 def _stream(response: dict[str, Any], odd: bool) -> Iterator[bytes]:
-    begun = {**response, "status": "in_progress", "output": [], "usage": None}
-    yield _event({"type": "response.created", "response": begun}, odd=odd)
-    yield _event({"type": "response.in_progress", "response": begun}, odd=odd)
+    started = {**response, "status": "in_progress", "output": [], "usage": None}
+    yield _event({"type": "response.created", "response": started}, odd=odd)
+    yield _event({"type": "response.in_progress", "response": started}, odd=odd)
     for index, item in enumerate(response["output"]):
-        place = {"item_id": item["id"], "output_index": index}
+        position = {"item_id": item["id"], "output_index": index}
         opened = {**item, "status": "in_progress", "content": [], "arguments": "", "encrypted_content": "half"}
         opened = {key: value for key, value in opened.items() if key in item}
         yield _event({"type": "response.output_item.added", "output_index": index, "item": opened}, odd=odd)
-        yield _event({"type": "response.later.event", **place, "delta": "not a text"}, odd=odd)
+        yield _event({"type": "response.later.event", **position, "delta": "not a text"}, odd=odd)
         for part in item.get("content", ()):
             kind = "refusal" if part["type"] == "refusal" else "output_text"
             text = part.get("text", part.get("refusal"))
             for start in range(0, len(text), 7):
                 delta = {"content_index": 0, "delta": text[start : start + 7], "obfuscation": "xyz"}
-                yield _event({"type": f"response.{kind}.delta", **place, **delta}, odd=odd)
-            yield _event({"type": f"response.{kind}.done", **place, "content_index": 0, "text": text}, odd=odd)
+                yield _event({"type": f"response.{kind}.delta", **position, **delta}, odd=odd)
+            yield _event({"type": f"response.{kind}.done", **position, "content_index": 0, "text": text}, odd=odd)
         if "arguments" in item:
             yield _event(
-                {"type": "response.function_call_arguments.delta", **place, "delta": item["arguments"]}, odd=odd
+                {"type": "response.function_call_arguments.delta", **position, "delta": item["arguments"]}, odd=odd
             )
         yield _event({"type": "response.output_item.done", "output_index": index, "item": item}, odd=odd)
     kind = "response.incomplete" if response["status"] == "incomplete" else "response.completed"

@@ -1,4 +1,4 @@
-"""The strict server: what it says, whole and streamed, and what it does not let come back."""
+"""The strict Anthropic server: its answers, whole and streamed, and the requests that it refuses."""
 
 import json
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ def server() -> Iterator[StrictAnthropic]:
 
 
 def load(text: str | bytes) -> Any:
-    """JSON whose floats keep the literals that they came with."""
+    """Return decoded JSON whose floats keep their literals."""
     return json.loads(text, parse_float=Raw)
 
 
 class Talk:
-    """A faithful client: it sends back what it got, as it was written."""
+    """A correct client, which sends answers back exactly as they came."""
 
     def __init__(self, server: StrictAnthropic, **parameters: Any) -> None:
         self.server = server
@@ -41,7 +41,7 @@ class Talk:
         return httpx2.post(f"{self.server.url}/messages", content=body, headers=self.headers, verify=False)
 
     def send(self, *content: Any, **changes: Any) -> dict[str, Any]:
-        """Say something, keep the answer, and expect that it is one."""
+        """Send a message, check that it is answered, and keep the answer."""
         said = content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)
         self.messages.append({"role": "user", "content": said})
         return self.go_on(**changes)
@@ -55,7 +55,7 @@ class Talk:
         return answer
 
     def refused(self, **changes: Any) -> str:
-        """What the server says when it does not take the messages as they are now."""
+        """Return the server's refusal of the current messages."""
         response = self.post(**changes)
         assert response.status_code == 400
         error = response.json()
@@ -75,7 +75,7 @@ def results(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def assemble(events: bytes) -> dict[str, Any]:
-    """What a client makes of a stream, with nothing but the events."""
+    """Return the message that a client builds from the events of a stream."""
     message: dict[str, Any] = {}
     inputs: dict[int, str] = {}
     for event in events.decode().split("\n\n")[:-1]:
@@ -103,10 +103,10 @@ def assemble(events: bytes) -> dict[str, Any]:
     return message
 
 
-# What it says
+# Answers
 
 
-def test_it_answers_the_last_words_of_the_user(server: StrictAnthropic) -> None:
+def test_the_server_answers_the_users_last_text(server: StrictAnthropic) -> None:
     answer = Talk(server).send("Good day")
     assert answer["content"] == [{"type": "text", "text": "You said: Good day."}]
     assert answer["stop_reason"] == "end_turn"
@@ -139,7 +139,7 @@ def test_the_same_request_gets_the_same_content(server: StrictAnthropic) -> None
     assert first["id"] != second["id"]
 
 
-def test_a_script_goes_before_the_rule(server: StrictAnthropic) -> None:
+def test_scripted_answers_come_before_respond(server: StrictAnthropic) -> None:
     server.script.append(([{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Yes."}], "end_turn"))
     talk = Talk(server)
     answer = talk.send("Well?")
@@ -148,11 +148,11 @@ def test_a_script_goes_before_the_rule(server: StrictAnthropic) -> None:
     assert talk.send("And now?")["content"][0]["text"] == "You said: And now?."
 
 
-def test_without_thinking_there_is_none(server: StrictAnthropic) -> None:
+def test_disabled_thinking_gives_no_thinking_blocks(server: StrictAnthropic) -> None:
     assert kinds(Talk(server, thinking={"type": "disabled"}).send("#tool #redacted")) == ["tool_use"]
 
 
-def test_thinking_that_is_not_shown_is_signed_all_the_same(server: StrictAnthropic) -> None:
+def test_omitted_thinking_is_signed_too(server: StrictAnthropic) -> None:
     talk = Talk(server, thinking={"type": "adaptive", "display": "omitted"})
     thought = talk.send("#think")["content"][0]
     assert thought["thinking"] == ""
@@ -177,7 +177,7 @@ def test_thinking_that_is_not_shown_is_signed_all_the_same(server: StrictAnthrop
         "#think #redacted #server",
     ],
 )
-def test_streamed_equals_whole(flags: str, odd: str) -> None:
+def test_a_streamed_answer_equals_the_whole_answer(flags: str, odd: str) -> None:
     with StrictAnthropic(chunk_bytes=11) as server:
         talk = Talk(server)
         talk.messages = [{"role": "user", "content": f"Größe € {flags} {odd}"}]
@@ -207,7 +207,7 @@ def test_a_stream_has_the_events_of_the_provider(server: StrictAnthropic) -> Non
     assert events[-2]["usage"]["output_tokens"] > 1
 
 
-def test_odd_literals_go_out_as_they_stand(server: StrictAnthropic) -> None:
+def test_odd_literals_are_sent_unchanged(server: StrictAnthropic) -> None:
     talk = Talk(server, tools=[{**MUL, "input_schema": {"type": "object", "properties": {"by": {"type": "number"}}}}])
     talk.messages = [{"role": "user", "content": "Hi #tool #odd"}]
     whole, streamed = talk.post().content, talk.post(stream=True).content
@@ -223,11 +223,11 @@ def test_odd_literals_go_out_as_they_stand(server: StrictAnthropic) -> None:
     assert all(block in whole for block in server.issued)
 
 
-# What may come back
+# Requests that are accepted
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_faithful_conversation_passes_through_all_kinds_of_turns(server: StrictAnthropic, stream: bool) -> None:
+def test_a_correct_client_passes_with_all_kinds_of_turns(server: StrictAnthropic, stream: bool) -> None:
     talk = Talk(server, system="Be good.", thinking={"type": "adaptive"}, stream=stream)
     for words in ("#think", "#redacted #think", "#server", "#long", "plain", "#compact #think", "more #think"):
         talk.send(words)
@@ -239,7 +239,7 @@ def test_a_faithful_conversation_passes_through_all_kinds_of_turns(server: Stric
     assert server.dropped == []
 
 
-def test_rounds_of_one_exchange_are_the_steps_that_were_asked_for(server: StrictAnthropic) -> None:
+def test_the_rounds_of_an_exchange_follow_its_flags(server: StrictAnthropic) -> None:
     talk = Talk(server)
     first = talk.send("#tools #tool sum")
     second = talk.send(*results(first))
@@ -248,7 +248,7 @@ def test_rounds_of_one_exchange_are_the_steps_that_were_asked_for(server: Strict
     assert "The tools said" in last["content"][-1]["text"]
 
 
-def test_a_paused_turn_is_sent_back_and_goes_on(server: StrictAnthropic) -> None:
+def test_a_paused_turn_continues_when_it_is_sent_back(server: StrictAnthropic) -> None:
     talk = Talk(server)
     talk.send("#think #pause news")
     answer = talk.go_on()
@@ -257,7 +257,7 @@ def test_a_paused_turn_is_sent_back_and_goes_on(server: StrictAnthropic) -> None
     assert server.violations == []
 
 
-def test_marks_may_move(server: StrictAnthropic) -> None:
+def test_cache_marks_may_move(server: StrictAnthropic) -> None:
     talk = Talk(server, system="Be good.")
     answer = talk.send("#tool first")
     talk.send(*results(answer))
@@ -275,7 +275,7 @@ def test_messages_of_one_role_may_be_merged_or_split(server: StrictAnthropic) ->
     talk.send("go on")
 
 
-def test_other_parameters_are_not_bound(server: StrictAnthropic) -> None:
+def test_thinking_is_not_bound_to_other_parameters(server: StrictAnthropic) -> None:
     talk = Talk(server)
     talk.send("#think")
     talk.send("go on", max_tokens=9, metadata={"user_id": "u"}, thinking={"type": "adaptive"})
@@ -287,7 +287,7 @@ def test_a_tool_that_is_loaded_later_may_be_added(server: StrictAnthropic) -> No
     talk.send("go on", tools=[ADD, MUL, {**ADD, "name": "sub", "defer_loading": True}])
 
 
-# What may not (A7 and A8)
+# Requests that are refused (A7 and A8)
 
 
 def test_another_system_prompt_is_refused_with_the_path_of_the_block(server: StrictAnthropic) -> None:
@@ -304,7 +304,7 @@ def test_another_system_prompt_is_refused_with_the_path_of_the_block(server: Str
     assert [(violation.request, violation.rule) for violation in server.violations] == [(2, "A8")]
 
 
-def test_other_tools_are_refused(server: StrictAnthropic) -> None:
+def test_changed_tools_are_refused(server: StrictAnthropic) -> None:
     talk = Talk(server)
     talk.send("#think")
     talk.messages.append({"role": "user", "content": "go on"})
@@ -312,7 +312,7 @@ def test_other_tools_are_refused(server: StrictAnthropic) -> None:
     assert "`tools` list" in talk.refused(tools=[{**ADD, "description": "New."}, MUL])
 
 
-def test_a_dropped_earlier_message_is_refused(server: StrictAnthropic) -> None:
+def test_a_missing_earlier_message_is_refused(server: StrictAnthropic) -> None:
     talk = Talk(server)
     for words in ("first", "second", "#think third", "fourth"):
         talk.send(words)
@@ -333,7 +333,7 @@ def test_an_edited_earlier_message_is_refused(server: StrictAnthropic, content: 
     assert talk.refused().startswith("messages.3.content.0: Invalid `signature`")
 
 
-def test_messages_that_are_missing_right_before_a_block_are_refused(server: StrictAnthropic) -> None:
+def test_missing_messages_right_before_a_thinking_block_are_refused(server: StrictAnthropic) -> None:
     talk = Talk(server)
     talk.send("first")
     talk.send("#think")
@@ -342,7 +342,7 @@ def test_messages_that_are_missing_right_before_a_block_are_refused(server: Stri
     assert talk.refused().endswith("first at `messages.2.content.0`.")
 
 
-def test_a_number_that_was_written_anew_is_another_number(server: StrictAnthropic) -> None:
+def test_a_number_with_another_literal_is_refused(server: StrictAnthropic) -> None:
     talk = Talk(server)
     talk.messages = [{"role": "user", "content": [{"type": "text", "text": "#think", "weight": Raw("1e2")}]}]
     talk.go_on()
@@ -378,7 +378,7 @@ def test_all_thinking_of_finished_turns_may_be_left_out(server: StrictAnthropic)
     assert server.violations == []
 
 
-def test_a_forged_signature_is_refused_without_a_word_of_another_conversation(server: StrictAnthropic) -> None:
+def test_a_forged_signature_is_refused_as_invalid(server: StrictAnthropic) -> None:
     talk = Talk(server)
     talk.send("#think")
     talk.send("plain")
@@ -387,7 +387,7 @@ def test_a_forged_signature_is_refused_without_a_word_of_another_conversation(se
     assert talk.refused() == "messages.1.content.0: Invalid `signature` in `thinking` block"
 
 
-def test_an_earlier_thought_that_was_edited_is_refused(server: StrictAnthropic) -> None:
+def test_edited_earlier_thinking_is_refused(server: StrictAnthropic) -> None:
     talk = Talk(server)
     talk.send("#think")
     talk.send("plain")
@@ -396,7 +396,7 @@ def test_an_earlier_thought_that_was_edited_is_refused(server: StrictAnthropic) 
     assert talk.refused() == "messages.1.content.0: Invalid `signature` in `thinking` block"
 
 
-def test_a_redacted_thought_is_bound_too(server: StrictAnthropic) -> None:
+def test_redacted_thinking_is_bound_too(server: StrictAnthropic) -> None:
     talk = Talk(server, system="Be good.")
     talk.send("#redacted")
     talk.messages.append({"role": "user", "content": "go on"})
@@ -409,7 +409,7 @@ MODIFIED = "`thinking` or `redacted_thinking` blocks in the latest assistant mes
 
 
 @pytest.mark.parametrize("how", ["edited", "reordered", "one left out", "a field added"])
-def test_the_latest_thinking_comes_back_as_it_was(server: StrictAnthropic, how: str) -> None:
+def test_changed_latest_thinking_is_refused(server: StrictAnthropic, how: str) -> None:
     talk = Talk(server)
     answer = talk.send("#tool #redacted")
     content = talk.messages[1]["content"]
@@ -426,7 +426,7 @@ def test_the_latest_thinking_comes_back_as_it_was(server: StrictAnthropic, how: 
     assert server.violations[-1].rule == "A7"
 
 
-def test_the_thinking_of_an_open_exchange_is_not_left_out(server: StrictAnthropic) -> None:
+def test_missing_thinking_of_an_open_exchange_is_refused(server: StrictAnthropic) -> None:
     talk = Talk(server)
     answer = talk.send("#tool")
     del talk.messages[1]["content"][0]
@@ -443,7 +443,7 @@ def test_the_thinking_of_an_exchange_that_the_user_ended_may_be_left_out(server:
     talk.send(*results(answer), {"type": "text", "text": "Never mind."})
 
 
-def test_invalid_thinking_is_dropped_for_those_who_ask(server: StrictAnthropic) -> None:
+def test_invalid_thinking_is_dropped_if_the_request_asks_for_it(server: StrictAnthropic) -> None:
     talk = Talk(server, system="Be good.")
     talk.headers["anthropic-beta"] = BINDING_BETA
     assert talk.send("#think one")["input_transformations"] == []
@@ -461,13 +461,13 @@ def test_invalid_thinking_is_dropped_for_those_who_ask(server: StrictAnthropic) 
     assert server.violations == []
 
 
-def test_the_choice_to_drop_needs_its_beta_header(server: StrictAnthropic) -> None:
+def test_drop_block_needs_its_beta_header(server: StrictAnthropic) -> None:
     talk = Talk(server, thinking={"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}})
     talk.messages = [{"role": "user", "content": "Hi."}]
     assert talk.refused() == "thinking.adaptive.block_binding: Extra inputs are not permitted"
 
 
-def test_with_the_header_the_refusal_does_not_name_it(server: StrictAnthropic) -> None:
+def test_a_refusal_does_not_name_the_beta_header_if_the_request_has_it(server: StrictAnthropic) -> None:
     talk = Talk(server)
     talk.send("#think")
     talk.messages.append({"role": "user", "content": "go on"})
@@ -475,7 +475,7 @@ def test_with_the_header_the_refusal_does_not_name_it(server: StrictAnthropic) -
     assert "anthropic-beta" not in talk.refused(system="New.")
 
 
-def test_an_older_account_is_not_checked() -> None:
+def test_with_binding_off_thinking_is_not_checked() -> None:
     with StrictAnthropic(binding="off") as server:
         talk = Talk(server)
         talk.send("#think")
@@ -493,7 +493,7 @@ def test_another_model_or_account_loses_the_thinking_without_an_error(server: St
     assert server.violations == []
 
 
-def test_a_compaction_goes_back_verbatim(server: StrictAnthropic) -> None:
+def test_a_changed_compaction_block_is_refused(server: StrictAnthropic) -> None:
     talk = Talk(server)
     talk.send("one")
     talk.send("#compact #think two")
@@ -516,7 +516,7 @@ def test_a_broken_rule_is_refused_in_the_words_of_the_provider(server: StrictAnt
     assert [violation.rule for violation in server.violations] == ["A1"]
 
 
-def test_what_the_model_takes_can_be_set() -> None:
+def test_the_features_of_the_model_can_be_set() -> None:
     with StrictAnthropic(system_messages=False, prefill=True, models={MODEL}) as server:
         talk = Talk(server)
         talk.messages = [{"role": "user", "content": "Hi."}, {"role": "system", "content": "Be brief."}]
@@ -549,7 +549,7 @@ def test_headers_are_checked(
     assert server.violations[0].rule == "headers"
 
 
-def test_another_path_a_body_that_is_too_large_and_one_that_is_not_json() -> None:
+def test_wrong_paths_large_bodies_and_invalid_json_are_refused() -> None:
     with StrictAnthropic(max_bytes=50) as server:
         headers = Talk(server).headers
         assert httpx2.post(f"{server.url}/complete", content=b"{}", headers=headers).status_code == 404
@@ -560,7 +560,7 @@ def test_another_path_a_body_that_is_too_large_and_one_that_is_not_json() -> Non
         assert server.requests == [b"{}", b" " * 51, b'{"model":']
 
 
-def test_a_rule_that_fails_is_not_hidden() -> None:
+def test_an_error_in_the_server_is_reported() -> None:
     def broken(_: dict[str, Any]) -> Any:
         raise ZeroDivisionError
 
@@ -571,7 +571,7 @@ def test_a_rule_that_fails_is_not_hidden() -> None:
         assert "ZeroDivisionError" in server.violations[0].message
 
 
-def test_a_lone_surrogate_in_a_request_is_answered(server: StrictAnthropic) -> None:
+def test_a_request_with_a_lone_surrogate_is_answered(server: StrictAnthropic) -> None:
     assert "\ud800" in Talk(server).send("broken \ud800 text")["content"][0]["text"]
 
 
@@ -589,7 +589,7 @@ def test_without_marks_nothing_is_cached(server: StrictAnthropic) -> None:
     assert usage["output_tokens"] > 0
 
 
-def test_what_a_mark_wrote_is_read_by_the_next_request(server: StrictAnthropic) -> None:
+def test_the_next_request_reads_what_a_mark_wrote(server: StrictAnthropic) -> None:
     talk = Talk(server, system=[{"type": "text", "text": "Rules. " * 100, **MARK}])
     first = talk.send("one")["usage"]
     second = talk.send("two")["usage"]
@@ -600,7 +600,7 @@ def test_what_a_mark_wrote_is_read_by_the_next_request(server: StrictAnthropic) 
     assert second["input_tokens"] > first["input_tokens"]
 
 
-def test_a_mark_that_moves_on_reads_what_it_wrote_before(server: StrictAnthropic) -> None:
+def test_a_moved_mark_reads_what_an_earlier_mark_wrote(server: StrictAnthropic) -> None:
     talk = Talk(server, **MARK)
     usages = [talk.send(f"{n} " * 40)["usage"] for n in range(4)]
     for before, after in pairwise(usages):
@@ -608,7 +608,7 @@ def test_a_mark_that_moves_on_reads_what_it_wrote_before(server: StrictAnthropic
         assert after["input_tokens"] == 0
 
 
-def test_one_changed_byte_at_the_front_is_paid_again(server: StrictAnthropic) -> None:
+def test_a_changed_byte_at_the_start_makes_the_cache_useless(server: StrictAnthropic) -> None:
     talk = Talk(server, system="Rules. " * 100, **MARK)
     talk.send("one")
     usage = talk.send("two", system="rules. " + "Rules. " * 99)["usage"]
@@ -616,7 +616,7 @@ def test_one_changed_byte_at_the_front_is_paid_again(server: StrictAnthropic) ->
     assert usage["cache_creation_input_tokens"] == total(usage)
 
 
-def test_the_cache_is_not_shared_and_not_for_ever_and_not_for_short_prompts() -> None:
+def test_the_cache_is_per_account_expires_and_skips_short_prompts() -> None:
     with StrictAnthropic(cache_seconds=0) as server:
         talk = Talk(server, **MARK)
         talk.send("one")
@@ -630,7 +630,7 @@ def test_the_cache_is_not_shared_and_not_for_ever_and_not_for_short_prompts() ->
         assert talk.send("two")["usage"]["cache_read_input_tokens"] == 0
 
 
-def test_the_time_to_live_of_what_was_written_is_told_apart(server: StrictAnthropic) -> None:
+def test_usage_lists_cache_writes_by_ttl(server: StrictAnthropic) -> None:
     hour = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
     talk = Talk(server, system=[{"type": "text", "text": "Rules. " * 100, **hour}], **MARK)
     written = talk.send("one " * 50)["usage"]["cache_creation"]
@@ -638,7 +638,7 @@ def test_the_time_to_live_of_what_was_written_is_told_apart(server: StrictAnthro
     assert written["ephemeral_5m_input_tokens"] > 40
 
 
-def test_a_compaction_is_paid_outside_of_the_usual_count(server: StrictAnthropic) -> None:
+def test_a_compaction_is_counted_separately(server: StrictAnthropic) -> None:
     usage = Talk(server).send("#compact " + "words " * 50)["usage"]
     compaction, message = usage["iterations"]
     assert (compaction["type"], message["type"]) == ("compaction", "message")
@@ -672,7 +672,7 @@ def test_the_next_request_can_be_refused(talk: Talk, status: int, kind: str) -> 
     assert talk.post().status_code == 200
 
 
-def test_a_page_nonsense_and_another_content_type(talk: Talk) -> None:
+def test_faults_can_send_a_page_nonsense_or_another_content_type(talk: Talk) -> None:
     talk.server.faults += [Fault.page(), Fault.nonsense(), Fault.content_type("text/plain")]
     page, nonsense, plain = talk.post(), talk.post(), talk.post(stream=True)
     assert (page.status_code, page.headers["content-type"]) == (502, "text/html")
@@ -702,7 +702,7 @@ def test_the_connection_can_be_reset(talk: Talk, stream: bool, after: int) -> No
     assert talk.post().status_code == 200
 
 
-def test_a_stall_is_longer_than_a_client_waits(talk: Talk) -> None:
+def test_a_stall_can_be_longer_than_the_clients_timeout(talk: Talk) -> None:
     talk.server.faults.append(Fault.stall(30, after=200))
     body = dump({**talk.parameters, "messages": talk.messages, "stream": True}).encode()
     with pytest.raises(httpx2.ReadTimeout):
@@ -726,7 +726,7 @@ def test_a_stream_can_end_in_an_error_event(talk: Talk) -> None:
     )
 
 
-def test_a_request_that_meets_a_fault_is_judged_all_the_same(talk: Talk) -> None:
+def test_a_request_that_meets_a_fault_is_checked_too(talk: Talk) -> None:
     talk.server.faults.append(Fault.error(529))
     assert talk.post(max_tokens=0).status_code == 529
     assert [violation.rule for violation in talk.server.violations] == ["max_tokens"]

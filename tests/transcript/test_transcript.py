@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from longtalk.state import codec as state
 from longtalk.transcript.transcript import Entry, Transcript, Turn, TurnIndex, Turns, link_entries, new_id, now
 from longtalk.wires.neutral import event
-from tests.support.strategies import OTHER, WIRE, WIRES, additions, grown, transcripts
+from tests.support.strategies import OTHER, WIRE, WIRES, add_linked, additions, transcripts
 from tests.support.strategies import turns as any_turn
 
 
@@ -42,7 +42,7 @@ def half_packed(draw: st.DrawFn) -> Transcript:
     """Draw a transcript whose first part came from a state, with more entries added since."""
     transcript = stored(draw(transcripts()))
     for added, made_by in draw(st.lists(additions(), max_size=3)):
-        transcript = grown(transcript, added, made_by, first=draw(st.integers(0, 3)))
+        transcript = add_linked(transcript, added, made_by, first=draw(st.integers(0, 3)))
     return transcript
 
 

@@ -28,8 +28,8 @@ from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 from longtalk.transfer.restore import IMPORTING, remove
 from longtalk.transfer.snapshot import Snapshot, read_snapshot
 from tests.support import postgres_server, redis_server
+from tests.support.card_model import CardModel, make_answer
 from tests.support.properties import holds
-from tests.support.remembering import Minding, answer
 
 KINDS = ("memory", "jsonl", "sqlite")
 Make = Callable[[str], Store]
@@ -57,7 +57,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 def fill(store: Store, owner: str = "") -> None:
     """Fill a store with typical conversations: branches, keys, a policy's records, the app's metadata."""
     talk = Conversation(
-        "lesson", model=Minding(answer("Slowly. " * 40)), store=store, owner=owner, policy=MemoryPolicy()
+        "lesson", model=CardModel(make_answer("Slowly. " * 40)), store=store, owner=owner, policy=MemoryPolicy()
     )
     for number in range(4):
         talk.send(f"Question {number}? " + "And why? " * 20, key=f"key-{number}")
@@ -439,7 +439,7 @@ def test_all_goes_along_to_a_server_and_back(kind: str, make: Make, tmp_path: Pa
     source, back = make("sqlite"), make("sqlite")
     fill(source)
     made = {
-        "postgres": lambda: postgres_server.at(tmp_path / "server"),
+        "postgres": lambda: postgres_server.open_at(tmp_path / "server"),
         "redis": lambda: Redis(redis_server.single().url, prefix=new_id()),
     }
     with closing(made[kind]()) as server:

@@ -24,7 +24,7 @@ from longtalk.wires import NAMES, WIRES
 from longtalk.wires.protocol import Handle
 from tests.support.strict_anthropic import KEY as CLAUDE_KEY
 from tests.support.strict_anthropic import StrictAnthropic
-from tests.support.strict_responses import KEY, OTHER_KEY, TOLD, StrictResponses
+from tests.support.strict_responses import KEY, OTHER_KEY, SUMMARY_TEXT, StrictResponses
 
 pytestmark = pytest.mark.anyio
 
@@ -485,10 +485,10 @@ async def test_a_summary_is_asked_for_beside_the_conversation(server: StrictResp
         assert "conversation" not in server.body(i)
         assert "previous_response_id" not in server.body(i)
         # The next request has the summary, and the one behind that goes on from there.
-        assert TOLD in json.dumps(server.body(i + 1)["input"][0])
+        assert SUMMARY_TEXT in json.dumps(server.body(i + 1)["input"][0])
     last = asked[0] + 2
     assert server.kinds(last) == ["user"]
-    assert TOLD in json.dumps(server.seen(last)[0])
+    assert SUMMARY_TEXT in json.dumps(server.seen(last)[0])
 
 
 async def test_another_policy_is_told_anew_when_it_sends_something_else(server: StrictResponses) -> None:

@@ -13,7 +13,7 @@ from hypothesis import example
 from hypothesis import strategies as st
 
 from longtalk.wires.card_tags import MAX_CARD_CHARS, CardFilter, list_cards, neutralize_tags, remove_cards
-from tests.support.effort import is_linear
+from tests.support.cpu_time import is_linear
 from tests.support.properties import holds
 
 OPEN, CLOSE = "<MEMORY_CARD>", "</MEMORY_CARD>"

@@ -31,8 +31,8 @@ from longtalk.stores.jsonl.store import JSONL
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says, validate
 from longtalk.wires import HTTP_WIRES
+from tests.support.card_model import CardModel, list_texts, make_answer
 from tests.support.matrix import STORES
-from tests.support.remembering import Minding, answer, texts
 
 
 PLAIN = Memory()
@@ -65,13 +65,13 @@ def store(reopen: Callable[[], Store]) -> Store:
 
 
 def talk(store: Store, model: Any = None, *, policy: Policy = PLAIN, **more: Any) -> Conversation:
-    return Conversation("c", model=model or Minding(), store=store, policy=policy, **more)
+    return Conversation("c", model=model or CardModel(), store=store, policy=policy, **more)
 
 
 def sent(model: Any, i: int = -1) -> str:
     """All that a request says."""
     validate(model.requests[i], wire=model.wire.name)
-    return "\n".join(texts(model.requests[i]))
+    return "\n".join(list_texts(model.requests[i]))
 
 
 def said(lines: tuple[Line, ...]) -> list[tuple[str, str]]:
@@ -87,7 +87,7 @@ def lookup(q: str) -> str:
 
 
 def test_what_the_app_writes_is_there_and_sent(store: Store) -> None:
-    model = Minding()
+    model = CardModel()
     held = talk(store, model)
     assert (held.brief.lines(), held.brief.text()) == ((), "")
     held.brief.set("goal", "Play Bach")
@@ -102,7 +102,7 @@ def test_what_the_app_writes_is_there_and_sent(store: Store) -> None:
 
 
 def test_what_is_added_later_goes_with_the_next_message(store: Store) -> None:
-    model = Minding()
+    model = CardModel()
     held = talk(store, model)
     held.send("Hello!")
     held.brief.add("facts", "Ada is 12")
@@ -112,7 +112,7 @@ def test_what_is_added_later_goes_with_the_next_message(store: Store) -> None:
 
 def test_a_brief_is_there_before_anything_is_said_and_after_a_restart(reopen: Callable[[], Store]) -> None:
     talk(reopen()).brief.set("goal", "Play Bach")
-    model = Minding()
+    model = CardModel()
     held = talk(reopen(), model)
     assert said(held.brief.lines()) == [("goal", "Play Bach")]
     assert held.history() == []
@@ -123,7 +123,7 @@ def test_a_brief_is_there_before_anything_is_said_and_after_a_restart(reopen: Ca
 
 
 def test_what_the_app_takes_away_is_in_no_request_any_more(store: Store) -> None:
-    model = Minding()
+    model = CardModel()
     held = talk(store, model)
     held.brief.set("goal", "Play Bach")
     held.brief.add("facts", "Ada is 12", "Bob is 13")
@@ -146,7 +146,7 @@ def test_what_the_app_takes_away_is_in_no_request_any_more(store: Store) -> None
 
 
 def test_what_is_revoked_is_gone_at_once_and_the_model_can_not_say_it_again(store: Store) -> None:
-    model = Minding(answer(card='{"+facts":["Ada is 12"]}'))
+    model = CardModel(make_answer(card='{"+facts":["Ada is 12"]}'))
     held = talk(store, model, policy=EAGER)
     (line,) = (held.send("I'm Ada, and I am 12.")).brief
     assert line.entry == (held.history())[0].id
@@ -174,12 +174,12 @@ def test_a_line_that_stays_behind_an_earlier_message_is_revoked_too(store: Store
     held.send("Look again.")
     held.send("And now?")
     assert "Bob is 13" not in sent(model)
-    assert all("<earlier_conversation>\n\n" not in text for text in texts(model.requests[-1]))
+    assert all("<earlier_conversation>\n\n" not in text for text in list_texts(model.requests[-1]))
 
 
 def test_a_line_that_fell_out_can_still_be_revoked(store: Store) -> None:
     tight = Memory(brief=Brief(schema=Schema((Field("facts", key="fact", cap=1),))))
-    model = Minding()
+    model = CardModel()
     held = talk(store, model, policy=tight)
     held.brief.set("facts", "Ada is 12")
     held.send("Hello!")
@@ -284,7 +284,7 @@ def test_from_inside_a_tool_of_the_turn_the_brief_can_be_read_and_not_changed(st
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_first_brief_comes_with_the_first_message(store: Store, stream: bool) -> None:
-    model = Minding()
+    model = CardModel()
     held = talk(store, model)
     given = {"goal": "Play Bach", "facts": ["Ada is 12", "Bob is 13"], "topics": []}
     if stream:
@@ -349,7 +349,7 @@ def test_branches_do_not_see_each_others_briefs(store: Store) -> None:
 
 
 def test_a_rewind_brings_back_the_brief_of_that_moment(store: Store) -> None:
-    model = Minding()
+    model = CardModel()
     held = talk(store, model)
     first = held.send("Hello!", brief={"goal": "Play Bach"})
     held.send("And now?", brief={"goal": "Play Reger"})
@@ -361,7 +361,7 @@ def test_a_rewind_brings_back_the_brief_of_that_moment(store: Store) -> None:
 
 
 def test_another_message_or_answer_has_a_brief_of_its_own(store: Store) -> None:
-    model = Minding()
+    model = CardModel()
     held = talk(store, model)
     first = held.send("Hello!", brief={"goal": "Play Bach"})
     edited, _ = held.edit(first.entries[0].id, "Good morning!", brief={"goal": "Play Reger"})
@@ -392,7 +392,7 @@ def test_an_export_has_the_brief_of_each_branch(store: Store) -> None:
     fork, bare = held.fork(name="fork"), held.fork(name="bare")
     fork.brief.set("goal", "Play Reger")
     held.brief.set("goal", "Play Corelli")
-    new = Conversation("n", model=Minding(), store=store, policy=Memory())
+    new = Conversation("n", model=CardModel(), store=store, policy=Memory())
     new.brief.set("goal", "Play Vivaldi")
     other = InMemory()
     for each in (held, new):
@@ -400,7 +400,7 @@ def test_an_export_has_the_brief_of_each_branch(store: Store) -> None:
     for branch in (held, fork, bare):
         there = talk(other, branch=branch.branch)
         assert said(there.brief.lines()) == said(branch.brief.lines())
-    there = Conversation("n", model=Minding(), store=other, policy=Memory())
+    there = Conversation("n", model=CardModel(), store=other, policy=Memory())
     assert said(there.brief.lines()) == [("goal", "Play Vivaldi")]
 
 
@@ -419,7 +419,7 @@ def test_an_export_gives_no_branch_the_first_brief_of_another(store: Store) -> N
 
 
 def test_a_state_has_a_brief() -> None:
-    model = Minding()
+    model = CardModel()
     chat = Chat(model, policy=Memory())
     state = chat.brief.set("goal", "Play Bach", state=None)
     state = chat.brief.add("open_questions", "Which bow?", "Which strings?", state=state)
@@ -441,7 +441,7 @@ def test_a_state_has_a_brief() -> None:
 
 
 def test_a_first_brief_comes_with_the_first_message_of_a_state() -> None:
-    model = Minding()
+    model = CardModel()
     chat = Chat(model, policy=Memory())
     reply = chat.send("Hello!", brief={"goal": "Play Bach"})
     assert "goal: Play Bach" in sent(model)
@@ -452,16 +452,16 @@ def test_a_first_brief_comes_with_the_first_message_of_a_state() -> None:
     with pytest.raises(InputError, match="no field 'hobby'"):
         chat.send("Hello!", brief={"hobby": "chess"})
     with pytest.raises(InputError, match="keeps one"):
-        Chat(Minding()).send("Hello!", brief={"goal": "Play Bach"})
+        Chat(CardModel()).send("Hello!", brief={"goal": "Play Bach"})
 
 
 def test_the_brief_of_a_sealed_state_needs_its_key() -> None:
     seal = Seal({"2026": Seal.new_key()})
-    chat = Chat(Minding(), policy=Memory(), seal=seal)
+    chat = Chat(CardModel(), policy=Memory(), seal=seal)
     state = chat.brief.set("goal", "Play Bach", state=None)
     assert b"Bach" not in state
     assert said(chat.brief.lines(state=state)) == [("goal", "Play Bach")]
-    bare = Chat(Minding(), policy=Memory(), on_bad_state="fresh")
+    bare = Chat(CardModel(), policy=Memory(), on_bad_state="fresh")
     with pytest.raises(BadState):
         bare.brief.lines(state=state)
     assert said(bare.brief.lines(state=state, seal=seal)) == [("goal", "Play Bach")]
@@ -489,7 +489,7 @@ HOSTILE = [
 @pytest.mark.parametrize("wire", HTTP_WIRES)
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:16]))
 def test_nothing_in_a_line_ends_the_brief_or_passes_for_more(text: str, wire: str) -> None:
-    model = Minding(wire=wire)
+    model = CardModel(wire=wire)
     held = talk(InMemory(), model)
     held.send("Hello!", brief={"facts": ["before", f"this: {text}"], "goal": f"that: {text}"})
     held.brief.add("decisions", f"late: {text}")
@@ -526,7 +526,7 @@ def test_what_is_no_line_is_refused(texts: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize("field", [7, None, b"goal", "", "</brief>", "x" * 1_000_000, "\ud83d"], ids=str)
 def test_what_is_no_field_is_refused(field: Any) -> None:
-    chat = Chat(Minding(), policy=Memory())
+    chat = Chat(CardModel(), policy=Memory())
     with pytest.raises(InputError) as raised:
         chat.brief.set(field, "text", state=None)
     assert len(str(raised.value)) < 300
@@ -535,7 +535,7 @@ def test_what_is_no_field_is_refused(field: Any) -> None:
 
 
 def test_what_is_no_id_of_a_line_is_refused() -> None:
-    chat = Chat(Minding(), policy=Memory())
+    chat = Chat(CardModel(), policy=Memory())
     state = chat.brief.set("goal", "Play Bach", state=None)
     for wrong in (7, None, "", "Play Bach", "x" * 1_000):
         with pytest.raises(InputError):

@@ -313,7 +313,7 @@ def test_what_a_chat_sets_or_holds_itself_is_no_option(server: StrictResponses, 
 
 @pytest.mark.parametrize("said", [b"", b"<html>", b"{}", b"[]", b'{"id":5}', b'{"id":"conv_/../x"}'])
 def test_a_conversation_that_has_no_name_is_none(server: StrictResponses, said: bytes) -> None:
-    server._tell = lambda *_: (200, said)  # type: ignore[method-assign]
+    server._answer_conversation_call = lambda *_: (200, said)  # type: ignore[method-assign]
     with chat(server, options={"conversation": "auto"}) as c:
         with pytest.raises(BadAnswer):
             c.send("x")
@@ -324,8 +324,8 @@ def test_a_conversation_that_has_no_name_is_none(server: StrictResponses, said: 
 def test_a_conversation_of_which_nothing_can_be_understood_is_not_gone_on_with(
     server: StrictResponses, said: bytes
 ) -> None:
-    tell = server._tell
-    server._tell = lambda method, *rest: (200, said) if method == "GET" else tell(method, *rest)  # type: ignore[method-assign]
+    tell = server._answer_conversation_call
+    server._answer_conversation_call = lambda method, *rest: (200, said) if method == "GET" else tell(method, *rest)  # type: ignore[method-assign]
     with chat(server, options={"conversation": "auto"}) as c:
         first = c.send("x")
         second = c.send("y", state=first.state)

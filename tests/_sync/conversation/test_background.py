@@ -21,17 +21,17 @@ from longtalk.testing import says
 from longtalk.transcript.transcript import Record, now
 from longtalk.turn.summary_claims import SummaryClaim
 from longtalk.wires import HTTP_WIRES, WIRES
-from tests.support.summarising import (
+from tests.support.summary_model import (
     HANGS,
-    TOLD,
+    SUMMARY_TEXT,
     WORDS,
     Gate,
-    Teller,
+    SummaryModel,
     anyio_backend,  # noqa: F401
     has_summary,
-    kept,
-    kinds,
-    texts,
+    list_notice_kinds,
+    list_texts,
+    read_record,
 )
 
 
@@ -50,11 +50,11 @@ def say(talk: Any, number: int = 0) -> Any:
 
 def until_asked(talk: Any, gate: Any, *, turns: int = 0) -> list[Any]:
     """Turns up to the one after which a summary is being made."""
-    asked = kept(talk._stored.store, talk.branch, kind="attempt", of=SummaryClaim) if turns else None
+    asked = read_record(talk._stored.store, talk.branch, kind="attempt", of=SummaryClaim) if turns else None
     replies = []
     for number in range(turns, turns + 50):
         replies.append(say(talk, number))
-        attempt = kept(talk._stored.store, talk.branch, kind="attempt", of=SummaryClaim)
+        attempt = read_record(talk._stored.store, talk.branch, kind="attempt", of=SummaryClaim)
         if attempt is not None and attempt != asked and attempt.until:
             gate.reached()
             return replies
@@ -76,17 +76,17 @@ def said(store: Store, branch: str = "main") -> list[str]:
 
 def test_no_turn_waits_for_it(store: Store) -> None:
     gate = Gate()
-    teller = Teller(gate=gate)
+    teller = SummaryModel(gate=gate)
     talk = open_talk(store, teller)
     until_asked(talk, gate)
     for number in range(3):
         reply = say(talk, number)
-        assert kinds(reply) == []
+        assert list_notice_kinds(reply) == []
         assert not has_summary(teller.talked[-1])
     gate.open()
     settle(talk)
-    summary = kept(store)
-    assert (summary.text, summary.covers[0][0], summary.model) == (TOLD, 0, "scripted:model")
+    summary = read_record(store)
+    assert (summary.text, summary.covers[0][0], summary.model) == (SUMMARY_TEXT, 0, "scripted:model")
     say(talk)
     assert has_summary(teller.talked[-1])
     talk.verify()
@@ -94,7 +94,7 @@ def test_no_turn_waits_for_it(store: Store) -> None:
 
 @pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 def test_a_long_talk_is_summarised_again_and_again(store: Store, wire: str) -> None:
-    teller = Teller(wire=wire)
+    teller = SummaryModel(wire=wire)
     talk = open_talk(store, teller)
     for number in range(40):
         say(talk, number)
@@ -102,18 +102,18 @@ def test_a_long_talk_is_summarised_again_and_again(store: Store, wire: str) -> N
     assert len(teller.asked) > 3
     assert teller.most == 1
     assert has_summary(teller.asked[-1])
-    assert max(len(texts(body)) for body in teller.requests) < 25
+    assert max(len(list_texts(body)) for body in teller.requests) < 25
     talk.verify()
     assert len(talk.history()) == 80
     # Another object, as in another process, goes on with it.
-    other = Teller(wire=wire)
+    other = SummaryModel(wire=wire)
     say(open_talk(store, other))
     assert has_summary(other.talked[-1])
 
 
 def test_there_are_never_two_at_once(store: Store) -> None:
     gate = Gate()
-    teller = Teller(gate=gate)
+    teller = SummaryModel(gate=gate)
     talk, other = open_talk(store, teller), open_talk(store, teller)
     until_asked(talk, gate)
     for number in range(3):
@@ -124,13 +124,13 @@ def test_there_are_never_two_at_once(store: Store) -> None:
     assert len(teller.asked) == 1
     gate.open()
     settle(talk)
-    assert kept(store).text == TOLD
+    assert read_record(store).text == SUMMARY_TEXT
 
 
 @pytest.mark.parametrize("how", ["close", "block"])
 def test_closing_waits_for_it(store: Store, how: str) -> None:
     gate = Gate(seconds=0.05)
-    teller = Teller(gate=gate)
+    teller = SummaryModel(gate=gate)
     talk = open_talk(store, teller)
     if how == "block":
         with talk:
@@ -138,22 +138,22 @@ def test_closing_waits_for_it(store: Store, how: str) -> None:
     else:
         until_asked(talk, gate)
         talk.close()
-    assert kept(store).text == TOLD
+    assert read_record(store).text == SUMMARY_TEXT
     assert teller.running == 0
 
 
 def test_closing_a_branch_waits_for_it_too(store: Store) -> None:
     gate = Gate(seconds=0.05)
-    talk = open_talk(store, Teller(gate=gate))
+    talk = open_talk(store, SummaryModel(gate=gate))
     until_asked(talk, gate)
     branch = talk.fork()
     branch.close()
-    assert kept(store).text == TOLD
+    assert read_record(store).text == SUMMARY_TEXT
 
 
 def test_one_that_is_done_while_a_turn_runs_does_not_disturb_it(store: Store) -> None:
     gate = Gate()
-    teller = Teller(gate=gate)
+    teller = SummaryModel(gate=gate)
     talk = open_talk(store, teller)
     until_asked(talk, gate)
     before = said(store)
@@ -162,15 +162,15 @@ def test_one_that_is_done_while_a_turn_runs_does_not_disturb_it(store: Store) ->
     gate.open()
     settle(talk)
     # It is put beside the turn, which still holds its lease.
-    assert kept(store).text == TOLD
+    assert read_record(store).text == SUMMARY_TEXT
     assert store.head("", "c").lease is not None  # type: ignore[union-attr]
     events = [event for event in stream]
     assert isinstance(events[-1], Done)
-    assert kinds(events[-1].reply) == []
+    assert list_notice_kinds(events[-1].reply) == []
     assert said(store) == [*before, "What is rosin?", events[-1].reply.text]
     # What the turn has left is there.
-    assert kept(store, kind="attempt", of=SummaryClaim).until == 0
-    assert kept(store, kind="anchor", of=Anchor).counted == events[-1].reply.context.counted  # type: ignore[union-attr]
+    assert read_record(store, kind="attempt", of=SummaryClaim).until == 0
+    assert read_record(store, kind="anchor", of=Anchor).counted == events[-1].reply.context.counted  # type: ignore[union-attr]
     say(talk)
     assert has_summary(teller.talked[-1])
     assert (talk.metrics())[-1].status == "complete"
@@ -179,7 +179,7 @@ def test_one_that_is_done_while_a_turn_runs_does_not_disturb_it(store: Store) ->
 
 
 def test_turns_that_follow_each_other_without_a_pause_get_it(store: Store) -> None:
-    teller = Teller()
+    teller = SummaryModel()
     talk = open_talk(store, teller)
     for number in range(60):
         say(talk, number)
@@ -190,42 +190,42 @@ def test_turns_that_follow_each_other_without_a_pause_get_it(store: Store) -> No
 
 def test_what_a_turn_has_cut_off_meanwhile_does_not_undo_it(store: Store) -> None:
     gate = Gate()
-    teller = Teller(gate=gate, window=3_000)
+    teller = SummaryModel(gate=gate, window=3_000)
     talk = open_talk(store, teller)
     until_asked(talk, gate)
     told: list[str] = []
-    while kept(store, kind="epoch", of=Epoch) is None:
-        told += kinds(say(talk))
+    while read_record(store, kind="epoch", of=Epoch) is None:
+        told += list_notice_kinds(say(talk))
     assert told == ["window"]
     gate.open()
     settle(talk)
     # What it covers is in the store, if not in what is sent.
-    assert kept(store).text == TOLD
-    assert kinds(say(talk)) == []
+    assert read_record(store).text == SUMMARY_TEXT
+    assert list_notice_kinds(say(talk)) == []
 
 
 def test_one_before_the_call_is_kept_in_a_store_too(store: Store) -> None:
-    teller = Teller("", TOLD)
+    teller = SummaryModel("", SUMMARY_TEXT)
     talk = open_talk(store, teller, Summarize(2_000, length=200))
-    told = [kind for number in range(20) for kind in kinds(say(talk, number))]
+    told = [kind for number in range(20) for kind in list_notice_kinds(say(talk, number))]
     assert told == ["summary_failed"]
-    assert kept(store).text == TOLD
+    assert read_record(store).text == SUMMARY_TEXT
     assert has_summary(teller.talked[-1])
     talk.verify()
 
 
 def test_what_pays_is_made_in_the_background_too(store: Store) -> None:
     used = {"prompt_tokens": 1_000, "completion_tokens": 60, "total_tokens": 1_060}
-    teller = Teller(says(TOLD, usage=used))
+    teller = SummaryModel(says(SUMMARY_TEXT, usage=used))
     talk = open_talk(store, teller, Economy(length=100, background=True))
     told = []
     for number in range(60):
-        told += kinds(say(talk, number))
+        told += list_notice_kinds(say(talk, number))
         settle(talk)
     assert told == ["prices_assumed"]
     assert len(teller.asked) > 1
     assert has_summary(teller.talked[-1])
-    receipt = kept(store, kind="receipt", of=CostReceipt)
+    receipt = read_record(store, kind="receipt", of=CostReceipt)
     assert receipt.actual is not None
     assert receipt.predicted > 0
 
@@ -233,18 +233,20 @@ def test_what_pays_is_made_in_the_background_too(store: Store) -> None:
 # One that comes to nothing
 
 
-@pytest.mark.parametrize("outcome", ["", "Error: no", b"garbage", RuntimeError("what?"), says(TOLD, finish="length")])
+@pytest.mark.parametrize(
+    "outcome", ["", "Error: no", b"garbage", RuntimeError("what?"), says(SUMMARY_TEXT, finish="length")]
+)
 def test_a_failure_is_told_with_the_next_reply_and_once(store: Store, outcome: Any) -> None:
     gate = Gate()
     gate.open()
-    teller = Teller(outcome, gate=gate)
+    teller = SummaryModel(outcome, gate=gate)
     talk = open_talk(store, teller)
-    assert kinds((until_asked(talk, gate))[-1]) == []
+    assert list_notice_kinds((until_asked(talk, gate))[-1]) == []
     settle(talk)
-    assert kept(store) is None
+    assert read_record(store) is None
     reply = say(talk)
-    assert kinds(reply) == ["summary_failed"]
-    assert kinds(say(talk)) == []
+    assert list_notice_kinds(reply) == ["summary_failed"]
+    assert list_notice_kinds(say(talk)) == []
     assert not has_summary(teller.talked[-1])
     talk.verify()
 
@@ -252,16 +254,16 @@ def test_a_failure_is_told_with_the_next_reply_and_once(store: Store, outcome: A
 def test_one_that_never_comes_is_not_waited_for(store: Store) -> None:
     gate = Gate()
     gate.open()
-    talk = open_talk(store, Teller(HANGS, gate=gate), QUICK)
+    talk = open_talk(store, SummaryModel(HANGS, gate=gate), QUICK)
     until_asked(talk, gate)
     talk.close()
     reply = say(talk)
-    assert kinds(reply) == ["summary_failed"]
+    assert list_notice_kinds(reply) == ["summary_failed"]
     assert "within 0.05 seconds" in reply.notices[0].text
 
 
 def test_after_failures_it_waits_longer_and_longer(store: Store) -> None:
-    teller = Teller("")
+    teller = SummaryModel("")
     talk = open_talk(store, teller)
     turns = []
     for number in range(30):
@@ -274,7 +276,7 @@ def test_after_failures_it_waits_longer_and_longer(store: Store) -> None:
 
 def test_a_store_that_fails_hurts_nobody() -> None:
     store, gate = InMemory(), Gate()
-    talk = open_talk(store, Teller(gate=gate))
+    talk = open_talk(store, SummaryModel(gate=gate))
     until_asked(talk, gate)
     write = store.write
 
@@ -285,7 +287,7 @@ def test_a_store_that_fails_hurts_nobody() -> None:
     gate.open()
     talk.close()
     store.write = write  # type: ignore[method-assign]
-    assert kept(store) is None
+    assert read_record(store) is None
     reply = say(talk)
     assert reply.text.startswith("Answer ")
 
@@ -297,7 +299,7 @@ def test_a_store_that_fails_hurts_nobody() -> None:
 def test_whoever_makes_one_is_left_alone_while_they_live(store: Store, holder: str, asks: bool) -> None:
     gate = Gate()
     gate.open()
-    teller = Teller(gate=gate)
+    teller = SummaryModel(gate=gate)
     talk = open_talk(store, teller)
     say(talk)
     who = {
@@ -318,20 +320,20 @@ def test_whoever_makes_one_is_left_alone_while_they_live(store: Store, holder: s
 
 def test_a_branch_that_has_what_it_covers_has_it_too(store: Store) -> None:
     gate = Gate()
-    talk = open_talk(store, Teller(gate=gate))
+    talk = open_talk(store, SummaryModel(gate=gate))
     replies = until_asked(talk, gate)
     whole = talk.fork(name="whole")
     early = talk.fork(at=replies[2].id, name="early")
     say(talk)
     gate.open()
     settle(talk)
-    assert kept(store, "main") == kept(store, "whole")
-    assert kept(store, "main").stop > 6
-    assert kept(store, "early") is None
+    assert read_record(store, "main") == read_record(store, "whole")
+    assert read_record(store, "main").stop > 6
+    assert read_record(store, "early") is None
     # Nor does what is said there.
-    teller = Teller()
+    teller = SummaryModel()
     say(open_talk(store, teller, branch="early"))
-    assert len(texts(teller.talked[-1])) == 7
+    assert len(list_texts(teller.talked[-1])) == 7
     assert not has_summary(teller.talked[-1])
     for branch in (talk, whole, early):
         branch.verify()
@@ -339,14 +341,14 @@ def test_a_branch_that_has_what_it_covers_has_it_too(store: Store) -> None:
 
 def test_an_edit_of_what_it_covers_knows_nothing_of_it(store: Store) -> None:
     gate = Gate()
-    teller = Teller(gate=gate)
+    teller = SummaryModel(gate=gate)
     talk = open_talk(store, teller)
     replies = until_asked(talk, gate)
     other, _ = talk.edit(replies[1].entries[0].id, "Something else.")
     gate.open()
     settle(talk)
-    assert kept(store, "main").text == TOLD
-    assert kept(store, other.branch) is None
+    assert read_record(store, "main").text == SUMMARY_TEXT
+    assert read_record(store, other.branch) is None
     say(other)
     assert not has_summary(teller.talked[-1])
 
@@ -354,28 +356,28 @@ def test_an_edit_of_what_it_covers_knows_nothing_of_it(store: Store) -> None:
 @pytest.mark.parametrize("when", ["while it is made", "afterwards"])
 def test_a_rewind_to_before_what_it_covers_leaves_it_behind(store: Store, when: str) -> None:
     gate = Gate()
-    teller = Teller(gate=gate)
+    teller = SummaryModel(gate=gate)
     talk = open_talk(store, teller)
     replies = until_asked(talk, gate)
     if when == "afterwards":
         gate.open()
         settle(talk)
-        assert kept(store).text == TOLD
+        assert read_record(store).text == SUMMARY_TEXT
     rest = talk.rewind(replies[2].id)
     gate.open()
     settle(talk)
-    assert kept(store) is None
-    assert (kept(store, rest) is not None) == (when == "afterwards")
+    assert read_record(store) is None
+    assert (read_record(store, rest) is not None) == (when == "afterwards")
     reply = say(talk)
-    assert kinds(reply) == []
-    assert len(texts(teller.talked[-1])) == 7
+    assert list_notice_kinds(reply) == []
+    assert len(list_texts(teller.talked[-1])) == 7
     assert len(said(store, rest)) == 2 * len(replies)
     talk.verify()
 
 
 def test_one_from_before_a_rewind_is_not_taken_for_the_next_one(store: Store) -> None:
     gate = Gate()
-    teller = Teller(TOLD, OTHER, gate=gate)
+    teller = SummaryModel(SUMMARY_TEXT, OTHER, gate=gate)
     talk = open_talk(store, teller)
     replies = until_asked(talk, gate)
     talk.rewind(replies[2].id)
@@ -384,22 +386,22 @@ def test_one_from_before_a_rewind_is_not_taken_for_the_next_one(store: Store) ->
         sleep(0.001)
     gate.open()
     settle(talk)
-    assert kept(store).text == OTHER
-    assert kinds(say(talk)) == []
+    assert read_record(store).text == OTHER
+    assert list_notice_kinds(say(talk)) == []
 
 
 def test_a_rewind_to_behind_what_it_covers_keeps_it(store: Store) -> None:
     gate = Gate()
-    teller = Teller(gate=gate)
+    teller = SummaryModel(gate=gate)
     talk = open_talk(store, teller)
     replies = until_asked(talk, gate)
     gate.open()
     settle(talk)
     replies.append(say(talk))
-    stop = kept(store).stop
+    stop = read_record(store).stop
     talk.rewind(replies[stop // 2].id)
-    assert kept(store).stop == stop
-    assert kept(store, kind="epoch", of=Epoch) is None
+    assert read_record(store).stop == stop
+    assert read_record(store, kind="epoch", of=Epoch) is None
     say(talk)
     talk.verify()
 
@@ -409,13 +411,13 @@ def test_a_rewind_to_behind_what_it_covers_keeps_it(store: Store) -> None:
 
 def test_what_is_redacted_while_it_is_made_is_in_no_summary(store: Store) -> None:
     gate = Gate()
-    teller = Teller("Ada's password is hunter2, and she plays the violin well.", gate=gate)
+    teller = SummaryModel("Ada's password is hunter2, and she plays the violin well.", gate=gate)
     talk = open_talk(store, teller)
     replies = until_asked(talk, gate)
     Archive(store).redact("c", replies[0].entries[0].id)
     gate.open()
     settle(talk)
-    assert kept(store) is None
+    assert read_record(store) is None
     everything = [placed.record.data for placed in store.records("", "c", "main")]
     assert not any(b"hunter2" in data for data in everything)
     say(talk)
@@ -425,7 +427,7 @@ def test_what_is_redacted_while_it_is_made_is_in_no_summary(store: Store) -> Non
 def test_nor_what_an_older_summary_knew(store: Store) -> None:
     gate = Gate()
     gate.open()
-    teller = Teller(
+    teller = SummaryModel(
         "Ada's password is hunter2, and she plays the violin well.", "Still hunter2, and a bow of 1820."
     )
     talk = open_talk(store, teller)
@@ -433,7 +435,7 @@ def test_nor_what_an_older_summary_knew(store: Store) -> None:
     while not teller.asked or not has_summary(teller.talked[-1]):
         replies.append(say(talk))
         settle(talk)
-    assert "hunter2" in kept(store).text
+    assert "hunter2" in read_record(store).text
     teller._gate = held = Gate()
     while len(teller.asked) < 2:
         say(talk)
@@ -442,17 +444,17 @@ def test_nor_what_an_older_summary_knew(store: Store) -> None:
     Archive(store).redact("c", replies[0].entries[0].id)
     held.open()
     settle(talk)
-    assert kept(store) is None
+    assert read_record(store) is None
     assert not any(b"hunter2" in placed.record.data for placed in store.records("", "c", "main"))
     reply = say(talk)
-    assert "hunter2" not in " ".join(texts(teller.talked[-1]))
+    assert "hunter2" not in " ".join(list_texts(teller.talked[-1]))
     assert reply.text
 
 
 def test_nor_what_was_said_instead_of_one(store: Store) -> None:
     gate = Gate()
     gate.open()
-    talk = open_talk(store, Teller("Error: the password hunter2 is not allowed here", gate=gate))
+    talk = open_talk(store, SummaryModel("Error: the password hunter2 is not allowed here", gate=gate))
     replies = until_asked(talk, gate)
     settle(talk)
     assert any(b"hunter2" in placed.record.data for placed in store.records("", "c", "main"))
@@ -462,7 +464,7 @@ def test_nor_what_was_said_instead_of_one(store: Store) -> None:
 
 def test_what_is_deleted_while_it_is_made_stays_so(store: Store) -> None:
     gate = Gate()
-    talk = open_talk(store, Teller(gate=gate))
+    talk = open_talk(store, SummaryModel(gate=gate))
     until_asked(talk, gate)
     Archive(store).delete("c")
     gate.open()
@@ -473,16 +475,16 @@ def test_what_is_deleted_while_it_is_made_stays_so(store: Store) -> None:
 
 def test_one_that_has_begun_anew_under_its_name_has_nothing_of_it(store: Store) -> None:
     gate = Gate()
-    talk = open_talk(store, Teller(gate=gate))
+    talk = open_talk(store, SummaryModel(gate=gate))
     until_asked(talk, gate)
     Archive(store).delete("c")
-    teller = Teller()
+    teller = SummaryModel()
     other = open_talk(store, teller)
     for number in range(3):
         say(other, number)
     gate.open()
     talk.close()
-    assert kept(store) is None
+    assert read_record(store) is None
     say(other)
     assert not has_summary(teller.talked[-1])
     other.verify()

@@ -14,7 +14,7 @@ from longtalk.memory.brief.lines import BriefContent, Line, clean_line, decode, 
 from longtalk.memory.brief.operations import Operation, parse_operations
 from longtalk.memory.brief.schema import GENERAL, Brief, Field, Schema
 from longtalk.tokens import FAMILIES, Counter, Estimator
-from tests.support.effort import is_linear
+from tests.support.cpu_time import is_linear
 from tests.support.properties import holds
 
 LESSON = Schema(

@@ -17,7 +17,7 @@ from longtalk.memory.brief.schema import Brief
 from longtalk.memory.cards.prompt import CARD_TOKENS, CATCH_UP_TOKENS, limit_tokens, read_card, render_card_prompt
 from longtalk.tokens import Estimator
 from longtalk.wires.card_tags import MAX_CARD_CHARS, list_cards, neutralize_tags
-from tests.support.effort import is_linear
+from tests.support.cpu_time import is_linear
 from tests.support.properties import holds
 
 FIELDS = {"g": "goal", "c": "constraints", "d": "decisions", "q": "open questions", "f": "facts", "t": "topics"}

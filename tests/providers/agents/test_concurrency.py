@@ -20,7 +20,7 @@ from longtalk.providers.agents.provider import AsyncAgentProgram
 from longtalk.providers.registry import resolve
 from longtalk.reply import Reply
 from longtalk.wires.agents.cli import AgentCli
-from tests.support.fake_agents import CHECKED, Agents
+from tests.support.fake_agents import AGENT_NAMES, Agents
 
 
 def told(reply: Reply) -> list[str]:
@@ -34,7 +34,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 async def test_two_turns_on_one_state_keep_apart(agent: str, agents: Agents) -> None:
     chat = AsyncChat(agent)
     one = await chat.send("One.")
@@ -88,7 +88,7 @@ async def test_a_cancelled_turn_ends_the_program(word: str, stream: bool, agents
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert agents.gone()
+    assert agents.wait_until_gone()
     assert not Path(agents.runs()[0]["system_file"]).parent.exists()
 
 
@@ -121,7 +121,7 @@ def test_a_stream_that_is_dropped_ends_the_program(agents: Agents) -> None:
     next(iter(stream))
     del stream
     gc.collect()
-    assert agents.gone()
+    assert agents.wait_until_gone()
 
 
 def test_it_runs_on_trio(agents: Agents) -> None:
@@ -133,7 +133,7 @@ def test_it_runs_on_trio(agents: Agents) -> None:
         return one.text, (await chat.send("Three.", state=one.state)).text
 
     assert anyio.run(talk, backend="trio") == ("turn 1: One.", "turn 2: Three.")
-    assert agents.gone()
+    assert agents.wait_until_gone()
 
 
 def test_what_is_no_program_is_not_run_as_one() -> None:
@@ -174,5 +174,5 @@ def test_nothing_is_left_behind_after_many_turns(agents: Agents) -> None:
         return len(os.listdir("/proc/self/fd")) - files
 
     assert anyio.run(talk) <= 0
-    assert agents.alive() == []
+    assert agents.list_alive() == []
     assert [run for run in agents.runs() if Path(run["system_file"]).exists()] == []

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from longtalk.errors import BadAnswer
 from longtalk.providers.sdk.aws_eventstream import FrameParser
-from tests.support.clouds import chunk, frame, packed
+from tests.support.clouds import make_chunk_frame, make_frame, pack_frame
 from tests.support.properties import holds
 
 EVENTS = [b'{"type":"ping"}', b'{"type" : "odd", "n":1.0,"half":"\\ud83d"}', '{"text":"東京 😀"}'.encode()]
-SENT = b"".join(map(chunk, EVENTS))
+SENT = b"".join(map(make_chunk_frame, EVENTS))
 
 
 def test_events_come_out_as_they_were_packed() -> None:
@@ -60,7 +60,7 @@ def test_a_byte_that_has_changed_never_goes_unseen(place: int, change: int) -> N
 def test_trouble_is_an_event_as_anthropic_sends_it(
     headers: dict[str, str], payload: bytes, kind: str | None, message: str | None
 ) -> None:
-    (event,) = FrameParser().feed(frame(payload, **headers))
+    (event,) = FrameParser().feed(make_frame(payload, **headers))
     code = headers.get("exception_type", "")
     assert json.loads(event) == {"type": "error", "error": {"type": kind or code, "message": message or code}}
 
@@ -68,8 +68,8 @@ def test_trouble_is_an_event_as_anthropic_sends_it(
 def test_frames_without_an_event_are_passed_over() -> None:
     # A header that is a number, one that is true, one that is a time: none of them is text.
     odd = b"\1a\4\0\0\0\1\1b\0\1c\x08" + bytes(8)
-    assert FrameParser().feed(frame(b"{}", event_type="initial-response")) == []
-    assert FrameParser().feed(packed(odd, b'{"metadata":1}')) == []
+    assert FrameParser().feed(make_frame(b"{}", event_type="initial-response")) == []
+    assert FrameParser().feed(pack_frame(odd, b'{"metadata":1}')) == []
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_frames_without_an_event_are_passed_over() -> None:
     [
         (b"<html>This is no frame.</html>", "invalid length"),
         (bytes(16), "invalid length"),
-        (frame(b'{"bytes":"!"}'), "without an event"),
-        (frame(b'"text"'), "without an event"),
-        (frame(b"{}")[:-1] + b"x", "checksum"),
+        (make_frame(b'{"bytes":"!"}'), "without an event"),
+        (make_frame(b'"text"'), "without an event"),
+        (make_frame(b"{}")[:-1] + b"x", "checksum"),
     ],
 )
 def test_what_is_no_frame_is_a_bad_answer(sent: bytes, why: str) -> None:
@@ -89,4 +89,4 @@ def test_what_is_no_frame_is_a_bad_answer(sent: bytes, why: str) -> None:
 
 def test_headers_that_are_cut_off_are_a_bad_answer() -> None:
     with pytest.raises(BadAnswer, match="incomplete headers"):
-        FrameParser().feed(packed(b"\1a\7\0\x50text", b""))
+        FrameParser().feed(pack_frame(b"\1a\7\0\x50text", b""))

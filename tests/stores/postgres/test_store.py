@@ -42,7 +42,7 @@ from longtalk.transcript.manifest import Run, StoredManifest
 from longtalk.transcript.record_kinds import KINDS
 from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 from tests.support.postgres_proxy import Proxy
-from tests.support.postgres_server import TABLES, reopened, schema_of, server
+from tests.support.postgres_server import TABLES, get_schema, reopen, server
 from tests.support.properties import holds
 
 # The threads of the forked processes do nothing.
@@ -66,7 +66,7 @@ def rows(store: Postgres, sql: str, owner: str = ME) -> list[tuple[Any, ...]]:
     """Return the result of a query on another connection, with `{s}` replaced by the schema."""
     with server().asking() as connection:
         connection.execute("SELECT set_config('longtalk.owner', %s, false)", (owner,))
-        found = connection.execute(sql.replace("{s}", schema_of(store)))
+        found = connection.execute(sql.replace("{s}", get_schema(store)))
         return found.fetchall() if found.description else []
 
 
@@ -74,7 +74,7 @@ def rows(store: Postgres, sql: str, owner: str = ME) -> list[tuple[Any, ...]]:
 @pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_store_keeps_the_contract(case: Case) -> None:
-    case.run(server().store, reopen=reopened)
+    case.run(server().store, reopen=reopen)
 
 
 def test_whoever_is_stopped_leaves_room_for_others() -> None:
@@ -147,7 +147,7 @@ def test_a_closed_store_says_so(store: Postgres) -> None:
 def test_a_newer_schema_is_refused(store: Postgres) -> None:
     rows(store, "INSERT INTO {s}.migrations (version) VALUES (99)")
     with pytest.raises(InputError, match="newer Longtalk: its layout is 99"):
-        Postgres(server().url(), schema=schema_of(store))
+        Postgres(server().url(), schema=get_schema(store))
     seen = [(number,) for number in range(1, VERSION + 1)]
     assert rows(store, "SELECT version FROM {s}.migrations ORDER BY 1") == [*seen, (99,)]
 
@@ -238,9 +238,9 @@ def test_a_backup_by_pg_dump_is_whole(store: Postgres, tmp_path: Path) -> None:
     store.candidates(ME, ["lisbon"], 9)
     before, there = made.read_all("key"), server().database()
     file = tmp_path / "dump"
-    server().program("pg_dump", "-Fc", "--schema", schema_of(store), "--file", str(file), "postgres")
+    server().program("pg_dump", "-Fc", "--schema", get_schema(store), "--file", str(file), "postgres")
     server().program("pg_restore", "--exit-on-error", "-d", there, str(file))
-    with closing(Postgres(server().url(database=there), schema=schema_of(store), make=False)) as other:
+    with closing(Postgres(server().url(database=there), schema=get_schema(store), make=False)) as other:
         assert talk(other).read_all("key") == before
         assert [hit.position for hit in other.candidates(ME, ["lisbon"], 9)] == [0]
         assert talk(other).say("goes on").size == 3
@@ -300,7 +300,7 @@ def test_a_query_by_an_ordinary_role_sees_what_its_owner_has(store: Postgres) ->
         made.say("lisbon", "b", request=KeyedRequest("key", "body"), entry_meta={0: {"a": 1}}, meta={"b": 2})
         made.write(records=(made.make_record("memory", "{}", 1),))
         store.candidates(owner, ["lisbon"], 9)
-    tables = [f"{schema_of(store)}.{table}" for table in (*TABLES, "briefs", "metrics")]
+    tables = [f"{get_schema(store)}.{table}" for table in (*TABLES, "briefs", "metrics")]
     with server().asking("app") as connection:
 
         def seen(table: str) -> set[str]:
@@ -328,7 +328,7 @@ def test_a_query_by_an_ordinary_role_sees_what_its_owner_has(store: Postgres) ->
 
 
 def test_a_role_with_what_the_docs_grant_can_use_a_store(store: Postgres) -> None:
-    schema = schema_of(store)
+    schema = get_schema(store)
     with server().asking() as connection:
         connection.execute("CREATE ROLE worker LOGIN")
         connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO worker")
@@ -687,12 +687,12 @@ def test_a_long_conversation_among_many_short_ones_is_read_by_its_index(store: P
             " SELECT 'me', id, 't', 'complete', '', 1, 1, '', '', '', '{}', 0, 0, 0, 0, 0 FROM {s}.conversations",
             "ANALYZE {s}.conversations, {s}.turns, {s}.entries, {s}.segments, {s}.branches",
         ):
-            connection.execute(statement.replace("{s}", schema_of(store)))
+            connection.execute(statement.replace("{s}", get_schema(store)))
     with server().asking("app") as connection:
         # PostgreSQL switches to a generic plan after some calls.
         connection.execute("SET plan_cache_mode = force_generic_plan")
         for function in ("turns", "manifests"):
-            asked = f"SELECT * FROM {schema_of(store)}.{function}('{ME}', 'talk', 'main', 0, 9999)"
+            asked = f"SELECT * FROM {get_schema(store)}.{function}('{ME}', 'talk', 'main', 0, 9999)"
             ((told,),) = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {asked}").fetchall()
             plan = told[0]["Plan"]
             assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 20 * turns, function
@@ -711,7 +711,7 @@ def test_what_was_planned_while_tables_were_empty_goes_by_an_index_too(store: Po
         read = "SELECT coalesce(sum(seq_tup_read), 0), sum(idx_scan) FROM pg_stat_user_tables WHERE schemaname = %s"
         looked = 0
         while not looked:
-            ((through, looked),) = connection.execute(read, (schema_of(store).strip('"'),)).fetchall()
+            ((through, looked),) = connection.execute(read, (get_schema(store).strip('"'),)).fetchall()
             connection.execute("SELECT pg_stat_clear_snapshot()")
     assert through == 0
 
@@ -755,7 +755,7 @@ def test_a_commit_whose_answer_got_lost_is_told_as_it_was_when_somebody_went_on(
         made = talk(store)
         made.say("a", "b")
         fields = made.make_turn(made.find_parent(), "mine", "too")
-        with closing(Postgres(server().url(), schema=schema_of(store))) as other:
+        with closing(Postgres(server().url(), schema=get_schema(store))) as other:
             proxy.lose_answer(then=lambda: talk(other).say("theirs"))
             head = made.write(**fields, expect=1)
         assert (head.revision, head.size, head.entry) == (2, 4, fields["entries"][-1].id)
@@ -790,7 +790,7 @@ def test_a_removal_whose_end_got_lost_is_told() -> None:
 def test_a_removal_whose_end_got_lost_leaves_what_began_meanwhile() -> None:
     with Proxy(server().folder) as proxy, closing(Postgres(proxy.url, schema=server().schema())) as store:
         talk(store).say("a", "b")
-        with closing(Postgres(server().url(), schema=schema_of(store))) as other:
+        with closing(Postgres(server().url(), schema=get_schema(store))) as other:
             proxy.lose_answer(after=2, then=lambda: talk(other).say("of somebody else"))
             receipt = store.delete(ME, "talk")
         assert receipt is not None

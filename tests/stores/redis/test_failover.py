@@ -13,7 +13,7 @@ from longtalk.stores.base import Commit, HeadMoved
 from longtalk.stores.redis.store import NotReplicated, Redis, StoreError
 from longtalk.stores.redis.tree import Keys
 from longtalk.testing.stores.harness import ConversationDriver
-from tests.support.redis_server import PATIENCE, Cluster, Server, until
+from tests.support.redis_server import PATIENCE, Cluster, Server, wait_until
 
 ME = "me"
 
@@ -53,7 +53,7 @@ class Writers:
                 len(self.acknowledged[name]) >= had + number for name, had in before.items()
             )
 
-        until(are_there, "they do not go on")
+        wait_until(are_there, "they do not go on")
 
     def _work(self, name: str) -> None:
         try:
@@ -123,11 +123,11 @@ def master_of(cluster: Cluster, conversation: str) -> Server:
 def test_a_master_that_is_killed_under_load_loses_nothing_that_a_replica_had(cluster: Cluster) -> None:
     with closing_of(Writers(cluster.url, 4, replicas=1, wait_ms=200)) as writers:
         with writers.working():
-            until(lambda: writers.count() > 50 or writers.problems, "they do not begin")
+            wait_until(lambda: writers.count() > 50 or writers.problems, "they do not begin")
             for _ in range(2):
                 killed = master_of(cluster, "shared")
                 killed.kill()
-                until(lambda killed=killed: is_replaced(cluster, killed), "nobody takes over")  # type: ignore[misc]
+                wait_until(lambda killed=killed: is_replaced(cluster, killed), "nobody takes over")  # type: ignore[misc]
                 # Without this server, the new master has no replica, and no write can be acknowledged.
                 killed.start()
                 writers.more(5)
@@ -160,7 +160,7 @@ def test_a_server_that_is_killed_and_started_again_has_all_that_it_wrote_to_its_
         with writers.working():
             for _ in range(3):
                 before = writers.count()
-                until(lambda before=before: writers.count() > before + 40 or writers.problems, "they do not go on")  # type: ignore[misc]
+                wait_until(lambda before=before: writers.count() > before + 40 or writers.problems, "they do not go on")  # type: ignore[misc]
                 server.kill()
                 server.start()
         writers.check()

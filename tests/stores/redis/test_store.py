@@ -1040,7 +1040,7 @@ def test_of_several_servers_the_master_is_used() -> None:
     try:
         url = f"redis://127.0.0.1:{replica.port},127.0.0.1:{master.port}"
         with closing(Redis(url, replicas=1, patience=30)) as store:
-            redis_server.until(lambda: master.do("ROLE")[2], "no replica")
+            redis_server.wait_until(lambda: master.do("ROLE")[2], "no replica")
             assert say(store, "t", "a").size == 1
             master.kill()
             replica.do("REPLICAOF", "NO", "ONE")
@@ -1079,7 +1079,7 @@ def test_calls_wait_while_a_slot_moves_and_follow_it() -> None:
         writer = threading.Thread(target=lambda: done.append(say(store, name, "c")))
         before = store._link.trips
         writer.start()
-        redis_server.until(lambda: store._link.trips > before + 8, "it does not try again")
+        redis_server.wait_until(lambda: store._link.trips > before + 8, "it does not try again")
         assert done == []
         for each in moving[half:]:
             source.do("MIGRATE", "127.0.0.1", target.port, each, 0, 5000)

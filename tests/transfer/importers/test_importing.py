@@ -19,8 +19,8 @@ from longtalk.testing import Scripted, says
 from longtalk.testing.wires.validate import validate
 from longtalk.transfer.load import How
 from longtalk.wires import HTTP_WIRES, WIRES
+from tests.support.card_model import CardModel
 from tests.support.properties import holds
-from tests.support.remembering import Minding
 from tests.transfer.importers.exports import ChatGPT, Claude, as_json, as_zip
 from tests.transfer.importers.test_databases import made
 
@@ -317,7 +317,7 @@ def test_its_contents_are_recalled() -> None:
         talk.say("assistant", f"Scale {number} goes up and down. " + "Listen closely. " * 20)
     archive = Archive(InMemory())
     archive.import_conversations(as_json(talk))
-    provider = Minding()
+    provider = CardModel()
     going = Conversation("long", model=provider, store=archive.store, policy=MemoryPolicy())
     for number in range(3):
         going.send(f"More about bow {number}, please.")

@@ -20,7 +20,7 @@ from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
 from longtalk.transcript.transcript import Entry, Transcript, link_entries
 from longtalk.wires import NAMES
-from tests.support.fake_agents import CHECKED, Agents
+from tests.support.fake_agents import AGENT_NAMES, Agents
 from tests.support.fake_agents import NAMES as NAMES_OF
 
 
@@ -90,7 +90,7 @@ def test_codex_gets_what_it_needs_and_no_more(agents: Agents) -> None:
     assert first["system"] == "You teach."
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_it_sees_the_variables_that_it_needs(agent: str, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("A[B]-*", "odd")
@@ -108,7 +108,7 @@ def test_it_sees_the_variables_that_it_needs(agent: str, agents: Agents, monkeyp
     assert given[own[agent]] == "mine"
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_a_system_text_of_any_length_is_in_a_file_that_is_gone_afterwards(agent: str, agents: Agents) -> None:
     system = "Be kind. " * 100_000
     Chat(agent).send("Hello.", system=system)
@@ -188,7 +188,7 @@ def test_tools_and_images_are_not_for_it(agents: Agents) -> None:
     assert agents.runs() == []
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_a_program_that_is_not_there_is_said_with_the_remedy(
     agent: str, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +214,7 @@ def test_a_program_is_found_from_where_we_are(agents: Agents, monkeypatch: pytes
     assert reply.text == "turn 1: Hello."
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_a_model_is_no_option(agent: str, agents: Agents) -> None:
     with pytest.raises(InputError, match="is an option, not a model"):
         Chat(f"{agent}:--yolo")
@@ -226,7 +226,7 @@ def test_a_model_is_no_option(agent: str, agents: Agents) -> None:
 # What it prints
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 @pytest.mark.parametrize("word", ["", "#tool", "#garbage", "#nonl"])
 def test_what_is_streamed_is_what_is_answered(agent: str, word: str, agents: Agents) -> None:
     chat = Chat(agent)
@@ -250,7 +250,7 @@ def test_a_line_may_be_long(agents: Agents) -> None:
     assert reply.text == "x" * 5_000_000
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_a_program_that_fails_is_an_error_with_its_words(
     agent: str, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,17 +310,17 @@ def test_a_program_that_takes_too_long_is_ended_with_all_that_it_started(
             for _ in stream:
                 pass
     assert ("nothing for 0.4" if option == "silence" else "not finish within 0.4") in str(caught.value)
-    assert agents.gone()
+    assert agents.wait_until_gone()
     assert (caught.value.partial is not None) == (word == "#slow")
 
 
 def test_a_program_that_does_not_want_to_end_is_ended(agents: Agents) -> None:
     with pytest.raises(ProviderError, match="printed nothing"):
         Chat("gemini-cli", options={"silence": 0.4}).send("#stubborn #silent #spawn")
-    assert agents.gone()
+    assert agents.wait_until_gone()
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_a_stream_that_is_left_ends_the_program(agent: str, agents: Agents) -> None:
     chat = Chat(agent)
     with chat.stream("Hello. #tool #spawn") as stream:
@@ -329,14 +329,14 @@ def test_a_stream_that_is_left_ends_the_program(agent: str, agents: Agents) -> N
             break
     assert stream.reply.finish == "interrupted"
     assert stream.reply.text
-    assert agents.gone()
+    assert agents.wait_until_gone()
     again = chat.send("More.", state=stream.reply.state)
     assert stream.reply.text in agents.inputs()[-1]
     assert again.text.endswith("More.")
 
 
 @pytest.mark.parametrize("word", ["#linger", "#hold"])
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_an_answer_counts_although_the_program_does_not_end(
     word: str, agent: str, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,7 +344,7 @@ def test_an_answer_counts_although_the_program_does_not_end(
     chat = Chat(agent)
     reply = chat.send(f"Hello. {word}")
     assert reply.text == f"turn 1: Hello. {word}"
-    assert agents.gone()
+    assert agents.wait_until_gone()
     # What was ended by force is not gone on with.
     again = chat.send("More.", state=reply.state)
     assert told(again) == (["rebuilt"] if word == "#linger" else [])
@@ -356,7 +356,7 @@ def test_a_program_that_closes_its_output_without_an_answer_has_failed(
     monkeypatch.setattr(GRACE, 0.2)
     with pytest.raises(ProviderError, match="closed its output"):
         Chat("codex-cli").send("#close")
-    assert agents.gone()
+    assert agents.wait_until_gone()
 
 
 def test_a_program_need_not_listen(agents: Agents) -> None:
@@ -374,14 +374,14 @@ def test_nothing_is_left_behind(agents: Agents) -> None:
         chat.send("#exit3", state=state, system="x")
     assert len(os.listdir("/proc/self/fd")) <= files
     assert left_of(agents.runs()) == []
-    assert agents.alive() == []
+    assert agents.list_alive() == []
     assert len(agents.sessions()) == 1
 
 
 # Sessions
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_a_session_that_is_not_what_it_was_is_rebuilt(agent: str, agents: Agents) -> None:
     chat = Chat(agent)
     one = chat.send("One.")
@@ -409,7 +409,7 @@ def test_a_session_that_is_not_what_it_was_is_rebuilt(agent: str, agents: Agents
     assert (told(four), four.text) == ([], "turn 3: Four.")
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_a_session_that_is_in_use_is_left_alone(agent: str, agents: Agents) -> None:
     chat = Chat(agent)
     one = chat.send("One.")
@@ -440,7 +440,7 @@ def test_a_session_of_another_machine_is_not_looked_for(agents: Agents, monkeypa
     assert (told(three), "Two." in agents.inputs()[-1]) == (["rebuilt"], True)
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_a_program_that_says_it_has_no_such_session_is_told_all(agent: str, agents: Agents) -> None:
     chat = Chat(agent)
     one = chat.send("One.")
@@ -450,7 +450,7 @@ def test_a_program_that_says_it_has_no_such_session_is_told_all(agent: str, agen
     assert (told(two), two.text) == (["rebuilt"], "turn 1: Two.")
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_branches_of_a_stored_conversation_keep_apart(agent: str, agents: Agents) -> None:
     with Conversation("lesson", model=agent, store=InMemory()) as talk:
         talk.send("One.")
@@ -484,7 +484,7 @@ def test_what_the_policy_keeps_is_what_is_told(agents: Agents) -> None:
 
 
 def test_a_summary_is_written_without_a_session(agents: Agents) -> None:
-    for agent in CHECKED:
+    for agent in AGENT_NAMES:
         chat = Chat(agent, policy=Summarize(over=400, length=60))
         reply = chat.send("word " * 80)
         for i in range(2):
@@ -545,7 +545,7 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_a_state_can_not_name_a_session_that_is_none(agent: str, agents: Agents) -> None:
     chat = Chat(agent)
     one = chat.send("One.")
@@ -557,7 +557,7 @@ def test_a_state_can_not_name_a_session_that_is_none(agent: str, agents: Agents)
     assert not any("resume" in each for run in agents.runs() for each in run["argv"])
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_a_state_can_not_say_how_a_program_is_run(agent: str, agents: Agents) -> None:
     chat = Chat(agent)
     one = chat.send("One.")
@@ -568,7 +568,7 @@ def test_a_state_can_not_say_how_a_program_is_run(agent: str, agents: Agents) ->
     assert not any("--evil" in run["argv"] or "SOME_SECRET" in run["env"] for run in agents.runs())
 
 
-@pytest.mark.parametrize("agent", CHECKED)
+@pytest.mark.parametrize("agent", AGENT_NAMES)
 def test_a_session_that_looks_like_an_option_is_not_gone_on_with(agent: str, agents: Agents) -> None:
     chat = Chat(agent)
     one = chat.send("One. #evil")

@@ -23,7 +23,7 @@ from longtalk.errors import (
     StreamCut,
     Unreachable,
 )
-from tests.support.stand_in_litellm import OK, StandIn, piece
+from tests.support.fake_litellm import OK, FakeLiteLLM, make_chunk
 
 
 MODEL = "litellm:acme/talker"
@@ -31,8 +31,8 @@ REQUEST = httpx2.Request("POST", "http://127.0.0.1:9/")
 
 
 @pytest.fixture
-def litellm(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    return StandIn.install(monkeypatch)
+def litellm(monkeypatch: pytest.MonkeyPatch) -> FakeLiteLLM:
+    return FakeLiteLLM.install(monkeypatch)
 
 
 def test_it_is_asked_for_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_it_is_asked_for_where_it_is_not_installed(monkeypatch: pytest.MonkeyPat
         Chat(MODEL)
 
 
-def test_it_is_asked_in_the_words_of_chat_completions_and_tries_nothing_again(litellm: StandIn) -> None:
+def test_it_is_asked_in_the_words_of_chat_completions_and_tries_nothing_again(litellm: FakeLiteLLM) -> None:
     litellm.say(OK)
     chat = Chat(MODEL, base_url="http://127.0.0.1:9/v1/", api_key="key", options={"num_retries": 5, "top_k": 3})
     reply = chat.send("Hi.", system="S")
@@ -59,14 +59,14 @@ def test_it_is_asked_in_the_words_of_chat_completions_and_tries_nothing_again(li
     }
 
 
-def test_it_finds_its_keys_by_itself(litellm: StandIn) -> None:
+def test_it_finds_its_keys_by_itself(litellm: FakeLiteLLM) -> None:
     litellm.say(OK)
     Chat(MODEL).send("Hi.")
     assert litellm.asked[0]["api_key"] is None
     assert litellm.asked[0]["api_base"] is None
 
 
-def test_it_is_loaded_quietly(litellm: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_loaded_quietly(litellm: FakeLiteLLM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LITELLM_LOCAL_MODEL_COST_MAP", raising=False)
     litellm.say(OK)
     Chat(MODEL).send("Hi.")
@@ -75,19 +75,19 @@ def test_it_is_loaded_quietly(litellm: StandIn, monkeypatch: pytest.MonkeyPatch)
     assert litellm.suppress_debug_info
 
 
-def test_a_stream_is_put_together_with_its_thoughts(litellm: StandIn) -> None:
+def test_a_stream_is_put_together_with_its_thoughts(litellm: FakeLiteLLM) -> None:
     first = {"type": "thinking", "thinking": "Let me "}
     litellm.say(
         [
-            piece(
+            make_chunk(
                 role="assistant", content="", thinking_blocks=[first], provider_specific_fields={"thinking_blocks": [1]}
             ),
-            piece(thinking_blocks=[{"type": "thinking", "thinking": "see."}]),
-            piece(thinking_blocks=[{"type": "thinking", "thinking": "", "signature": "s"}]),
-            piece(thinking_blocks=[{"type": "redacted_thinking", "data": "d"}]),
-            piece(content="Hel", provider_specific_fields={"thinking_blocks": [1], "odd": 1}),
-            piece(content="lo!"),
-            piece("stop"),
+            make_chunk(thinking_blocks=[{"type": "thinking", "thinking": "see."}]),
+            make_chunk(thinking_blocks=[{"type": "thinking", "thinking": "", "signature": "s"}]),
+            make_chunk(thinking_blocks=[{"type": "redacted_thinking", "data": "d"}]),
+            make_chunk(content="Hel", provider_specific_fields={"thinking_blocks": [1], "odd": 1}),
+            make_chunk(content="lo!"),
+            make_chunk("stop"),
             {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}},
         ],
         OK,
@@ -109,8 +109,8 @@ def test_a_stream_is_put_together_with_its_thoughts(litellm: StandIn) -> None:
     }
 
 
-def test_a_stream_that_is_left_is_closed(litellm: StandIn) -> None:
-    litellm.say([piece(role="assistant", content="Hello!"), piece(content=" And more."), piece("stop")])
+def test_a_stream_that_is_left_is_closed(litellm: FakeLiteLLM) -> None:
+    litellm.say([make_chunk(role="assistant", content="Hello!"), make_chunk(content=" And more."), make_chunk("stop")])
     with Chat(MODEL) as chat, chat.stream("Hi.") as stream:
         for event in stream:
             if isinstance(event, Text):
@@ -120,14 +120,14 @@ def test_a_stream_that_is_left_is_closed(litellm: StandIn) -> None:
     assert litellm.closed == 1
 
 
-def test_a_stream_with_nothing_in_it_is_none(litellm: StandIn) -> None:
-    litellm.say([piece("stop")])
+def test_a_stream_with_nothing_in_it_is_none(litellm: FakeLiteLLM) -> None:
+    litellm.say([make_chunk("stop")])
     with pytest.raises(BadAnswer, match="sent an empty one"):
         [event for event in Chat(MODEL).stream("Hi.")]
 
 
-def test_an_answer_that_a_filter_stopped_at_once_is_one(litellm: StandIn) -> None:
-    litellm.say([piece("content_filter")])
+def test_an_answer_that_a_filter_stopped_at_once_is_one(litellm: FakeLiteLLM) -> None:
+    litellm.say([make_chunk("content_filter")])
     events = [event for event in Chat(MODEL).stream("Hi.")]
     assert isinstance(events[-1], Done)
     assert events[-1].reply.finish == "filtered"
@@ -179,7 +179,7 @@ def unread() -> httpx2.HTTPStatusError:
         (KeyError("choices"), BadAnswer, "choices"),
     ],
 )
-def test_errors_are_ours(litellm: StandIn, problem: Exception, kind: type[ProviderError], why: str) -> None:
+def test_errors_are_ours(litellm: FakeLiteLLM, problem: Exception, kind: type[ProviderError], why: str) -> None:
     litellm.say(problem)
     with pytest.raises(kind, match=why) as caught:
         Chat(MODEL).provider.send(b'{"messages":[]}')
@@ -188,7 +188,7 @@ def test_errors_are_ours(litellm: StandIn, problem: Exception, kind: type[Provid
         assert caught.value.retry_after == 7200.0
 
 
-def test_what_the_server_said_is_on_the_error_as_it_came(litellm: StandIn) -> None:
+def test_what_the_server_said_is_on_the_error_as_it_came(litellm: FakeLiteLLM) -> None:
     body = b'{ "error": {"message":"No.", "odd":1.0}}'
     litellm.say(Trouble("litellm: No", 400, cause=answered(400, body)))
     with pytest.raises(RequestRefused) as caught:
@@ -197,16 +197,16 @@ def test_what_the_server_said_is_on_the_error_as_it_came(litellm: StandIn) -> No
     assert caught.value.status == 400
 
 
-def test_a_stream_that_breaks_keeps_what_came(litellm: StandIn) -> None:
-    litellm.say([piece(role="assistant", content="Hel"), Trouble("gone", 500, cause=httpx2.ReadError("gone"))])
+def test_a_stream_that_breaks_keeps_what_came(litellm: FakeLiteLLM) -> None:
+    litellm.say([make_chunk(role="assistant", content="Hel"), Trouble("gone", 500, cause=httpx2.ReadError("gone"))])
     with pytest.raises(StreamCut, match="gone") as caught:
         [event for event in Chat(MODEL).stream("Hi.")]
     assert caught.value.partial is not None
     assert caught.value.partial.text == "Hel"
 
 
-def test_a_stream_that_just_ends_is_cut(litellm: StandIn) -> None:
-    litellm.say([piece(role="assistant", content="Hel"), piece(content="lo")])
+def test_a_stream_that_just_ends_is_cut(litellm: FakeLiteLLM) -> None:
+    litellm.say([make_chunk(role="assistant", content="Hel"), make_chunk(content="lo")])
     with pytest.raises(StreamCut) as caught:
         [event for event in Chat(MODEL).stream("Hi.")]
     assert caught.value.partial is not None
@@ -214,9 +214,9 @@ def test_a_stream_that_just_ends_is_cut(litellm: StandIn) -> None:
 
 
 @pytest.mark.parametrize("received", [None, "stop"])
-def test_a_reason_that_litellm_has_made_up_is_none(litellm: StandIn, received: str | None) -> None:
+def test_a_reason_that_litellm_has_made_up_is_none(litellm: FakeLiteLLM, received: str | None) -> None:
     litellm.received_finish_reason = received
-    litellm.say([piece(role="assistant", content="Hello"), piece("stop")])
+    litellm.say([make_chunk(role="assistant", content="Hello"), make_chunk("stop")])
     stream = Chat(MODEL).stream("Hi.")
     if received:
         assert isinstance([event for event in stream][-1], Done)
@@ -225,13 +225,13 @@ def test_a_reason_that_litellm_has_made_up_is_none(litellm: StandIn, received: s
             [event for event in stream]
 
 
-def test_a_stream_that_does_not_begin_is_an_error_of_the_request(litellm: StandIn) -> None:
+def test_a_stream_that_does_not_begin_is_an_error_of_the_request(litellm: FakeLiteLLM) -> None:
     litellm.say([Trouble("No", 400, cause=answered(400, b"{}"))])
     with pytest.raises(RequestRefused):
         [event for event in Chat(MODEL).stream("Hi.")]
 
 
-def test_it_has_clients_of_its_own(litellm: StandIn) -> None:
+def test_it_has_clients_of_its_own(litellm: FakeLiteLLM) -> None:
     with httpx2.Client() as client:
         with pytest.raises(InputError, match="LiteLLM has its own clients"):
             Chat(MODEL, client=client)

@@ -19,7 +19,7 @@ from longtalk.errors import AuthFailed, InputError, Overloaded, RateLimited, Req
 from longtalk.testing import says
 from longtalk.testing.providers.script import Script
 from tests.support import clouds, strict_responses
-from tests.support.clouds import chunk, frame
+from tests.support.clouds import make_chunk_frame, make_frame
 from tests.support.loopback import Answer, Loopback, sse
 
 
@@ -407,10 +407,10 @@ def test_a_cloud_gets_its_own_form_and_the_same_messages(make: Any, model: str, 
 
 
 def test_trouble_inside_a_stream_of_bedrock_is_an_error_of_ours() -> None:
-    trouble = frame(b'{"message":"Slow."}', message_type="exception", exception_type="throttlingException")
+    trouble = make_frame(b'{"message":"Slow."}', message_type="exception", exception_type="throttlingException")
     with Loopback() as server:
         kind = {"content-type": "application/vnd.amazon.eventstream"}
-        begun = [chunk(event) for event in says("Hello!", wire="anthropic", pieces=3).events[:4]]
+        begun = [make_chunk_frame(event) for event in says("Hello!", wire="anthropic", pieces=3).events[:4]]
         server.say(Answer(chunks=[*begun, trouble], headers=kind))
         with bedrock(server.url) as client:
             chat = Chat("anthropic:model", client=client)

@@ -1,7 +1,7 @@
-"""A model that talks, and that is asked for summaries in between: what it says then is up to the test.
+"""A scripted model for conversations with summaries. The test decides how each request for a summary ends.
 
-Every request is checked by the rules of its wire. An outcome of asking for a summary is a text, a `Step`, bytes that
-are no answer, or an exception; `HANGS` never answers. The last one holds for all that follow.
+Every request is validated by the rules of its wire. The outcome of a summary request is a text, a `Step`, the bytes of
+an invalid answer, an exception, or `HANGS` for no answer at all. The last outcome is repeated.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from tests.support.matrix import thin
 HANGS = object()
 Outcome: TypeAlias = str | Step | bytes | BaseException | object
 WORDS = "So many words about bows and strings. "
-TOLD = "Ada plays a violin of 1740. She asked about bows, strings and rosin; the luthier is Mr Ferri. Open: the price."
+SUMMARY_TEXT = (
+    "Ada plays a violin of 1740. She asked about bows, strings and rosin; the luthier is Mr Ferri. Open: the price."
+)
 _PATIENCE = 60.0
 
 
 @pytest.fixture(params=thin(["asyncio", "trio"], "asyncio"))
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """A module that imports this runs its async tests on both."""
+    """Run the async tests of a module that imports this fixture on both event loops."""
     return str(request.param)
 
 
-def asks(body: bytes) -> bool:
-    """Whether a request is for a summary."""
+def asks_for_summary(body: bytes) -> bool:
+    """Return whether a request asks for a summary."""
     return b"<summary_request>" in body
 
 
@@ -64,57 +66,57 @@ class _Script:
         self.defaults = self.wire.defaults
         self.capabilities = Capabilities(window=window, prices=prices, cache=cache, cache_seconds=cache_seconds)
         self.requests: list[bytes] = []
-        self._outcomes = list(outcomes) or [TOLD]
+        self._outcomes = list(outcomes) or [SUMMARY_TEXT]
         self._steps = list(steps)
         self._words = words
         self._lock = threading.Lock()
         self.running = self.most = 0
-        """How many summaries are being made, and how many there ever were at once."""
+        """The number of summaries being written now, and the largest number at any time."""
 
     @property
     def asked(self) -> list[bytes]:
-        """The requests for summaries."""
-        return [body for body in self.requests if asks(body)]
+        """The requests that ask for summaries."""
+        return [body for body in self.requests if asks_for_summary(body)]
 
     @property
     def talked(self) -> list[bytes]:
-        """The others."""
-        return [body for body in self.requests if not asks(body)]
+        """The requests that are not for summaries."""
+        return [body for body in self.requests if not asks_for_summary(body)]
 
     def next(self, body: bytes) -> Any:
         validate(body, wire=self.wire.name)
         with self._lock:
             self.requests.append(body)
-            if asks(body):
-                made = self._outcomes.pop(0) if len(self._outcomes) > 1 else self._outcomes[0]
-                return says(made, wire=self.wire.name) if isinstance(made, str) else made
+            if asks_for_summary(body):
+                outcome = self._outcomes.pop(0) if len(self._outcomes) > 1 else self._outcomes[0]
+                return says(outcome, wire=self.wire.name) if isinstance(outcome, str) else outcome
             if self._steps:
                 return self._steps.pop(0)
             return says(f"Answer {len(self.talked)}. {WORDS * self._words}", wire=self.wire.name)
 
 
-class AsyncTeller(_Script):
-    """The model of an async program."""
+class AsyncSummaryModel(_Script):
+    """A summary model for async chats and conversations."""
 
     def __init__(self, *outcomes: Outcome, gate: AsyncGate | None = None, **settings: Any) -> None:
         super().__init__(*outcomes, **settings)
         self._gate = gate
 
     async def send(self, body: bytes) -> bytes:
-        made = self.next(body)
-        if asks(body):
+        outcome = self.next(body)
+        if asks_for_summary(body):
             self.running += 1
             self.most = max(self.most, self.running)
             try:
                 if self._gate is not None:
                     await self._gate.pass_through()
-                if made is HANGS:
+                if outcome is HANGS:
                     await anyio.sleep_forever()
             finally:
                 self.running -= 1
-        if isinstance(made, BaseException):
-            raise made
-        return made if isinstance(made, bytes) else made.body
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome if isinstance(outcome, bytes) else outcome.body
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
         for data in self.next(body).events:
@@ -125,7 +127,7 @@ class AsyncTeller(_Script):
 
 
 class AsyncGate:
-    """Holds a summary until it is opened, or for so many seconds."""
+    """A gate that delays summaries until it is opened, or for a number of seconds."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self.is_open = False
@@ -149,30 +151,30 @@ class AsyncGate:
                 await anyio.sleep(0.001)
 
 
-class Teller(_Script):
-    """The model of a sync program."""
+class SummaryModel(_Script):
+    """A summary model for sync chats and conversations."""
 
     def __init__(self, *outcomes: Outcome, gate: Gate | None = None, **settings: Any) -> None:
         super().__init__(*outcomes, **settings)
         self._gate = gate
 
     def send(self, body: bytes) -> bytes:
-        made = self.next(body)
-        if asks(body):
+        outcome = self.next(body)
+        if asks_for_summary(body):
             with self._lock:
                 self.running += 1
                 self.most = max(self.most, self.running)
             try:
                 if self._gate is not None:
                     self._gate.pass_through()
-                if made is HANGS:
+                if outcome is HANGS:
                     time.sleep(_PATIENCE)
             finally:
                 with self._lock:
                     self.running -= 1
-        if isinstance(made, BaseException):
-            raise made
-        return made if isinstance(made, bytes) else made.body  # type: ignore[no-any-return]
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome if isinstance(outcome, bytes) else outcome.body  # type: ignore[no-any-return]
 
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
         yield from self.next(body).events
@@ -182,7 +184,7 @@ class Teller(_Script):
 
 
 class Gate:
-    """Holds a summary until it is opened, or for so many seconds."""
+    """A gate that delays summaries until it is opened, or for a number of seconds."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self._open, self._reached = threading.Event(), threading.Event()
@@ -202,11 +204,11 @@ class Gate:
         assert self._reached.wait(_PATIENCE)
 
 
-# What was sent, and what is kept
+# Requests and records
 
 
-def texts(body: bytes) -> list[str]:
-    """What the messages of a request say."""
+def list_texts(body: bytes) -> list[str]:
+    """Return the text of each message of a request."""
     found, whole = [], json.loads(body)
     for message in next(whole[name] for name in ("messages", "input", "contents") if name in whole):
         content = message.get("content") or message.get("output") or message.get("parts")
@@ -215,16 +217,16 @@ def texts(body: bytes) -> list[str]:
 
 
 def has_summary(body: bytes) -> bool:
-    """Whether a request begins with a summary."""
-    return texts(body)[0].startswith("<earlier_conversation>")
+    """Return whether a request begins with a summary."""
+    return list_texts(body)[0].startswith("<earlier_conversation>")
 
 
-def kinds(reply: Any) -> list[str]:
+def list_notice_kinds(reply: Any) -> list[str]:
     return [notice.kind for notice in reply.notices]
 
 
-def kept(store: Store, branch: str = "main", *, kind: str = "summary", of: Any = Summary) -> Any:
-    """The newest record of a kind on a branch."""
+def read_record(store: Store, branch: str = "main", *, kind: str = "summary", of: Any = Summary) -> Any:
+    """Return the newest record of a kind on a branch, decoded as `of`."""
     head = store.head("", "c", branch)
     assert head is not None
     return read_latest(Transcript(records=tuple(placed.record for placed in head.records)), kind, of)

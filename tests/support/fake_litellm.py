@@ -1,6 +1,6 @@
-"""A module in the place of LiteLLM, where that can't be installed: answers as it is told, in LiteLLM's shapes.
+"""A fake `litellm` module that gives scripted answers in LiteLLM's formats, for environments without LiteLLM.
 
-The real one is tried by `tests/real/test_litellm.py`.
+`tests/real/test_litellm.py` tests the real one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ OK: dict[str, Any] = {
 }
 
 
-def piece(finish: str | None = None, **delta: Any) -> dict[str, Any]:
-    """A piece of a stream."""
+def make_chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    """Return a chunk of a stream."""
     return {"choices": [{"index": 0, "delta": delta, **({"finish_reason": finish} if finish else {})}]}
 
 
-class Made:
-    """What it makes of an answer."""
+class FakeResponse:
+    """A whole answer, in the form in which LiteLLM returns it."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self._fields = fields
@@ -35,44 +35,44 @@ class Made:
         return copy.deepcopy(self._fields)
 
 
-class Chunks:
-    """What it makes of a stream. What is inside can be closed; an async one itself too."""
+class FakeStream:
+    """A streamed answer. Its `completion_stream` can be closed; an async stream can also be closed itself."""
 
-    def __init__(self, owner: StandIn, answers: list[Any]) -> None:
+    def __init__(self, owner: FakeLiteLLM, answers: list[Any]) -> None:
         self._answers = list(answers)
         self.completion_stream = self
         self._owner = owner
-        # What the provider itself gave as a reason for the end.
+        # The finish reason that the provider itself reported.
         self.received_finish_reason = owner.received_finish_reason
 
-    def _next(self) -> Made:
+    def _next(self) -> FakeResponse:
         if not self._answers:
             raise LookupError
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return Made(answer)
+        return FakeResponse(answer)
 
     def close(self) -> None:
         self._owner.closed += 1
 
 
-class SyncChunks(Chunks):
-    def __iter__(self) -> Iterator[Made]:
+class SyncFakeStream(FakeStream):
+    def __iter__(self) -> Iterator[FakeResponse]:
         return self
 
-    def __next__(self) -> Made:
+    def __next__(self) -> FakeResponse:
         try:
             return self._next()
         except LookupError:
             raise StopIteration from None
 
 
-class AsyncChunks(Chunks):
-    def __aiter__(self) -> AsyncIterator[Made]:
+class AsyncFakeStream(FakeStream):
+    def __aiter__(self) -> AsyncIterator[FakeResponse]:
         return self
 
-    async def __anext__(self) -> Made:
+    async def __anext__(self) -> FakeResponse:
         try:
             return self._next()
         except LookupError:
@@ -82,8 +82,8 @@ class AsyncChunks(Chunks):
         self.close()
 
 
-class StandIn(ModuleType):
-    """The module: `say` what it answers next; `asked` is what it was called with."""
+class FakeLiteLLM(ModuleType):
+    """The module. `say` sets its next answers, and `asked` has the arguments of each call."""
 
     def __init__(self) -> None:
         super().__init__("litellm")
@@ -96,24 +96,24 @@ class StandIn(ModuleType):
         self.received_finish_reason: str | None = "stop"
 
     @staticmethod
-    def install(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-        module = StandIn()
+    def install(monkeypatch: pytest.MonkeyPatch) -> FakeLiteLLM:
+        module = FakeLiteLLM()
         monkeypatch.setitem(sys.modules, "litellm", module)
         return module
 
     def say(self, *answers: Any) -> None:
-        """Each is an answer, a list of pieces, or what goes wrong."""
+        """Add answers: each is a whole answer, a list of chunks, or an exception to raise."""
         self.answers += answers
 
     def completion(self, **asked: Any) -> Any:
-        return self._answer(asked, SyncChunks)
+        return self._answer(asked, SyncFakeStream)
 
     async def acompletion(self, **asked: Any) -> Any:
-        return self._answer(asked, AsyncChunks)
+        return self._answer(asked, AsyncFakeStream)
 
-    def _answer(self, asked: dict[str, Any], chunks: type[Chunks]) -> Any:
+    def _answer(self, asked: dict[str, Any], chunks: type[FakeStream]) -> Any:
         self.asked.append(asked)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return chunks(self, answer) if isinstance(answer, list) else Made(answer)
+        return chunks(self, answer) if isinstance(answer, list) else FakeResponse(answer)

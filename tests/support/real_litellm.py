@@ -1,6 +1,7 @@
-"""What is tried with the real LiteLLM, in an environment of its own: prints what it has seen as JSON.
+"""A program that uses the real LiteLLM and prints its observations as JSON.
 
-Run by `tests/real/test_litellm.py`, since LiteLLM and the tests need two versions of one package.
+`tests/real/test_litellm.py` runs it in an environment of its own, since LiteLLM and the tests need different versions
+of one package.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ THINKING = (
 connected: set[str] = set()
 
 
-def conformance() -> dict[str, Any]:
-    """The suite, against a server that speaks as OpenAI does."""
+def run_conformance() -> dict[str, Any]:
+    """Run the conformance suite against a server with OpenAI's API."""
 
-    def made(chat: Callable[..., Any], url: str, key: str) -> Any:
+    def make(chat: Callable[..., Any], url: str, key: str) -> Any:
         return chat("litellm:openai/model", base_url=f"{url}/v1", api_key=key).provider
 
     reports = {
-        "sync": check_provider(serve=over_http(lambda url, key: made(Chat, url, key))),
-        "async": check_provider(serve=over_http(lambda url, key: Blocking(made(AsyncChat, url, key)))),
+        "sync": check_provider(serve=over_http(lambda url, key: make(Chat, url, key))),
+        "async": check_provider(serve=over_http(lambda url, key: Blocking(make(AsyncChat, url, key)))),
     }
     return {
         name: {"passed": report.passed, "failed": {each.name: str(each) for each in report.failed}}
@@ -48,33 +49,33 @@ def conformance() -> dict[str, Any]:
     }
 
 
-def conversation() -> dict[str, Any]:
-    """Turns with tools, streams and thoughts, against a server that speaks as Anthropic does."""
+def run_conversation() -> dict[str, Any]:
+    """Run turns with tools, streams, thinking and errors against a server with Anthropic's API."""
     script = Script()
     with play(script) as url:
         chat = Chat("litellm:anthropic/claude-sonnet-4-5", base_url=url, api_key=script.key, tools=[look])
         calling = says("Let me look.", calls=[("toolu_1", "look", {"q": "bows"})], wire="anthropic")
         thanks = says("You are welcome.", wire="anthropic", pieces=3)
-        script.add(ScriptedResponse(named(calling.body)), ScriptedResponse(named(thanks.body)))
+        script.add(ScriptedResponse(add_model(calling.body)), ScriptedResponse(add_model(thanks.body)))
         first = chat.send("Look up bows.", system="Be short.")
         script.add(ScriptedResponse(events=tuple(json.dumps(each).encode() for each in THINKING)))
-        second = reply_of(chat, "Think.", state=first.state, system="Be short.")
+        second = stream_reply(chat, "Think.", state=first.state, system="Be short.")
         script.add(ScriptedResponse(events=thanks.events))
-        third = reply_of(chat, "Thanks.", state=second.state, system="Be short.")
-        # The last two say why it ends.
+        third = stream_reply(chat, "Thanks.", state=second.state, system="Be short.")
+        # The last two events have the stop reason and the end.
         script.add(*[ScriptedResponse(events=tuple(json.dumps(each).encode() for each in THINKING[:-2]))] * 3)
-        cut = refused(lambda: reply_of(chat, "Think.", state=second.state, system="Be short."))
+        cut = capture_error(lambda: stream_reply(chat, "Think.", state=second.state, system="Be short."))
         script.clear()
-        errors = [error_of(chat, script, status) for status in (400, 401, 429, 529)]
+        errors = [provoke_error(chat, script, status) for status in (400, 401, 429, 529)]
     return {
         "texts": [first.text, second.text, third.text],
         "usage": [first.usage.input, second.usage.output],
         "requests": [json.loads(request)["messages"] for request in script.requests[:4]],
         "cut": cut,
         "errors": errors,
-        "unknown": refused(lambda: Chat("litellm:nonsense").send("Hi.")),
-        "no key": refused(lambda: Chat("litellm:anthropic/claude-sonnet-4-5").send("Hi.")),
-        "old client": refused(old_client),
+        "unknown": capture_error(lambda: Chat("litellm:nonsense").send("Hi.")),
+        "no key": capture_error(lambda: Chat("litellm:anthropic/claude-sonnet-4-5").send("Hi.")),
+        "old client": capture_error(use_old_client),
     }
 
 
@@ -83,28 +84,29 @@ def look(q: str) -> str:
     return f"about {q}"
 
 
-def named(body: bytes) -> bytes:
-    """LiteLLM wants to know which model has answered."""
+def add_model(body: bytes) -> bytes:
+    """Return an answer with an id and a model, which LiteLLM requires."""
     return body.replace(b"{", b'{"id":"msg_1","model":"m",', 1)
 
 
-def reply_of(chat: Chat, message: str, **given: Any) -> Any:
+def stream_reply(chat: Chat, message: str, **given: Any) -> Any:
     *_, last = chat.stream(message, **given)
     assert isinstance(last, Done)
     return last.reply
 
 
-def error_of(chat: Chat, script: Script, status: int) -> list[Any]:
-    """The error for a status, what it says, and how often the server was asked."""
+def provoke_error(chat: Chat, script: Script, status: int) -> list[Any]:
+    """Return the class and message of the error for a status, and the number of requests that were sent."""
     before = len(script.requests)
     body = json.dumps({"type": "error", "error": {"type": "error", "message": f"No {status}."}}).encode()
     script.add(*[ScriptedResponse(body, status=status, headers={"retry-after": "0"})] * 3)
-    said = refused(lambda: chat.send("Hi."))
+    error = capture_error(lambda: chat.send("Hi."))
     script.clear()
-    return [*said, len(script.requests) - before]
+    return [*error, len(script.requests) - before]
 
 
-def refused(call: Callable[[], Any]) -> list[str]:
+def capture_error(call: Callable[[], Any]) -> list[str]:
+    """Return the class and message of the error that a call raises, or an empty list if it raises none."""
     try:
         call()
     except LongtalkError as problem:
@@ -112,18 +114,18 @@ def refused(call: Callable[[], Any]) -> list[str]:
     return []
 
 
-def old_client() -> None:
+def use_old_client() -> None:
     import openai
 
     Chat("openai:model", client=openai.OpenAI(api_key="dummy"))
 
 
-def watch(event: str, given: tuple[Any, ...]) -> None:
-    if event == "socket.connect" and isinstance(given[1], tuple):
-        connected.add(str(given[1][0]))
+def record_connections(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        connected.add(str(arguments[1][0]))
 
 
 if __name__ == "__main__":
-    sys.addaudithook(watch)
-    found = {"conformance": conformance, "conversation": conversation}[sys.argv[1]]()
+    sys.addaudithook(record_connections)
+    found = {"conformance": run_conformance, "conversation": run_conversation}[sys.argv[1]]()
     print(json.dumps({**found, "connected": sorted(connected)}))
