@@ -123,7 +123,7 @@ async def test_nothing_of_somebody_else_is_there(store: Store) -> None:
         lambda: archive.redact("c", entry),
         lambda: archive.describe("c", {}),
     ):
-        with pytest.raises(InputError, match="There is no"):
+        with pytest.raises(InputError, match="not found"):
             await work()
     assert await archive.manifest("c", entry.partition("-")[0]) == ()
 
@@ -225,7 +225,7 @@ async def test_where_nothing_was_said_there_are_no_metrics(store: Store) -> None
     one = talk(store)
     assert await one.metrics() == []
     await one.send("x")
-    with pytest.raises(InputError, match="no branch 'b'"):
+    with pytest.raises(InputError, match="Branch 'b' of conversation 'c' not found"):
         await AsyncArchive(store).metrics("c", branch="b")
 
 
@@ -401,7 +401,7 @@ async def test_what_is_redacted_is_gone_and_the_talk_goes_on(store: Store, tmp_p
 
 async def test_what_is_not_there_is_not_redacted(store: Store) -> None:
     await talk(store).send("x")
-    with pytest.raises(InputError, match="no entry 'x-0'"):
+    with pytest.raises(InputError, match="Entry 'x-0' of conversation 'c' not found"):
         await AsyncArchive(store).redact("c", "x-0")
 
 
@@ -410,7 +410,7 @@ async def test_deleting_gives_a_receipt(store: Store) -> None:
     await one.send("x")
     receipt = await AsyncArchive(store).delete("c")
     assert (receipt.conversation, receipt.entries, receipt.turns, receipt.branches) == ("c", 2, 1, 1)
-    with pytest.raises(InputError, match="There is no conversation 'c' here"):
+    with pytest.raises(InputError, match="Conversation 'c' not found"):
         await AsyncArchive(store).delete("c")
     assert await one.history() == []
 
@@ -438,7 +438,7 @@ async def test_what_is_taken_in_may_be_text(store: Store) -> None:
     await talk(store).send("x")
     archive = AsyncArchive(store)
     assert await archive.load(await archive.export("c", "json"), id="d") == ["d"]
-    with pytest.raises(InputError, match="content of a file or its path, not int"):
+    with pytest.raises(InputError, match=r"content of a file \(bytes or str\) or its path \(Path\), not int"):
         await archive.load(7)  # type: ignore[arg-type]
 
 

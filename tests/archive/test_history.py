@@ -33,10 +33,10 @@ def test_a_sealed_state_needs_its_key() -> None:
 
 
 def test_an_entry_of_an_unknown_wire_is_there_without_a_text() -> None:
-    from longtalk.archive.history import read
+    from longtalk.archive.history import to_history
 
     entry = Entry(id="t-0", turn="t", role="user", wire="morse", native=b"{}", at=1)
-    assert [(each.text, each.native) for each in read([entry])] == [("", b"{}")]
+    assert [(each.text, each.native) for each in to_history([entry])] == [("", b"{}")]
     check_pairs([entry])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from longtalk._util import json_bytes
-from longtalk.archive.metrics import Metrics, measured
+from longtalk.archive.metrics import Metrics, build_metrics
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch
 from longtalk.context.manifest import kept
@@ -25,7 +25,7 @@ RUNS = (
 
 def test_entries_that_were_sent_and_others_are_counted_apart() -> None:
     manifest = kept(Context((), RUNS, 0, "", tokens=123), Transcript(), Cost(input=0.1, output=0.2))
-    assert measured(TURN, manifest, {}) == Metrics(
+    assert build_metrics(TURN, manifest, {}) == Metrics(
         turn="t",
         at=5,
         model="ollama:x",
@@ -41,19 +41,19 @@ def test_entries_that_were_sent_and_others_are_counted_apart() -> None:
 
 def test_what_an_epoch_says_counts_for_each_of_its_turns() -> None:
     manifest = json_bytes.encode(StoredManifest(1, epoch=8, runs=((8, 9, 40),), summary=7))
-    found = measured(TURN, manifest, {8: Epoch("p", 8, runs=RUNS[:3]), 4: Epoch("p", 4)})
+    found = build_metrics(TURN, manifest, {8: Epoch("p", 8, runs=RUNS[:3]), 4: Epoch("p", 4)})
     assert (found.history, found.left_out, found.summary) == (70, 30, 7)
 
 
 @pytest.mark.parametrize("manifest", [b"", b"{", b"[]", b'{"cost":"dear"}'])
 def test_without_a_manifest_that_can_be_read_nothing_is_known_of_the_request(manifest: bytes) -> None:
-    found = measured(TURN, manifest, {})
+    found = build_metrics(TURN, manifest, {})
     assert (found.total, found.history, found.left_out, found.cost) == (0, 0, 0, None)
     assert (found.calls, found.usage) == (2, Usage(7, 2))
 
 
 def test_a_manifest_without_a_cost_is_of_one_that_is_not_known() -> None:
-    found = measured(TURN, b'{"tokens":9,"runs":[[0,1,8]]}', {})
+    found = build_metrics(TURN, b'{"tokens":9,"runs":[[0,1,8]]}', {})
     assert (found.total, found.history, found.cost) == (9, 8, None)
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from longtalk._util.checks import check_meta, check_name
 from longtalk._util.concurrency import call_store, run_in_thread
-from longtalk.archive.history import HistoryEntry, read, terms_of
-from longtalk.archive.metrics import Metrics, measured
+from longtalk.archive.history import HistoryEntry, parse_terms, to_history
+from longtalk.archive.metrics import Metrics, build_metrics
 from longtalk.branches.branch import AsyncBranch
 from longtalk.context.costs import CostReceipt, Meter, told
 from longtalk.context.epochs import Epoch
@@ -101,7 +101,7 @@ class AsyncArchive:
 
         Text in double quotes is one phrase. With `conversation`, only that conversation is searched.
         """
-        terms = terms_of(text)
+        terms = parse_terms(text)
         found: list[SearchHit] = await call_store(
             self.store, lambda: self.store.candidates(self.owner, terms, limit, conversation=conversation)
         )
@@ -113,23 +113,23 @@ class AsyncArchive:
         self, conversation: str, *, branch: str = MAIN, meta: Mapping[str, Any] | None = None
     ) -> list[HistoryEntry]:
         """Return the entries of a branch in readable form; with `meta`, only those whose metadata has these values."""
-        head = await self._head(conversation, branch)
+        head = await self._read_head(conversation, branch)
         pack = await self._call(self.store.read, conversation, branch, 0, head.size)
         turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
         metas = await self._call(self.store.metas, conversation, branch, 0, head.size)
-        if (await self._head(conversation, branch)).revision != head.revision:
+        if (await self._read_head(conversation, branch)).revision != head.revision:
             # The branch changed between these reads, so a turn could look complete without its answer: read again.
             return await self.history(conversation, branch=branch, meta=meta)
-        said = read(pack.entries(), [turn for _, turn in turns], metas)
-        return [each for each in said if meta_matches(each.meta, meta or {})]
+        entries = to_history(pack.entries(), [turn for _, turn in turns], metas)
+        return [each for each in entries if meta_matches(each.meta, meta or {})]
 
     async def meta(self, conversation: str) -> dict[str, Any]:
         """Return the metadata of a conversation."""
-        return (await self._summary(conversation)).meta
+        return (await self._read_info(conversation)).meta
 
     async def branches(self, conversation: str) -> list[str]:
         """Return the names of all branches of a conversation."""
-        return [head.branch for head in await self._heads(conversation)]
+        return [head.branch for head in await self._list_heads(conversation)]
 
     async def manifest(self, conversation: str, turn: str, *, branch: str = MAIN) -> tuple[Run, ...]:
         """Return the manifest of a turn's last request, which says for each entry whether it was sent, and why.
@@ -137,33 +137,33 @@ class AsyncArchive:
         The manifest is empty if none was stored.
         """
         data = await self._call(self.store.manifest, conversation, turn)
-        return whole(read_manifest(data), await self._epochs(conversation, branch)) if data else ()
+        return whole(read_manifest(data), await self._read_epochs(conversation, branch)) if data else ()
 
     async def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
         """Return what each turn of a branch sent, received and cost, oldest turn first."""
-        head = await self._head(conversation, branch)
+        head = await self._read_head(conversation, branch)
         turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
         manifests = await self._call(self.store.manifests, conversation, branch, 0, head.size)
-        epochs = await self._epochs(conversation, branch)
-        if (await self._head(conversation, branch)).revision != head.revision:
+        epochs = await self._read_epochs(conversation, branch)
+        if (await self._read_head(conversation, branch)).revision != head.revision:
             # The branch changed between these reads, so a turn could look complete without its cost: read again.
             return await self.metrics(conversation, branch=branch)
-        return [measured(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns]
+        return [build_metrics(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns]
 
     async def receipts(self, conversation: str, *, branch: str = MAIN) -> list[CostReceipt]:
         """Return a cost receipt for each time the context was compacted to save money, oldest first.
 
         A receipt has the predicted cost, the actual cost and the savings so far.
         """
-        head = await self._head(conversation, branch)
-        held: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "receipt")
-        found = [receipt for each in held if (receipt := read_record(each.record, CostReceipt))]
+        head = await self._read_head(conversation, branch)
+        records: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "receipt")
+        found = [receipt for each in records if (receipt := read_record(each.record, CostReceipt))]
         meters = [read_record(each.record, Meter) for each in head.records if each.record.kind == "meter"]
         return told(found, meters[-1] if meters else None)
 
     async def stats(self, conversation: str | None = None) -> Stats:
         """Return statistics of one conversation, or of all conversations if none is given."""
-        from longtalk.archive.stats import Stats, counted
+        from longtalk.archive.stats import Stats, count_conversation
 
         total = Stats()
         for name in [each.id for each in await self.every()] if conversation is None else [conversation]:
@@ -171,7 +171,7 @@ class AsyncArchive:
             manifests: dict[str, bytes] = {}
             for part in talk.branches:
                 manifests |= await self._call(self.store.manifests, name, part.name, part.start, part.stop)
-            total += counted(talk, manifests)
+            total += count_conversation(talk, manifests)
         return total
 
     async def verify(self, conversation: str) -> None:
@@ -179,17 +179,17 @@ class AsyncArchive:
 
         This verifies checksums and the links between entries, and that tool calls and their results match.
         """
-        wrong: list[str] = await self._call(self.store.verify, conversation)
+        damage: list[str] = await self._call(self.store.verify, conversation)
         # If the store reports damage, the entries may be unreadable, so they are not checked.
-        for head in [] if wrong else await self._heads(conversation):
+        for head in [] if damage else await self._list_heads(conversation):
             try:
-                entries = await self._entries(conversation, head.branch)
+                entries = await self._read_entries(conversation, head.branch)
                 check_parents(None, entries)
                 check_pairs(entries)
             except ValueError as problem:
-                wrong.append(f"on the branch {head.branch!r} {problem}")
-        if wrong:
-            raise InputError(f"The conversation {conversation!r} is damaged: {'; '.join(dict.fromkeys(wrong))}.")
+                damage.append(f"on the branch {head.branch!r}, {problem}")
+        if damage:
+            raise InputError(f"The conversation {conversation!r} is damaged: {'; '.join(dict.fromkeys(damage))}.")
 
     # Exporting and importing
 
@@ -199,16 +199,16 @@ class AsyncArchive:
 
         found = await self._call(lambda *whose: read_snapshot(self.store, *whose), conversation)
         if found is None:
-            raise _missing(conversation)
+            raise _not_found_error(conversation)
         return to_export(found)
 
     async def export(self, conversation: str, format: Format = "md", *, branch: str = MAIN) -> str:  # noqa: A002
         """Return a conversation as text: one branch as Markdown, or all branches as JSON or JSONL."""
         if format not in ("md", "json", "jsonl"):
-            raise InputError(f"An export is 'md', 'json' or 'jsonl', not {format!r}.")
+            raise InputError(f"The format of an export must be 'md', 'json' or 'jsonl', not {format!r}.")
         talk = await self.talk(conversation)
         if all(part.name != branch for part in talk.branches):
-            raise InputError(f"The conversation {conversation!r} has no branch {branch!r}.")
+            raise InputError(f"Conversation {conversation!r} has no branch {branch!r}.")
         if format == "md":
             from longtalk.transfer.markdown import to_markdown
 
@@ -271,7 +271,7 @@ class AsyncArchive:
         check_meta(meta)
         found = await call_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
         if not found:
-            raise _missing(conversation, entry)
+            raise _not_found_error(conversation, entry)
 
     async def redact(self, conversation: str, entry: str) -> None:
         """Erase the content of an entry from the conversation, the search index and all derived data that may quote it.
@@ -283,69 +283,69 @@ class AsyncArchive:
         from longtalk.memory.recall.labels import find_quotes
         from longtalk.policies import KeepAll
 
-        books: dict[str, BriefRecord] = {}
-        gone: dict[str, bytes] = {}
-        for head in await self._heads(conversation):
-            entries = await self._entries(conversation, head.branch)
-            place = next((i for i, held in enumerate(entries) if held.id == entry), None)
-            if place is None:
+        briefs: dict[str, BriefRecord] = {}
+        redacted: dict[str, bytes] = {}
+        for head in await self._list_heads(conversation):
+            entries = await self._read_entries(conversation, head.branch)
+            position = next((i for i, each in enumerate(entries) if each.id == entry), None)
+            if position is None:
                 continue
-            gone[entry] = _without(entries[place], _REDACTED)
-            also = find_quotes(entries[place], entries[place + 1 :])
-            gone |= {held.id: _without(held, rest or _REDACTED) for held, rest in also}
-            records = (await self._head(conversation, head.branch)).records
+            redacted[entry] = _replace_content(entries[position], _REDACTED)
+            quotes = find_quotes(entries[position], entries[position + 1 :])
+            redacted |= {other.id: _replace_content(other, rest or _REDACTED) for other, rest in quotes}
+            records = (await self._read_head(conversation, head.branch)).records
             found = [read_record(each.record, BriefRecord) for each in records if each.record.kind == KIND]
             if found and found[-1] is not None:
-                books[head.branch] = redact_since(found[-1], entries[place].at, place)
-        if not gone:
-            raise _missing(conversation, entry)
-        for name, native in gone.items():
+                briefs[head.branch] = redact_since(found[-1], entries[position].at, position)
+        if not redacted:
+            raise _not_found_error(conversation, entry)
+        for name, native in redacted.items():
             await self._call(self.store.redact, conversation, name, native)
-        for branch, book in books.items():
+        for branch, brief in briefs.items():
             stored = AsyncBranch(self.store, self.owner, conversation, branch, KeepAll())
-            await call_store(self.store, partial(stored.attach, partial(with_brief_record, record=book)))
+            await call_store(self.store, partial(stored.attach, partial(with_brief_record, record=brief)))
 
     async def delete(self, conversation: str) -> DeletionReceipt:
         """Delete a conversation and all data derived from it, and return a receipt that counts what was deleted."""
         receipt: DeletionReceipt | None = await self._call(self.store.delete, conversation)
         if receipt is None:
-            raise _missing(conversation)
+            raise _not_found_error(conversation)
         return receipt
 
     async def _call(self, method: Callable[..., Any], conversation: str, *args: Any) -> Any:
         return await call_store(self.store, lambda: method(self.owner, conversation, *args))
 
-    async def _heads(self, conversation: str) -> list[BranchHead]:
+    async def _list_heads(self, conversation: str) -> list[BranchHead]:
         heads: list[BranchHead] = await self._call(self.store.branches, conversation)
         if not heads:
-            raise _missing(conversation)
+            raise _not_found_error(conversation)
         return heads
 
-    async def _summary(self, conversation: str) -> ConversationInfo:
+    async def _read_info(self, conversation: str) -> ConversationInfo:
         found: ConversationInfo | None = await self._call(self.store.info, conversation)
         if found is None:
-            raise _missing(conversation)
+            raise _not_found_error(conversation)
         return found
 
-    async def _head(self, conversation: str, branch: str) -> BranchHead:
+    async def _read_head(self, conversation: str, branch: str) -> BranchHead:
         head: BranchHead | None = await self._call(self.store.head, conversation, branch)
         if head is None:
-            raise InputError(f"There is no branch {branch!r} of a conversation {conversation!r} here.")
+            raise InputError(f"Branch {branch!r} of conversation {conversation!r} not found.")
         return head
 
-    async def _entries(self, conversation: str, branch: str) -> list[Entry]:
-        head = await self._head(conversation, branch)
+    async def _read_entries(self, conversation: str, branch: str) -> list[Entry]:
+        head = await self._read_head(conversation, branch)
         pack = await self._call(self.store.read, conversation, branch, 0, head.size)
         return list(pack.entries())
 
-    async def _epochs(self, conversation: str, branch: str) -> dict[int, Epoch]:
+    async def _read_epochs(self, conversation: str, branch: str) -> dict[int, Epoch]:
         """Return the epochs of a branch by start position; if several start at the same position, the newest."""
         found: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "epoch")
         epochs = [epoch for each in found if (epoch := read_record(each.record, Epoch))]
         return {epoch.start: epoch for epoch in epochs}
 
 
-def _without(entry: Entry, text: str) -> bytes:
+def _replace_content(entry: Entry, text: str) -> bytes:
     """Return the JSON of an entry with its content replaced by `text`."""
     try:
         return redact(entry, text)
@@ -354,6 +354,6 @@ def _without(entry: Entry, text: str) -> bytes:
         return b"{}"
 
 
-def _missing(conversation: str, entry: str | None = None) -> InputError:
-    what = f"conversation {conversation!r}" if entry is None else f"entry {entry!r} in a conversation {conversation!r}"
-    return InputError(f"There is no {what} here.")
+def _not_found_error(conversation: str, entry: str | None = None) -> InputError:
+    what = f"Conversation {conversation!r}" if entry is None else f"Entry {entry!r} of conversation {conversation!r}"
+    return InputError(f"{what} not found.")

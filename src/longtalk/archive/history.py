@@ -44,10 +44,10 @@ def history(
     `seal` opens a sealed state. `max_state` is the maximum size of the uncompressed state in bytes.
     """
     transcript = states.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=max_state)
-    return read(transcript, transcript.turns)
+    return to_history(transcript, transcript.turns)
 
 
-def read(
+def to_history(
     entries: Iterable[Entry], turns: Iterable[Turn] = (), metas: Mapping[int, Mapping[str, Any]] | None = None
 ) -> list[HistoryEntry]:
     """Return the entries in readable form.
@@ -73,6 +73,6 @@ def read(
     ]
 
 
-def terms_of(text: str) -> list[str]:
+def parse_terms(text: str) -> list[str]:
     """Return the terms in a search text: single words, and each text in double quotes as one phrase."""
     return ["".join(pair) for pair in re.findall(r'"([^"]+)"|([^\s"]+)', text)]

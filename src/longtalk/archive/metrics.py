@@ -49,10 +49,10 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of all model calls of the turn in US dollars, at the prices of that day; None if it is unknown."""
 
 
-def measured(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> Metrics:
+def build_metrics(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> Metrics:
     """Return the metrics of a turn, given its manifest (which may be empty) and the epochs of its branch."""
-    held = read_manifest(manifest)
-    runs = whole(held, epochs)
+    stored = read_manifest(manifest)
+    runs = whole(stored, epochs)
     # The provider may have the same name as its wire; otherwise the first wire that can read the report is used.
     wire = turn.model.partition(":")[0]
     return Metrics(
@@ -61,13 +61,13 @@ def measured(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> Metric
         model=turn.model,
         status=turn.status,
         calls=len(turn.usage),
-        total=held.tokens,
+        total=stored.tokens,
         history=sum(run.tokens for run in runs if run.verdict in ("sent", "held")),
-        summary=held.summary,
-        brief=held.brief,
-        outline=held.outline,
-        recall=held.recall,
+        summary=stored.summary,
+        brief=stored.brief,
+        outline=stored.outline,
+        recall=stored.recall,
         left_out=sum(run.tokens for run in runs if run.verdict not in ("sent", "held", "recalled")),
         usage=sum((read_usage(raw, wire) for raw in turn.usage), Usage()),
-        cost=held.cost,
+        cost=stored.cost,
     )

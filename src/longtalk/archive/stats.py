@@ -42,44 +42,44 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
             branches=self.branches + other.branches,
             entries=self.entries + other.entries,
             bytes=self.bytes + other.bytes,
-            turns=_added(self.turns, other.turns),
-            models=_added(self.models, other.models),
+            turns=_add_counts(self.turns, other.turns),
+            models=_add_counts(self.models, other.models),
             usage=self.usage + other.usage,
             cost=add_dollars((self.cost, other.cost)),
             unpriced=self.unpriced + other.unpriced,
         )
 
 
-def counted(talk: ConversationExport, manifests: Mapping[str, bytes]) -> Stats:
+def count_conversation(export: ConversationExport, manifests: Mapping[str, bytes]) -> Stats:
     """Return the statistics of a conversation, given the manifests of its turns by turn id."""
-    entries = [entry for part in talk.branches for entry in part.entries]
-    turns = {turn.id: turn for part in talk.branches for turn in part.turns}
+    entries = [entry for part in export.branches for entry in part.entries]
+    turns = {turn.id: turn for part in export.branches for turn in part.turns}
     wires = {entry.turn: entry.wire for entry in entries if entry.role == "assistant"}
     costs = {turn: read_manifest(manifests.get(turn, b"")).cost for turn in turns}
     reports = [(raw, wires.get(turn.id, "")) for turn in turns.values() for raw in turn.usage]
     # Summaries that were made in the background belong to no turn, so their usage is in records.
-    records = [each.record for part in talk.branches for each in part.records if each.record.kind == "attempt"]
-    apart = [
+    records = [each.record for part in export.branches for each in part.records if each.record.kind == "attempt"]
+    summaries = [
         each for each in (read_record(record, SummaryClaim) for record in records) if each is not None and each.usage
     ]
-    reports += [(raw.encode(), "") for each in apart for raw in each.usage]
+    reports += [(raw.encode(), "") for each in summaries for raw in each.usage]
     return Stats(
         conversations=1,
-        branches=len(talk.branches),
+        branches=len(export.branches),
         entries=len(entries),
         bytes=sum(len(entry.native) for entry in entries),
-        turns=_tally(turn.status for turn in turns.values()),
-        models=_tally(turn.model for turn in turns.values()),
+        turns=_count_values(turn.status for turn in turns.values()),
+        models=_count_values(turn.model for turn in turns.values()),
         usage=sum((read_usage(raw, wire) for raw, wire in reports), Usage()),
-        cost=add_dollars(cost for cost in (*costs.values(), *[each.cost for each in apart]) if cost is not None),
+        cost=add_dollars(cost for cost in (*costs.values(), *[each.cost for each in summaries]) if cost is not None),
         unpriced=sum(costs[turn.id] is None for turn in turns.values() if turn.usage or turn.id in wires)
-        + sum(each.cost is None for each in apart),
+        + sum(each.cost is None for each in summaries),
     )
 
 
-def _tally(names: Iterable[str]) -> dict[str, int]:
+def _count_values(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
-def _added(some: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    return _tally((Counter(some) + Counter(more)).elements())
+def _add_counts(some: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return _count_values((Counter(some) + Counter(more)).elements())

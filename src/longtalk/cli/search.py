@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from longtalk.archive.history import terms_of
+from longtalk.archive.history import parse_terms
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_table, print_text
 from longtalk.cli.store import find_conversation, open_archive
 from longtalk.stores.base import MAIN, SearchHit
@@ -63,7 +63,7 @@ def _compile_pattern(words: Sequence[str]) -> re.Pattern[str] | None:
 
     The pattern is used only for excerpts and highlighting. A store may match more, such as words with other accents.
     """
-    terms = terms_of(" ".join(words))
+    terms = parse_terms(" ".join(words))
     parts = [r"\W+".join(map(re.escape, found)) for term in terms if (found := re.findall(r"\w+", term))]
     return re.compile("|".join(sorted(parts, key=len, reverse=True)), re.IGNORECASE) if parts else None
 

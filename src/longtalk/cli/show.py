@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from longtalk.archive.history import HistoryEntry, read
+from longtalk.archive.history import HistoryEntry, to_history
 from longtalk.cli import files
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_table, print_text
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
@@ -38,7 +38,7 @@ def run(
     """Print the entries, the brief or the topics of a conversation."""
     if state is not None:
         transcript = files.decode_state(files.display_name(state), files.read_file(state))
-        said = read(transcript, transcript.turns)
+        entries = to_history(transcript, transcript.turns)
         record = read_brief_record(transcript)
     else:
         with open_archive(store, owner) as archive:
@@ -46,40 +46,40 @@ def run(
             branch = choose_branch(summary, branch)
             head = archive.store.head(archive.owner, summary.id, branch) if brief else None
             record = read_brief_record_at((each.record for each in head.records), head.size) if head else BriefRecord()
-            said = [] if brief else archive.history(summary.id, branch=branch)
+            entries = [] if brief else archive.history(summary.id, branch=branch)
             _print_other_branches(summary, branch)
     if brief:
         _print_brief(record, as_json=as_json)
     elif topics:
-        print_topics(said, as_json=as_json)
+        print_topics(entries, as_json=as_json)
     elif as_json:
-        for each in said:
+        for each in entries:
             members = {
                 name: getattr(each, name) for name in ("id", "turn", "role", "at", "mark", "meta", "wire", "text")
             }
             print_json(msgspec.to_builtins(members), native=each.native)
     else:
-        print_history(said)
+        print_history(entries)
 
 
-def print_topics(said: Sequence[HistoryEntry], *, as_json: bool) -> None:
+def print_topics(entries: Sequence[HistoryEntry], *, as_json: bool) -> None:
     """Print one line for each topic: when it began, its number of messages, and its most characteristic words."""
-    found = find_topics((each.at, each.role, each.text) for each in said)
+    found = find_topics((each.at, each.role, each.text) for each in entries)
     if as_json:
         for each in found:
-            print_json(msgspec.to_builtins(each) | {"first": said[each.first].id})
+            print_json(msgspec.to_builtins(each) | {"first": entries[each.first].id})
     else:
         print_table([(format_time(each.at), str(each.count), " ".join(map(escape_line, each.words))) for each in found])
 
 
-def print_history(said: Sequence[HistoryEntry]) -> None:
+def print_history(entries: Sequence[HistoryEntry]) -> None:
     """Print entries for reading. Texts are indented, so that no text can look like the heading of another entry."""
     called: dict[str, str] = {}
-    for number, each in enumerate(said):
+    for number, each in enumerate(entries):
         view = _read_view(each)
         called |= {call.id: call.name for call in view.calls}
         print_text("\n" if number else "", end="")
-        ends = number + 1 == len(said) or said[number + 1].turn != each.turn
+        ends = number + 1 == len(entries) or entries[number + 1].turn != each.turn
         marks = dict.fromkeys(filter(None, (each.mark, _ENDED.get(each.status, "") if ends else "")))
         who = _label(each, called.get(view.call_id, ""))
         head = (format_time(each.at, seconds=True), who, each.id, *([f"({', '.join(marks)})"] if marks else []))
@@ -108,27 +108,27 @@ def _print_other_branches(summary: ConversationInfo, branch: str) -> None:
         print_note(f"(Other branches: {', '.join(names[:_MOST_BRANCHES])}{more}. To show one, use --branch NAME.)")
 
 
-def _label(said: HistoryEntry, tool: str) -> str:
+def _label(entry: HistoryEntry, tool: str) -> str:
     if tool:
         return f"result of {escape_line(tool)}"
-    if said.role != "event":
-        return said.role
+    if entry.role != "event":
+        return entry.role
     try:
-        return f"event of {' '.join(json.loads(said.native)['source'].split())}"
+        return f"event of {' '.join(json.loads(entry.native)['source'].split())}"
     except (ValueError, LookupError, TypeError, AttributeError):
-        return said.role
+        return entry.role
 
 
-def _read_view(said: HistoryEntry) -> MessageView:
+def _read_view(entry: HistoryEntry) -> MessageView:
     """Return the readable content of an entry's message, or an empty view if the message can't be read."""
     try:
-        return WIRES[said.wire].view(said.native)
+        return WIRES[entry.wire].view(entry.native)
     except (ValueError, LookupError, TypeError):
-        return MessageView(role=said.role)
+        return MessageView(role=entry.role)
 
 
-def _list_extras(said: HistoryEntry, view: MessageView) -> list[str]:
+def _list_extras(entry: HistoryEntry, view: MessageView) -> list[str]:
     """Return lines for everything in a message that is not text: images and other parts, a refusal, tool calls."""
-    parts = list_hidden_parts(said.native) if said.wire in WIRES else []
+    parts = list_hidden_parts(entry.native) if entry.wire in WIRES else []
     calls = [f"→ {call.name}({call.arguments.decode('utf-8', 'replace')})" for call in view.calls]
     return [f"[{', '.join(parts)}]" if parts else "", view.refusal, *calls]
