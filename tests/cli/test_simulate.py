@@ -151,9 +151,9 @@ def test_the_system_text_counts(file: Path) -> None:
     [
         (b"", "it is empty"),
         (b"[]", "it contains no messages"),
-        (b'[{"role": "user", "content": "Hi."}]', "the model was never asked"),
+        (b'[{"role": "user", "content": "Hi."}]', "the conversation has no answer to a message"),
         (b'{"messages": [{"role": "user", "content": "Hi."}]}\n' * 2, "contains 2 conversations"),
-        (b"Hello!", "can't be read as a conversation"),
+        (b"Hello!", "Can't read a conversation from"),
     ],
 )
 def test_what_can_not_be_played_is_one_line(said: bytes, why: str, environment: dict[str, str]) -> None:

@@ -24,7 +24,7 @@ from longtalk.simulation.compare import (
     simulate,
     transcript_of,
 )
-from longtalk.simulation.optimum import find_cheapest_schedule, scheduled_policy
+from longtalk.simulation.optimum import find_cheapest_schedule, schedule_policy
 from longtalk.simulation.replay import PolicyReplay, ReplaySetup, Trace
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
@@ -254,11 +254,11 @@ def test_a_model_is_found_by_its_name() -> None:
     ("transcript", "more", "why"),
     [
         (Transcript(), {}, "empty"),
-        (messages_of([said("user", 5)]), {}, "never asked"),
-        (messages_of([said("assistant", 5)]), {}, "never asked"),
-        (messages_of([{"role": "system", "content": "Hi."}]), {}, "never asked"),
-        (talk((5, 10)), {"models": []}, "Name models"),
-        (talk((5, 10)), {"models": "anthropic:claude-sonnet-5"}, "in a list"),
+        (messages_of([said("user", 5)]), {}, "no answer to a message"),
+        (messages_of([said("assistant", 5)]), {}, "no answer to a message"),
+        (messages_of([{"role": "system", "content": "Hi."}]), {}, "no answer to a message"),
+        (talk((5, 10)), {"models": []}, "`models` must be a list"),
+        (talk((5, 10)), {"models": "anthropic:claude-sonnet-5"}, "`models` must be a list"),
         (talk((5, 10)), {"policies": [KeepLast]}, "A policy must be an object such as"),
     ],
 )
@@ -269,7 +269,7 @@ def test_what_can_not_be_played_is_told(transcript: Transcript, more: dict[str, 
 
 def test_two_wires_are_not_played() -> None:
     one, other = talk((5, 10)), messages_of([said("user", 5), said("assistant", 7)], wire="anthropic")
-    with pytest.raises(InputError, match="one wire at a time"):
+    with pytest.raises(InputError, match="not anthropic, openai-chat"):
         simulate(Transcript(fresh=(*one, *other)), models=[MARKS])
 
 
@@ -296,7 +296,7 @@ def test_a_file_is_a_transcript() -> None:
     assert [entry.role for entry in transcript_of(state)] == ["user", "assistant"]
     body = json.dumps({"messages": [said("user", 5), said("assistant", 7)]}).encode()
     assert [entry.role for entry in transcript_of(body)] == ["user", "assistant"]
-    with pytest.raises(InputError, match="here are 2"):
+    with pytest.raises(InputError, match="contains 2"):
         transcript_of(body + b"\n" + body)
 
 
@@ -323,10 +323,10 @@ def test_no_policy_with_summaries_is_cheaper_than_the_optimum(
 
 
 def weight(setup: ReplaySetup, moments: frozenset[int]) -> float:
-    replay = PolicyReplay(setup, scheduled_policy(moments))
+    replay = PolicyReplay(setup, schedule_policy(moments))
     calls = tuple(
-        SimulatedCall(entry=asked.place, turn="", usage=asked.usage(setup.model), cost=None, summary=asked.summary)
-        for asked in replay.asked
+        SimulatedCall(entry=call.position, turn="", usage=call.usage(setup.model), cost=None, summary=call.summary)
+        for call in replay.calls
     )
     return SimulatedRun(policy="", model="", calls=calls, ratios=setup.model.ratios).weight
 
@@ -342,7 +342,7 @@ def test_the_schedule_is_the_best_of_all(
     sizes: list[tuple[int, int]], pauses: list[int], model: SimulatedModel, system: str | None
 ) -> None:
     setup = ReplaySetup(Trace(spaced(talk(*sizes), pauses), system), model, placeholder_summary, None)
-    moments = setup.trace.asked[1:]
+    moments = setup.trace.answers[1:]
     every = [frozenset(some) for size in range(len(moments) + 1) for some in combinations(moments, size)]
     best = min(weight(setup, some) for some in every)
     # Placeholder summaries differ by a token or two.

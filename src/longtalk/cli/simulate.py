@@ -42,27 +42,30 @@ def run(
     as_json: bool,
 ) -> None:
     """Simulate a conversation under each policy, and print what each policy would have sent and cost."""
-    said = transcript_of(_load_conversation(store, owner, transcript), branch=branch)
-    tables = [SimulatedModel.of(model) for model in models or _choose_models(said)]
+    recorded = transcript_of(_load_conversation(store, owner, transcript), branch=branch)
+    simulated = [SimulatedModel.from_label(model) for model in models or _choose_models(recorded)]
     policies = policies or POLICIES
-    plays = simulate(said, models=tables, policies=policies, system=system)
+    results = simulate(recorded, models=simulated, policies=policies, system=system)
     names = [*map(format_policy, policies), OPTIMUM]
-    for i, table in enumerate(tables):
-        some = plays[i * len(names) : (i + 1) * len(names)]
+    for i, model in enumerate(simulated):
+        model_results = results[i * len(names) : (i + 1) * len(names)]
         if as_json:
-            _print_plays(some)
+            _print_results(model_results)
         elif sys.stdout.isatty():
             print_text("\n" if i else "", end="")
-            _print_report(table, names, some)
+            _print_report(model, names, model_results)
         else:
             # A program that reads the output from a pipe expects rows only.
             print_table(
-                [(play.model, name, *_format_play(play, some[-1])) for name, play in zip(names, some, strict=True)]
+                [
+                    (result.model, name, *_format_result(result, model_results[-1]))
+                    for name, result in zip(names, model_results, strict=True)
+                ]
             )
-        for name, play in zip(names, some, strict=True):
-            if play.problem:
-                calls = pluralize(len(play.calls), "call")
-                print_note(f"longtalk: {name} with {play.model} stopped after {calls}: {play.problem}")
+        for name, result in zip(names, model_results, strict=True):
+            if result.problem:
+                calls = pluralize(len(result.calls), "call")
+                print_note(f"longtalk: {name} with {result.model} stopped after {calls}: {result.problem}")
     if not as_json:
         print_note(
             "The ratio compares the cost of requests and summaries with the optimum, which knows the conversation in "
@@ -88,10 +91,10 @@ def _load_conversation(store: str | None, owner: str, name: str | None) -> Conve
             raise InputError(f"{'' if name is None else 'File not found. '}{problem}") from None
 
 
-def _choose_models(said: Transcript) -> Sequence[str]:
+def _choose_models(recorded: Transcript) -> Sequence[str]:
     """Return the models with known prices that the conversation used, most recent first; if none, default models."""
     found = []
-    for label in dict.fromkeys(turn.model for turn in reversed(said.turns)):
+    for label in dict.fromkeys(turn.model for turn in reversed(recorded.turns)):
         # Imported messages may name a model without its provider.
         model = registry.find(label) or registry.find(f"openai-chat:{label}")
         if model is not None and model.prices is not None and model.label not in found:
@@ -99,39 +102,43 @@ def _choose_models(said: Transcript) -> Sequence[str]:
     return found[:_MOST_MODELS] or _DEFAULT_MODELS
 
 
-def _print_report(table: SimulatedModel, names: Sequence[str], plays: Sequence[SimulatedRun]) -> None:
-    best = plays[-1]
+def _print_report(model: SimulatedModel, names: Sequence[str], results: Sequence[SimulatedRun]) -> None:
+    best = results[-1]
     counts = f"{pluralize(best.turns, 'turn')}, {pluralize(len(best.prompts), 'call')}"
-    print_text(f"{escape_line(table.label)}  {counts}")
-    print_text(_format_prices(table.prices))
-    print_table([_HEADER, *((name, *_format_play(play, best)) for name, play in zip(names, plays, strict=True))])
+    print_text(f"{escape_line(model.label)}  {counts}")
+    print_text(_format_prices(model.prices))
+    print_table(
+        [_HEADER, *((name, *_format_result(result, best)) for name, result in zip(names, results, strict=True))]
+    )
     print_text("\nTokens of each request, from first to last:")
-    top = max(max(play.prompts, default=0) for play in plays)
+    top = max(max(result.prompts, default=0) for result in results)
     label = max(map(len, names))
     width = max(10, shutil.get_terminal_size().columns - label - len(f"{top:,}") - 4)
-    for name, play in zip(names, plays, strict=True):
-        print_text(f"{name:{label}}  {plot(play.prompts, top, width)}  {max(play.prompts, default=0):,}")
+    for name, result in zip(names, results, strict=True):
+        print_text(f"{name:{label}}  {plot(result.prompts, top, width)}  {max(result.prompts, default=0):,}")
 
 
-def _format_play(play: SimulatedRun, best: SimulatedRun) -> tuple[str, ...]:
+def _format_result(result: SimulatedRun, best: SimulatedRun) -> tuple[str, ...]:
     # The cost of an incomplete replay would look too cheap.
-    cost = None if play.problem else play.cost
-    sums = ("-", "-") if cost is None else (format_dollars(cost.total), format_dollars(cost.total / max(1, play.turns)))
-    ratio = _ratio(play, best)
+    cost = None if result.problem else result.cost
+    sums = (
+        ("-", "-") if cost is None else (format_dollars(cost.total), format_dollars(cost.total / max(1, result.turns)))
+    )
+    ratio = _compute_ratio(result, best)
     return (
-        f"{sum(play.prompts) / max(1, len(play.prompts)):,.0f}",
-        f"{max(play.prompts, default=0):,}",
-        f"{play.cached:.0%}",
-        f"{play.epochs:,}",
-        f"{play.summaries:,}",
+        f"{sum(result.prompts) / max(1, len(result.prompts)):,.0f}",
+        f"{max(result.prompts, default=0):,}",
+        f"{result.cached:.0%}",
+        f"{result.epochs:,}",
+        f"{result.summaries:,}",
         *sums,
         "-" if ratio is None else f"{ratio:.2f}",
     )
 
 
-def _ratio(play: SimulatedRun, best: SimulatedRun) -> float | None:
+def _compute_ratio(result: SimulatedRun, best: SimulatedRun) -> float | None:
     """Return the cost relative to the optimum, or None if either simulation is incomplete."""
-    return None if play.problem or best.problem or not best.weight else play.weight / best.weight
+    return None if result.problem or best.problem or not best.weight else result.weight / best.weight
 
 
 def _format_prices(prices: Prices | None) -> str:
@@ -158,8 +165,8 @@ def plot(values: Sequence[int], top: int, width: int) -> str:
     return "".join(_BLOCKS[max(0, (max(group) * len(_BLOCKS) - 1) // max(1, top))] for group in groups)
 
 
-def _print_plays(plays: Sequence[SimulatedRun]) -> None:
-    for play in plays:
+def _print_results(results: Sequence[SimulatedRun]) -> None:
+    for result in results:
         calls = [
             {
                 "entry": call.entry,
@@ -172,29 +179,29 @@ def _print_plays(plays: Sequence[SimulatedRun]) -> None:
                 "summary": call.summary,
                 "begins": call.begins,
             }
-            for call in play.calls
+            for call in result.calls
         ]
         totals = {
-            "turns": play.turns,
-            "calls": len(play.calls),
-            "summaries": play.summaries,
-            "epochs": play.epochs,
-            "tokens": play.usage.input,
-            "cached": play.usage.cached,
-            "written": play.usage.written,
-            "output": play.usage.output,
-            "cost": None if play.cost is None else play.cost.total,
-            "weight": play.weight,
-            "ratio": _ratio(play, plays[-1]),
+            "turns": result.turns,
+            "calls": len(result.calls),
+            "summaries": result.summaries,
+            "epochs": result.epochs,
+            "tokens": result.usage.input,
+            "cached": result.usage.cached,
+            "written": result.usage.written,
+            "output": result.usage.output,
+            "cost": None if result.cost is None else result.cost.total,
+            "weight": result.weight,
+            "ratio": _compute_ratio(result, results[-1]),
         }
-        receipts = msgspec.to_builtins(play.receipts)
+        receipts = msgspec.to_builtins(result.receipts)
         print_json(
             {
-                "model": play.model,
-                "policy": play.policy,
+                "model": result.model,
+                "policy": result.policy,
                 "totals": totals,
                 "calls": calls,
                 "receipts": receipts,
-                "problem": play.problem,
+                "problem": result.problem,
             }
         )

@@ -20,7 +20,7 @@ from longtalk.context.costs import CostReceipt, Ratios
 from longtalk.errors import InputError
 from longtalk.models.prices import Cost, add_costs, cost
 from longtalk.policies import Combine, Economy, KeepAll, KeepLast, Policy, Summarize, TokenBudget
-from longtalk.simulation.optimum import OPTIMUM, find_cheapest_schedule, scheduled_policy
+from longtalk.simulation.optimum import OPTIMUM, find_cheapest_schedule, schedule_policy
 from longtalk.simulation.replay import PolicyReplay, ReplayedCall, ReplaySetup, SimulatedModel, Trace
 from longtalk.stores.base import MAIN
 from longtalk.tokens import Counter
@@ -122,30 +122,32 @@ class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.usage.cached / max(1, self.usage.input)
 
 
-def transcript_of(said: ConversationExport | bytes, *, branch: str | None = None) -> Transcript:
+def transcript_of(conversation: ConversationExport | bytes, *, branch: str | None = None) -> Transcript:
     """Return the transcript of one branch of a conversation.
 
-    `said` is the result of `archive.talk(…)`, or the content of a file with one conversation in a format that
+    `conversation` is the result of `archive.talk(…)`, or the content of a file with one conversation in a format that
     `archive.load` accepts: a state, an export, or messages in OpenAI's chat format. The default branch is the main
     branch, or the first branch if there is no main branch.
     """
     from longtalk.transfer.conversation_export import ConversationExport, expand_branch
     from longtalk.transfer.read import read
 
-    if isinstance(said, bytes):
-        talks = read(said)
+    if isinstance(conversation, bytes):
+        talks = read(conversation)
         if len(talks) != 1:
-            raise InputError(f"One conversation is played at a time, and here are {len(talks):,}.")
-        said = talks[0]
-    if not isinstance(said, ConversationExport):
-        raise InputError(f"A conversation is what archive.talk(…) gives, or bytes, not {type(said).__name__}.")
-    names = [part.name for part in said.branches]
-    part = expand_branch(said, branch or (MAIN if MAIN in names else next(iter(names), MAIN)))
+            raise InputError(f"Only one conversation can be simulated at a time, but the file contains {len(talks):,}.")
+        conversation = talks[0]
+    if not isinstance(conversation, ConversationExport):
+        raise InputError(
+            f"Pass the result of archive.talk(…), or the content of a file as bytes, not {type(conversation).__name__}."
+        )
+    names = [part.name for part in conversation.branches]
+    part = expand_branch(conversation, branch or (MAIN if MAIN in names else next(iter(names), MAIN)))
     return Transcript(fresh=part.entries, turns=Turns(fresh=part.turns))
 
 
 def placeholder_summary(length: int, number: int, counter: Counter) -> str:
-    """Return a meaningless text of about `length` tokens, different for each `number`, that stands for a summary."""
+    """Return a meaningless text of about `length` tokens, different for each `number`, to use in place of a summary."""
     words = f"They spoke about plan {number}, what it costs, who does which part of it by when, and what is open. "
     text = words * (1 + length // 15)
     return text[: len(text) * length // max(1, counter.count(text))]
@@ -169,53 +171,55 @@ def simulate(
     counted as a chat would estimate them.
     """
     if not models or isinstance(models, str):
-        raise InputError("Name models in a list, each as provider:model: prices are those of a model.")
+        raise InputError("`models` must be a list of models, each as provider:model, such as ['openai-chat:gpt-5.6'].")
     if hasattr(policies, "compactors"):
-        raise InputError("Give policies in a list, such as [KeepLast(6), Economy()].")
+        raise InputError("`policies` must be a list of policies, such as [KeepLast(6), Economy()].")
     if not isinstance(transcript, Transcript):
-        raise InputError(f"A Transcript is played, as `transcript_of` gives, not {type(transcript).__name__}.")
+        raise InputError(
+            f"`transcript` must be a Transcript, as `transcript_of` returns it, not {type(transcript).__name__}."
+        )
     policies = Combine(*policies).policies
     trace = Trace(transcript, system)
-    plays: list[SimulatedRun] = []
-    same: dict[tuple[object, ...], PolicyReplay] = {}
+    runs: list[SimulatedRun] = []
+    reusable: dict[tuple[object, ...], PolicyReplay] = {}
     for each in models:
-        model = each if isinstance(each, SimulatedModel) else SimulatedModel.of(each)
+        model = each if isinstance(each, SimulatedModel) else SimulatedModel.from_label(each)
         setup = ReplaySetup(trace, model, summary, reports)
         for policy in policies:
             # A replay that does not depend on prices is the same for all models with the same limits.
             key = (repr(policy), setup.estimated.counter, model.window, model.caches and model.cache_seconds)
-            replay = same.get(key) or PolicyReplay(setup, _always(policy))
-            if not replay.by_price and not replay.problem:
-                same[key] = replay
-            plays.append(_priced(repr(policy), replay, setup))
+            replay = reusable.get(key) or PolicyReplay(setup, _use_always(policy))
+            if not replay.depends_on_prices and not replay.problem:
+                reusable[key] = replay
+            runs.append(_build_run(repr(policy), replay, setup))
         if optimum:
-            plays.append(_priced(OPTIMUM, PolicyReplay(setup, scheduled_policy(find_cheapest_schedule(setup))), setup))
-    return plays
+            runs.append(_build_run(OPTIMUM, PolicyReplay(setup, schedule_policy(find_cheapest_schedule(setup))), setup))
+    return runs
 
 
-def _always(policy: Policy) -> Callable[[int], Policy]:
+def _use_always(policy: Policy) -> Callable[[int], Policy]:
     return lambda _: policy
 
 
-def _priced(name: str, replay: PolicyReplay, setup: ReplaySetup) -> SimulatedRun:
+def _build_run(name: str, replay: PolicyReplay, setup: ReplaySetup) -> SimulatedRun:
     return SimulatedRun(
         policy=name,
         model=setup.model.label,
-        calls=tuple(_call(asked, setup) for asked in replay.asked),
+        calls=tuple(_build_call(call, setup) for call in replay.calls),
         ratios=setup.model.ratios,
         receipts=replay.receipts,
         problem=replay.problem,
     )
 
 
-def _call(asked: ReplayedCall, setup: ReplaySetup) -> SimulatedCall:
-    usage = asked.usage(setup.model)
+def _build_call(call: ReplayedCall, setup: ReplaySetup) -> SimulatedCall:
+    usage = call.usage(setup.model)
     return SimulatedCall(
-        entry=setup.trace.first + asked.place,
-        turn=setup.trace.entries[asked.place].turn,
+        entry=setup.trace.skipped + call.position,
+        turn=setup.trace.entries[call.position].turn,
         usage=usage,
         cost=cost(usage, setup.model.prices),
-        summary=asked.summary,
-        begins=asked.begins,
-        card=asked.card,
+        summary=call.summary,
+        begins=call.begins,
+        card=call.card,
     )

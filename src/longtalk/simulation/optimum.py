@@ -26,43 +26,43 @@ KEEP = 2
 OPTIMUM = "optimum"
 
 
-def scheduled_policy(moments: frozenset[int]) -> Callable[[int], Policy]:
+def schedule_policy(moments: frozenset[int]) -> Callable[[int], Policy]:
     """Return a function that takes a position and returns the policy to use there.
 
     The policy makes a summary if the position is one of `moments`.
     """
-    return lambda place: _Scheduled(place in moments)
+    return lambda position: _Scheduled(position in moments)
 
 
 def find_cheapest_schedule(setup: ReplaySetup) -> frozenset[int]:
     """Return the positions of the answers before which a summary should be made for the lowest total cost."""
-    bill = _Bill(setup)
-    calls = range(len(setup.trace.asked))
-    least = [0.0, *[inf] * (len(calls) - 1)]
+    costs = _Costs(setup)
+    calls = range(len(setup.trace.answers))
+    cheapest = [0.0, *[inf] * (len(calls) - 1)]
     """For each call, the lowest cost of everything before it, including a summary made there; 0 for the first call."""
-    came = [0] * len(calls)
+    previous = [0] * len(calls)
     """For each call, the call before which the previous summary is made in the cheapest schedule up to there."""
-    ended = [inf] * len(calls)
+    totals = [inf] * len(calls)
     """For each call, the total cost of the conversation if the last summary is made there."""
     for first in calls:
-        spent = least[first]
+        spent = cheapest[first]
         for i in calls[first:]:
             if spent == inf:
                 break
-            made = spent + bill.summary(first, i)
-            if made < least[i]:
-                least[i], came[i] = made, first
-            spent += bill.request(first, i)
-        ended[first] = spent
-    last = ended.index(min(ended))
+            made = spent + costs.summary(first, i)
+            if made < cheapest[i]:
+                cheapest[i], previous[i] = made, first
+            spent += costs.request(first, i)
+        totals[first] = spent
+    last = totals.index(min(totals))
     moments = set()
     while last:
-        moments.add(setup.trace.asked[last])
-        last = came[last]
+        moments.add(setup.trace.answers[last])
+        last = previous[last]
     return frozenset(moments)
 
 
-class _Bill:
+class _Costs:
     """The cost of the calls of a conversation, in uncached input tokens.
 
     In all methods, `first` is the call before which the last summary was made; 0 means that no summary was made yet.
@@ -71,22 +71,23 @@ class _Bill:
 
     def __init__(self, setup: ReplaySetup) -> None:
         trace, model, sizes = setup.trace, setup.model, setup.reported
-        self._asked = trace.asked
-        self._before = [0, *accumulate(sizes.of(entry.native) for entry in trace.entries)]
+        self._answers = trace.answers
+        self._tokens_before = [0, *accumulate(sizes.count(entry.native) for entry in trace.entries)]
         """The total number of tokens of the entries before each position."""
         starts = [first for first, _ in Transcript(fresh=tuple(trace.entries)).exchanges()]
-        self._raw = [starts[max(0, bisect_right(starts, place - 1) - 1 - KEEP)] for place in trace.asked]
+        self._first_kept = [starts[max(0, bisect_right(starts, position - 1) - 1 - KEEP)] for position in trace.answers]
         """For each call, the position of the first entry that a summary made before the call would not replace."""
         self._preamble = sizes.preamble
-        self._head = sizes.of(trace.wire.quote(TAG, setup.summary(SUMMARY_TOKENS, 1, sizes.counter)))
-        self._asking = (
-            sizes.of(trace.wire.write_user(render_summary_prompt(SUMMARY_TOKENS))) + model.ratios.output * self._head
+        self._summary_tokens = sizes.count(trace.wire.quote(TAG, setup.summary(SUMMARY_TOKENS, 1, sizes.counter)))
+        self._summary_cost = (
+            sizes.count(trace.wire.write_user(render_summary_prompt(SUMMARY_TOKENS)))
+            + model.ratios.output * self._summary_tokens
         )
         self._room = model.window - model.answer if model.window else inf
         self._read, self._write = model.ratios.read, model.ratios.write
         lasts = 1_000 * model.cache_seconds if model.caches else 0
-        pauses = [trace.at[now - 1] - trace.at[then - 1] for then, now in pairwise(trace.asked)]
-        self._again = [self._write, *(self._read if pause < lasts else self._write for pause in pauses)]
+        pauses = [trace.at[now - 1] - trace.at[then - 1] for then, now in pairwise(trace.answers)]
+        self._resend_price = [self._write, *(self._read if pause < lasts else self._write for pause in pauses)]
         """For each call, the cost of each token that the previous call had already sent."""
 
     def request(self, first: int, i: int) -> float:
@@ -94,26 +95,31 @@ class _Bill:
 
         If more calls follow, the window must also hold the answer.
         """
-        whole = self._tokens(first, self._asked[i])
-        if self._tokens(first, self._asked[i] + (i + 1 < len(self._asked))) > self._room:
+        whole = self._tokens(first, self._answers[i])
+        if self._tokens(first, self._answers[i] + (i + 1 < len(self._answers))) > self._room:
             return inf
         if i > first:
-            known = self._tokens(first, self._asked[i - 1])
-            return self._again[i] * known + self._write * (whole - known)
+            known = self._tokens(first, self._answers[i - 1])
+            return self._resend_price[i] * known + self._write * (whole - known)
         # The summary call has just sent the preamble, so the provider has it in its cache.
         return (self._read if first else self._write) * self._preamble + self._write * (whole - self._preamble)
 
     def summary(self, first: int, i: int) -> float:
         """Return the cost of making a summary before call `i`; infinite if there is nothing to summarize."""
-        if i == first or self._raw[i] <= (self._raw[first] if first else 0):
+        if i == first or self._first_kept[i] <= (self._first_kept[first] if first else 0):
             return inf
-        return self._again[i] * self._tokens(first, self._raw[i]) + self._asking
+        return self._resend_price[i] * self._tokens(first, self._first_kept[i]) + self._summary_cost
 
     def _tokens(self, first: int, stop: int) -> int:
         """Return the number of tokens of a request with the entries before position `stop`."""
         if not first:
-            return self._preamble + self._before[stop]
-        return self._preamble + self._head + self._before[stop] - self._before[self._raw[first]]
+            return self._preamble + self._tokens_before[stop]
+        return (
+            self._preamble
+            + self._summary_tokens
+            + self._tokens_before[stop]
+            - self._tokens_before[self._first_kept[first]]
+        )
 
 
 class _Scheduled(msgspec.Struct, frozen=True):

@@ -43,11 +43,11 @@ from longtalk.wires.text import wrap_in_tag
 
 PAUSE = 60_000
 """The assumed time between two entries in milliseconds, if the conversation has no usable times."""
-_HELD = 4
+_COMPARED = 4
 """The number of earlier requests with which a request is compared."""
 CARDS: Mapping[CardKind, int] = {"": 0, "small": 40, "catch_up": CARD}
 """The approximate number of tokens of each kind of memory card."""
-_ANSWER = 4_096
+_MAX_ANSWER = 4_096
 """The maximum number of tokens to reserve for an answer."""
 
 
@@ -61,15 +61,15 @@ class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True):
     cache_seconds: int = SECONDS
 
     @classmethod
-    def of(cls, label: str) -> SimulatedModel:
+    def from_label(cls, label: str) -> SimulatedModel:
         """Return the model with this label from the registry; raise `InputError` if it is unknown."""
         found = registry.find(label)
         if found is None and label == "local":
             return cls(label=label, prices=FREE, window=PROVIDERS["local"].capabilities.window)
         if found is None:
             raise InputError(
-                f"The model {label!r} is unknown: `longtalk models` lists the known ones, and models.json in your "
-                "config folder can describe more."
+                f"The model {label!r} is unknown. `longtalk models` lists the known models; to add one, describe it in "
+                "models.json in your config folder."
             )
         limits = [limit for limit in (found.window, found.input_limit) if limit is not None]
         return cls(
@@ -88,10 +88,10 @@ class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def answer(self) -> int:
         """The number of tokens of the context window to reserve for an answer."""
-        return min((self.window or 0) // 8, _ANSWER)
+        return min((self.window or 0) // 8, _MAX_ANSWER)
 
     @property
-    def writes(self) -> bool:
+    def bills_writes(self) -> bool:
         """True if the provider reports and bills writes to its cache."""
         return self.ratios.write != 1
 
@@ -105,23 +105,26 @@ class Trace:
             raise InputError("There is nothing to simulate: the conversation is empty.")
         wires = transcript.wires() - {LONGTALK}
         if len(wires) > 1 or not wires <= WIRES.keys():
-            raise InputError(f"A conversation over {', '.join(sorted(wires))} can't be played yet: one wire at a time.")
+            raise InputError(
+                "Only a conversation in one message format (wire) that Longtalk knows can be simulated, "
+                f"not {', '.join(sorted(wires))}."
+            )
         self.wire: Wire = WIRES[wires.pop() if wires else "openai-chat"]
         while system is None and entries and entries[0].role == "system":
             system = text_of(entries.pop(0))
-        self.first = len(transcript) - len(entries)
+        self.skipped = len(transcript) - len(entries)
         """The number of entries at the start that became the system text."""
         self.preamble = Preamble(system=system)
         self.entries = entries
-        self.asked = [i for i, entry in enumerate(entries) if entry.role == "assistant" and i]
+        self.answers = [i for i, entry in enumerate(entries) if entry.role == "assistant" and i]
         """The positions of the model's answers. An answer at the very start does not count, since no request came
         before it.
         """
-        if not self.asked:
-            raise InputError("There is nothing to simulate: the model was never asked.")
+        if not self.answers:
+            raise InputError("There is nothing to simulate: the conversation has no answer to a message.")
         at = [entry.at for entry in entries]
-        told = at == sorted(at) and at[0] > 0 and at[-1] > at[0]
-        self.at = at if told else [PAUSE * (1 + i) for i in range(len(entries))]
+        is_usable = at == sorted(at) and at[0] > 0 and at[-1] > at[0]
+        self.at = at if is_usable else [PAUSE * (1 + i) for i in range(len(entries))]
 
 
 class CachedCounter:
@@ -130,7 +133,7 @@ class CachedCounter:
     def __init__(self, counter: Counter, preamble: Preamble) -> None:
         self.counter = counter
         self.preamble = count_preamble(preamble.system, preamble.tools, counter)
-        self.of = lru_cache(maxsize=None)(lambda native: count_message(native, counter))
+        self.count = lru_cache(maxsize=None)(lambda native: count_message(native, counter))
 
 
 class ReplaySetup:
@@ -150,7 +153,7 @@ class ReplaySetup:
 class ReplayedCall(msgspec.Struct, frozen=True, kw_only=True):
     """One model call in a replay: its numbers of tokens, not yet priced."""
 
-    place: int
+    position: int
     """The position of the answer in the trace; for a call that made a summary, the position of the next answer."""
     known: int
     """The number of input tokens that the provider reads from its cache."""
@@ -170,7 +173,7 @@ class ReplayedCall(msgspec.Struct, frozen=True, kw_only=True):
             input=self.known + self.new + self.tail,
             output=self.output + self.card,
             cached=self.known if model.caches else 0,
-            written=self.new if model.writes else 0,
+            written=self.new if model.bills_writes else 0,
         )
 
 
@@ -184,71 +187,72 @@ class PolicyReplay:
     def __init__(self, setup: ReplaySetup, policy: Callable[[int], Policy]) -> None:
         self._setup = setup
         self._policy = policy
-        self._so_far = Transcript()
-        self._sent: list[tuple[int, list[bytes]]] = []
+        self._transcript = Transcript()
+        self._requests: list[tuple[int, list[bytes]]] = []
         self._receipts: dict[int, CostReceipt] = {}
         self._epoch = 0
         self._card: CardKind = ""
-        self._decided = -1
-        self._full: BriefContent | None = None
-        self.asked: list[ReplayedCall] = []
+        self._suffix_position = -1
+        self._full_brief: BriefContent | None = None
+        self.calls: list[ReplayedCall] = []
+        """The model calls so far, including those that made summaries."""
         self.problem = ""
         """The reason why the replay stopped early; empty if the replay is complete."""
-        self.by_price = False
+        self.depends_on_prices = False
         """True if the policy's decisions depend on prices."""
         try:
-            self._play()
-        except ContextOverflow as full:
-            self.problem = str(full)
+            self._replay()
+        except ContextOverflow as problem:
+            self.problem = str(problem)
 
     @property
     def receipts(self) -> tuple[CostReceipt, ...]:
         """The cost receipts (predicted cost, actual cost, savings) of the epochs that were started to save money."""
-        return tuple(told(self._receipts.values(), read_latest(self._so_far, "meter", Meter)))
+        return tuple(told(self._receipts.values(), read_latest(self._transcript, "meter", Meter)))
 
-    def _play(self) -> None:
+    def _replay(self) -> None:
         trace = self._setup.trace
-        asked = set(trace.asked)
+        answers = set(trace.answers)
         turns = [entry.turn for entry in trace.entries]
         for i, entry in enumerate(trace.entries):
-            if i in asked:
-                self._ask(i, entry)
-            counted = msgspec.structs.replace(entry, tokens=self._setup.estimated.of(entry.native))
-            self._so_far = self._so_far.append_to_turn(entry.turn, [counted])
-            if i in asked and turns[i + 1 : i + 2] not in ([], [entry.turn]):
-                self._take_card(i)
+            if i in answers:
+                self._record_answer(i, entry)
+            counted = msgspec.structs.replace(entry, tokens=self._setup.estimated.count(entry.native))
+            self._transcript = self._transcript.append_to_turn(entry.turn, [counted])
+            if i in answers and turns[i + 1 : i + 2] not in ([], [entry.turn]):
+                self._fill_brief(i)
                 self._plan(i + 1, at=trace.at[i], settled=True)
 
-    def _ask(self, i: int, answer: Entry) -> None:
+    def _record_answer(self, i: int, answer: Entry) -> None:
         """Record the model call that would have produced the answer at position `i`."""
         at = self._setup.trace.at[i - 1]
-        made = self._plan(i, at=at)
-        aside = self._beside(i, made, at)
-        context = self._compose(made, aside)
-        known, new = self._send(context, at)
+        planned = self._plan(i, at=at)
+        suffix = self._build_suffix(i, planned, at)
+        context = self._compose(planned, suffix)
+        known, new = self._record_request(context, at)
         if self._setup.trace.entries[i + 1 : i + 2] and self._setup.trace.entries[i + 1].role == "tool":
-            self._keep(aside)
-        tail = sum(self._setup.reported.of(bytes(piece)) for piece in context.pieces[context.mark :])
+            self._keep_suffix(suffix)
+        tail = sum(self._setup.reported.count(bytes(piece)) for piece in context.pieces[context.mark :])
         call = ReplayedCall(
-            place=i,
+            position=i,
             known=known,
             new=new - tail,
             tail=tail,
-            output=self._setup.reported.of(answer.native),
-            card=CARDS[self._card] if aside.text else 0,
-            begins=made.epoch.start != self._epoch,
+            output=self._setup.reported.count(answer.native),
+            card=CARDS[self._card] if suffix.text else 0,
+            begins=planned.epoch.start != self._epoch,
         )
-        self.asked.append(call)
-        self._epoch = made.epoch.start
+        self.calls.append(call)
+        self._epoch = planned.epoch.start
         model, digest = self._setup.model, self._setup.trace.preamble.digest()
         usage = call.usage(model)
-        beside = sum(map(self._setup.estimated.of, aside.pieces(self._setup.trace.wire)))
-        anchor = Anchor(made.epoch.start, model.label, digest, made.counted + beside, usage.input)
-        self._so_far = anchored(self._so_far, anchor)
-        if made.meter is not None:
-            self.by_price = True
-            self._so_far = metered(self._so_far, made.meter, usage, at=at)
-            receipt = read_latest(self._so_far, "receipt", CostReceipt)
+        suffix_tokens = sum(map(self._setup.estimated.count, suffix.pieces(self._setup.trace.wire)))
+        anchor = Anchor(planned.epoch.start, model.label, digest, planned.counted + suffix_tokens, usage.input)
+        self._transcript = anchored(self._transcript, anchor)
+        if planned.meter is not None:
+            self.depends_on_prices = True
+            self._transcript = metered(self._transcript, planned.meter, usage, at=at)
+            receipt = read_latest(self._transcript, "receipt", CostReceipt)
             if receipt is not None:
                 self._receipts[receipt.epoch] = receipt
 
@@ -269,127 +273,131 @@ class PolicyReplay:
             now=at,
         )
         policy = self._policy(i)
-        made = plan(self._so_far, policy, terms, settled=settled, may_ask=True)
-        if made.wants is not None:
-            self._summarise(made.wants, made, i, at)
-            made = plan(self._so_far, policy, terms, settled=settled)
-        self._so_far = begun(self._so_far, made)
-        return made
+        planned = plan(self._transcript, policy, terms, settled=settled, may_ask=True)
+        if planned.wants is not None:
+            self._summarize(planned.wants, planned, i, at)
+            planned = plan(self._transcript, policy, terms, settled=settled)
+        self._transcript = begun(self._transcript, planned)
+        return planned
 
-    def _summarise(self, wants: SummaryRequest, made: Plan, i: int, at: int) -> None:
+    def _summarize(self, wants: SummaryRequest, planned: Plan, i: int, at: int) -> None:
         """Record a call that makes a summary, and use a placeholder text as the summary."""
         setup, wire = self._setup, self._setup.trace.wire
-        known, new = self._send(self._compose(made, until=wants.stop), at)
-        text = setup.summary(wants.length, len(self.asked), setup.reported.counter)
+        known, new = self._record_request(self._compose(planned, until=wants.stop), at)
+        text = setup.summary(wants.length, len(self.calls), setup.reported.counter)
         quoted = wire.quote(TAG, text)
         call = ReplayedCall(
-            place=i,
+            position=i,
             known=known,
             new=new,
-            tail=setup.reported.of(wire.write_user(render_summary_prompt(wants.length))),
-            output=setup.reported.of(quoted),
+            tail=setup.reported.count(wire.write_user(render_summary_prompt(wants.length))),
+            output=setup.reported.count(quoted),
             summary=True,
         )
-        self.asked.append(call)
+        self.calls.append(call)
         summary = Summary(
             text=text,
-            covers=covered(made.epoch, wants.stop),
+            covers=covered(planned.epoch, wants.stop),
             model=setup.model.label,
-            tokens=setup.estimated.of(quoted),
+            tokens=setup.estimated.count(quoted),
             usage=call.usage(setup.model),
             predicted=wants.predicted,
         )
-        self._so_far = summed_up(self._so_far, summary, self._so_far[wants.stop - 1].id)
+        self._transcript = summed_up(self._transcript, summary, self._transcript[wants.stop - 1].id)
 
-    def _beside(self, i: int, made: Plan, at: int) -> TurnSuffix:
+    def _build_suffix(self, i: int, planned: Plan, at: int) -> TurnSuffix:
         """Return the text that memory adds after the user's message; empty for later calls of the same turn."""
-        so_far, memory = self._so_far, find_memory(self._policy(i))
-        place = so_far.position(so_far.tail - 1) + 1
-        if memory is None or self._decided == place:
-            return TurnSuffix("", place)
-        self._decided = place
+        transcript, memory = self._transcript, find_memory(self._policy(i))
+        position = transcript.position(transcript.tail - 1) + 1
+        if memory is None or self._suffix_position == position:
+            return TurnSuffix("", position)
+        self._suffix_position = position
         config, counter = memory.config, self._setup.estimated.counter
-        self._card = made.card
-        asks = render_card_request(config.brief, "sentinel", catch_up=made.card == "catch_up") if made.card else ""
+        self._card = planned.card
+        asks = (
+            render_card_request(config.brief, "sentinel", catch_up=planned.card == "catch_up") if planned.card else ""
+        )
         data = ""
         if config.recalls.budget:
             from longtalk.memory.recall.search import index_transcript, render_recalled
 
-            message = text_of(so_far[so_far.tail - 1])
-            index = index_transcript(so_far.truncate(so_far.tail - 1), message, config.recalls, now=at)
-            held = SentPositions(made.epoch, so_far.size)
-            found = render_recalled(index, message, config.recalls, counter, now=at, exclude=held)
+            message = text_of(transcript[transcript.tail - 1])
+            index = index_transcript(transcript.truncate(transcript.tail - 1), message, config.recalls, now=at)
+            sent = SentPositions(planned.epoch, transcript.size)
+            found = render_recalled(index, message, config.recalls, counter, now=at, exclude=sent)
             data = wrap_in_tag("recalled", found.text) if found.text else ""
-        return TurnSuffix(asks, place, data=data)
+        return TurnSuffix(asks, position, data=data)
 
-    def _keep(self, aside: TurnSuffix) -> None:
+    def _keep_suffix(self, suffix: TurnSuffix) -> None:
         """Record the text that memory added after the user's message.
 
         It must stay there in later requests while the turn calls tools.
         """
-        pieces = aside.pieces(self._setup.trace.wire)
-        kept = msgspec.structs.replace(aside, tokens=sum(map(self._setup.estimated.of, pieces)))
-        self._so_far = self._so_far.add_record("aside", json_bytes.encode(kept)) if pieces else self._so_far
+        pieces = suffix.pieces(self._setup.trace.wire)
+        stored = msgspec.structs.replace(suffix, tokens=sum(map(self._setup.estimated.count, pieces)))
+        self._transcript = (
+            self._transcript.add_record("aside", json_bytes.encode(stored)) if pieces else self._transcript
+        )
 
-    def _take_card(self, i: int) -> None:
+    def _fill_brief(self, i: int) -> None:
         """Fill the brief up to its limit, as the memory cards of a long conversation would."""
         memory = find_memory(self._policy(i))
         if memory is None or not self._card:
             return
         brief, counter = memory.config.brief, self._setup.estimated.counter
-        self._full = self._full or full(brief, counter)
+        self._full_brief = self._full_brief or build_full_brief(brief, counter)
         book = msgspec.structs.replace(
-            read_brief_record(self._so_far), content=self._full, covers=self._so_far.size, asks=0
+            read_brief_record(self._transcript), content=self._full_brief, covers=self._transcript.size, asks=0
         )
-        self._so_far = with_brief_record(self._so_far, book)
+        self._transcript = with_brief_record(self._transcript, book)
         self._card = ""
 
-    def _compose(self, made: Plan, aside: TurnSuffix | None = None, until: int | None = None) -> Context:
+    def _compose(self, planned: Plan, suffix: TurnSuffix | None = None, until: int | None = None) -> Context:
         trace = self._setup.trace
         return compose(
-            self._so_far,
-            epoch=made.epoch,
+            self._transcript,
+            epoch=planned.epoch,
             wire=trace.wire,
             quirks=Quirks(),
             preamble=trace.preamble,
             reader="",
-            instruction=aside.text if aside else None,
-            tail=self._so_far.tail if until is None else until,
+            instruction=suffix.text if suffix else None,
+            tail=self._transcript.tail if until is None else until,
             until=until,
-            data=aside.data if aside else "",
+            data=suffix.data if suffix else "",
         )
 
-    def _send(self, context: Context, at: int) -> tuple[int, int]:
+    def _record_request(self, context: Context, at: int) -> tuple[int, int]:
         """Record a request, and return the number of its cached tokens and the number of its other tokens."""
         model, sizes = self._setup.model, self._setup.reported
         messages = [bytes(piece) for piece in context.pieces]
-        tokens = [sizes.of(message) for message in messages]
+        tokens = [sizes.count(message) for message in messages]
         lasts = 1_000 * model.cache_seconds if model.caches else 0
-        held = [(then, sent) for then, sent in self._sent if at - then < lasts]
-        self._sent = [*held[1 - _HELD :], (at, messages)]
-        if not held:
+        recent = [(then, sent) for then, sent in self._requests if at - then < lasts]
+        self._requests = [*recent[1 - _COMPARED :], (at, messages)]
+        if not recent:
             return 0, sizes.preamble + sum(tokens)
-        known = max(_same(messages, sent) for _, sent in held)
+        known = max(_count_equal(messages, sent) for _, sent in recent)
         return sizes.preamble + sum(tokens[:known]), sum(tokens[known:])
 
 
-def full(brief: Brief, counter: Counter) -> BriefContent:
+def build_full_brief(brief: Brief, counter: Counter) -> BriefContent:
     """Return a brief with placeholder lines in all of its fields."""
     words = [
         f"what {field.name} number {i} says of this and that and more"
         for field in brief.schema.fields
         for i in range(8)
     ]
-    made = [
+    planned = [
         Operation("plain", field.name, (words[8 * n],))
         if field.kind == "text"
         else Operation.add(field.name, *words[8 * n : 8 * n + 8])
         for n, field in enumerate(brief.schema.fields)
     ]
-    return apply(BriefContent(), made, brief, counter).content
+    return apply(BriefContent(), planned, brief, counter).content
 
 
-def _same(some: Sequence[bytes], more: Sequence[bytes]) -> int:
+def _count_equal(some: Sequence[bytes], more: Sequence[bytes]) -> int:
     """Return the number of equal messages at the start of two requests."""
     pairs = zip(some, more, strict=False)
     return next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(some), len(more)))
