@@ -113,8 +113,8 @@ def test_an_import_says_what_could_not_come_along(tmp_path: Path) -> None:
         "  2 images are missing: the export has only pointers to them",
     ]
     done = run("import", path, "--store", store)
-    assert done.stdout == "bows\t3 entries\talready here\nviolins\t3 entries\talready here\n"
-    assert done.stderr == f"{path}: 0 conversations, 0 entries; 2 were already here\n"
+    assert done.stdout == "bows\t3 entries\talready in the store\nviolins\t3 entries\talready in the store\n"
+    assert done.stderr == f"{path}: 0 conversations, 0 entries; 2 were already in the store\n"
     assert run("search", "bow", "--store", store).stdout.count("hold the bow") == 2
 
 
@@ -134,7 +134,7 @@ def test_an_import_that_leaves_something_says_so(tmp_path: Path) -> None:
     grown = chatgpt()
     grown.say("user", "And the thumb?")
     path.write_bytes(as_json(grown))
-    assert run("import", path, "--store", store).stdout == "bows\t4 entries\tgrown\n"
+    assert run("import", path, "--store", store).stdout == "bows\t4 entries\tnew entries added\n"
 
 
 def test_files_of_both_kinds_come_together(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def test_what_is_one_is_told_as_one(tmp_path: Path, store: str) -> None:
         "1 image is missing: the export has only a pointer to it",
         "1 message of the unknown type future_thing became a placeholder, with its content kept as metadata",
     ]
-    assert told({"content_type": "future_thing", "held": 1}, image)[-2].endswith("; 1 was already here")
+    assert told({"content_type": "future_thing", "held": 1}, image)[-2].endswith("; 1 was already in the store")
 
 
 # delete, redact

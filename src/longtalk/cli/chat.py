@@ -181,11 +181,11 @@ def _ask_again(session: ChatSession, system: str | None) -> None:
             "There are no messages yet." if session.is_new else "The last message has an answer, or one is in progress."
         )
         return
-    said = session.talk.history()
-    asked = next((each for each in reversed(said) if each.role != "assistant"), None)
-    if asked is not None and said[-1].role == "assistant" and said[-1].status != "running":
-        kept = session.talk.rewind(asked.id)
-        print_note(f"(The partial answer is on the branch {escape_line(kept)}.)")
+    entries = session.talk.history()
+    asked = next((each for each in reversed(entries) if each.role != "assistant"), None)
+    if asked is not None and entries[-1].role == "assistant" and entries[-1].status != "running":
+        branch = session.talk.rewind(asked.id)
+        print_note(f"(The partial answer is on the branch {escape_line(branch)}.)")
     _run_turn(session.talk, None, system)
 
 
@@ -238,22 +238,22 @@ def _exit_on_signals() -> Iterator[None]:
 
 
 def _print_stream(stream: Stream) -> Reply:
-    said = False
+    has_text = False
     try:
         with stream:
             for event in stream:
                 if isinstance(event, Text):
-                    said = True
+                    has_text = True
                     print_text(event.text, end="")
                     sys.stdout.flush()
                 elif isinstance(event, Notice):
                     print_note(f"({event.text})")
     except Exception:
-        if said:
+        if has_text:
             print(flush=True)
         raise
     message = stream.reply.message
-    if not said and message is not None and message.refusal:
+    if not has_text and message is not None and message.refusal:
         print_text(message.refusal, end="")
     print(flush=True)
     return stream.reply

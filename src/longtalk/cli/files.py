@@ -52,17 +52,17 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 def write_file(path: Path, data: bytes) -> None:
     """Create or replace a file atomically. If the path is a symbolic link, the file that it points to is replaced."""
     path = Path(os.path.realpath(path))
-    beside = path.parent / f".{path.name[:60]}.{os.getpid()}.new"
+    temporary = path.parent / f".{path.name[:60]}.{os.getpid()}.new"
     try:
-        with open(beside, "xb") as file:
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         if path.exists():
-            os.chmod(beside, path.stat().st_mode & 0o777)
-        beside.replace(path)
+            os.chmod(temporary, path.stat().st_mode & 0o777)
+        temporary.replace(path)
     except OSError as problem:
         raise InputError(f"Can't write {display_name(str(path))}: {problem.strerror}.") from None
     finally:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()

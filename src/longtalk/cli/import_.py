@@ -31,54 +31,56 @@ def run(*, store: str | None, owner: str, files: Sequence[str], id: str | None) 
     file_of: dict[str, str] = {}
     for name in files:
         source = read_file(name) if name == "-" else resolve_source(Path(name))
-        others = _open_foreign(name, source)
-        if others is not None:
-            foreign.append((name, others))
+        foreign_file = _open_foreign(name, source)
+        if foreign_file is not None:
+            foreign.append((name, foreign_file))
             continue
-        talks = _read_own(name, source, id)
-        twice = next((talk.id for talk in talks if talk.id in file_of), None)
-        if twice is not None:
+        exports = _read_own(name, source, id)
+        duplicate = next((export.id for export in exports if export.id in file_of), None)
+        if duplicate is not None:
             raise InputError(
-                f"{display_name(file_of[twice])} and {display_name(name)} both contain a conversation {twice!r}. "
-                "Import them one by one, and rename one with --id."
+                f"{display_name(file_of[duplicate])} and {display_name(name)} both contain a conversation "
+                f"{duplicate!r}. Import the files one by one, and give one conversation another id with --id."
             )
-        file_of |= {talk.id: name for talk in talks}
-        own += talks
+        file_of |= {export.id: name for export in exports}
+        own += exports
     if not own and not foreign:
         raise InputError("The files contain no conversations.")
     skipped = False
     with open_archive(store, owner, make=True) as archive:
         if own:
             _print_imported(import_exports(archive.store, archive.owner, own))
-        for name, others in foreign:
-            with ProgressCounter(others.count, "conversation") as progress:
-                done = import_from_tool(archive.store, archive.owner, read_with_id(others, id), progress=progress)
-            _print_imported(done)
-            _print_summary(display_name(name), done)
-            skipped = skipped or bool(done.left)
+        for name, foreign_file in foreign:
+            with ProgressCounter(foreign_file.count, "conversation") as progress:
+                result = import_from_tool(
+                    archive.store, archive.owner, read_with_id(foreign_file, id), progress=progress
+                )
+            _print_imported(result)
+            _print_summary(display_name(name), result)
+            skipped = skipped or bool(result.left)
     if skipped:
         raise SystemExit(1)
 
 
-def _print_imported(done: ImportResult) -> None:
-    for each in done.conversations:
+def _print_imported(result: ImportResult) -> None:
+    for each in result.conversations:
         if each.how != "left":
-            outcome = "\talready here" if each.how == "here" else "\tgrown" if each.how == "grown" else ""
+            outcome = {"here": "\talready in the store", "grown": "\tnew entries added"}.get(each.how, "")
             print_text(f"{escape_line(each.id)}\t{pluralize(each.entries, 'entry', 'entries')}{outcome}")
 
 
-def _print_summary(name: str, done: ImportResult) -> None:
+def _print_summary(name: str, result: ImportResult) -> None:
     """Print how much was imported from a file, what could not be imported, and which conversations were skipped."""
-    fresh = [each for each in done.conversations if each.how in ("new", "grown")]
+    fresh = [each for each in result.conversations if each.how in ("new", "grown")]
     entries, branches = sum(each.entries for each in fresh), sum(each.branches - 1 for each in fresh)
-    beside = f" on {pluralize(branches, 'more branch', 'more branches')}" if branches else ""
-    same = done.count("here")
-    here = f"; {same:,} {'was' if same == 1 else 'were'} already here" if same else ""
+    extra = f" on {pluralize(branches, 'more branch', 'more branches')}" if branches else ""
+    same = result.count("here")
+    here = f"; {same:,} {'was' if same == 1 else 'were'} already in the store" if same else ""
     counts = f"{pluralize(len(fresh), 'conversation')}, {pluralize(entries, 'entry', 'entries')}"
-    print_note(f"{name}: {counts}{beside}{here}")
-    for note, times in sorted(done.notes.items()):
+    print_note(f"{name}: {counts}{extra}{here}")
+    for note, times in sorted(result.notes.items()):
         print_note(f"  {format_note(note, times)}")
-    for each in done.left:
+    for each in result.left:
         print_note(f"  skipped {escape_line(each.id)}: {each.why}")
 
 
@@ -88,14 +90,14 @@ def read_conversations(name: str) -> list[ConversationExport]:
     A conversation without an id is named after the file.
     """
     source = read_file(name) if name == "-" else resolve_source(Path(name))
-    others = _open_foreign(name, source)
-    if others is None:
+    foreign_file = _open_foreign(name, source)
+    if foreign_file is None:
         return _read_own(name, source, None)
-    return [each.export for each in others.read() if not each.problem]
+    return [each.export for each in foreign_file.read() if not each.problem]
 
 
 def _open_foreign(name: str, source: bytes | Path) -> ToolFile | None:
-    """Open a file that another tool wrote. Return None if the file has none of the supported foreign formats."""
+    """Open a file of another tool. Return None if no supported tool wrote the file."""
     try:
         return open_tool_file(source)
     except OSError as problem:
@@ -107,11 +109,11 @@ def _open_foreign(name: str, source: bytes | Path) -> ToolFile | None:
 def _read_own(name: str, source: bytes | Path, id: str | None) -> list[ConversationExport]:  # noqa: A002
     title = id or ("import" if name == "-" else Path(name).stem)
     try:
-        talks = read_own(source if isinstance(source, bytes) else read_file(name), name=title)
+        exports = read_own(source if isinstance(source, bytes) else read_file(name), name=title)
     except InputError as problem:
         raise InputError(str(problem).replace(repr(title), display_name(name), 1)) from None
     if id is None:
-        return talks
-    if len(talks) != 1:
-        raise InputError(f"{display_name(name)} contains {len(talks):,} conversations, but --id can name only one.")
-    return [msgspec.structs.replace(talks[0], id=id)]
+        return exports
+    if len(exports) != 1:
+        raise InputError(f"{display_name(name)} contains {len(exports):,} conversations, but --id can name only one.")
+    return [msgspec.structs.replace(exports[0], id=id)]

@@ -43,9 +43,9 @@ def run(*, store: str | None, owner: str, limit: int, meta: Sequence[str], as_js
 
 def find_title(archive: Archive, summary: ConversationInfo) -> str:
     """Return the title in the conversation's metadata, or else the beginning of the first user message."""
-    named = summary.meta.get("title")
-    if isinstance(named, str) and named.strip():
-        return shorten(named, 80)
+    title = summary.meta.get("title")
+    if isinstance(title, str) and title.strip():
+        return shorten(title, 80)
     if not summary.branches:
         return ""
     pack = archive.store.read(archive.owner, summary.id, choose_branch(summary, None), 0, _FIRST)

@@ -22,7 +22,8 @@ _WORDING = {
     "base_url=": "--base-url",
     "`base_url`": "--base-url",
     "policy=Memory() keeps one": "--policy 'Memory()' keeps one",
-    "Name another id, or": "Name another one with --id, or",
+    "Choose another id, or": "Choose another id with --id, or",
+    "; pass an id": "; choose an id with --id",
 }
 """Replacements for the Python arguments in the library's error messages: the matching command-line options."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")

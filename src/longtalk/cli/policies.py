@@ -42,13 +42,13 @@ def parse_policy(text: str) -> Policy:
     try:
         if len(text) > _LONGEST:
             raise ValueError("it is too long")
-        made = _build(ast.parse(text.strip(), mode="eval").body)
-        if not isinstance(made, _POLICIES):
+        policy = _build(ast.parse(text.strip(), mode="eval").body)
+        if not isinstance(policy, _POLICIES):
             raise ValueError("it is only part of a policy")
     except (SyntaxError, ValueError, TypeError, InputError, RecursionError, MemoryError) as problem:
-        why = getattr(problem, "msg", "") or str(problem) or "it can't be parsed"
-        raise InputError(f"{text[:60]!a} is not a policy: {why.rstrip('.')}. {_EXAMPLES}") from None
-    return made
+        reason = getattr(problem, "msg", "") or str(problem) or "it can't be parsed"
+        raise InputError(f"{text[:60]!a} is not a policy: {reason.rstrip('.')}. {_EXAMPLES}") from None
+    return policy
 
 
 def _build(node: ast.expr) -> Any:
@@ -56,11 +56,11 @@ def _build(node: ast.expr) -> Any:
         node = ast.Call(node, [], [])
     if isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Name) or node.func.id not in _NAMES:
-            raise ValueError("it calls an unknown name")
-        more = {word.arg: _build(word.value) for word in node.keywords if word.arg is not None}
-        if len(more) < len(node.keywords):
-            raise ValueError("each argument must be named, and only once")
-        return _NAMES[node.func.id](*map(_build, node.args), **more)
+            raise ValueError("it uses an unknown name")
+        keywords = {word.arg: _build(word.value) for word in node.keywords if word.arg is not None}
+        if len(keywords) < len(node.keywords):
+            raise ValueError("keyword arguments must be written as name=value, each only once")
+        return _NAMES[node.func.id](*map(_build, node.args), **keywords)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         raise ValueError("negative numbers are not allowed")
     if isinstance(node, ast.Constant) and node.value in _WORDS:

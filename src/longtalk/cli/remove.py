@@ -18,8 +18,8 @@ def delete(*, store: str | None, owner: str, ids: Sequence[str], yes: bool) -> N
     """Delete conversations and print what was deleted."""
     with open_archive(store, owner) as archive:
         ids = list(dict.fromkeys(ids))
-        described = [_describe(archive, each) for each in ids]
-        _confirm("".join(f"{each}\n" for each in described) + "Delete permanently?", yes=yes)
+        descriptions = [_describe(archive, each) for each in ids]
+        _confirm("".join(f"{each}\n" for each in descriptions) + "Delete permanently?", yes=yes)
         for each in ids:
             print_text(_format_receipt(archive.delete(each)))
 
@@ -29,12 +29,12 @@ def redact(*, store: str | None, owner: str, id: str, entry: str, yes: bool) -> 
     with open_archive(store, owner) as archive:
         summary = find_conversation(archive, id)
         for branch in summary.branches:
-            said = next((each for each in archive.history(id, branch=branch) if each.id == entry), None)
-            if said is not None:
+            found = next((each for each in archive.history(id, branch=branch) if each.id == entry), None)
+            if found is not None:
                 break
         else:
             raise InputError(f"Entry {entry!r} not found in conversation {id!r}. `longtalk show` prints entry ids.")
-        content = f"{escape_line(said.role)}: {escape_line(shorten(said.text, 200))}"
+        content = f"{escape_line(found.role)}: {escape_line(shorten(found.text, 200))}"
         _confirm(f"{content}\nRemove this permanently?", yes=yes)
         archive.redact(id, entry)
         print_text(f"redacted {escape_line(entry)} in {escape_line(id)}")

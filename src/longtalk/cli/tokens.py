@@ -55,11 +55,11 @@ def run(*, files: Sequence[str], model: str, exact: bool) -> None:
 
 def count_file(name: str, data: bytes, counter: Counter) -> tuple[int, Rows]:
     """Return the number of tokens in a file, and in each of its parts: system text, tools, and messages by role."""
-    whole = _parse(data)
-    rows = _count_preamble(name, whole, counter) if isinstance(whole, dict) else {}
+    content = _parse(data)
+    rows = _count_preamble(name, content, counter) if isinstance(content, dict) else {}
     roles: dict[str, list[int]] = {}
-    held = decode_state(name, data) if data.startswith(_STATE) else ()
-    for role, native in [(entry.role, entry.native) for entry in held] or _find_messages(whole):
+    transcript = decode_state(name, data) if data.startswith(_STATE) else ()
+    for role, native in [(entry.role, entry.native) for entry in transcript] or _find_messages(content):
         roles.setdefault(role, []).append(count_message(native, counter))
     for role, costs in roles.items():
         rows[f"{role}, {len(costs):,} {'message' if len(costs) == 1 else 'messages'}"] = sum(costs)
@@ -95,12 +95,12 @@ def _parse(data: bytes) -> Any:
         return None
 
 
-def _find_messages(whole: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _find_messages(content: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each message in a file with its role. Yield nothing for other JSON, which is counted as text."""
-    if isinstance(whole, dict):
-        whole = [whole] if "role" in whole else _list_messages(whole)
-    if _are_messages(whole):
-        yield from ((_find_role(item), item) for item in whole)
+    if isinstance(content, dict):
+        content = [content] if "role" in content else _list_messages(content)
+    if _are_messages(content):
+        yield from ((_find_role(item), item) for item in content)
 
 
 def _list_messages(request: dict[str, Any]) -> Any:
