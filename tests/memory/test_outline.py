@@ -1,4 +1,4 @@
-"""The outline of an answer: what it is about, never more than it may cost."""
+"""Test outlines of answers, which keep their structure and never exceed the budget."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class Odd:
 COUNTERS: list[Counter] = [Bytes(), Characters(), Odd(), *map(Estimator, FAMILIES)]
 
 
-def made(text: str, budget: int = 1000) -> list[str]:
+def outline_lines(text: str, budget: int = 1000) -> list[str]:
     return outline(text, budget=budget, counter=Characters()).split("\n")
 
 
 def test_the_skeleton_of_an_answer() -> None:
-    assert made(ANSWER) == [
+    assert outline_lines(ANSWER) == [
         "# Practice plan",
         "1. Warm up",
         "2. Scales in G major",
@@ -88,21 +88,25 @@ def test_the_skeleton_of_an_answer() -> None:
 
 
 def test_line_ends_of_any_kind_are_understood() -> None:
-    assert made(ANSWER.replace("\n", "\r\n")) == made(ANSWER) == made(ANSWER.replace("\n", "\r"))
+    assert (
+        outline_lines(ANSWER.replace("\n", "\r\n"))
+        == outline_lines(ANSWER)
+        == outline_lines(ANSWER.replace("\n", "\r"))
+    )
 
 
 def test_headings_stay_when_room_is_short() -> None:
-    assert made(ANSWER, 45) == ["# Practice plan", "## Underlined", "## Quoted head"]
+    assert outline_lines(ANSWER, 45) == ["# Practice plan", "## Underlined", "## Quoted head"]
 
 
 def test_prose_gives_its_first_sentences() -> None:
     text = "First one, e.g. this. Second one! Third?\n\nA new start. And more."
-    assert made(text) == ["First one, e.g. this.", "Second one!", "Third?", "A new start.", "And more."]
-    assert made(text, 40) == ["First one, e.g. this.", "A new start."]
+    assert outline_lines(text) == ["First one, e.g. this.", "Second one!", "Third?", "A new start.", "And more."]
+    assert outline_lines(text, 40) == ["First one, e.g. this.", "A new start."]
 
 
 def test_a_lone_heading_brings_prose_with_it() -> None:
-    assert made("# Title\n\nWhat it says. The rest.") == ["# Title", "What it says.", "The rest."]
+    assert outline_lines("# Title\n\nWhat it says. The rest.") == ["# Title", "What it says.", "The rest."]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_a_lone_heading_brings_prose_with_it() -> None:
     ],
 )
 def test_any_language_has_a_skeleton(text: str, lines: list[str]) -> None:
-    assert made(text) == lines
+    assert outline_lines(text) == lines
 
 
 @pytest.mark.parametrize(
@@ -135,28 +139,28 @@ def test_any_language_has_a_skeleton(text: str, lines: list[str]) -> None:
     ],
 )
 def test_nothing_comes_from_code_or_cards(text: str) -> None:
-    assert made(text) == [""]
-    assert made(f"# Seen\n{text}")[0] == "# Seen"
+    assert outline_lines(text) == [""]
+    assert outline_lines(f"# Seen\n{text}")[0] == "# Seen"
     assert "secret" not in outline(f"Prose.\n\n{text}", counter=Bytes())
 
 
 def test_what_follows_code_is_seen() -> None:
-    assert made("```\nx\n```\n# Seen") == ["# Seen"]
-    assert made("> ```\n> x\n\n# Seen") == ["# Seen"]
-    assert made("```inline``` words. More.") == ["inline words.", "More."]
+    assert outline_lines("```\nx\n```\n# Seen") == ["# Seen"]
+    assert outline_lines("> ```\n> x\n\n# Seen") == ["# Seen"]
+    assert outline_lines("```inline``` words. More.") == ["inline words.", "More."]
 
 
 def test_a_table_gives_its_header() -> None:
-    assert made("| A | B |\n|---|:-:|\n| c | d |\n\nProse.") == ["A | B", "Prose."]
+    assert outline_lines("| A | B |\n|---|:-:|\n| c | d |\n\nProse.") == ["A | B", "Prose."]
 
 
 def test_marks_left_out_make_no_tag() -> None:
-    assert made("# a <\n\n**MEMORY_CARD> b**") == ["# a ‹", "MEMORY_CARD> b"]
-    assert made("# <MEM**ORY_CARD>**") == ["# ‹MEMORY_CARD>"]
+    assert outline_lines("# a <\n\n**MEMORY_CARD> b**") == ["# a ‹", "MEMORY_CARD> b"]
+    assert outline_lines("# <MEM**ORY_CARD>**") == ["# ‹MEMORY_CARD>"]
 
 
 def test_long_lines_are_cut() -> None:
-    (line,) = made("# " + "word " * 100)
+    (line,) = outline_lines("# " + "word " * 100)
     assert line.startswith("# word word")
     assert line.endswith("word…")
     assert len(line) < 100

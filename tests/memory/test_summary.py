@@ -1,4 +1,4 @@
-"""Texts that stand for a conversation, texts that do not, and the places that they cover."""
+"""Test which texts are accepted as summaries, and which entries a summary covers."""
 
 from __future__ import annotations
 

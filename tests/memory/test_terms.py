@@ -1,4 +1,4 @@
-"""Words become terms that find each other, in any script, and any string goes."""
+"""Test terms: forms of a word share a term, in any script, and every string is accepted."""
 
 from __future__ import annotations
 

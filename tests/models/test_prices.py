@@ -1,4 +1,4 @@
-"""What calls and turns cost: worked out from what was reported, and never guessed."""
+"""Test the cost of calls and turns, which is computed from reported usage and never guessed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ some_prices = st.builds(Prices, input=rates, output=rates, cache_read=rates, cac
 
 
 @st.composite
-def usages(draw: st.DrawFn) -> Usage:
+def draw_usage(draw: st.DrawFn) -> Usage:
     uncached, output, cached, short, hour = (draw(tokens) for _ in range(5))
     return Usage(uncached + cached + short + hour, output, cached, short + hour, hour)
 
 
-def known(usage: Usage, prices: Prices, **more: Any) -> Cost:
+def compute_cost(usage: Usage, prices: Prices, **more: Any) -> Cost:
     found = cost(usage, prices, **more)
     assert found is not None
     return found
@@ -41,15 +41,15 @@ def known(usage: Usage, prices: Prices, **more: Any) -> Cost:
 
 
 def test_each_part_has_its_price() -> None:
-    found = known(Usage(1_000_000, 200_000, 600_000, 100_000), SONNET)
+    found = compute_cost(Usage(1_000_000, 200_000, 600_000, 100_000), SONNET)
     assert found == Cost(input=0.6, cached=0.12, written=0.25, output=2.0)
     assert found.total == 2.97
 
 
 def test_what_is_written_for_an_hour_costs_more() -> None:
-    assert known(Usage(100_000, 0, 0, 100_000), SONNET).written == 0.25
-    assert known(Usage(100_000, 0, 0, 100_000, 40_000), SONNET).written == 0.31
-    assert known(Usage(100_000, 0, 0, 100_000), SONNET, ttl="1h").written == 0.4
+    assert compute_cost(Usage(100_000, 0, 0, 100_000), SONNET).written == 0.25
+    assert compute_cost(Usage(100_000, 0, 0, 100_000, 40_000), SONNET).written == 0.31
+    assert compute_cost(Usage(100_000, 0, 0, 100_000), SONNET, ttl="1h").written == 0.4
 
 
 def test_another_time_is_refused() -> None:
@@ -59,38 +59,38 @@ def test_another_time_is_refused() -> None:
 
 def test_a_long_request_has_the_prices_of_its_tier_for_all_its_tokens() -> None:
     for sent, price, received in ((100, 2, 10), (101, 3, 11), (1_000, 3, 11), (1_001, 4, 15)):
-        found = known(Usage(sent, 1), LONG)
+        found = compute_cost(Usage(sent, 1), LONG)
         assert (found.input, found.output) == (sent * price / 1e6, received / 1e6)
 
 
 def test_the_tier_of_a_cached_request_is_that_of_its_whole_length() -> None:
     assert cost(Usage(1_001, 0, 1_000), LONG) is None
-    assert known(Usage(1_001, 0), LONG).input == 1_001 * 4 / 1e6
+    assert compute_cost(Usage(1_001, 0), LONG).input == 1_001 * 4 / 1e6
 
 
 def test_costs_are_the_nearest_floats() -> None:
-    assert known(Usage(3, 3), Prices(input=0.1, output=0.3)) == Cost(3e-7, 0.0, 0.0, 9e-7)
+    assert compute_cost(Usage(3, 3), Prices(input=0.1, output=0.3)) == Cost(3e-7, 0.0, 0.0, 9e-7)
 
 
-@given(usages())
+@given(draw_usage())
 def test_without_prices_nothing_is_known(usage: Usage) -> None:
     assert cost(usage, None) is None
 
 
-@given(usages(), st.sampled_from(["cache_read", "cache_write", "cache_write_1h"]))
+@given(draw_usage(), st.sampled_from(["cache_read", "cache_write", "cache_write_1h"]))
 def test_what_costs_nobody_knows_how_much_makes_the_whole_unknown(usage: Usage, missing: str) -> None:
     prices = {"input": 1, "output": 2, "cache_read": 3, "cache_write": 4, "cache_write_1h": 5} | {missing: None}
-    used = {
+    unpriced_tokens = {
         "cache_read": usage.cached,
         "cache_write": usage.written - usage.written_1h,
         "cache_write_1h": usage.written_1h,
     }[missing]
-    assert (cost(usage, Prices(**prices)) is None) == (used > 0)  # type: ignore[arg-type]
+    assert (cost(usage, Prices(**prices)) is None) == (unpriced_tokens > 0)  # type: ignore[arg-type]
 
 
-@given(usages(), some_prices)
+@given(draw_usage(), some_prices)
 def test_the_total_is_the_sum_of_the_parts_and_each_part_of_what_was_used(usage: Usage, prices: Prices) -> None:
-    found = known(usage, prices)
+    found = compute_cost(usage, prices)
     assert found.total == pytest.approx(found.input + found.cached + found.written + found.output)
     alone = [
         Usage(usage.input - usage.cached - usage.written),
@@ -101,21 +101,21 @@ def test_the_total_is_the_sum_of_the_parts_and_each_part_of_what_was_used(usage:
     assert add_costs(cost(each, prices) for each in alone) == found
 
 
-@given(usages(), usages(), some_prices)
+@given(draw_usage(), draw_usage(), some_prices)
 def test_more_tokens_never_cost_less_and_two_calls_cost_what_they_cost(one: Usage, two: Usage, prices: Prices) -> None:
-    both = known(one + two, prices)
-    assert both.total >= known(one, prices).total
-    summed = add_costs([cost(one, prices), cost(two, prices)])
-    assert summed is not None
-    assert both.total == pytest.approx(summed.total)
+    both = compute_cost(one + two, prices)
+    assert both.total >= compute_cost(one, prices).total
+    added = add_costs([cost(one, prices), cost(two, prices)])
+    assert added is not None
+    assert both.total == pytest.approx(added.total)
 
 
-@given(usages(), some_prices)
+@given(draw_usage(), some_prices)
 def test_only_what_is_free_or_unused_costs_nothing(usage: Usage, prices: Prices) -> None:
     cheapest = min(prices.input, prices.output, *(prices.cache_read or 0, prices.cache_write or 0))
     if min(cheapest, prices.cache_write_1h or 0) > 1e-300 and usage.input + usage.output > 0:
-        assert known(usage, prices).total > 0
-    assert known(usage, FREE).total == 0
+        assert compute_cost(usage, prices).total > 0
+    assert compute_cost(usage, FREE).total == 0
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_sum_with_something_unknown_is_unknown() -> None:
 # A turn
 
 
-def played(*steps: Any, prices: Prices | None = SONNET, wire: Any = None, **options: Any) -> Reply:
+def run_turn(*steps: Any, prices: Prices | None = SONNET, wire: Any = None, **options: Any) -> Reply:
     def look(key: str) -> str:
         """Look something up."""
         return key
@@ -147,29 +147,29 @@ def played(*steps: Any, prices: Prices | None = SONNET, wire: Any = None, **opti
 CALL: Any = {"calls": [("c1", "look", {"key": "a"})]}
 
 
-def used(sent: int, received: int, **details: int) -> dict[str, Any]:
+def make_usage(sent: int, received: int, **details: int) -> dict[str, Any]:
     return {"prompt_tokens": sent, "completion_tokens": received, "prompt_tokens_details": details}
 
 
 def test_a_turn_costs_what_its_calls_cost_each_in_its_own_tier() -> None:
-    steps = says(**CALL, usage=used(100, 10)), says("Done.", usage=used(101, 20))
-    reply = played(*steps, prices=LONG)
+    steps = says(**CALL, usage=make_usage(100, 10)), says("Done.", usage=make_usage(101, 20))
+    reply = run_turn(*steps, prices=LONG)
     assert reply.cost == Cost(input=(200 + 303) / 1e6, output=(100 + 220) / 1e6)
     assert reply.usage == Usage(201, 30)
     assert [json.loads(raw)["prompt_tokens"] for raw in reply.raw_usage] == [100, 101]
 
 
 def test_a_turn_of_a_model_without_a_price_has_no_cost() -> None:
-    reply = played(says("Done."), prices=None)
+    reply = run_turn(says("Done."), prices=None)
     assert reply.cost is None
     assert reply.usage == Usage(10, 5)
 
 
-@pytest.mark.parametrize("usage", [{"odd": 1}, used(0, 0), used(0, 5), used(5, 1, cached_tokens=6)])
+@pytest.mark.parametrize("usage", [{"odd": 1}, make_usage(0, 0), make_usage(0, 5), make_usage(5, 1, cached_tokens=6)])
 def test_a_turn_whose_usage_is_not_reported_has_no_cost(usage: dict[str, Any]) -> None:
-    assert played(says("Done.", usage=usage)).cost is None
-    assert played(says(**CALL, usage=used(100, 10)), says("Done.", usage=usage)).cost is None
-    assert played(says("Done.", usage=usage), prices=FREE).cost == Cost()
+    assert run_turn(says("Done.", usage=usage)).cost is None
+    assert run_turn(says(**CALL, usage=make_usage(100, 10)), says("Done.", usage=usage)).cost is None
+    assert run_turn(says("Done.", usage=usage), prices=FREE).cost == Cost()
 
 
 def test_a_stream_that_was_cut_before_its_report_has_no_cost() -> None:
@@ -185,13 +185,13 @@ def test_a_stream_that_was_cut_before_its_report_has_no_cost() -> None:
 def test_what_anthropic_keeps_for_an_hour_is_paid_for() -> None:
     usage = {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 30}
     usage["cache_creation"] = {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20}  # type: ignore[assignment]
-    reply = played(says("Done.", usage=usage, wire="anthropic"), wire=anthropic.WIRE)
+    reply = run_turn(says("Done.", usage=usage, wire="anthropic"), wire=anthropic.WIRE)
     assert reply.cost == Cost(20 / 1e6, 20 / 1e6, 105 / 1e6, 50 / 1e6)
 
 
 @pytest.mark.parametrize(("tier", "has"), [("default", True), ("auto", True), ("priority", False), ("flex", False)])
 def test_an_option_with_a_price_of_its_own_makes_the_cost_unknown(tier: str, has: bool) -> None:
-    assert (played(says("Done."), service_tier=tier).cost is not None) is has
+    assert (run_turn(says("Done."), service_tier=tier).cost is not None) is has
 
 
 def test_a_turn_that_another_model_began_has_no_cost() -> None:
@@ -216,7 +216,7 @@ def test_a_reply_that_is_given_again_costs_what_it_did() -> None:
     store = InMemory()
     costs = []
     for label in ("scripted:model", "scripted:model", "scripted:other"):
-        provider = Scripted(says("Done.", usage=used(1_000, 100)))
+        provider = Scripted(says("Done.", usage=make_usage(1_000, 100)))
         provider.label, provider.capabilities = label, Capabilities(prices=SONNET)
         costs.append(Conversation("c", model=provider, store=store).send("Hello", key="k").cost)
     assert costs == [Cost(0.002, 0.0, 0.0, 0.001)] * 2 + [None]

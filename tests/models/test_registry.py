@@ -1,4 +1,4 @@
-"""What is known about models: found by whole names, overridden field by field, and never made up."""
+"""Test facts about models: found by full name, overridden field by field, and never guessed."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
+def forget_registered() -> Iterator[None]:
     yield
     models._registered.clear()
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's own file."""
+def user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the path of the user's file."""
     path = tmp_path / "models.json"
     monkeypatch.setenv("LONGTALK_MODELS", str(path))
     return path
 
 
-def known(label: str) -> Model:
+def find_known(label: str) -> Model:
     found = find(label)
     assert found is not None, label
     return found
 
 
-def priced(label: str) -> Prices:
-    prices = known(label).prices
+def find_prices(label: str) -> Prices:
+    prices = find_known(label).prices
     assert prices is not None
     return prices
 
@@ -85,15 +85,15 @@ def test_each_hosted_provider_has_models_with_windows_and_prices(provider: str) 
 
 
 def test_facts_are_of_the_model_not_of_its_family() -> None:
-    assert known("openai-chat:gpt-4o").window != known("openai-chat:gpt-5.6").window
-    assert known("anthropic:claude-sonnet-5").cache == "marks"
-    assert known("openai-chat:gpt-5.6").cache == "automatic"
-    assert priced("anthropic:claude-haiku-5-5").tiers
-    assert priced("anthropic:claude-sonnet-5").cache_write_1h == 2 * priced("anthropic:claude-sonnet-5").input
+    assert find_known("openai-chat:gpt-4o").window != find_known("openai-chat:gpt-5.6").window
+    assert find_known("anthropic:claude-sonnet-5").cache == "marks"
+    assert find_known("openai-chat:gpt-5.6").cache == "automatic"
+    assert find_prices("anthropic:claude-haiku-5-5").tiers
+    assert find_prices("anthropic:claude-sonnet-5").cache_write_1h == 2 * find_prices("anthropic:claude-sonnet-5").input
 
 
 def test_the_same_model_is_another_one_over_another_wire() -> None:
-    chat, responses = known("openai-chat:gpt-5.6"), known("openai:gpt-5.6")
+    chat, responses = find_known("openai-chat:gpt-5.6"), find_known("openai:gpt-5.6")
     assert (chat.prices, chat.window) == (responses.prices, responses.window)
     assert (chat.keeps_state, responses.keeps_state) == (False, True)
     assert (chat.binds_thinking, responses.binds_thinking) == (False, True)
@@ -115,7 +115,7 @@ def test_the_same_model_is_another_one_over_another_wire() -> None:
     ],
 )
 def test_a_prefix_is_kept_as_long_as_the_model_or_else_its_provider_says(label: str, seconds: int | None) -> None:
-    found = known(label)
+    found = find_known(label)
     assert found.cache != "none"
     assert found.cache_seconds == seconds
 
@@ -126,16 +126,16 @@ def test_what_is_not_cached_is_kept_for_no_time() -> None:
     assert {model.cache_seconds for model in uncached} == {None}
 
 
-def test_the_time_of_a_cache_is_overridden_alone(own: Path) -> None:
+def test_the_time_of_a_cache_is_overridden_alone(user_file: Path) -> None:
     label, named = "anthropic:claude-sonnet-5", {"provider": "anthropic", "name": "claude-sonnet-5"}
-    own.write_text("{}")
-    before = known(label)
-    own.write_text(json.dumps({label: {"cache_seconds": 3_600}}))
-    assert known(label) == msgspec.structs.replace(before, cache_seconds=3_600)
+    user_file.write_text("{}")
+    before = find_known(label)
+    user_file.write_text(json.dumps({label: {"cache_seconds": 3_600}}))
+    assert find_known(label) == msgspec.structs.replace(before, cache_seconds=3_600)
     register({**named, "window": 5_000})
-    assert (known(label).window, known(label).cache_seconds) == (5_000, 3_600)
+    assert (find_known(label).window, find_known(label).cache_seconds) == (5_000, 3_600)
     register({**named, "cache_seconds": None})
-    assert (known(label).window, known(label).cache_seconds) == (5_000, None)
+    assert (find_known(label).window, find_known(label).cache_seconds) == (5_000, None)
     with pytest.raises(InputError, match="cache_seconds"):
         register({**named, "cache_seconds": 0})
 
@@ -161,7 +161,7 @@ def test_the_time_of_a_cache_is_overridden_alone(own: Path) -> None:
     ],
 )
 def test_a_model_is_found_by_its_names_and_without_its_date(asked: str, name: str) -> None:
-    found = known(asked)
+    found = find_known(asked)
     assert (found.provider, found.name) == (asked.partition(":")[0], name)
     assert found.prices is not None or "Llama" in name
 
@@ -182,8 +182,8 @@ def test_a_beginning_of_a_name_is_no_name(asked: str) -> None:
 
 @pytest.mark.parametrize("asked", ["openrouter:anthropic/claude-sonnet-5:nitro", "openai-chat:ft:gpt-5.6:acme::abc"])
 def test_a_variant_has_the_window_of_its_model_and_no_price(asked: str) -> None:
-    assert known(asked).window
-    assert known(asked).prices is None
+    assert find_known(asked).window
+    assert find_known(asked).prices is None
 
 
 def test_a_free_variant_is_known_to_be_free() -> None:
@@ -232,25 +232,28 @@ def test_a_provider_that_there_is_not_is_an_error_that_names_a_near_one() -> Non
 
 
 def test_a_mapping_goes_over_what_is_known_field_by_field() -> None:
-    before = known("anthropic:claude-haiku-5-5")
+    before = find_known("anthropic:claude-haiku-5-5")
     assert before.prices is not None
     after = register({"provider": "anthropic", "name": "claude-haiku-5-5", "window": 5, "prices": {"cache_read": 0}})
     assert after == msgspec.structs.replace(
         before, window=5, prices=msgspec.structs.replace(before.prices, cache_read=0.0, tiers=())
     )
-    assert known("anthropic:claude-haiku-5-5-20260101") is after
+    assert find_known("anthropic:claude-haiku-5-5-20260101") is after
     again = register({"provider": "anthropic", "name": "claude-haiku-5-5", "tools": False})
     assert (again.window, again.tools) == (5, False)
 
 
 def test_a_model_is_taken_whole() -> None:
     register(Model(provider="anthropic", name="claude-sonnet-5", window=7))
-    assert known("anthropic:claude-sonnet-5") == Model(provider="anthropic", name="claude-sonnet-5", window=7)
+    assert find_known("anthropic:claude-sonnet-5") == Model(provider="anthropic", name="claude-sonnet-5", window=7)
 
 
 def test_null_makes_unknown() -> None:
     register({"provider": "anthropic", "name": "claude-sonnet-5", "prices": None, "window": None})
-    assert (known("anthropic:claude-sonnet-5").prices, known("anthropic:claude-sonnet-5").window) == (None, None)
+    assert (find_known("anthropic:claude-sonnet-5").prices, find_known("anthropic:claude-sonnet-5").window) == (
+        None,
+        None,
+    )
 
 
 def test_other_names_of_a_registered_model_are_names_of_it() -> None:
@@ -260,12 +263,12 @@ def test_other_names_of_a_registered_model_are_names_of_it() -> None:
 
 
 def test_an_alias_stands_on_its_model_and_leaves_that_alone() -> None:
-    before = known("openai-chat:gpt-5.6-sol")
+    before = find_known("openai-chat:gpt-5.6-sol")
     made = register({"provider": "openai-chat", "name": "gpt-5.6", "window": 5})
     assert (made.name, made.window, made.prices) == ("gpt-5.6", 5, before.prices)
-    assert known("openai-chat:gpt-5.6") is made
-    assert known("openai-chat:gpt-5.6-sol") == before
-    assert known("openai:gpt-5.6").window == before.window
+    assert find_known("openai-chat:gpt-5.6") is made
+    assert find_known("openai-chat:gpt-5.6-sol") == before
+    assert find_known("openai:gpt-5.6").window == before.window
 
 
 @pytest.mark.parametrize(
@@ -298,26 +301,26 @@ def test_only_models_are_registered(wrong: Any) -> None:
 # The user's own file
 
 
-def test_the_file_goes_over_the_data_and_what_is_registered_over_both(own: Path) -> None:
+def test_the_file_goes_over_the_data_and_what_is_registered_over_both(user_file: Path) -> None:
     label = "anthropic:claude-sonnet-5"
-    before = known_without(own, label)
-    own.write_text(json.dumps({label: {"window": 5, "tools": False}, "ollama:talker:7b": {"window": 4_096}}))
-    assert known(label) == msgspec.structs.replace(before, window=5, tools=False)
-    assert known("ollama:talker:7b").window == 4_096
+    before = find_without_overrides(user_file, label)
+    user_file.write_text(json.dumps({label: {"window": 5, "tools": False}, "ollama:talker:7b": {"window": 4_096}}))
+    assert find_known(label) == msgspec.structs.replace(before, window=5, tools=False)
+    assert find_known("ollama:talker:7b").window == 4_096
     register({"provider": "anthropic", "name": "claude-sonnet-5", "window": 6})
-    assert (known(label).window, known(label).tools) == (6, False)
+    assert (find_known(label).window, find_known(label).tools) == (6, False)
 
 
-def known_without(own: Path, label: str) -> Model:
-    own.write_text("{}")
-    return known(label)
+def find_without_overrides(user_file: Path, label: str) -> Model:
+    user_file.write_text("{}")
+    return find_known(label)
 
 
-def test_the_file_is_read_again_when_it_has_changed(own: Path) -> None:
-    own.write_text('{"ollama:m": {"window": 10}}')
-    assert known("ollama:m").window == 10
-    own.write_text('{"ollama:m": {"window": 1000}}')
-    assert known("ollama:m").window == 1_000
+def test_the_file_is_read_again_when_it_has_changed(user_file: Path) -> None:
+    user_file.write_text('{"ollama:m": {"window": 10}}')
+    assert find_known("ollama:m").window == 10
+    user_file.write_text('{"ollama:m": {"window": 1000}}')
+    assert find_known("ollama:m").window == 1_000
 
 
 def test_the_file_is_in_the_config_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,10 +328,10 @@ def test_the_file_is_in_the_config_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert find("ollama:m") is None
     (tmp_path / "longtalk").mkdir()
     (tmp_path / "longtalk" / "models.json").write_text('{"ollama:m": {"window": 10}}')
-    assert known("ollama:m").window == 10
+    assert find_known("ollama:m").window == 10
 
 
-def test_a_file_that_the_environment_names_must_be_there(own: Path) -> None:
+def test_a_file_that_the_environment_names_must_be_there(user_file: Path) -> None:
     with pytest.raises(InputError, match=r"LONGTALK_MODELS names .*models\.json"):
         find("local")
 
@@ -359,16 +362,16 @@ def test_a_file_that_the_environment_names_must_be_there(own: Path) -> None:
         (b"{}" + b" " * 5_000_000, "5,000,002 bytes"),
     ],
 )
-def test_a_broken_file_is_an_error_that_names_it_and_says_why(own: Path, said: bytes, why: str) -> None:
-    own.write_bytes(said)
+def test_a_broken_file_is_an_error_that_names_it_and_says_why(user_file: Path, said: bytes, why: str) -> None:
+    user_file.write_bytes(said)
     for _ in range(2):
         with pytest.raises(InputError, match=why) as caught:
             Chat("ollama:m")
-        assert str(own) in str(caught.value)
+        assert str(user_file) in str(caught.value)
 
 
-def test_a_folder_or_a_pipe_is_no_file(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    os.mkfifo(own)
+def test_a_folder_or_a_pipe_is_no_file(user_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(user_file)
     with pytest.raises(InputError, match="must be a regular JSON file"):
         find("local")
     monkeypatch.setenv("LONGTALK_MODELS", str(tmp_path))
@@ -401,10 +404,10 @@ def test_whatever_is_in_the_file_is_read_or_refused(said: Any) -> None:
 # What a chat makes of it
 
 
-def test_a_provider_can_what_its_model_can(own: Path) -> None:
-    own.write_text("{}")
+def test_a_provider_can_what_its_model_can(user_file: Path) -> None:
+    user_file.write_text("{}")
     found = resolve("openai-chat:gpt-5.6", api_key="k").capabilities
-    model = known("openai-chat:gpt-5.6")
+    model = find_known("openai-chat:gpt-5.6")
     assert (found.window, found.output_limit, found.prices) == (model.input_limit, model.output_limit, model.prices)
     assert (found.tools, found.structured_output, found.cache, found.described) == (True, True, True, True)
     fields = {"tools": False, "streaming": False, "structured_output": False, "cache": "none", "keeps_state": True}
@@ -456,15 +459,15 @@ def test_what_another_server_takes_is_not_known_unless_it_was_said(name: str, ur
 
 def test_a_provider_at_its_own_address_has_its_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "https://api.openai.com/v1/")
-    assert resolve("openai-chat:gpt-5.6").capabilities.prices == priced("openai-chat:gpt-5.6")
+    assert resolve("openai-chat:gpt-5.6").capabilities.prices == find_prices("openai-chat:gpt-5.6")
 
 
-def answering() -> httpx2.Client:
+def make_client() -> httpx2.Client:
     return httpx2.Client(transport=httpx2.MockTransport(lambda _: httpx2.Response(200, content=says("Hello.").body)))
 
 
 def test_a_hosted_model_that_nobody_knows_is_told_once() -> None:
-    chat = Chat("groq:nobody", api_key="k", client=answering())
+    chat = Chat("groq:nobody", api_key="k", client=make_client())
     first, second = chat.send("Hello"), chat.send("Hello")
     notice = first.notices[0]
     assert notice.kind == "unknown_model"
@@ -474,22 +477,22 @@ def test_a_hosted_model_that_nobody_knows_is_told_once() -> None:
 
 
 def test_who_says_the_window_is_told_of_the_price_alone() -> None:
-    notice = Chat("groq:nobody", api_key="k", client=answering(), window=9_000).send("Hello").notices[0]
+    notice = Chat("groq:nobody", api_key="k", client=make_client(), window=9_000).send("Hello").notices[0]
     assert "nobody is in no list of models: its price is not known" in notice.text
 
 
 def test_a_model_that_is_known_is_not_told_of_and_has_a_cost() -> None:
-    reply = Chat("groq:openai/gpt-oss-120b", api_key="k", client=answering()).send("Hello")
-    prices = priced("groq:openai/gpt-oss-120b")
+    reply = Chat("groq:openai/gpt-oss-120b", api_key="k", client=make_client()).send("Hello")
+    prices = find_prices("groq:openai/gpt-oss-120b")
     assert reply.notices == ()
     assert reply.cost is not None
     assert reply.cost.total == pytest.approx((10 * prices.input + 5 * prices.output) / 1e6)
     register({"provider": "groq", "name": "nobody"})
-    assert Chat("groq:nobody", api_key="k", client=answering()).send("Hello").notices == ()
+    assert Chat("groq:nobody", api_key="k", client=make_client()).send("Hello").notices == ()
 
 
 def test_other_models_are_not_told_of() -> None:
-    own_server = {"base_url": "http://127.0.0.1:9/v1", "client": answering()}
+    own_server = {"base_url": "http://127.0.0.1:9/v1", "client": make_client()}
     for name in ("compatible:m", "ollama:m", "groq:nobody"):
         assert Chat(name, **own_server).send("Hello").notices == ()  # type: ignore[arg-type]
     assert Chat(Scripted(says("Hello."))).send("Hello").notices == ()

@@ -1,4 +1,4 @@
-"""Token counts: estimates within bounds, exact ones, messages of all wires, images and files, odd input."""
+"""Test token counts: estimates, exact counts, messages of all wires, images and files, and invalid input."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ class Characters:
         return len(text)
 
 
-def fixed(message: Any, family: str = "o200k") -> int:
-    """What a message costs beside its text."""
+def count_fixed(message: Any, family: str = "o200k") -> int:
+    """Return the tokens of a message beyond those of its text."""
     counter = Characters()
     counter.family = family
     total = count_message(json.dumps(message).encode(), counter)
     return total - len(counter.seen)
 
 
-def seen(message: Any) -> str:
+def read_counted_text(message: Any) -> str:
     counter = Characters()
     count_message(json.dumps(message).encode(), counter)
     return counter.seen
 
 
-FRAME = fixed({"role": "user", "content": "x"})
+FRAME = count_fixed({"role": "user", "content": "x"})
 
 
-def png(width: int, height: int, more: int = 0) -> str:
+def make_png(width: int, height: int, more: int = 0) -> str:
     header = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", width, height)
     return base64.b64encode(header + bytes(9 + more)).decode()
 
 
-def image(data: str, family: str, detail: str | None = None) -> int:
-    """What an image costs, in the form of the family's wire."""
+def count_image(data: str, family: str, detail: str | None = None) -> int:
+    """Return the tokens of an image in the format of the family's wire."""
     if family.startswith("claude"):
         source = {"type": "base64", "media_type": "image/png", "data": data}
         block: Any = {"type": "image", "source": source}
@@ -261,9 +261,9 @@ def test_a_message_costs_its_text_and_a_frame() -> None:
 def test_a_call_is_its_name_its_arguments_and_a_frame() -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"q":"bows"}'}}
     message = {"role": "assistant", "content": None, "tool_calls": [call, call]}
-    assert seen(message) == 'look_up\n{"q":"bows"}\nlook_up\n{"q":"bows"}'
-    assert "call_1" not in seen(message)
-    assert fixed(message) == FRAME + 2 * families.CALL_TOKENS
+    assert read_counted_text(message) == 'look_up\n{"q":"bows"}\nlook_up\n{"q":"bows"}'
+    assert "call_1" not in read_counted_text(message)
+    assert count_fixed(message) == FRAME + 2 * families.CALL_TOKENS
 
 
 def test_the_same_call_costs_the_same_over_both_wires() -> None:
@@ -271,8 +271,8 @@ def test_the_same_call_costs_the_same_over_both_wires() -> None:
     chat = {"role": "assistant", "content": "Let me see.", "tool_calls": [call]}
     use = {"type": "tool_use", "id": "c", "name": "look_up", "input": {"q": "bows"}}
     native = {"role": "assistant", "content": [{"type": "text", "text": "Let me see."}, use]}
-    assert sorted(seen(chat)) == sorted(seen(native))
-    assert fixed(chat) == fixed(native)
+    assert sorted(read_counted_text(chat)) == sorted(read_counted_text(native))
+    assert count_fixed(chat) == count_fixed(native)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_the_same_call_costs_the_same_over_both_wires() -> None:
     ],
 )
 def test_text_is_found_wherever_it_stands(message: Any) -> None:
-    assert seen(message) == "forty"
+    assert read_counted_text(message) == "forty"
 
 
 def test_events_and_system_messages_of_ours_are_counted() -> None:
@@ -327,39 +327,41 @@ def test_events_and_system_messages_of_ours_are_counted() -> None:
 
 def test_parts_without_a_type_count_by_what_they_are() -> None:
     call = {"functionCall": {"id": "c", "name": "look", "args": {"q": "a b"}}}
-    assert seen({"role": "model", "parts": [call]}) == '{"q":"a b"}\nlook'
-    assert fixed({"role": "model", "parts": [call]}) == FRAME + CALL_TOKENS
+    assert read_counted_text({"role": "model", "parts": [call]}) == '{"q":"a b"}\nlook'
+    assert count_fixed({"role": "model", "parts": [call]}) == FRAME + CALL_TOKENS
     told = {"functionResponse": {"name": "look", "response": {"result": "A" * 300}}}
-    assert seen({"role": "user", "parts": [told]}) == "A" * 300 + "\nlook"
-    frame = fixed({"role": "user", "parts": [{"text": "x"}]}, "gemma")
+    assert read_counted_text({"role": "user", "parts": [told]}) == "A" * 300 + "\nlook"
+    frame = count_fixed({"role": "user", "parts": [{"text": "x"}]}, "gemma")
     for part, tokens in (
-        ({"inlineData": {"mimeType": "image/png", "data": png(300, 300)}}, 258),
-        ({"inlineData": {"mimeType": "image/png", "data": png(1000, 700)}}, 516),
+        ({"inlineData": {"mimeType": "image/png", "data": make_png(300, 300)}}, 258),
+        ({"inlineData": {"mimeType": "image/png", "data": make_png(1000, 700)}}, 516),
         ({"fileData": {"mimeType": "application/pdf", "fileUri": "x"}}, 258),
         ({"inlineData": 5}, 1),
     ):
-        assert fixed({"role": "user", "parts": [part]}, "gemma") == frame + tokens
+        assert count_fixed({"role": "user", "parts": [part]}, "gemma") == frame + tokens
 
 
 def test_thinking_that_nobody_can_read_counts_by_its_size() -> None:
     block = {"type": "redacted_thinking", "data": "A" * 1600}
-    assert seen({"role": "assistant", "content": [block]}) == ""
-    assert fixed({"role": "assistant", "content": [block]}) == FRAME + 300
+    assert read_counted_text({"role": "assistant", "content": [block]}) == ""
+    assert count_fixed({"role": "assistant", "content": [block]}) == FRAME + 300
     for kind in ("reasoning", "compaction"):
         item = {"type": kind, "id": "x", "encrypted_content": "A" * 1600}
-        assert seen({"output": [item]}) == ""
-        assert fixed({"output": [item]}) == FRAME + 300
+        assert read_counted_text({"output": [item]}) == ""
+        assert count_fixed({"output": [item]}) == FRAME + 300
 
 
 def test_calls_images_and_files_of_the_responses_wire_count_as_elsewhere() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "", "arguments": ""}
-    assert fixed({"output": [call, call]}) == FRAME + 2 * families.CALL_TOKENS
+    assert count_fixed({"output": [call, call]}) == FRAME + 2 * families.CALL_TOKENS
     for detail in ("low", "high", None):
         ours = {"type": "input_image", "image_url": "https://x/y.png", "detail": detail}
         chats = {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": detail}}
-        assert fixed({"content": [ours]}) == fixed({"content": [chats]})
+        assert count_fixed({"content": [ours]}) == count_fixed({"content": [chats]})
     file = {"filename": "", "file_data": "data:application/pdf;base64,JVBERi0="}
-    assert fixed({"content": [{"type": "input_file", **file}]}) == fixed({"content": [{"type": "file", "file": file}]})
+    assert count_fixed({"content": [{"type": "input_file", **file}]}) == count_fixed(
+        {"content": [{"type": "file", "file": file}]}
+    )
 
 
 @pytest.mark.parametrize(
@@ -428,8 +430,8 @@ def test_a_message_of_very_many_values_is_counted_by_its_size_at_last() -> None:
     [(512, 512, 255), (1024, 1024, 765), (2048, 4096, 1105), (100, 100, 255), (4096, 8192, 1105)],
 )
 def test_an_image_counts_by_openais_tiles(width: int, height: int, tokens: int) -> None:
-    assert image(png(width, height), "o200k") == tokens
-    assert image(png(width, height), "o200k", "low") == 85
+    assert count_image(make_png(width, height), "o200k") == tokens
+    assert count_image(make_png(width, height), "o200k", "low") == 85
 
 
 @pytest.mark.parametrize(
@@ -445,7 +447,7 @@ def test_an_image_counts_by_openais_tiles(width: int, height: int, tokens: int) 
     ],
 )
 def test_an_image_counts_by_pixels_elsewhere(family: str, width: int, height: int, tokens: int) -> None:
-    assert image(png(width, height), family) == tokens
+    assert count_image(make_png(width, height), family) == tokens
 
 
 JPEG = (
@@ -467,13 +469,13 @@ HEADERS = {
 @pytest.mark.parametrize("kind", HEADERS)
 def test_the_header_of_an_image_tells_its_size(kind: str) -> None:
     data = base64.b64encode(HEADERS[kind] + bytes(64)).decode()
-    assert image(data, "o200k") == 255
-    assert image(data, "claude3") == 1 + 500 * 512 // 750
+    assert count_image(data, "o200k") == 255
+    assert count_image(data, "claude3") == 1 + 500 * 512 // 750
 
 
 @pytest.mark.parametrize("data", ["AAAA" * 100, "", "****", base64.b64encode(b"\xff\xd8\xff\xd9" + bytes(99)).decode()])
 def test_an_image_of_unknown_size_is_taken_for_a_usual_one(data: str) -> None:
-    assert image(data, "o200k") == 765
+    assert count_image(data, "o200k") == 765
 
 
 def test_an_image_by_its_address_counts_as_a_usual_one() -> None:
@@ -482,19 +484,19 @@ def test_an_image_by_its_address_counts_as_a_usual_one() -> None:
         {"type": "image_url", "image_url": "https://example.com/a.png"},
         {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
     ):
-        assert fixed({"role": "user", "content": [block]}) == FRAME + 765
+        assert count_fixed({"role": "user", "content": [block]}) == FRAME + 765
 
 
 def test_base64_is_never_text_not_even_in_blocks_that_nobody_knows() -> None:
-    data = png(512, 512, more=30_000)
+    data = make_png(512, 512, more=30_000)
     for block in (
         {"type": "new_image", "payload": {"bytes": data}},
         {"type": "new_image", "uri": f"data:image/png;base64,{data}"},
         {"type": "tool_result", "content": [{"type": "image", "source": {"type": "base64", "data": data}}]},
     ):
         message = {"role": "user", "content": [block]}
-        assert seen(message) == ""
-        assert fixed(message) in (FRAME + 255, FRAME + 255 + families.CALL_TOKENS)
+        assert read_counted_text(message) == ""
+        assert count_fixed(message) in (FRAME + 255, FRAME + 255 + families.CALL_TOKENS)
 
 
 def test_a_pdf_counts_by_its_pages() -> None:
@@ -511,27 +513,27 @@ def test_a_pdf_counts_by_its_pages() -> None:
         {"type": "file", "file": {"filename": "A", "file_data": data}},
     ):
         message = {"role": "user", "content": [block]}
-        assert (seen(message), fixed(message)) == ("A", FRAME + 7_500)
-    assert fixed({"content": [document]}, "gemma") == 5 + 3 * 258
+        assert (read_counted_text(message), count_fixed(message)) == ("A", FRAME + 7_500)
+    assert count_fixed({"content": [document]}, "gemma") == 5 + 3 * 258
     squeezed = base64.b64encode(b"%PDF-1.7 " + bytes(250_000)).decode()
     document["source"] = {"type": "base64", "media_type": "application/pdf", "data": squeezed}
-    assert fixed({"content": [document]}) == FRAME + 4 * 2_500
-    assert fixed({"content": [{"type": "file", "file": {"file_id": "f"}}]}) == FRAME + 2_500
+    assert count_fixed({"content": [document]}) == FRAME + 4 * 2_500
+    assert count_fixed({"content": [{"type": "file", "file": {"file_id": "f"}}]}) == FRAME + 2_500
 
 
 def test_a_text_file_is_text() -> None:
     data = base64.b64encode("Bögen".encode()).decode()
     block = {"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": data}}
-    assert seen({"content": [block]}) == "Bögen"
+    assert read_counted_text({"content": [block]}) == "Bögen"
 
 
 def test_audio_counts_by_its_length() -> None:
     wav = b"RIFF\0\0\0\0WAVEfmt " + bytes(12) + struct.pack("<I", 48_000) + bytes(480_000)
     block = {"type": "input_audio", "input_audio": {"data": base64.b64encode(wav).decode(), "format": "wav"}}
-    assert fixed({"content": [block]}) == FRAME + 101
-    assert 5 + 320 <= fixed({"content": [block]}, "gemma") <= 5 + 323
+    assert count_fixed({"content": [block]}) == FRAME + 101
+    assert 5 + 320 <= count_fixed({"content": [block]}, "gemma") <= 5 + 323
     mp3 = {"type": "input_audio", "input_audio": {"data": base64.b64encode(bytes(160_000)).decode(), "format": "mp3"}}
-    assert fixed({"content": [mp3]}) == FRAME + 101
+    assert count_fixed({"content": [mp3]}) == FRAME + 101
 
 
 # Preambles

@@ -1,4 +1,4 @@
-"""What an app does to a brief: what it takes away counts as an edition, what the budget pushes out does not."""
+"""Test an app's edits of a brief: removing lines makes a new edition, dropping them for the budget does not."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ FEW = Brief(schema=Schema((Field("goal", "text"), Field("facts", cap=2))))
 COUNTER = Estimator()
 
 
-def after(*changes: Operation, config: Brief = FEW, before: Transcript | None = None) -> Transcript:
-    """A transcript after these changes, one by one."""
+def apply_edits(*changes: Operation, config: Brief = FEW, before: Transcript | None = None) -> Transcript:
+    """Return a transcript after these changes, applied one by one."""
     transcript = before or Transcript()
     for change in changes:
         transcript = edit_brief(transcript, [change], config, COUNTER)
     return transcript
 
 
-def edition(*changes: Operation) -> int:
-    return read_brief_record(after(*changes)).edition
+def count_editions(*changes: Operation) -> int:
+    return read_brief_record(apply_edits(*changes)).edition
 
 
 def test_what_is_added_or_pushed_out_is_no_new_edition() -> None:
     facts = [Operation.add("facts", f"fact {i}") for i in range(4)]
-    assert edition(Operation.set("goal", "Play Bach"), *facts, Operation.set("goal", "play bach")) == 0
-    assert [line.text for line in read_brief_record(after(*facts)).dropped] == ["fact 1"]
+    assert count_editions(Operation.set("goal", "Play Bach"), *facts, Operation.set("goal", "play bach")) == 0
+    assert [line.text for line in read_brief_record(apply_edits(*facts)).dropped] == ["fact 1"]
 
 
 def test_each_call_that_takes_something_away_is_a_new_edition() -> None:
     goal, facts = Operation.set("goal", "Play Bach"), Operation.add("facts", "one", "two")
-    line = read_brief_record(after(goal)).content.lines[0].id
+    line = read_brief_record(apply_edits(goal)).content.lines[0].id
     for change in (Operation.clear("goal"), Operation.set("goal", "Play Reger"), Operation.revoke(line)):
-        assert edition(goal, facts, change) == 1
+        assert count_editions(goal, facts, change) == 1
     for change in (Operation.remove("facts", "one", "two"), Operation.resolve("facts", "one")):
-        assert edition(goal, facts, change, Operation.clear("goal")) == 2
+        assert count_editions(goal, facts, change, Operation.clear("goal")) == 2
 
 
 def test_one_that_fell_out_is_revoked_with_what_it_said() -> None:
-    transcript = after(*[Operation.add("facts", f"fact {i}") for i in range(3)])
+    transcript = apply_edits(*[Operation.add("facts", f"fact {i}") for i in range(3)])
     (old,) = list_removed_lines([read_brief_record(transcript)])
     record = read_brief_record(revoke_line(transcript, old.id, FEW, COUNTER, [old]))
     assert (record.edition, record.content.revoked) == (1, tuple(dict.fromkeys(list_line_ids(old))))
@@ -55,18 +55,18 @@ def test_one_that_fell_out_is_revoked_with_what_it_said() -> None:
 
 def test_a_book_that_is_carried_on_lets_its_lines_go_once() -> None:
     one, two = (Line(name, "facts", name) for name in ("one", "two"))
-    books = [
+    records = [
         BriefRecord(dropped=(one,)),
         BriefRecord(dropped=(one,), asks=1),
         BriefRecord(dropped=(two,)),
         BriefRecord(dropped=(one, two)),
     ]
-    assert list_removed_lines(books) == (one, two)
-    assert list_removed_lines([*books, BriefRecord(dropped=(one,))]) == (two, one)
+    assert list_removed_lines(records) == (one, two)
+    assert list_removed_lines([*records, BriefRecord(dropped=(one,))]) == (two, one)
 
 
 def test_a_brief_is_read_from_its_records_alone() -> None:
-    transcript = after(Operation.set("goal", "Play Bach"))
+    transcript = apply_edits(Operation.set("goal", "Play Bach"))
     for size in (0, 7):
         assert read_brief_record_at(transcript.records, size) == read_brief_record(transcript)
     assert read_brief_record_at((), 0) == BriefRecord()
@@ -76,7 +76,7 @@ def test_a_brief_is_read_from_its_records_alone() -> None:
 def test_the_lines_that_are_told_are_those_of_the_brief(given: list[tuple[str, str]]) -> None:
     transcript = Transcript()
     for field, text in given:
-        transcript = after(Operation.add(field, f"that {text}"), before=transcript)
+        transcript = apply_edits(Operation.add(field, f"that {text}"), before=transcript)
     record = read_brief_record(transcript)
     text = render_record(record, FEW, COUNTER)
     assert parse_brief_lines([f"<recalled>\nx\n</recalled>\n{text}", ""]) == set(text.splitlines()[1:-1])

@@ -1,4 +1,4 @@
-"""What an app declares for its brief is checked when it is made."""
+"""Test that the schema of a brief is checked when it is created."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The memory card: asked for in few words, read whatever the model wrote."""
+"""Test memory cards: the prompt is short, and the parser accepts whatever a model writes."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_card_has_a_limit_and_a_catch_up_card_a_higher_one() -> None:
     assert limit_tokens([Operation.set("g", "w " * 500)], Words()) == []
 
 
-def tally(marks: str) -> CardTally:
+def make_tally(marks: str) -> CardTally:
     found = CardTally()
     for mark in marks:
         found = found.with_outcome(failed=mark == "x")
@@ -179,25 +179,27 @@ def tally(marks: str) -> CardTally:
 
 def test_a_tally_counts_failures_among_the_last_asks() -> None:
     assert (CardTally().share, CardTally().fails_too_often) == (0.0, False)
-    assert tally("x..." * 5).share == 0.25
-    assert tally("x" * 20 + "." * 40).share == 0.0
-    assert tally("." * 100).asks == CardTally.WINDOW
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(tally("x.")), type=CardTally) == tally("x.")
+    assert make_tally("x..." * 5).share == 0.25
+    assert make_tally("x" * 20 + "." * 40).share == 0.0
+    assert make_tally("." * 100).asks == CardTally.WINDOW
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(make_tally("x.")), type=CardTally) == make_tally("x.")
 
 
 def test_one_failure_is_never_too_many() -> None:
     for before in range(CardTally.WINDOW):
-        assert not any(tally("." * before + "x" + "." * after).fails_too_often for after in range(CardTally.WINDOW))
+        assert not any(
+            make_tally("." * before + "x" + "." * after).fails_too_often for after in range(CardTally.WINDOW)
+        )
 
 
 def test_more_than_five_percent_are_too_many() -> None:
-    assert not tally("x" * 5).fails_too_often
-    assert tally("x" * 6).fails_too_often
-    assert not tally("x" * 6 + "." * 7).fails_too_often
-    assert not tally("." * 17 + "xx").fails_too_often
-    assert tally("." * 18 + "xx").fails_too_often
-    assert not tally("." * 38 + "xx").fails_too_often
-    assert tally("." * 37 + "xxx").fails_too_often
+    assert not make_tally("x" * 5).fails_too_often
+    assert make_tally("x" * 6).fails_too_often
+    assert not make_tally("x" * 6 + "." * 7).fails_too_often
+    assert not make_tally("." * 17 + "xx").fails_too_often
+    assert make_tally("." * 18 + "xx").fails_too_often
+    assert not make_tally("." * 38 + "xx").fails_too_often
+    assert make_tally("." * 37 + "xxx").fails_too_often
 
 
 @pytest.mark.parametrize("catch_up", [False, True])

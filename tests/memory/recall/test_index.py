@@ -1,4 +1,4 @@
-"""What was said comes back when a message refers to it, within the budget, in order, and always the same."""
+"""Test the recall index: it finds what a message refers to, within the budget, in order and deterministically."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ TALK = (
 )
 
 
-def talk() -> RecallIndex:
+def index_talk() -> RecallIndex:
     return RecallIndex(Unit(place, role, text, START + day * DAY) for place, (role, text, day) in enumerate(TALK))
 
 
-def best(index: RecallIndex, query: str, **more: int) -> int:
+def find_best(index: RecallIndex, query: str, **more: int) -> int:
     return rank(index, query, **more).hits[0].position
 
 
@@ -54,11 +54,11 @@ def best(index: RecallIndex, query: str, **more: int) -> int:
     ],
 )
 def test_a_question_finds_what_answers_it(query: str, place: int) -> None:
-    assert place in [hit.position for hit in rank(talk(), query).hits[:2]]
+    assert place in [hit.position for hit in rank(index_talk(), query).hits[:2]]
 
 
 def test_a_term_that_is_not_sought_is_as_rare_as_it_is_here() -> None:
-    index = talk()
+    index = index_talk()
     violin, soup = (index.vocabulary.numbers[term] for term in ("violin", "soup"))
     rare = index.compute_rarity(soup)
     index.size, index.shares = 100 * len(index), {"violin": 1.0}
@@ -66,28 +66,28 @@ def test_a_term_that_is_not_sought_is_as_rare_as_it_is_here() -> None:
 
 
 def test_an_answer_borrows_the_words_of_its_question() -> None:
-    hits = rank(talk(), "Where does she rehearse?").hits
+    hits = rank(index_talk(), "Where does she rehearse?").hits
     assert 5 in [hit.position for hit in hits]
 
 
 def test_a_long_answer_comes_in_parts() -> None:
-    hit = next(hit for hit in rank(talk(), "how many metres is a furlong").hits if hit.position == 7)
+    hit = next(hit for hit in rank(index_talk(), "how many metres is a furlong").hits if hit.position == 7)
     assert "furlong" in TALK[7][1][hit.start : hit.stop]
     assert hit.stop - hit.start < len(TALK[7][1]) / 2
 
 
 def test_a_day_that_is_named_is_favoured() -> None:
-    index = talk()
-    assert best(index, "What did I tell you on 4 December?") == 8
-    assert best(index, "What did I say on 2023-11-19?") in (3, 4, 5)
-    assert best(index, "what was it 2 days ago?", now=START + 22 * DAY) in (8, 9)
+    index = index_talk()
+    assert find_best(index, "What did I tell you on 4 December?") == 8
+    assert find_best(index, "What did I say on 2023-11-19?") in (3, 4, 5)
+    assert find_best(index, "what was it 2 days ago?", now=START + 22 * DAY) in (8, 9)
 
 
 def test_a_participant_who_is_named_is_favoured() -> None:
     said = [("Ada", "I love hiking."), ("Bo", "I love hiking too."), ("Ada", "Good."), ("Bo", "And you?")]
     index = RecallIndex(Unit(place, "user", text, START, name) for place, (name, text) in enumerate(said))
-    assert best(index, "Does Bo love hiking?") == 1
-    assert best(index, "Does Ada love hiking?") == 0
+    assert find_best(index, "Does Bo love hiking?") == 1
+    assert find_best(index, "Does Ada love hiking?") == 0
     assert [hit.position for hit in rank(index, "Ada").hits] == []
 
 
@@ -96,18 +96,18 @@ def test_a_standing_wish_comes_before_what_is_like_it() -> None:
     index = RecallIndex(
         [*(Unit(place, "user", text) for place, text in enumerate(said)), Unit(2, "assistant", "Fine.")]
     )
-    assert best(index, "units of length") == 1
+    assert find_best(index, "units of length") == 1
 
 
 def test_what_the_context_holds_is_not_recalled() -> None:
-    index = talk()
+    index = index_talk()
     assert 3 not in [hit.position for hit in rank(index, "my sister's violin", exclude={3}).hits]
     assert rank(index, "my sister's violin orchestra", exclude=range(len(TALK))).budget_share == 0
 
 
 @pytest.mark.parametrize("query", ["", "Thanks!", "ok", "How do vaccines train immunity?", "Who?", "!?", "👍"])
 def test_a_message_that_does_not_refer_back_needs_nothing(query: str) -> None:
-    assert rank(talk(), query).budget_share == 0
+    assert rank(index_talk(), query).budget_share == 0
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_message_that_does_not_refer_back_needs_nothing(query: str) -> None:
     ["Which instrument does my sister play in the orchestra?", "soup with coriander", "And on 4 December 2023?"],
 )
 def test_a_message_that_refers_back_needs_its_budget(query: str) -> None:
-    assert rank(talk(), query).budget_share > 0.9
+    assert rank(index_talk(), query).budget_share > 0.9
 
 
 def test_an_empty_index_finds_nothing() -> None:
@@ -146,7 +146,7 @@ def test_days_are_read_from_a_message() -> None:
 
 
 def test_excerpts_have_dates_speakers_and_marks() -> None:
-    index = talk()
+    index = index_talk()
     hits = [Hit(8, 1, 0, len(TALK[8][1])), Hit(0, 1, 0, 25), Hit(3, 1, 3, 9), Hit(3, 1, 9, 16), Hit(4, 1, 0, 24)]
     assert render_hits(index, hits) == (
         "[Tue 14 Nov 2023]\nUser: I have moved to Lisbon an …\n"
@@ -156,7 +156,7 @@ def test_excerpts_have_dates_speakers_and_marks() -> None:
 
 
 def test_who_goes_on_is_not_named_again() -> None:
-    index = talk()
+    index = index_talk()
     hits = [Hit(place, 1, start, len(TALK[place][1])) for place, start in ((3, 0), (5, 0), (6, 7), (8, 0))]
     assert render_hits(index, hits) == (
         "[Sun 19 Nov 2023]\nUser: My sister Clara plays the violin in an orchestra.\n"
@@ -180,7 +180,7 @@ def test_a_day_that_is_unknown_has_no_line() -> None:
 
 
 def test_what_is_left_over_is_filled_with_smaller_ones_and_a_cut() -> None:
-    index = talk()
+    index = index_talk()
     hits = rank(index, "my sister plays the violin in Lisbon, and rehearses metric units").hits
     for budget in range(60, 400, 20):
         text = render_hits(index, select_hits(index, hits, budget, len))
@@ -279,7 +279,7 @@ def test_meaning_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_meaning_finds_what_shares_no_word() -> None:
     said = ("Our puppy chewed the carpet.", "The invoice is due on Friday.", "", "\ud800")
     index = RecallIndex((Unit(place, "user", text) for place, text in enumerate(said)), meaning=True)
-    assert best(index, "dog") == 0
+    assert find_best(index, "dog") == 0
     index.add(Unit(9, "user", "We adopted a kitten."))
-    assert best(index, "cat") == 9
+    assert find_best(index, "cat") == 9
     assert rank(index, "").hits == ()

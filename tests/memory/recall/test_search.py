@@ -1,4 +1,4 @@
-"""What fits a message comes back from a store and from a state: of this path alone, within the budget, as data."""
+"""Test recall from a store and from a state: only this branch, within the budget, and as harmless text."""
 
 from __future__ import annotations
 
@@ -45,45 +45,47 @@ class Letters:
         return len(text)
 
 
-def said(text: str, role: str = "user", *, at: int = START, **more: Any) -> Entry:
+def make_entry(text: str, role: str = "user", *, at: int = START, **more: Any) -> Entry:
     native = json_bytes.encode({"role": role, **more, "content": text})
     return Entry(role=role, wire="openai-chat", native=native, at=at)
 
 
-def long_talk(*special: Entry, size: int = 400) -> list[Entry]:
-    """A talk of months in which little was said, and something special in the middle."""
+def make_long_talk(*special: Entry, size: int = 400) -> list[Entry]:
+    """Return a conversation over months with filler messages, and special entries in the middle."""
     entries = [
-        said(FILLER[i % 4] + f" Number {i}.", ("user", "assistant")[i % 2], at=START + i * DAY // 4)
+        make_entry(FILLER[i % 4] + f" Number {i}.", ("user", "assistant")[i % 2], at=START + i * DAY // 4)
         for i in range(size)
     ]
     entries[size // 2 : size // 2] = special
     return entries
 
 
-def stored(entries: list[Entry], store: Store | None = None) -> Store:
+def store_entries(entries: list[Entry], store: Store | None = None) -> Store:
     store = store or InMemory()
     store.write("ada", "talk", Commit(expect=0, entries=link_entries(None, "t", 0, entries), at=1))
     return store
 
 
-def state(entries: list[Entry], *, fresh: int = 0) -> Transcript:
+def make_transcript(entries: list[Entry], *, fresh: int = 0) -> Transcript:
     made = link_entries(None, "t", 0, entries)
     kept = made[: len(made) - fresh]
     index, more, crc = EMPTY.grow(kept)
     return Transcript(pack=Pack(index, b"[" + more if kept else b"[]", crc), fresh=made[len(kept) :])
 
 
-def from_store(entries: list[Entry], message: str, config: Recall = FREE, **more: Any) -> Recalled:
-    index = index_store(stored(entries), "ada", "talk", MAIN, len(entries), message, config, now=more.get("now", 0))
+def recall_from_store(entries: list[Entry], message: str, config: Recall = FREE, **more: Any) -> Recalled:
+    index = index_store(
+        store_entries(entries), "ada", "talk", MAIN, len(entries), message, config, now=more.get("now", 0)
+    )
     return render_recalled(index, message, config, Estimator(), **{"now": 0, **more})
 
 
-def from_state(entries: list[Entry], message: str, config: Recall = FREE, **more: Any) -> Recalled:
-    index = index_transcript(state(entries, fresh=3), message, config, now=more.get("now", 0))
+def recall_from_state(entries: list[Entry], message: str, config: Recall = FREE, **more: Any) -> Recalled:
+    index = index_transcript(make_transcript(entries, fresh=3), message, config, now=more.get("now", 0))
     return render_recalled(index, message, config, Estimator(), **{"now": 0, **more})
 
 
-both = pytest.mark.parametrize("ask", [from_store, from_state])
+both = pytest.mark.parametrize("ask", [recall_from_store, recall_from_state])
 
 
 # What is configured
@@ -116,29 +118,35 @@ def test_recall_is_checked_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_a_message_finds_what_it_is_about(ask: Callable[..., Recalled], message: str, text: str) -> None:
-    found = ask(long_talk(said(text)), message)
+    found = ask(make_long_talk(make_entry(text)), message)
     assert f"User: {text}\n" in found.text
     assert 200 in found.positions
 
 
 @both
 def test_what_follows_a_question_is_found_by_the_question(ask: Callable[..., Recalled]) -> None:
-    talk = long_talk(said("Where does Clara rehearse?", "assistant"), said("In an old factory, every Tuesday."))
+    talk = make_long_talk(
+        make_entry("Where does Clara rehearse?", "assistant"), make_entry("In an old factory, every Tuesday.")
+    )
     assert "old factory" in ask(talk, "Where does Clara rehearse?").text
 
 
 @both
 def test_what_was_said_on_a_day_is_found(ask: Callable[..., Recalled]) -> None:
     at = START + 50 * DAY
-    talk = long_talk(said("Nothing special.", at=at))
+    talk = make_long_talk(make_entry("Nothing special.", at=at))
     assert "Nothing special." in ask(talk, "What did I say on 2024-01-03?").text
     assert "Nothing special." in ask(talk, "What was it 3 days ago?", now=at + 3 * DAY).text
 
 
 @both
 def test_what_is_recalled_is_dated_and_in_order(ask: Callable[..., Recalled]) -> None:
-    harps = [said(f"The harp costs {price} francs.", at=START + (110 + price) * DAY) for price in (5, 7)]
-    found = ask([*long_talk(), *harps, said("Good.", at=START + 120 * DAY)], "How many francs is the harp?", Recall(60))
+    harps = [make_entry(f"The harp costs {price} francs.", at=START + (110 + price) * DAY) for price in (5, 7)]
+    found = ask(
+        [*make_long_talk(), *harps, make_entry("Good.", at=START + 120 * DAY)],
+        "How many francs is the harp?",
+        Recall(60),
+    )
     assert found.text == (
         "[Fri 8 Mar 2024]\nUser: The harp costs 5 francs.\n[Sun 10 Mar]\nUser: The harp costs 7 francs.\n"
     )
@@ -152,11 +160,11 @@ def test_an_event_is_found_and_what_tools_and_the_app_said_is_not(ask: Callable[
     special = [
         event("The piano tuner rang.", source="door", at=START),
         system("The piano is out of bounds.", at=START),
-        said("A moment.", "assistant", tool_calls=[call]),
-        said("A piano weighs 300 kilos.", "tool", tool_call_id="c"),
-        said("It is heavy, that piano.", "assistant"),
+        make_entry("A moment.", "assistant", tool_calls=[call]),
+        make_entry("A piano weighs 300 kilos.", "tool", tool_call_id="c"),
+        make_entry("It is heavy, that piano.", "assistant"),
     ]
-    found = ask(long_talk(*special), "What about the piano?")
+    found = ask(make_long_talk(*special), "What about the piano?")
     assert "Event: The piano tuner rang.\n" in found.text
     assert "heavy" in found.text
     assert "bounds" not in found.text
@@ -166,7 +174,9 @@ def test_an_event_is_found_and_what_tools_and_the_app_said_is_not(ask: Callable[
 @both
 def test_the_lines_of_a_card_find_its_answer_and_never_show(ask: Callable[..., Recalled]) -> None:
     card = '<MEMORY_CARD>{"+facts": ["plays the bandoneon"], "~open": "x"}</MEMORY_CARD>'
-    found = ask(long_talk(said("That is a fine instrument. " * 20 + card, "assistant")), "Who plays the bandoneon?")
+    found = ask(
+        make_long_talk(make_entry("That is a fine instrument. " * 20 + card, "assistant")), "Who plays the bandoneon?"
+    )
     assert 200 in found.positions
     assert "fine instrument" in found.text
     assert "bandoneon" not in found.text
@@ -179,14 +189,14 @@ def test_a_label_weighs_as_much_as_what_a_user_said() -> None:
 
 @both
 def test_someone_who_is_named_is_heard_first(ask: Callable[..., Recalled]) -> None:
-    special = [said("I like figs.", name="Ada"), said("I like figs, too.", name="Bo <b>\n")]
-    found = ask(long_talk(*special), "Does Bo like figs?", Recall(30, gate=False))
+    special = [make_entry("I like figs.", name="Ada"), make_entry("I like figs, too.", name="Bo <b>\n")]
+    found = ask(make_long_talk(*special), "Does Bo like figs?", Recall(30, gate=False))
     assert found.text.endswith("Bo <b>: I like figs, too.\n")
 
 
 @both
 def test_what_is_excluded_is_not_recalled(ask: Callable[..., Recalled]) -> None:
-    talk = long_talk(said("My violin is red."))
+    talk = make_long_talk(make_entry("My violin is red."))
     assert 200 not in ask(talk, "Which colour is my violin?", exclude=range(100, 300)).positions
     assert ask(talk, "Which colour is my violin?", Recall(), exclude=range(500)) == Recalled()
 
@@ -200,17 +210,20 @@ def test_what_is_excluded_is_not_recalled(ask: Callable[..., Recalled]) -> None:
     ],
 )
 def test_a_message_that_does_not_refer_back_is_given_nothing(ask: Callable[..., Recalled], message: str) -> None:
-    assert ask(long_talk(said("The rain in Porto is warm.")), message, Recall()) == Recalled()
+    assert ask(make_long_talk(make_entry("The rain in Porto is warm.")), message, Recall()) == Recalled()
 
 
 @both
 def test_a_message_that_refers_back_opens_the_gate(ask: Callable[..., Recalled]) -> None:
-    assert "Porto" in ask(long_talk(said("The rain in Porto is warm.")), "What did I say about rain?", Recall()).text
+    assert (
+        "Porto"
+        in ask(make_long_talk(make_entry("The rain in Porto is warm.")), "What did I say about rain?", Recall()).text
+    )
 
 
 @both
 def test_nothing_is_recalled_without_a_budget(ask: Callable[..., Recalled]) -> None:
-    talk = long_talk(said("My violin is red."))
+    talk = make_long_talk(make_entry("My violin is red."))
     assert ask(talk, "Which colour is my violin?", Recall(0)) == Recalled()
     assert ask(talk, "Which colour is my violin?", budget=0) == Recalled()
     assert ask(talk, "Which colour is my violin?", budget=3) == Recalled()
@@ -222,10 +235,10 @@ def test_nothing_is_recalled_without_a_budget(ask: Callable[..., Recalled]) -> N
 
 def test_another_branch_is_never_recalled(tmp_path: Path) -> None:
     for store in (InMemory(), SQLite(tmp_path / "talks.db")):
-        talk = long_talk(said("My violin is red."))
-        stored(talk, store)
+        talk = make_long_talk(make_entry("My violin is red."))
+        store_entries(talk, store)
         begun = store.read("ada", "talk", MAIN, 200, 201).entry(0)
-        fork = link_entries(begun.parent, "f", 0, [said("My violin is blue.")])
+        fork = link_entries(begun.parent, "f", 0, [make_entry("My violin is blue.")])
         store.write("ada", "talk", Commit(branch="fork", expect=0, source=(MAIN, 200), entries=fork, at=2))
         for branch, colour, size in ((MAIN, "red", len(talk)), ("fork", "blue", 201)):
             index = index_store(store, "ada", "talk", branch, size, "my violin", FREE)
@@ -235,13 +248,13 @@ def test_another_branch_is_never_recalled(tmp_path: Path) -> None:
 
 
 def test_what_is_behind_the_size_is_not_recalled() -> None:
-    talk = [*long_talk(), said("My violin is red.")]
-    index = index_store(stored(talk), "ada", "talk", MAIN, len(talk) - 1, "my violin", FREE)
+    talk = [*make_long_talk(), make_entry("My violin is red.")]
+    index = index_store(store_entries(talk), "ada", "talk", MAIN, len(talk) - 1, "my violin", FREE)
     assert "red" not in render_recalled(index, "my violin", FREE, Estimator(), now=0).text
 
 
 def test_places_are_those_of_the_whole_conversation() -> None:
-    transcript = state([said("My violin is red.")])
+    transcript = make_transcript([make_entry("My violin is red.")])
     transcript = Transcript(pack=transcript.pack, shed=Ranges(entries=((0, 40),)))
     index = index_transcript(transcript, "my violin", FREE)
     assert render_recalled(index, "my violin", FREE, Estimator(), now=0).positions == (40,)
@@ -249,8 +262,8 @@ def test_places_are_those_of_the_whole_conversation() -> None:
 
 def test_a_bounded_number_of_entries_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    talk = [said(f"violin {i} " + "violin " * (i % 7), at=START + i) for i in range(3_000)]
-    store = stored(talk)
+    talk = [make_entry(f"violin {i} " + "violin " * (i % 7), at=START + i) for i in range(3_000)]
+    store = store_entries(talk)
     plain = store.read
     monkeypatch.setattr(store, "read", lambda *names: read.append(names[-1] - names[-2]) or plain(*names))
     monkeypatch.setattr(candidates, "_FREQUENT", 100)
@@ -262,11 +275,11 @@ def test_a_bounded_number_of_entries_is_looked_at(monkeypatch: pytest.MonkeyPatc
 
 
 def test_of_a_long_message_the_beginning_and_the_end_count() -> None:
-    talk = long_talk(said("My violin is red."))
+    talk = make_long_talk(make_entry("My violin is red."))
     words = " ".join(f"word{i}" for i in range(500))
-    assert "red" in from_store(talk, f"{words} my violin").text
-    assert "red" in from_store(talk, f"my violin {words}").text
-    assert "red" not in from_store(talk, f"{words} my violin {words[::-1]}").text
+    assert "red" in recall_from_store(talk, f"{words} my violin").text
+    assert "red" in recall_from_store(talk, f"my violin {words}").text
+    assert "red" not in recall_from_store(talk, f"{words} my violin {words[::-1]}").text
 
 
 def test_words_are_found_in_json_however_it_is_written() -> None:
@@ -279,7 +292,7 @@ def test_words_are_found_in_json_however_it_is_written() -> None:
     )
     talk = [Entry(role="user", wire="openai-chat", native=native, at=START) for native in natives]
     for fresh in range(6):
-        transcript = state(talk, fresh=fresh)
+        transcript = make_transcript(talk, fresh=fresh)
         terms = [
             candidates.SearchTerm((), ("violin",)),
             *(candidates.SearchTerm((word,)) for word in ("violin", "виола")),
@@ -293,10 +306,10 @@ def test_words_are_found_in_json_however_it_is_written() -> None:
 
 def test_a_word_that_is_everywhere_counts_where_rarer_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "_FREQUENT", 50)
-    talk = long_talk(said("The tram is red."), size=400)
+    talk = make_long_talk(make_entry("The tram is red."), size=400)
     for i in range(0, 150, 5):
-        talk[i] = said("Red, I said.")
-    index = index_store(stored(talk), "ada", "talk", MAIN, len(talk), "red tram", Recall(0))
+        talk[i] = make_entry("Red, I said.")
+    index = index_store(store_entries(talk), "ada", "talk", MAIN, len(talk), "red tram", Recall(0))
     assert 200 in [hit.position for hit in rank(index, "red tram").hits]
     assert not {unit.position for unit in index.units} & set(range(210, 400))
 
@@ -304,8 +317,8 @@ def test_a_word_that_is_everywhere_counts_where_rarer_ones_are(monkeypatch: pyte
 def test_of_a_long_answer_the_parts_that_fit_are_indexed() -> None:
     lines = [f"Item {i} is about {FILLER[i % 4]}" for i in range(100)]
     lines[70] = "The violin hangs on the wall."
-    talk = long_talk(said("\n".join(lines), "assistant"))
-    index = index_store(stored(talk), "ada", "talk", MAIN, len(talk), "Where is my violin?", FREE)
+    talk = make_long_talk(make_entry("\n".join(lines), "assistant"))
+    index = index_store(store_entries(talk), "ada", "talk", MAIN, len(talk), "Where is my violin?", FREE)
     assert index.skipped_parts > 10
     found = render_recalled(index, "Where is my violin?", Recall(120, gate=False), Estimator(), now=0)
     assert "violin hangs" in found.text
@@ -317,8 +330,8 @@ def test_a_counter_that_counts_a_whole_higher_than_its_lines_is_obeyed() -> None
         def count(self, text: str) -> int:
             return len(text) + 40 * max(0, text.count("\n") - 4)
 
-    talk = [said(f"My violin is red, {i} times.", at=START) for i in range(30)]
-    index = index_store(stored(talk), "ada", "talk", MAIN, 30, "my violin", FREE)
+    talk = [make_entry(f"My violin is red, {i} times.", at=START) for i in range(30)]
+    index = index_store(store_entries(talk), "ada", "talk", MAIN, 30, "my violin", FREE)
     found = render_recalled(index, "my violin", Recall(500, gate=False), Odd(), now=0)
     assert 0 < found.tokens <= 500
 
@@ -345,12 +358,12 @@ TALKS = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), ANY, ANY), ma
 def test_whatever_is_said_the_budget_and_the_tag_hold(
     talk: list[tuple[str, str, str]], message: str, budget: int, letters: bool
 ) -> None:
-    entries = [said(text, role, name=name) for role, text, name in talk]
+    entries = [make_entry(text, role, name=name) for role, text, name in talk]
     counter = Letters() if letters else Estimator()
     message = f"{message} violin"
     for index in (
-        index_store(stored(entries), "ada", "talk", MAIN, len(entries), message, FREE),
-        index_transcript(state(entries), message, FREE),
+        index_store(store_entries(entries), "ada", "talk", MAIN, len(entries), message, FREE),
+        index_transcript(make_transcript(entries), message, FREE),
     ):
         found = render_recalled(index, message, Recall(budget, gate=False), counter, now=0)
         assert found.tokens <= budget
@@ -374,15 +387,15 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> IndexCache:
     return made
 
 
-@pytest.mark.parametrize("ask", [from_store, from_state])
+@pytest.mark.parametrize("ask", [recall_from_store, recall_from_state])
 def test_meaning_finds_what_shares_no_word(ask: Callable[..., Recalled], cache: IndexCache) -> None:
-    found = ask(long_talk(said("Our puppy chewed the carpet."), size=60), "dog", MEANT)
+    found = ask(make_long_talk(make_entry("Our puppy chewed the carpet."), size=60), "dog", MEANT)
     assert "puppy" in found.text
 
 
 def test_an_index_is_kept_and_goes_on_with_what_is_new(cache: IndexCache) -> None:
-    talk = long_talk(said("Our puppy chewed the carpet."), size=40)
-    store = stored(talk)
+    talk = make_long_talk(make_entry("Our puppy chewed the carpet."), size=40)
+    store = store_entries(talk)
 
     def ask(size: int) -> tuple[RecallIndex, str]:
         index = index_store(store, "ada", "talk", MAIN, size, "dog or cat", MEANT)
@@ -390,7 +403,7 @@ def test_an_index_is_kept_and_goes_on_with_what_is_new(cache: IndexCache) -> Non
 
     first, text = ask(len(talk))
     last = store.read("ada", "talk", MAIN, 0, 99).entry(40)
-    more = link_entries(last.id, "u", 0, [said("A kitten!")])
+    more = link_entries(last.id, "u", 0, [make_entry("A kitten!")])
     assert "kitten" not in text
     store.write("ada", "talk", Commit(expect=1, entries=more, at=2))
     second, text = ask(len(talk) + 1)
@@ -405,8 +418,8 @@ def test_an_index_is_kept_and_goes_on_with_what_is_new(cache: IndexCache) -> Non
 
 
 def test_a_branch_goes_on_with_the_index_of_the_one_that_it_left(cache: IndexCache) -> None:
-    talk = long_talk(said("Our puppy chewed the carpet."), size=40)
-    store = stored(talk)
+    talk = make_long_talk(make_entry("Our puppy chewed the carpet."), size=40)
+    store = store_entries(talk)
 
     def ask(branch: str, size: int) -> tuple[RecallIndex, str]:
         index = index_store(store, "ada", "talk", branch, size, "dog or cat", MEANT)
@@ -415,7 +428,7 @@ def test_a_branch_goes_on_with_the_index_of_the_one_that_it_left(cache: IndexCac
     main, _ = ask(MAIN, len(talk))
     last = store.read("ada", "talk", MAIN, 0, 99).entry(len(talk) - 1)
     for name, text in (("fork", "A kitten!"), ("other", "A parrot!")):
-        entries = link_entries(last.id, name, 0, [said(text)])
+        entries = link_entries(last.id, name, 0, [make_entry(text)])
         store.write("ada", "talk", Commit(branch=name, expect=0, source=(MAIN, len(talk)), entries=entries, at=2))
     fork, text = ask("fork", len(talk) + 1)
     assert fork is main
@@ -427,7 +440,7 @@ def test_a_branch_goes_on_with_the_index_of_the_one_that_it_left(cache: IndexCac
 
 
 def test_two_at_once_never_share_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = stored(long_talk(size=20))
+    store = store_entries(make_long_talk(size=20))
     seen: list[int] = []
     gate = threading.Barrier(4)
 
