@@ -43,13 +43,13 @@ def test_an_entry_of_an_unknown_wire_is_there_without_a_text() -> None:
 @pytest.mark.parametrize(
     ("natives", "problem"),
     [
-        ([b'{"role":"tool","tool_call_id":"c","content":"x"}'], "a result without its call"),
+        ([b'{"role":"tool","tool_call_id":"c","content":"x"}'], "the result of an unknown tool call"),
         (
             [
                 b'{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":""}}]}',
                 b'{"role":"user","content":"x"}',
             ],
-            "before the result of 'c'",
+            "before the result of the tool call 'c'",
         ),
     ],
 )
@@ -68,7 +68,7 @@ def test_an_event_between_a_call_and_its_result_is_noticed() -> None:
         Entry(id="t-0", turn="t", role="assistant", wire="openai-chat", native=call, at=1),
         msgspec.structs.replace(event("tuned", source="app", at=1), id="t-1", turn="t"),
     ]
-    with pytest.raises(ValueError, match="'t-1' comes before the result of 'c'"):
+    with pytest.raises(ValueError, match="'t-1' comes before the result of the tool call 'c'"):
         check_pairs(entries)
 
 

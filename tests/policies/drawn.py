@@ -34,7 +34,7 @@ from longtalk.testing import says
 from longtalk.tokens import Estimator, count_message
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.wires import WIRES
-from longtalk.wires.entries import closing_result
+from longtalk.wires.entries import make_closing_result
 from longtalk.wires.neutral import event, system
 
 # Policies
@@ -161,7 +161,7 @@ def traces(draw: st.DrawFn, wire: str) -> Transcript:
             for name, tool, _ in draw(st.permutations(calls)):
                 native = WIRES[wire].write_result(name, draw(_texts), error=False, name=tool)
                 result = Entry(role="tool", wire=wire, native=native, at=0)
-                closed = closing_result(WIRES[wire], name, "Not run.", at=0, name=tool)
+                closed = make_closing_result(WIRES[wire], name, "Not run.", at=0, name=tool)
                 add(turn, draw(st.sampled_from([result, result, closed])))
         match draw(st.sampled_from(["said", "said", "said", "empty", "interrupted", "nothing"])):
             case "said":

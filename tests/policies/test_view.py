@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from longtalk.policies import View
 from longtalk.policies.view import NOTE_TOKENS
 from longtalk.transcript.manifest import CUT, DIGEST, MIDDLE, Run
-from longtalk.wires.entries import shorten_entry, text_of
+from longtalk.wires.entries import read_text, shorten_entry
 from longtalk.wires.text import cut_middle
 from tests.policies.views import WIRE, conversation, gave, happened, said, talked, view_of, worked
 
@@ -85,13 +85,13 @@ def test_head_and_tail_are_the_beginning_and_the_end(text: str, keep: int) -> No
 def test_a_result_that_is_cut_still_answers_its_call() -> None:
     entry = shorten_entry(gave("c7", "r" * 1_000), 30)
     assert json.loads(entry.native)["tool_call_id"] == "c7"
-    assert len(text_of(entry)) < 100
+    assert len(read_text(entry)) < 100
 
 
 def test_an_event_that_is_cut_keeps_its_source() -> None:
     entry = shorten_entry(happened("e" * 1_000), 30)
     assert json.loads(entry.native)["source"] == "app"
-    assert len(text_of(entry)) < 100
+    assert len(read_text(entry)) < 100
 
 
 def test_the_work_of_tools_is_from_a_first_call_to_the_last_result_behind_it() -> None:

@@ -14,7 +14,7 @@ from longtalk.errors import InputError
 from longtalk.transcript.transcript import Entry, Turn, link_entries
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport
 from longtalk.transfer.markdown import to_markdown
-from longtalk.wires.entries import closing_result
+from longtalk.wires.entries import make_closing_result
 from longtalk.wires.gemini.wire import WIRE as GEMINI
 from longtalk.wires.neutral import event, system
 from longtalk.wires.openai_chat.wire import WIRE
@@ -97,7 +97,7 @@ def test_what_is_special_is_said() -> None:
         message("assistant", "long", mark="length"),
         message("assistant", None, refusal="I'd rather not."),
         calling(None, "plan"),
-        closing_result(WIRE, "c-plan", "Outcome unknown.", at=AT),
+        make_closing_result(WIRE, "c-plan", "Outcome unknown.", at=AT),
     ]
     shown = to_markdown(talk(*entries, turn=Turn("t", "failed", "local:tiny", 0, error="no *route*")))
     assert "### Assistant · 2026-01-02T03:04:05Z · interrupted\n" in shown

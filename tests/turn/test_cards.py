@@ -20,7 +20,7 @@ from longtalk.testing import Scripted, says, validate
 from longtalk.wires import AGENTS, HTTP_WIRES, NAMES, WIRES
 from longtalk.wires.agents.cli import AgentCommand
 from longtalk.wires.card_tags import MAX_CARD_CHARS, remove_cards
-from longtalk.wires.entries import describe_tool_rounds, digest_tool_calls, view_of
+from longtalk.wires.entries import describe_tool_rounds, digest_tool_calls, view_entry
 from tests.support.cards import CARD, CASES, CLOSE, CONTENT, OPEN, SECRET, says_in, split
 from tests.support.properties import holds
 from tests.wires.test_card_tags import TEXTS
@@ -68,7 +68,7 @@ def test_no_split_of_a_stream_shows_a_card(wire: str, case: str) -> None:
         assert "".join(told) == reply.text == reply.message.text == shown
         assert all(told)
         (answer,) = [entry for entry in reply.entries if entry.role == "assistant"]
-        assert (view_of(answer).text, view_of(answer).cards) == (shown, cards)
+        assert (view_entry(answer).text, view_entry(answer).cards) == (shown, cards)
 
 
 @EACH
@@ -87,7 +87,7 @@ def test_a_huge_card_does_not_show(wire: str) -> None:
     text = f"Play.{OPEN}{'y' * 1_000_000}{CLOSE} Now."
     told, reply = streamed(wire, [text[at : at + 1000] for at in range(0, len(text), 1000)])
     assert "".join(told) == reply.text == "Play. Now."
-    assert [len(card) for card in view_of(reply.entries[-1]).cards] == [MAX_CARD_CHARS + 1]
+    assert [len(card) for card in view_entry(reply.entries[-1]).cards] == [MAX_CARD_CHARS + 1]
 
 
 @holds(st.sampled_from(sorted(WIRES)), TEXTS, st.data(), few=60)
@@ -167,7 +167,7 @@ def test_an_answer_of_a_card_alone_says_nothing(wire: str) -> None:
     told, reply = streamed(wire, [CARD])
     assert (told, reply.text, reply.finish) == ([], "", "stop")
     (answer,) = [entry for entry in reply.entries if entry.role == "assistant"]
-    assert (answer.mark, view_of(answer).cards) == ("", (CONTENT,))
+    assert (answer.mark, view_entry(answer).cards) == ("", (CONTENT,))
 
 
 @EACH

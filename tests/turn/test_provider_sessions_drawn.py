@@ -13,7 +13,7 @@ from longtalk.policies import KeepAll, KeepLast, Policy, TokenBudget
 from longtalk.state.codec import decode
 from longtalk.testing import Scripted, says, validate
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
-from longtalk.wires.entries import view_of
+from longtalk.wires.entries import view_entry
 from tests.support.properties import examples
 from tests.support.strict_responses import KEY, OTHER_KEY, StrictResponses
 
@@ -123,7 +123,7 @@ class Player:
         assert [run.first for run in runs] == [0, *(run.last + 1 for run in runs[:-1])]
         entries = list(decode(reply.state, wires=NAMES))
         there = [i for run in runs if run.verdict in ("sent", "held") for i in range(run.first, run.last + 1)]
-        told = [view_of(entries[i]).text for i in there if entries[i].role == "user"]
+        told = [view_entry(entries[i]).text for i in there if entries[i].role == "user"]
         read = [item["content"] for item in self._server.seen() if item.get("role") == "user"]
         assert [text for text in read if not text.startswith("<")] == told
 

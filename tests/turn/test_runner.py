@@ -25,7 +25,7 @@ from longtalk.state.codec import decode, encode
 from longtalk.testing import AsyncScripted, Step, says, validate
 from longtalk.transcript.transcript import Entry
 from longtalk.wires import NAMES
-from longtalk.wires.entries import view_of
+from longtalk.wires.entries import view_entry
 from longtalk.wires.views import MessageView
 
 pytestmark = pytest.mark.anyio
@@ -77,9 +77,9 @@ async def test_an_answer_is_read_once(monkeypatch: pytest.MonkeyPatch, stream: b
 
     def view(entry: Entry) -> MessageView:
         again.append(entry.role)
-        return view_of(entry)
+        return view_entry(entry)
 
-    monkeypatch.setattr("longtalk.wires.pairing.view_of", view)
+    monkeypatch.setattr("longtalk.wires.pairing.view_entry", view)
     chat = AsyncChat(AsyncScripted(BOTH, says("done")), tools=[lookup])
     reply = (await collect(chat.stream("x")))[-1].reply if stream else await chat.send("x")
     assert reply.text == "done"

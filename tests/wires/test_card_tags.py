@@ -250,7 +250,7 @@ def test_endless_cards_are_hidden_and_only_some_are_kept() -> None:
 def test_calm_text_need_not_be_fed(text: str) -> None:
     cards, shown = CardFilter(), ""
     for character in text:
-        shown += character if cards.calm and character != "<" else cards.feed(character)
+        shown += character if cards.is_idle and character != "<" else cards.feed(character)
     assert shown + cards.end() == remove_cards(text)
 
 

@@ -18,7 +18,7 @@ from longtalk.state.codec import decode
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
-from longtalk.wires.entries import view_of
+from longtalk.wires.entries import view_entry
 from longtalk.wires.protocol import Preamble, Quirks
 from tests.policies.drawn import traces
 from tests.support.properties import examples
@@ -182,7 +182,7 @@ def test_two_hundred_turns_that_change_the_provider_at_random() -> None:
                     keeper.forget()
         assert keeper.violations == []
         assert {message.split("'")[0] for message in keeper.refusals} <= FORGOTTEN
-    said = [view_of(entry).text for entry in decode(state or b"", wires=NAMES) if entry.role == "user"]
+    said = [view_entry(entry).text for entry in decode(state or b"", wires=NAMES) if entry.role == "user"]
     assert said == facts
 
 

@@ -14,7 +14,7 @@ from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.state.shedding import encode_part, split
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import NAMES
-from longtalk.wires.pairing import open_calls
+from longtalk.wires.pairing import find_open_calls
 
 AnySeal: TypeAlias = Seal | BoundSeal | None
 
@@ -29,7 +29,7 @@ def read_state(state: bytes | None, seal: AnySeal, *, max_bytes: int) -> Transcr
         problem.state = state  # as the caller passed it: sealed, if it was
         raise
     try:
-        open_calls(transcript)
+        find_open_calls(transcript)
     except ValueError as problem:
         what = f"This state can't be read: its last message is malformed ({problem})."
         raise BadState(what, reason="corrupt", state=state) from None

@@ -7,7 +7,7 @@ from longtalk.notices import Notice
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.convert import list_lost_content
 from longtalk.wires.neutral import LONGTALK
-from longtalk.wires.pairing import answering_wire, open_calls
+from longtalk.wires.pairing import find_answer_wire, find_open_calls
 from longtalk.wires.protocol import Wire
 
 
@@ -26,8 +26,8 @@ def check_switch(
             f"This conversation was held over {', '.join(sorted(foreign))}, and {model} speaks "
             f"{wire.name}: on_switch='convert' goes on with it."
         )
-    before = answering_wire(transcript, wire)
-    if message is None and before is not wire and open_calls(transcript):
+    before = find_answer_wire(transcript, wire)
+    if message is None and before is not wire and find_open_calls(transcript):
         raise InputError(f"This turn began over {before.name}: it ends there, or you say something new.")
     entries = (transcript[i] for i in range(len(transcript) - 1, -1, -1))
     last = next((entry.wire for entry in entries if entry.role == "assistant"), wire.name)

@@ -26,7 +26,7 @@ from longtalk.memory.summary import TAG
 from longtalk.transcript.manifest import MIDDLE, Run, Verdict
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.wires.convert import CallIdMap, convert_entry
-from longtalk.wires.entries import describe_tool_rounds, digest_tool_calls, shorten_entry, view_of
+from longtalk.wires.entries import describe_tool_rounds, digest_tool_calls, shorten_entry, view_entry
 from longtalk.wires.neutral import LONGTALK
 from longtalk.wires.protocol import Handle, Preamble, Quirks, Wire
 
@@ -199,8 +199,8 @@ class _Sheet:
         """The first entries, which the provider has. Ids that were made for them are not made again behind them."""
         if any(map(self._is_foreign_answer, range(held, end))):
             for i in filter(self._is_foreign_answer, range(held)):
-                for call in view_of(self._transcript[i]).calls:
-                    self._ids.call(call)
+                for call in view_entry(self._transcript[i]).calls:
+                    self._ids.map_call(call)
 
     def put_behind(self, last: int) -> None:
         """Make the pieces fit the last entry that the provider has."""

@@ -58,7 +58,7 @@ from longtalk.turn.stream import AsyncStream
 from longtalk.turn.summarizer import AsyncSummarizer
 from longtalk.turn.summary_claims import SummaryClaim
 from longtalk.wires import WIRES
-from longtalk.wires.entries import view_of
+from longtalk.wires.entries import view_entry
 from longtalk.wires.neutral import event
 from longtalk.wires.protocol import Answer
 
@@ -270,7 +270,7 @@ class AsyncConversation:
             entries = found if len(found) > len(entries) else entries
         provider = self._chat.provider
         said = [entry for entry in entries if entry.role == "assistant"]
-        answer = Answer(said[-1].native, view_of(said[-1]), asked.turn.finish) if said else None
+        answer = Answer(said[-1].native, view_entry(said[-1]), asked.turn.finish) if said else None
         wire = WIRES[said[-1].wire] if said else provider.wire
         transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(asked.turn,)))
         prices = self._chat.prices(given.options) if provider.label == asked.turn.model else None

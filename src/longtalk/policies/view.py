@@ -17,7 +17,7 @@ from longtalk.memory.summary import Summary, SummaryRequest
 from longtalk.transcript.manifest import CUT, DIGEST, Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.transcript import Entry, Transcript
-from longtalk.wires.entries import digest_tool_calls, text_of
+from longtalk.wires.entries import digest_tool_calls, read_text
 from longtalk.wires.protocol import Wire
 
 NOTE_TOKENS = 20
@@ -191,7 +191,7 @@ class View(msgspec.Struct, frozen=True):
     def with_cut_text(self, block: Block, position: int, tokens: int) -> Block:
         """Return the block with the text at `position` cut to about `tokens` tokens; unchanged if it is not longer."""
         entry = self.get_entry(position)
-        length = len(text_of(entry))
+        length = len(read_text(entry))
         keep = length * tokens // max(1, entry.tokens)
         if not 0 < keep < length:
             return block

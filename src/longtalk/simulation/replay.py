@@ -36,7 +36,7 @@ from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.usage import Usage
 from longtalk.wires import WIRES
-from longtalk.wires.entries import text_of
+from longtalk.wires.entries import read_text
 from longtalk.wires.neutral import LONGTALK
 from longtalk.wires.protocol import Preamble, Quirks, Wire
 from longtalk.wires.text import wrap_in_tag
@@ -111,7 +111,7 @@ class Trace:
             )
         self.wire: Wire = WIRES[wires.pop() if wires else "openai-chat"]
         while system is None and entries and entries[0].role == "system":
-            system = text_of(entries.pop(0))
+            system = read_text(entries.pop(0))
         self.skipped = len(transcript) - len(entries)
         """The number of entries at the start that became the system text."""
         self.preamble = Preamble(system=system)
@@ -321,7 +321,7 @@ class PolicyReplay:
         if config.recalls.budget:
             from longtalk.memory.recall.search import index_transcript, render_recalled
 
-            message = text_of(transcript[transcript.tail - 1])
+            message = read_text(transcript[transcript.tail - 1])
             index = index_transcript(transcript.truncate(transcript.tail - 1), message, config.recalls, now=at)
             sent = SentPositions(planned.epoch, transcript.size)
             found = render_recalled(index, message, config.recalls, counter, now=at, exclude=sent)

@@ -16,7 +16,7 @@ from longtalk._util import json_bytes
 from longtalk.transcript.pack import estimate_tokens
 from longtalk.transcript.pack_index import MAX_ENTRIES
 from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, Turns, link_entries
-from longtalk.wires.entries import closing_result
+from longtalk.wires.entries import make_closing_result
 from longtalk.wires.neutral import event
 from longtalk.wires.openai_chat import wire as openai_chat
 
@@ -75,7 +75,8 @@ def _group_turns(natives: Sequence[bytes]) -> list[list[Entry]]:
         """Close the open calls, then add the waiting events, which must not come between a call and its results."""
         if turns:
             turns[-1] += [
-                closing_result(wire, call, "Outcome unknown: no result was kept.", at=0) for call in pending.elements()
+                make_closing_result(wire, call, "Outcome unknown: no result was kept.", at=0)
+                for call in pending.elements()
             ]
             turns[-1] += orphans
         pending.clear()

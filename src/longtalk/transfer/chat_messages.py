@@ -15,7 +15,7 @@ from longtalk.transcript.transcript import Entry, Turn, new_id
 from longtalk.transfer.conversation_export import ConversationExport
 from longtalk.transfer.read_helpers import build_main_branch, excerpt
 from longtalk.turn.draft import UNKNOWN
-from longtalk.wires.entries import closing_result
+from longtalk.wires.entries import make_closing_result
 from longtalk.wires.openai_chat.wire import WIRE, build_answer
 from longtalk.wires.views import MessageView
 
@@ -64,7 +64,7 @@ def read_messages(natives: Sequence[bytes], *, id: str, model: str = "") -> Conv
             exchanges.append([])
         exchanges[-1].append(entry)
         open_calls += [call.id for call in seen.calls]
-    exchanges[-1] += [closing_result(WIRE, call, UNKNOWN, at=0) for call in open_calls]
+    exchanges[-1] += [make_closing_result(WIRE, call, UNKNOWN, at=0) for call in open_calls]
     turns = [(_build_turn(members, model or "unknown"), members) for members in exchanges]
     return ConversationExport(id=id, branches=(build_main_branch(turns),))
 

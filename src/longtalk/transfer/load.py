@@ -28,7 +28,7 @@ from longtalk.transfer.snapshot import (
     to_snapshot,
 )
 from longtalk.wires import WIRES
-from longtalk.wires.pairing import open_calls_after
+from longtalk.wires.pairing import track_open_calls
 
 How = Literal["new", "grown", "here", "left"]
 BEING_WRITTEN = "another process is writing to it; try again later"
@@ -211,7 +211,7 @@ def check_calls(export: ConversationExport) -> None:
                 seen = WIRES[entry.wire].view(entry.native) if entry.wire in WIRES else None
                 if seen and (seen.role != entry.role or (seen.role == "tool") != bool(seen.call_id)):
                     raise ValueError(f"is marked as {entry.role!r} but its message has another role")
-                waiting = open_calls_after(entry, waiting)
+                waiting = track_open_calls(entry, waiting)
             except (ValueError, TypeError, AttributeError) as problem:
                 raise InputError(
                     f"No provider would accept the conversation {export.id!r}: entry {entry.id!r} {problem}."

@@ -26,8 +26,8 @@ from longtalk.transcript.transcript import Entry, Finish, Record, Transcript, Tu
 from longtalk.turn.provider_sessions import ProviderSession, drop, keep
 from longtalk.usage import Usage
 from longtalk.wires import WIRES
-from longtalk.wires.entries import closing_result
-from longtalk.wires.pairing import answering_wire, open_calls
+from longtalk.wires.entries import make_closing_result
+from longtalk.wires.pairing import find_answer_wire, find_open_calls
 from longtalk.wires.protocol import Answer, Quirks, Wire
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import ToolCallView
@@ -197,21 +197,23 @@ class Draft(msgspec.Struct, frozen=True):
 
     def settle(self, call: ToolCallView, text: str, *, failed: bool = False) -> Draft:
         """A tool's result."""
-        wire = answering_wire(self.transcript, self.wire)
+        wire = find_answer_wire(self.transcript, self.wire)
         native = wire.write_result(call.id, text, error=failed, name=call.name)
         entry = Entry(role="tool", wire=wire.name, native=native, at=now(), mark="error" if failed else "")
         return self._answer_calls([entry])
 
     def open_calls(self) -> tuple[ToolCallView, ...]:
-        return open_calls(self.transcript, self.answer)
+        return find_open_calls(self.transcript, self.answer)
 
     def checkpoint(self) -> Draft:
         return msgspec.structs.replace(self, transcript=self.transcript.revise())
 
     def abandon(self, calls: Sequence[ToolCallView]) -> Draft:
         """Close calls of an earlier run that nobody will answer."""
-        wire = answering_wire(self.transcript, self.wire)
-        return self._answer_calls([closing_result(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls])
+        wire = find_answer_wire(self.transcript, self.wire)
+        return self._answer_calls(
+            [make_closing_result(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls]
+        )
 
     def finish(self, status: Literal["complete", "interrupted", "failed"], *, error: str = "") -> Draft:
         """The turn as it ends now. Ending it twice changes nothing."""
@@ -222,10 +224,12 @@ class Draft(msgspec.Struct, frozen=True):
             draft = draft.cut_off(Replay(self).answer())
         if self.tail < 0:
             draft = draft.abandon(draft.open_calls()).hear()
-        wire = answering_wire(draft.transcript, self.wire)
+        wire = find_answer_wire(draft.transcript, self.wire)
         draft = draft._answer_calls(
             [
-                closing_result(wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now(), name=call.name)
+                make_closing_result(
+                    wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now(), name=call.name
+                )
                 for call in draft.open_calls()
             ]
         )
@@ -310,7 +314,7 @@ def begin(
 def _waits(transcript: Transcript) -> bool:
     """Whether it is the model's turn to speak."""
     running = bool(transcript.turns) and transcript.turns[-1].status == "running"
-    calls = open_calls(transcript)
+    calls = find_open_calls(transcript)
     return len(transcript) > 0 and (transcript[-1].role != "assistant" or bool(calls) or running)
 
 
@@ -323,9 +327,9 @@ def interrupted(transcript: Transcript) -> Transcript:
 
 def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) -> Transcript:
     """A transcript with an event at its end. What was cut off before it, also by a rewind, is closed first."""
-    if calls := open_calls(transcript):
-        wire = answering_wire(transcript, wire)
-        closings = [closing_result(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls]
+    if calls := find_open_calls(transcript):
+        wire = find_answer_wire(transcript, wire)
+        closings = [make_closing_result(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls]
         transcript = transcript.append_to_turn(transcript[-1].turn, measured(closings, counter))
     if transcript.turns and transcript.turns[-1].status == "running":
         transcript = interrupted(transcript)

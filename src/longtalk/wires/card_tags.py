@@ -28,7 +28,7 @@ _LOOKALIKE = re.compile(_BEGIN, re.I | re.A)
 _TAG_LONGEST = len(r"< / MEMORY\_CARD / >")
 
 
-def _partial() -> re.Pattern[str]:
+def _compile_partial_tag() -> re.Pattern[str]:
     """Return a pattern that matches every possible beginning of a tag."""
     rest = f"{_B}/?{_B}"
     for letter in reversed(("M", "E", "M", "O", "R", r"Y\\?", "_", "C", "A", "R", "D")):
@@ -36,10 +36,10 @@ def _partial() -> re.Pattern[str]:
     return re.compile(f"<{_B}/?{_B}{rest}", re.I | re.A)
 
 
-_PARTIAL = _partial()
+_PARTIAL = _compile_partial_tag()
 
 
-def _incomplete_tag_start(text: str) -> int:
+def _find_incomplete_tag(text: str) -> int:
     """Return the position of an incomplete tag at the end of the text, or the length of the text if there is none."""
     start = text.rfind("<", max(0, len(text) - _TAG_LONGEST))
     return start if start >= 0 and _PARTIAL.fullmatch(text, start) else len(text)
@@ -57,16 +57,16 @@ class CardFilter:
     holds back only text that may still become a tag: 12 characters, or at most 19 with blanks and slashes.
 
     `cards` holds the contents found so far, each cut after `MAX_CARD_CHARS` + 1 characters. After `end`, `unclosed`
-    says whether the last card had no closing tag. While `calm` is True, text without a `<` would be returned unchanged,
-    so the caller need not pass it to `feed`. That saves a call for most pieces of most answers.
+    says whether the last card had no closing tag. While `is_idle` is True, `feed` would return text without a `<`
+    unchanged, so the caller need not pass it. That saves a call for most pieces of most answers.
     """
 
-    __slots__ = ("_content", "_held", "_inside", "_room", "_tail", "calm", "cards", "unclosed")
+    __slots__ = ("_content", "_held", "_inside", "_room", "_tail", "cards", "is_idle", "unclosed")
 
     def __init__(self) -> None:
         self.cards: list[str] = []
         self.unclosed = False
-        self.calm = True
+        self.is_idle = True
         self._inside = False
         self._held = ""
         self._tail = ""
@@ -76,28 +76,28 @@ class CardFilter:
 
     def feed(self, text: str) -> str:
         """Process the next piece of the answer and return the text that can be shown now."""
-        if self.calm and "<" not in text:
+        if self.is_idle and "<" not in text:
             return text
         rest = self._held + text
         shown, at = [], 0
         for tag in _TAG.finditer(rest):
-            closing, alone = bool(tag[1]), bool(tag[2])
-            if self._inside and not (closing or alone):
+            is_closing, is_empty_card = bool(tag[1]), bool(tag[2])
+            if self._inside and not (is_closing or is_empty_card):
                 continue
-            shown.append(self._pass(rest[at : tag.start()]))
+            shown.append(self._take_text(rest[at : tag.start()]))
             at = tag.end()
             if self._inside:
                 self._close()
-            elif not closing:
+            elif not is_closing:
                 self._open()
-                if alone:
+                if is_empty_card:
                     self._close()
-        end = max(at, _incomplete_tag_start(rest))
+        end = max(at, _find_incomplete_tag(rest))
         if self._tail and not self._inside and _PARTIAL.fullmatch(self._tail + rest[at:]):
             end = at
-        shown.append(self._pass(rest[at:end]))
+        shown.append(self._take_text(rest[at:end]))
         self._held = rest[end:]
-        self.calm = not (self._inside or self._held or self._tail)
+        self.is_idle = not (self._inside or self._held or self._tail)
         return "".join(shown)
 
     def end(self) -> str:
@@ -110,14 +110,14 @@ class CardFilter:
         elif held.startswith("<") and _is_surely_tag(held):
             held = ""
         text = tail + held
-        return (_ZERO_WIDTH_SPACE if _is_surely_tag(text[_incomplete_tag_start(text) :]) else "") + held
+        return (_ZERO_WIDTH_SPACE if _is_surely_tag(text[_find_incomplete_tag(text) :]) else "") + held
 
-    def _pass(self, text: str) -> str:
+    def _take_text(self, text: str) -> str:
         """Return the text if it is outside a card. Inside a card, add the text to the card's content and return ""."""
         if not self._inside:
             joined = self._tail + text
             mark = _ZERO_WIDTH_SPACE if self._tail and _TAG.match(joined) else ""
-            self._tail = joined[_incomplete_tag_start(joined) :]
+            self._tail = joined[_find_incomplete_tag(joined) :]
             return mark + text
         if kept := text[: self._room]:
             self._content.append(kept)
@@ -162,5 +162,5 @@ def neutralize_tags(text: str) -> str:
     if "<" not in text:
         return text
     text = _LOOKALIKE.sub(lambda found: "‹" + found[0][1:], text)
-    end = _incomplete_tag_start(text)
+    end = _find_incomplete_tag(text)
     return text[:end] + "‹" + text[end + 1 :] if _is_surely_tag(text[end:]) else text

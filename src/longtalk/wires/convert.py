@@ -16,7 +16,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.transcript.pack import Entry
-from longtalk.wires.entries import view_of
+from longtalk.wires.entries import view_entry
 from longtalk.wires.neutral import LONGTALK, system
 from longtalk.wires.protocol import Wire
 from longtalk.wires.views import MessageView, ToolCallView
@@ -49,45 +49,46 @@ class CallIdMap:
         self._used: set[str] = set()
         self._open: dict[str, tuple[str, str]] = {}
 
-    def call(self, call: ToolCallView) -> ToolCallView:
-        plain = _plain_id(call.id)
-        made, number = plain, 1
-        while made in self._used:
+    def map_call(self, call: ToolCallView) -> ToolCallView:
+        """Return the call with a new, unique id."""
+        plain = _to_plain_id(call.id)
+        new_id, number = plain, 1
+        while new_id in self._used:
             number += 1
-            made = f"{plain[:56]}_{number}"
-        self._used.add(made)
-        self._open[call.id] = (made, call.name)
-        return ToolCallView(made, call.name, call.arguments)
+            new_id = f"{plain[:56]}_{number}"
+        self._used.add(new_id)
+        self._open[call.id] = (new_id, call.name)
+        return ToolCallView(new_id, call.name, call.arguments)
 
-    def result(self, seen: MessageView) -> tuple[str, str]:
+    def map_result(self, seen: MessageView) -> tuple[str, str]:
         """Return the new id of the call that a tool result answers, and the name of the tool."""
-        made, name = self._open.get(seen.call_id) or (_plain_id(seen.call_id), "")
-        return made, seen.name or name
+        new_id, name = self._open.get(seen.call_id) or (_to_plain_id(seen.call_id), "")
+        return new_id, seen.name or name
 
 
 def convert_entry(entry: Entry, to: Wire, ids: CallIdMap) -> Entry | None:
     """Return an entry converted to the wire `to`, or None if no content is left to send."""
-    seen = view_of(entry)
+    seen = view_entry(entry)
     if seen.call_id:
-        call_id, name = ids.result(seen)
+        call_id, name = ids.map_result(seen)
         native = to.write_result(call_id, seen.text, error=entry.mark in ("error", "closed"), name=name)
     elif entry.role == "assistant":
-        calls = [ids.call(call) for call in seen.calls]
+        calls = [ids.map_call(call) for call in seen.calls]
         text = seen.text if seen.text.strip() else seen.refusal
         if not calls and not text.strip():
             return None
-        native = json_bytes.encode(_ANSWERS.get(to.name, _agent_answer)(text, calls))
+        native = json_bytes.encode(_ANSWERS.get(to.name, _render_agent_answer)(text, calls))
     elif entry.role != "user":
         # A system message inside the conversation becomes a neutral one, which each wire renders in its own way.
-        made = system(seen.text, at=entry.at)
-        return msgspec.structs.replace(entry, native=made.native, wire=made.wire) if seen.text.strip() else None
+        neutral = system(seen.text, at=entry.at)
+        return msgspec.structs.replace(entry, native=neutral.native, wire=neutral.wire) if seen.text.strip() else None
     else:
-        parts = [part for part in _parts(entry) if part and (isinstance(part, str) or not _is_agent(to))]
+        parts = [part for part in _read_parts(entry) if part and (isinstance(part, str) or not _is_agent(to))]
         if not parts:
             return None
         only_text = len(parts) == 1 and isinstance(parts[0], str)
-        said: Any = parts[0] if only_text else [_render_part(to, part) for part in parts]
-        native = to.write_user(said)
+        content: Any = parts[0] if only_text else [_render_part(to, part) for part in parts]
+        native = to.write_user(content)
     return msgspec.structs.replace(entry, native=native, wire=to.name, bound="")
 
 
@@ -96,58 +97,58 @@ def list_lost_content(entries: Iterable[Entry], to: Wire) -> list[str]:
     found: dict[str, None] = {}
     for entry in entries:
         if entry.wire not in (to.name, LONGTALK):
-            found |= dict.fromkeys(_LOST.get(entry.wire, _lost_of_agent)(json_bytes.value(entry.native)))
-            if _is_agent(to) and entry.role == "user" and any(isinstance(part, Image) for part in _parts(entry)):
+            found |= dict.fromkeys(_LOST.get(entry.wire, _list_lost_in_agent)(json_bytes.value(entry.native)))
+            if _is_agent(to) and entry.role == "user" and any(isinstance(part, Image) for part in _read_parts(entry)):
                 found["images"] = None
     return sorted(found)
 
 
-def _plain_id(name: str) -> str:
+def _to_plain_id(name: str) -> str:
     return name if _ID.fullmatch(name) else "call_" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:24]
 
 
 # User messages
 
 
-def _parts(entry: Entry) -> list[Part]:
+def _read_parts(entry: Entry) -> list[Part]:
     """Return the texts and images of a user message, in order. Parts of other kinds are left out."""
     value = json_bytes.value(entry.native)
     if entry.wire == "gemini":
-        return [part for each in _objects(value.get("parts")) if (part := _gemini_part(each)) is not None]
+        return [part for each in _list_objects(value.get("parts")) if (part := _read_gemini_part(each)) is not None]
     content = value.get("content")
     if isinstance(content, str):
         return [content]
-    return [part for each in _objects(content) if (part := _part(each)) is not None]
+    return [part for each in _list_objects(content) if (part := _read_part(each)) is not None]
 
 
-def _part(block: Mapping[str, Any]) -> Part | None:
+def _read_part(block: Mapping[str, Any]) -> Part | None:
     """Return the text or image in a part of OpenAI's or Anthropic's format, or None if the part is neither."""
     if isinstance(block.get("text"), str):
         return str(block["text"])
     image = block.get("image_url")
     image = image.get("url") if isinstance(image, Mapping) else image
     if isinstance(image, str):
-        return _from_url(image)
+        return _image_from_url(image)
     source = block.get("source") if block.get("type") == "image" else None
     if isinstance(source, Mapping) and isinstance(source.get("data"), str):
         return Image(str(source.get("media_type") or "image/png"), data=source["data"])
     if isinstance(source, Mapping) and isinstance(source.get("url"), str):
-        return _from_url(source["url"])
+        return _image_from_url(source["url"])
     return None
 
 
-def _gemini_part(part: Mapping[str, Any]) -> Part | None:
+def _read_gemini_part(part: Mapping[str, Any]) -> Part | None:
     if isinstance(part.get("text"), str):
         return str(part["text"])
     data, file = part.get("inlineData"), part.get("fileData")
     if isinstance(data, Mapping) and str(data.get("mimeType")).startswith("image/"):
         return Image(str(data["mimeType"]), data=str(data.get("data", "")))
     if isinstance(file, Mapping) and str(file.get("mimeType", "image/")).startswith("image/"):
-        return _from_url(str(file.get("fileUri", "")))
+        return _image_from_url(str(file.get("fileUri", "")))
     return None
 
 
-def _from_url(url: str) -> Image | None:
+def _image_from_url(url: str) -> Image | None:
     found = _DATA_URL.fullmatch(url)
     if found:
         return Image(found[1] or "image/png", data=found[2])
@@ -158,7 +159,8 @@ def _render_part(to: Wire, part: Part) -> Any:
     if isinstance(part, str):
         return part
     if to.name == "anthropic":
-        source = {"type": "url", "url": part.url} if part.url else _base64(part)
+        base64 = {"type": "base64", "media_type": part.media, "data": part.data}
+        source = {"type": "url", "url": part.url} if part.url else base64
         return {"type": "image", "source": source}
     if to.name == "gemini":
         if part.url:
@@ -169,54 +171,52 @@ def _render_part(to: Wire, part: Part) -> Any:
     return {"type": "image_url", "image_url": {"url": part.address}}
 
 
-def _base64(part: Image) -> dict[str, str]:
-    return {"type": "base64", "media_type": part.media, "data": part.data}
-
-
 # Answers
 
 
-def _chat_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
-    made = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments_text(call)}}
+def _render_chat_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
+    tool_calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _render_arguments(call)}}
         for call in calls
     ]
-    return {"role": "assistant", "content": text or None, **({"tool_calls": made} if made else {})}
+    return {"role": "assistant", "content": text or None, **({"tool_calls": tool_calls} if tool_calls else {})}
 
 
-def _anthropic_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
-    said = [{"type": "text", "text": text}] if text.strip() else []
-    made = [
+def _render_anthropic_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
+    texts = [{"type": "text", "text": text}] if text.strip() else []
+    tool_calls = [
         {
             "type": "tool_use",
             "id": call.id,
             "name": re.sub(r"[^A-Za-z0-9_-]", "_", call.name),
-            "input": _arguments_object(call),
+            "input": _parse_arguments(call),
         }
         for call in calls
     ]
-    return {"role": "assistant", "content": [*said, *made]}
+    return {"role": "assistant", "content": [*texts, *tool_calls]}
 
 
-def _gemini_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
-    said = [{"text": text}] if text.strip() else []
-    made = [{"functionCall": {"id": call.id, "name": call.name, "args": _arguments_object(call)}} for call in calls]
-    return {"role": "model", "parts": [*said, *made]}
+def _render_gemini_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
+    texts = [{"text": text}] if text.strip() else []
+    tool_calls = [
+        {"functionCall": {"id": call.id, "name": call.name, "args": _parse_arguments(call)}} for call in calls
+    ]
+    return {"role": "model", "parts": [*texts, *tool_calls]}
 
 
-def _responses_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
+def _render_responses_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
-    said = [{"type": "message", "role": "assistant", "content": content}] if text.strip() else []
-    made = [
-        {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": _arguments_text(call)}
+    texts = [{"type": "message", "role": "assistant", "content": content}] if text.strip() else []
+    tool_calls = [
+        {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": _render_arguments(call)}
         for call in calls
     ]
-    return {"output": [*said, *made]}
+    return {"output": [*texts, *tool_calls]}
 
 
-def _agent_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
-    made = [f"[called {call.name}({_arguments_text(call)})]" for call in calls]
-    return {"role": "assistant", "content": "\n".join([*([text] if text.strip() else []), *made])}
+def _render_agent_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
+    tool_calls = [f"[called {call.name}({_render_arguments(call)})]" for call in calls]
+    return {"role": "assistant", "content": "\n".join([*([text] if text.strip() else []), *tool_calls])}
 
 
 def _is_agent(wire: Wire) -> bool:
@@ -225,81 +225,81 @@ def _is_agent(wire: Wire) -> bool:
 
 
 _ANSWERS: Mapping[str, Callable[[str, list[ToolCallView]], dict[str, Any]]] = {
-    "openai-chat": _chat_answer,
-    "anthropic": _anthropic_answer,
-    "gemini": _gemini_answer,
-    "openai-responses": _responses_answer,
+    "openai-chat": _render_chat_answer,
+    "anthropic": _render_anthropic_answer,
+    "gemini": _render_gemini_answer,
+    "openai-responses": _render_responses_answer,
 }
 
 
-def _arguments_text(call: ToolCallView) -> str:
+def _render_arguments(call: ToolCallView) -> str:
     return call.arguments.decode("utf-8", "replace") or "{}"
 
 
-def _arguments_object(call: ToolCallView) -> dict[str, Any]:
+def _parse_arguments(call: ToolCallView) -> dict[str, Any]:
     """Return a call's arguments as a dict. If they are anything else, return `{"arguments": …}` with their text."""
     try:
         value = json_bytes.value(call.arguments or b"{}")
     except (ValueError, RecursionError):
         value = None
-    return value if isinstance(value, dict) else {"arguments": _arguments_text(call)}
+    return value if isinstance(value, dict) else {"arguments": _render_arguments(call)}
 
 
 # Content that can't be converted
 
 
-def _lost_of_chat(message: Mapping[str, Any]) -> list[str]:
+def _list_lost_in_chat(message: Mapping[str, Any]) -> list[str]:
     kinds = [_REASONING for name in ("reasoning_content", "reasoning", "reasoning_details") if message.get(name)]
     kinds += ["audio"] if message.get("audio") else []
     known = ("text", "image_url", "refusal")
-    return kinds + [_kind(part) for part in _objects(message.get("content")) if part.get("type") not in known]
+    return kinds + [
+        str(part.get("type")) for part in _list_objects(message.get("content")) if part.get("type") not in known
+    ]
 
 
-def _lost_of_anthropic(message: Mapping[str, Any]) -> list[str]:
+def _list_lost_in_anthropic(message: Mapping[str, Any]) -> list[str]:
     thinking, known = ("thinking", "redacted_thinking"), ("text", "image", "tool_use", "tool_result")
-    blocks = [block for block in _objects(message.get("content")) if block.get("type") not in known]
-    return [_REASONING if block.get("type") in thinking else _kind(block) for block in blocks]
+    blocks = [block for block in _list_objects(message.get("content")) if block.get("type") not in known]
+    return [_REASONING if block.get("type") in thinking else str(block.get("type")) for block in blocks]
 
 
-def _lost_of_responses(message: Mapping[str, Any]) -> list[str]:
+def _list_lost_in_responses(message: Mapping[str, Any]) -> list[str]:
     known = ("message", "function_call", "custom_tool_call", None)
-    items = [item for item in _objects(message.get("output")) if item.get("type") not in known]
-    parts = [part for part in _objects(message.get("content")) if part.get("type") not in ("input_text", "input_image")]
-    return [_REASONING if item.get("type") == "reasoning" else _kind(item) for item in (*items, *parts)]
+    items = [item for item in _list_objects(message.get("output")) if item.get("type") not in known]
+    parts = [
+        part for part in _list_objects(message.get("content")) if part.get("type") not in ("input_text", "input_image")
+    ]
+    return [_REASONING if item.get("type") == "reasoning" else str(item.get("type")) for item in (*items, *parts)]
 
 
-def _lost_of_gemini(content: Mapping[str, Any]) -> list[str]:
+def _list_lost_in_gemini(content: Mapping[str, Any]) -> list[str]:
     known = {"text", "inlineData", "fileData", "functionCall", "functionResponse"}
     beside = {"thought", "thoughtSignature", "partMetadata", "videoMetadata", "mediaResolution"}
     found = []
-    for part in _objects(content.get("parts")):
+    for part in _list_objects(content.get("parts")):
         found += [_REASONING] if part.get("thought") or part.get("thoughtSignature") else []
         found += sorted(part.keys() - known - beside)
     return found
 
 
-def _lost_of_agent(message: Mapping[str, Any]) -> list[str]:
+def _list_lost_in_agent(message: Mapping[str, Any]) -> list[str]:
     known = (
         *("assistant", "error", "init", "message", "rate_limit_event", "result", "system"),
         *("thread.started", "turn.started", "turn.completed"),
     )
-    events = [event for event in _objects(message.get("events")) if event.get("type") not in known]
+    events = [event for event in _list_objects(message.get("events")) if event.get("type") not in known]
     items = [item for event in events if isinstance(item := event.get("item"), Mapping)]
     used = len(items) < len(events) or any(item.get("type") not in ("agent_message", "error") for item in items)
     return ["what the agent did on its own"] if used else []
 
 
 _LOST: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
-    "openai-chat": _lost_of_chat,
-    "anthropic": _lost_of_anthropic,
-    "gemini": _lost_of_gemini,
-    "openai-responses": _lost_of_responses,
+    "openai-chat": _list_lost_in_chat,
+    "anthropic": _list_lost_in_anthropic,
+    "gemini": _list_lost_in_gemini,
+    "openai-responses": _list_lost_in_responses,
 }
 
 
-def _kind(block: Mapping[str, Any]) -> str:
-    return str(block.get("type"))
-
-
-def _objects(value: Any) -> list[Mapping[str, Any]]:
+def _list_objects(value: Any) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

@@ -20,17 +20,17 @@ from longtalk.wires.text import cut_middle
 from longtalk.wires.views import MessageView
 
 
-def view_of(entry: Entry) -> MessageView:
+def view_entry(entry: Entry) -> MessageView:
     """Return the readable content of an entry's message.
 
-    Entries in Longtalk's neutral grammar (events, system messages) have no view; use `text_of` for those.
+    Entries in Longtalk's neutral grammar (events, system messages) have no view; use `read_text` for those.
     """
     return WIRES[entry.wire].view(entry.native)
 
 
-def text_of(entry: Entry) -> str:
+def read_text(entry: Entry) -> str:
     """Return the text of an entry, without memory cards."""
-    return str(json_bytes.value(entry.native)["text"]) if entry.wire == LONGTALK else view_of(entry).text
+    return str(json_bytes.value(entry.native)["text"]) if entry.wire == LONGTALK else view_entry(entry).text
 
 
 def text_if_readable(entry: Entry) -> str:
@@ -38,7 +38,7 @@ def text_if_readable(entry: Entry) -> str:
     if entry.wire not in NAMES:
         return ""
     try:
-        return text_of(entry)
+        return read_text(entry)
     except (ValueError, LookupError, TypeError):
         return ""
 
@@ -59,18 +59,18 @@ def redact(entry: Entry, text: str) -> bytes:
 
 def shorten_entry(entry: Entry, keep: int) -> Entry:
     """Return a tool result or an event with the middle of its text removed, so that about `keep` characters remain."""
-    text = cut_middle(text_of(entry), keep)
+    text = cut_middle(read_text(entry), keep)
     if entry.wire == LONGTALK:
         native = json_bytes.encode({**json_bytes.value(entry.native), "text": text})
     else:
-        seen = view_of(entry)
+        seen = view_entry(entry)
         native = WIRES[entry.wire].write_result(
             seen.call_id, text, error=entry.mark in ("error", "closed"), name=seen.name
         )
     return msgspec.structs.replace(entry, native=native)
 
 
-def closing_result(wire: Wire, call_id: str, text: str, *, at: int, name: str = "") -> Entry:
+def make_closing_result(wire: Wire, call_id: str, text: str, *, at: int, name: str = "") -> Entry:
     """Return an error result for a tool call that has none, because providers reject a call without a result."""
     native = wire.write_result(call_id, text, error=True, name=name)
     return Entry(role="tool", wire=wire.name, native=native, at=at, mark="closed")
@@ -81,7 +81,7 @@ def describe_tool_rounds(wire: Wire, entries: Sequence[Entry]) -> bytes:
     lines: list[str] = []
     names: dict[str, str] = {}
     for entry in entries:
-        seen = view_of(entry)
+        seen = view_entry(entry)
         if seen.call_id:
             lines.append(f"{names.get(seen.call_id, 'a tool')} answered: {seen.text}")
         elif seen.text.strip():
@@ -96,7 +96,7 @@ def digest_tool_calls(entries: Sequence[Entry]) -> list[str]:
     called: dict[str, str] = {}
     lines: list[str] = []
     for entry in entries:
-        seen = view_of(entry)
+        seen = view_entry(entry)
         if seen.text.strip() and not seen.call_id:
             lines.append(f"You said: {_one_line(seen.text)}")
         for call in seen.calls:

@@ -27,7 +27,7 @@ def system(text: str, *, at: int) -> Entry:
     return Entry(role="system", wire=LONGTALK, native=json_bytes.encode({"text": text}), at=at)
 
 
-def neutral_text(entry: Entry) -> str:
+def render_neutral(entry: Entry) -> str:
     """Return the text of an event or system message as it is sent to a model.
 
     An event is wrapped in a tag that names its source and time. The event's text can't close that tag, open another one

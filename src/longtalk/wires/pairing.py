@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.transcript import Transcript
-from longtalk.wires.entries import view_of
+from longtalk.wires.entries import view_entry
 from longtalk.wires.protocol import Answer, Wire
 from longtalk.wires.registry import NAMES, WIRES
 from longtalk.wires.views import MessageView, ToolCallView
@@ -20,12 +20,12 @@ def check_pairs(entries: Iterable[Entry]) -> None:
     waiting: tuple[str, ...] = ()
     for entry in entries:
         try:
-            waiting = open_calls_after(entry, waiting)
+            waiting = track_open_calls(entry, waiting)
         except ValueError as problem:
             raise ValueError(f"{entry.id!r} {problem}") from None
 
 
-def open_calls_after(entry: Entry, waiting: tuple[str, ...]) -> tuple[str, ...]:
+def track_open_calls(entry: Entry, waiting: tuple[str, ...]) -> tuple[str, ...]:
     """Return the ids of the tool calls that still lack a result after this entry.
 
     `waiting` holds the ids of those that lacked a result before it. Raises `ValueError` if the entry is a result
@@ -36,16 +36,16 @@ def open_calls_after(entry: Entry, waiting: tuple[str, ...]) -> tuple[str, ...]:
         return waiting
     seen = WIRES[entry.wire].view(entry.native) if entry.wire in WIRES else MessageView(entry.role)
     if seen.call_id and seen.call_id not in waiting:
-        raise ValueError("is a result without its call")
+        raise ValueError("is the result of an unknown tool call")
     if waiting and not seen.call_id:
-        raise ValueError(f"comes before the result of {waiting[0]!r}")
+        raise ValueError(f"comes before the result of the tool call {waiting[0]!r}")
     left = list(waiting)
     if seen.call_id:
         left.remove(seen.call_id)
     return (*left, *[call.id for call in seen.calls])
 
 
-def answering_wire(transcript: Transcript, wire: Wire) -> Wire:
+def find_answer_wire(transcript: Transcript, wire: Wire) -> Wire:
     """Return the wire in which to write the next tool result.
 
     That is the wire of the last answer, or `wire` if the transcript does not end in an answer and its tool results.
@@ -58,7 +58,7 @@ def answering_wire(transcript: Transcript, wire: Wire) -> Wire:
     return wire
 
 
-def open_calls(transcript: Transcript, known: Answer | None = None) -> tuple[ToolCallView, ...]:
+def find_open_calls(transcript: Transcript, known: Answer | None = None) -> tuple[ToolCallView, ...]:
     """Return the tool calls at the end of a transcript that have no result yet.
 
     If `known` is the last answer, its view is used, so that its JSON is not parsed again.
@@ -67,12 +67,12 @@ def open_calls(transcript: Transcript, known: Answer | None = None) -> tuple[Too
     for i in range(len(transcript) - 1, -1, -1):
         entry = transcript[i]
         if entry.role == "tool":
-            answered.append(view_of(entry).call_id)
+            answered.append(view_entry(entry).call_id)
         elif entry.role == "assistant":
-            view = known.view if known is not None and known.native is entry.native else view_of(entry)
+            view = known.view if known is not None and known.native is entry.native else view_entry(entry)
             calls = []
             for call in view.calls:
-                # Some servers give two calls one id: each still wants a result.
+                # Some servers give two calls the same id: each still needs a result.
                 if call.id in answered:
                     answered.remove(call.id)
                 else:

@@ -26,7 +26,7 @@ from longtalk.state.codec import decode, encode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.transcript.transcript import Entry
 from longtalk.wires import NAMES
-from longtalk.wires.entries import view_of
+from longtalk.wires.entries import view_entry
 from longtalk.wires.views import MessageView
 
 
@@ -77,9 +77,9 @@ def test_an_answer_is_read_once(monkeypatch: pytest.MonkeyPatch, stream: bool) -
 
     def view(entry: Entry) -> MessageView:
         again.append(entry.role)
-        return view_of(entry)
+        return view_entry(entry)
 
-    monkeypatch.setattr("longtalk.wires.pairing.view_of", view)
+    monkeypatch.setattr("longtalk.wires.pairing.view_entry", view)
     chat = Chat(Scripted(BOTH, says("done")), tools=[lookup])
     reply = (collect(chat.stream("x")))[-1].reply if stream else chat.send("x")
     assert reply.text == "done"

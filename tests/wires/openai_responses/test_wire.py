@@ -15,7 +15,7 @@ from longtalk.testing import validate
 from longtalk.tools import Tool
 from longtalk.transcript.transcript import Entry
 from longtalk.usage import Usage
-from longtalk.wires.entries import closing_result
+from longtalk.wires.entries import make_closing_result
 from longtalk.wires.neutral import event, system
 from longtalk.wires.openai_responses.items import MAX_OUTPUT_CHARS
 from longtalk.wires.openai_responses.wire import WIRE
@@ -399,7 +399,7 @@ def test_where_and_how_it_is_asked() -> None:
     assert WIRE.headers("k") == {"authorization": "Bearer k"}
     assert WIRE.headers(None) == {}
     assert [WIRE.is_plain(role) for role in ("user", "assistant", "tool")] == [True, False, False]
-    assert WIRE.view(closing_result(WIRE, "c", "Not run.", at=0).native).call_id == "c"
+    assert WIRE.view(make_closing_result(WIRE, "c", "Not run.", at=0).native).call_id == "c"
 
 
 # Lessons

@@ -59,7 +59,7 @@ from longtalk._sync.turn.stream import Stream
 from longtalk._sync.turn.summarizer import Summarizer
 from longtalk.turn.summary_claims import SummaryClaim
 from longtalk.wires import WIRES
-from longtalk.wires.entries import view_of
+from longtalk.wires.entries import view_entry
 from longtalk.wires.neutral import event
 from longtalk.wires.protocol import Answer
 
@@ -271,7 +271,7 @@ class Conversation:
             entries = found if len(found) > len(entries) else entries
         provider = self._chat.provider
         said = [entry for entry in entries if entry.role == "assistant"]
-        answer = Answer(said[-1].native, view_of(said[-1]), asked.turn.finish) if said else None
+        answer = Answer(said[-1].native, view_entry(said[-1]), asked.turn.finish) if said else None
         wire = WIRES[said[-1].wire] if said else provider.wire
         transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(asked.turn,)))
         prices = self._chat.prices(given.options) if provider.label == asked.turn.model else None

@@ -135,7 +135,7 @@ class TurnRunner:
                             text = accumulator.feed(data)
                         except ValueError as problem:
                             raise self._client.misread(problem, data) from None
-                        if not cards.calm or "<" in text:
+                        if not cards.is_idle or "<" in text:
                             text = cards.feed(text)
                         if text:
                             yield Text(text)

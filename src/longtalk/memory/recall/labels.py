@@ -8,7 +8,7 @@ from longtalk.memory.brief.operations import Operation
 from longtalk.memory.cards.prompt import read_card
 from longtalk.transcript.pack import Entry
 from longtalk.wires import text_if_readable
-from longtalk.wires.entries import view_of
+from longtalk.wires.entries import view_entry
 from longtalk.wires.views import MessageView
 
 __all__ = ["get_searchable_text", "read_card_labels"]
@@ -30,7 +30,7 @@ def read_card_operations(entry: Entry) -> list[Operation]:
 
 def _read_view(entry: Entry) -> MessageView | None:
     try:
-        return view_of(entry)
+        return view_entry(entry)
     except (ValueError, LookupError, TypeError):
         return None
 

@@ -26,7 +26,7 @@ from longtalk.testing.providers.harness import (
 from longtalk.testing.providers.script import ScriptedResponse
 from longtalk.testing.report import assert_equal, assert_present, assert_true
 from longtalk.testing.wires.validate import validate, without_cache_marks
-from longtalk.wires.entries import view_of
+from longtalk.wires.entries import view_entry
 
 BYTE_CASES: list[Case] = []
 
@@ -157,7 +157,7 @@ def parallel_calls_are_answered_in_order(harness: Harness) -> None:
         server.script.add(to_response(_make_tool_calls(server.wire, None), stream=stream))
         server.add_answers("Done.", stream=stream)
         reply = run_turn(harness.chat(server.provider, tools=[look_up]), "Look.", stream=stream)
-        results = [view_of(entry) for entry in reply.entries if entry.role == "tool"]
+        results = [view_entry(entry) for entry in reply.entries if entry.role == "tool"]
         assert_equal([seen.text for seen in results], ["about bows", "about strings"], "results")
         assert_equal([seen.call_id for seen in results], ["call_1", "call_2"], "the ids of the answered calls")
         request = server.script.requests[-1]

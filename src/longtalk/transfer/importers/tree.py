@@ -28,7 +28,7 @@ from longtalk.transfer.load import ParsedConversation
 from longtalk.turn.draft import UNKNOWN, measured
 from longtalk.wires import WIRES
 from longtalk.wires.anthropic.wire import WIRE as ANTHROPIC
-from longtalk.wires.entries import closing_result
+from longtalk.wires.entries import make_closing_result
 from longtalk.wires.neutral import event
 from longtalk.wires.views import MessageView
 
@@ -371,5 +371,5 @@ def _close_calls(asked: ConvertedMessage | None, open_calls: Mapping[str, str]) 
     if asked is None:
         return
     for call, name in open_calls.items():
-        entry = closing_result(WIRES[asked.entry.wire], call, UNKNOWN, at=asked.entry.at, name=name)
+        entry = make_closing_result(WIRES[asked.entry.wire], call, UNKNOWN, at=asked.entry.at, name=name)
         yield ConvertedMessage(key=f"{asked.key}/{call}", entry=entry)

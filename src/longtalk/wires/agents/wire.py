@@ -31,7 +31,7 @@ from longtalk.wires.agents.cli import (
     ParsedLine,
     SessionStamp,
 )
-from longtalk.wires.neutral import LONGTALK, neutral_text
+from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.protocol import Answer, Handle, Preamble, Quirks, ReportedError
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import MessageView, hide_cards
@@ -98,7 +98,7 @@ class AgentWire:
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:  # noqa: ARG002
         if entry.wire == LONGTALK:
-            return _message("event" if entry.kind == "event" else "system", neutral_text(entry))
+            return _message("event" if entry.kind == "event" else "system", render_neutral(entry))
         if entry.role != "assistant":
             return entry.native
         text = self.view(entry.native).text

@@ -34,7 +34,7 @@ class _TextDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     text: str
 
 
-class _Plain(msgspec.Struct, gc=False):
+class _TextOnlyEvent(msgspec.Struct, gc=False):
     """A typical event, which contains one piece of text and nothing else."""
 
     type: Literal["content_block_delta"]
@@ -42,8 +42,8 @@ class _Plain(msgspec.Struct, gc=False):
     delta: _TextDelta
 
 
-_event = msgspec.json.Decoder(_Event)
-_plain = msgspec.json.Decoder(_Plain)
+_event_decoder = msgspec.json.Decoder(_Event)
+_plain_decoder = msgspec.json.Decoder(_TextOnlyEvent)
 
 
 class AnthropicAccumulator:
@@ -58,14 +58,14 @@ class AnthropicAccumulator:
         self._reason: str | None = None
         self._usage: dict[str, bytes] = {}
         self._held = b""
-        self._plain = False
+        self._expects_text = False
         """Whether the last event contained only a piece of text. If so, the fast decoder reads the next event."""
 
     def feed(self, data: bytes) -> str:
-        if not self._plain or BACKSLASH in data:
+        if not self._expects_text or BACKSLASH in data:
             return self._feed_any(data)
         try:
-            event = _plain.decode(data)
+            event = _plain_decoder.decode(data)
             block = self._blocks[event.index]
         except (ValueError, RecursionError, KeyError):
             return self._feed_any(data)
@@ -75,12 +75,12 @@ class AnthropicAccumulator:
 
     def _feed_any(self, data: bytes) -> str:
         """Process an event of any kind and return the text that it adds."""
-        self._plain = False
+        self._expects_text = False
         # Some servers send blank events to keep the connection open, or end with OpenAI's marker.
         if not data.strip() or data == b"[DONE]":
             return ""
         try:
-            event = _event.decode(data)
+            event = _event_decoder.decode(data)
             kind, index, delta = event.type, event.index, {key: bytes(value) for key, value in event.delta.items()}
             message, block, usage = bytes(event.message), bytes(event.content_block), bytes(event.usage)
             error = bytes(event.error)
@@ -89,57 +89,57 @@ class AnthropicAccumulator:
         if kind == "error" or (not kind and error != b"null"):
             raise ReportedError(data)
         if kind == "message_start":
-            self._count(json_bytes.fields(message).get("usage", b"null"))
+            self._merge_usage(json_bytes.fields(message).get("usage", b"null"))
         elif kind == "content_block_start":
-            return self._begin(index, json_bytes.fields(block))
+            return self._begin_block(index, json_bytes.fields(block))
         elif kind == "content_block_delta":
-            return self._grow(index, delta)
+            return self._grow_block(index, delta)
         elif kind == "content_block_stop":
-            return self._end(index)
+            return self._end_block(index)
         elif kind == "message_delta":
-            self._count(usage)
+            self._merge_usage(usage)
             self._reason = json_bytes.text(delta.get("stop_reason", b"null")) or self._reason
         elif kind == "message_stop":
             self.done = True
         return ""
 
-    def _count(self, usage: bytes) -> None:
+    def _merge_usage(self, usage: bytes) -> None:
         """Merge a usage report into the counts so far. Counts are cumulative, so later values replace earlier ones."""
         if usage[:1] == b"{":
-            said = json_bytes.fields(usage).items()
-            self._usage |= {key: value for key, value in said if value != b"null" or key not in self._usage}
+            counts = json_bytes.fields(usage).items()
+            self._usage |= {key: value for key, value in counts if value != b"null" or key not in self._usage}
 
-    def _begin(self, index: int, members: dict[str, bytes]) -> str:
+    def _begin_block(self, index: int, members: dict[str, bytes]) -> str:
         block = self._blocks[index] = _Block(members)
-        return self._read(members.get("text", b'""')) if block.is_text() else ""
+        return self._decode_text(members.get("text", b'""')) if block.is_text() else ""
 
-    def _grow(self, index: int, delta: dict[str, bytes]) -> str:
+    def _grow_block(self, index: int, delta: dict[str, bytes]) -> str:
         kind = delta.pop("type", b"")
         self._blocks.setdefault(index, _Block({})).grow(delta)
         if kind != b'"text_delta"':
             return ""
-        said = self._read(delta.get("text", b'""'))
-        self._plain = not self._held
-        return said
+        text = self._decode_text(delta.get("text", b'""'))
+        self._expects_text = not self._held
+        return text
 
-    def _end(self, index: int) -> str:
+    def _end_block(self, index: int) -> str:
         if index in self._blocks:
             self._blocks[index].complete = True
         held, self._held = self._held, b""
         return json_bytes.text(b'"%s"' % held) or ""
 
-    def _read(self, text: bytes) -> str:
+    def _decode_text(self, text: bytes) -> str:
         if text[:1] != b'"':
             return ""
-        said, self._held = decode_piece(self._held, text)
-        return said
+        piece, self._held = decode_piece(self._held, text)
+        return piece
 
     def answer(self, *, interrupted: bool = False) -> Answer:
         blocks = [block for _, block in sorted(self._blocks.items())]
         if interrupted:
             blocks = [block for block in blocks if block.complete or block.is_text()]
         cut = interrupted or self._reason in ("max_tokens", "model_context_window_exceeded")
-        written = [json for block in blocks if (json := block.json(cut=cut)) is not None]
+        written = [json for block in blocks if (json := block.to_json(cut=cut)) is not None]
         usage = json_bytes.build(self._usage) if self._usage else None
         answer = self._build_answer(written, self._reason, usage, cut=interrupted)
         if not interrupted:
@@ -173,9 +173,9 @@ class _Block:
             if key == "partial_json" and value[:1] == b'"':
                 self._input.append(value[1:-1])
             elif key == "citation":
-                held = self.members.get("citations", b"[]")
-                listed = json_bytes.items(held) if held[:1] == b"[" else []
-                self.members["citations"] = b"[" + b",".join([*listed, value]) + b"]"
+                citations = self.members.get("citations", b"[]")
+                earlier = json_bytes.items(citations) if citations[:1] == b"[" else []
+                self.members["citations"] = b"[" + b",".join([*earlier, value]) + b"]"
             elif key in _JOINED and value[:1] == b'"':
                 self.join(key, value[1:-1])
             else:
@@ -183,19 +183,19 @@ class _Block:
 
     def join(self, key: str, body: bytes) -> None:
         """Append the body of a JSON string to the text under `key`."""
-        there = self.members.get(key)
-        if not isinstance(there, list):
-            there = self.members[key] = [there[1:-1] if there and there[:1] == b'"' else b""]
-        there.append(body)
+        bodies = self.members.get(key)
+        if not isinstance(bodies, list):
+            bodies = self.members[key] = [bodies[1:-1] if bodies and bodies[:1] == b'"' else b""]
+        bodies.append(body)
 
-    def json(self, *, cut: bool) -> bytes | None:
+    def to_json(self, *, cut: bool) -> bytes | None:
         """Return the block as JSON, or None if it is a tool call whose input was cut off."""
         members = {k: b'"' + b"".join(v) + b'"' if isinstance(v, list) else v for k, v in self.members.items()}
         if cut and not self.complete and "text" in members:
-            # The provider would refuse the conversation for good because of half a character.
+            # Half a character would make the provider reject every later request of the conversation.
             members["text"] = drop_half_character(members["text"])
         input_json = (json_bytes.text(b'"' + b"".join(self._input) + b'"') or "").encode()
-        # A call without arguments streams no input: it keeps the one that it began with.
+        # A call without arguments streams no input: it keeps its first input.
         if input_json:
             try:
                 json_bytes.fields(input_json)

@@ -19,7 +19,7 @@ from longtalk.transcript.transcript import Entry, Finish
 from longtalk.usage import Usage
 from longtalk.wires.anthropic.stream import AnthropicAccumulator
 from longtalk.wires.native import array_items, splice
-from longtalk.wires.neutral import LONGTALK, neutral_text
+from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.options import encode_option, pop_tools
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
 from longtalk.wires.text import wrap_in_tag
@@ -76,18 +76,18 @@ class Anthropic(StatelessWire):
         return json_bytes.encode({"role": "user", "content": [{**block, **({"is_error": True} if error else {})}]})
 
     def write_instruction(self, text: str) -> bytes:
-        return _user_text(wrap_in_tag("instruction", text))
+        return _write_user_text(wrap_in_tag("instruction", text))
 
     def quote(self, tag: str, text: str) -> bytes:
-        return _user_text(wrap_in_tag(tag, text))
+        return _write_user_text(wrap_in_tag(tag, text))
 
     def is_plain(self, role: str) -> bool:
         return role != "tool"
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
         if entry.wire == LONGTALK:
-            text = neutral_text(entry)
-            return _user_text(text if entry.kind == "event" else wrap_in_tag("system", text))
+            text = render_neutral(entry)
+            return _write_user_text(text if entry.kind == "event" else wrap_in_tag("system", text))
         if entry.mark == "empty":
             return None
         return json_bytes.replace_surrogates(entry.native) if quirks.no_surrogates else entry.native
@@ -104,7 +104,7 @@ class Anthropic(StatelessWire):
         kept = [block for block in blocks if json_bytes.fields(block).get("type") not in _OPAQUE]
         if len(kept) == len(blocks):
             return native
-        return _message(kept) if kept else None
+        return _build_message(kept) if kept else None
 
     def build_request(
         self,
@@ -119,7 +119,7 @@ class Anthropic(StatelessWire):
     ) -> bytes:
         head: dict[str, Any] = {"model": model, **({"stream": True} if stream else {}), **options}
         fields = {key: encode_option(key, value) for key, value in head.items() if value is not None}
-        tools = [*map(_tool, preamble.tools), *pop_tools(fields)]
+        tools = [*map(_declare_tool, preamble.tools), *pop_tools(fields)]
         if tools:
             fields["tools"] = b"[" + b",".join(tools) + b"]"
         # With `cache_control` on the request itself, the provider places a breakpoint at its end.
@@ -127,15 +127,15 @@ class Anthropic(StatelessWire):
         limit = _MAX_BREAKPOINTS - automatic - sum(map(_has_breakpoint, tools))
         own, room = _limit_breakpoints(pieces, limit)
         # A breakpoint for an hour must not follow one for five minutes.
-        for_long = automatic or room < limit
-        for_long = for_long and any(map(_ONE_HOUR.search, [*own, fields.get("cache_control", b"")]))
+        has_own = automatic or room < limit
+        has_one_hour = has_own and any(map(_ONE_HOUR.search, [*own, fields.get("cache_control", b"")]))
         sent = list(own)
         if mark and room > 0 and not automatic:
             sent[mark - 1] = _add_breakpoint(own[mark - 1])
             room -= sent[mark - 1] is not own[mark - 1]
         if preamble.system and preamble.system.strip():
             block = json_bytes.encode({"type": "text", "text": preamble.system})
-            fields["system"] = b"[%s]" % (block[:-1] + _BREAKPOINT if room > 0 and not for_long else block)
+            fields["system"] = b"[%s]" % (block[:-1] + _BREAKPOINT if room > 0 and not has_one_hour else block)
         return splice(fields, _merge_results(sent))
 
     def parse(self, body: bytes) -> Answer:
@@ -155,7 +155,7 @@ class Anthropic(StatelessWire):
         content = fields.get("content", b"[]")
         blocks = [json_bytes.fields(block) for block in array_items(content)]
         results = [block for block in blocks if block.get("type") == b'"tool_result"']
-        text = json_bytes.text(content) or "".join(_text_of(block) for block in blocks)
+        text = json_bytes.text(content) or "".join(_read_block_text(block) for block in blocks)
         view = MessageView(
             role="tool" if results else json_bytes.text(fields.get("role", b"")) or "",
             text=text,
@@ -179,7 +179,7 @@ class Anthropic(StatelessWire):
             return Usage()
         # The tokens of a server-side step (compaction, a fallback) are reported in its iteration alone.
         counts = report.iterations or [report]
-        return sum((count.all() for count in counts), Usage())
+        return sum((count.to_usage() for count in counts), Usage())
 
     def learn_from_error(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
         message = error.decode("utf-8", "replace")
@@ -204,7 +204,9 @@ def build_answer(
     if cut or _FINISH.get(reason) in ("length", "filtered"):
         kept = _drop_unsendable(kept, at_length=_FINISH.get(reason) == "length")
     native = (
-        b'{"role":"assistant","content":' + content + b"}" if content and len(kept) == len(blocks) else _message(kept)
+        b'{"role":"assistant","content":' + content + b"}"
+        if content and len(kept) == len(blocks)
+        else _build_message(kept)
     )
     view = WIRE.view(native)
     finish: Finish = "calls" if view.calls else _FINISH.get(reason, "stop")
@@ -229,7 +231,7 @@ class _Counts(msgspec.Struct):
     cache_creation_input_tokens: int | None = 0
     cache_creation: _Written | None = None
 
-    def all(self) -> Usage:
+    def to_usage(self) -> Usage:
         cached, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
         hour = self.cache_creation.ephemeral_1h_input_tokens or 0 if self.cache_creation else 0
         return Usage((self.input_tokens or 0) + cached + written, self.output_tokens or 0, cached, written, hour)
@@ -239,26 +241,26 @@ class _Usage(_Counts):
     iterations: list[_Counts] | None = None
 
 
-def _user_text(text: str) -> bytes:
+def _write_user_text(text: str) -> bytes:
     return json_bytes.encode({"role": "user", "content": [{"type": "text", "text": text}]})
 
 
-def _message(blocks: Sequence[bytes]) -> bytes:
+def _build_message(blocks: Sequence[bytes]) -> bytes:
     return b'{"role":"assistant","content":[' + b",".join(blocks) + b"]}"
 
 
-def _tool(tool: Any) -> bytes:
+def _declare_tool(tool: Any) -> bytes:
     fields = {"name": json_bytes.encode(tool.name)}
     if tool.description:
         fields["description"] = json_bytes.encode(tool.description)
     return json_bytes.build({**fields, "input_schema": tool.schema})
 
 
-def _text_of(block: dict[str, bytes]) -> str:
+def _read_block_text(block: dict[str, bytes]) -> str:
     if block.get("type") == b'"tool_result"':
         content = block.get("content", b'""')
         parts = [json_bytes.fields(part) for part in array_items(content) if part[:1] == b"{"]
-        return json_bytes.text(content) or "".join(map(_text_of, parts))
+        return json_bytes.text(content) or "".join(map(_read_block_text, parts))
     return json_bytes.text(block.get("text", b"")) or "" if block.get("type") == b'"text"' else ""
 
 
@@ -278,14 +280,14 @@ def _drop_unsendable(blocks: list[bytes], *, at_length: bool) -> list[bytes]:
     seen = [json_bytes.fields(block) for block in blocks]
     answered = {block["tool_use_id"] for block in seen if "tool_use_id" in block}
 
-    def is_loose(block: dict[str, bytes]) -> bool:
+    def is_unsendable(block: dict[str, bytes]) -> bool:
         if block.get("type") in _SERVER_CALLS:
             return block.get("id") not in answered
         return block.get("type") == b'"thinking"' and not json_bytes.text(block.get("signature", b'""'))
 
     if at_length and seen and seen[-1].get("type") == b'"tool_use"' and seen[-1].get("input", b"{}") == b"{}":
         blocks, seen = blocks[:-1], seen[:-1]
-    return [block for block, fields in zip(blocks, seen, strict=True) if not is_loose(fields)]
+    return [block for block, fields in zip(blocks, seen, strict=True) if not is_unsendable(fields)]
 
 
 def _has_breakpoint(block: bytes) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.wires.gemini.parts import GENERATED_ID, is_signed, list_parts, text_member, view_content
+from longtalk.wires.gemini.parts import GENERATED_ID, is_signed, list_parts, read_text_member, view_content
 from longtalk.wires.protocol import Quirks
 
 SCHEMA_FIELD = "parametersJsonSchema"
@@ -60,13 +60,13 @@ def join_results(pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryvie
 
 def _join(before: Sequence[bytes | memoryview], results: Sequence[bytes]) -> bytes:
     """Return one content with these results, which answer the calls in the last piece of `before`."""
-    calls = _pending_calls(before[-1]) if before else []
+    calls = _list_pending_calls(before[-1]) if before else []
     placed: dict[int, bytes] = {}
     strays: list[bytes] = []
     for part in (part for result in results for part in list_parts(result)):
         members = json_bytes.fields(part)
         response = json_bytes.fields(members.get("functionResponse", b"{}"))
-        call = _find_call(text_member(response, "id"), calls)
+        call = _find_call(read_text_member(response, "id"), calls)
         if call is None:
             strays.append(part)
             continue
@@ -74,7 +74,7 @@ def _join(before: Sequence[bytes | memoryview], results: Sequence[bytes]) -> byt
         fitting = dict(response)
         if not call.has_own_id:
             del fitting["id"]
-        if not text_member(response, "name"):
+        if not read_text_member(response, "name"):
             fitting["name"] = json_bytes.encode(call.name)
         if fitting != response:
             part = json_bytes.build({**members, "functionResponse": json_bytes.build(fitting)})
@@ -83,11 +83,13 @@ def _join(before: Sequence[bytes | memoryview], results: Sequence[bytes]) -> byt
     return b'{"role":"user","parts":[' + b",".join(parts) + b"]}"
 
 
-def _pending_calls(piece: bytes | memoryview) -> list[_PendingCall]:
+def _list_pending_calls(piece: bytes | memoryview) -> list[_PendingCall]:
     """Return the tool calls in the last content of a piece of a request."""
     native = json_bytes.items(b"[" + bytes(piece) + b"]")[-1]
     members = map(json_bytes.fields, list_parts(native))
-    own_ids = [text_member(json_bytes.fields(each["functionCall"]), "id") for each in members if "functionCall" in each]
+    own_ids = [
+        read_text_member(json_bytes.fields(each["functionCall"]), "id") for each in members if "functionCall" in each
+    ]
     calls = zip(view_content(native).calls, own_ids, strict=True)
     return [_PendingCall(call.id, call.name, i, bool(own_id)) for i, (call, own_id) in enumerate(calls)]
 

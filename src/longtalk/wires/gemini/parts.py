@@ -55,17 +55,19 @@ def _view_any(native: bytes) -> MessageView:
     if results:
         return MessageView(
             role="tool",
-            text="".join(_response_text(result.get("response", b"{}")) for result in results),
-            call_id=text_member(results[0], "id"),
-            name=text_member(results[0], "name"),
+            text="".join(_read_response_text(result.get("response", b"{}")) for result in results),
+            call_id=read_text_member(results[0], "id"),
+            name=read_text_member(results[0], "name"),
         )
     calls = [json_bytes.fields(part["functionCall"]) for part in parts if "functionCall" in part]
     return MessageView(
         role="assistant" if role == "model" else role,
-        text="".join(text_member(part, "text") for part in parts if not is_thought(part)),
+        text="".join(read_text_member(part, "text") for part in parts if not is_thought(part)),
         calls=tuple(
             ToolCallView(
-                text_member(call, "id") or _generate_id(native, i), text_member(call, "name"), _arguments(call)
+                read_text_member(call, "id") or _generate_id(native, i),
+                read_text_member(call, "name"),
+                _read_arguments(call),
             )
             for i, call in enumerate(calls)
         ),
@@ -80,12 +82,12 @@ def _generate_id(native: bytes, position: int) -> str:
     return f"call_{hashlib.sha256(native).hexdigest()[:12]}_{position}"
 
 
-def _arguments(call: dict[str, bytes]) -> bytes:
-    given = call.get("args", b"null")
-    return b"{}" if given == b"null" else given
+def _read_arguments(call: dict[str, bytes]) -> bytes:
+    arguments = call.get("args", b"null")
+    return b"{}" if arguments == b"null" else arguments
 
 
-def _response_text(response: bytes) -> str:
+def _read_response_text(response: bytes) -> str:
     members = json_bytes.fields(response) if response[:1] == b"{" else {}
     texts = [json_bytes.text(members[key]) for key in ("result", "error", "output") if key in members]
     return texts[0] if texts and texts[0] is not None else response.decode("utf-8", "replace")
@@ -96,12 +98,12 @@ def list_parts(native: bytes) -> list[bytes]:
     return array_items(json_bytes.fields(native).get("parts", b"[]"))
 
 
-def model_content(parts: Sequence[bytes]) -> bytes:
+def build_model_content(parts: Sequence[bytes]) -> bytes:
     """Return a content with these parts and the role `model`."""
     return b'{"role":"model","parts":[' + b",".join(parts) + b"]}"
 
 
-def text_member(members: dict[str, bytes], key: str) -> str:
+def read_text_member(members: dict[str, bytes], key: str) -> str:
     """Return the string under this key, or "" if it is missing or not a string."""
     return json_bytes.text(members.get(key, b"null")) or ""
 
@@ -124,7 +126,7 @@ def is_thought(part: dict[str, bytes]) -> bool:
 
 def is_signed(part: dict[str, bytes]) -> bool:
     """Return True if a part carries a thought signature."""
-    return bool(text_member(part, "thoughtSignature"))
+    return bool(read_text_member(part, "thoughtSignature"))
 
 
 def is_blank(part: dict[str, bytes]) -> bool:

@@ -28,7 +28,7 @@ class _Candidate(msgspec.Struct, gc=False, rename="camel"):
     index: Literal[0] = 0
 
 
-class _Plain(msgspec.Struct, gc=False, rename="camel"):
+class _OnePartChunk(msgspec.Struct, gc=False, rename="camel"):
     """A typical chunk, which contains one part, the usage and nothing else of interest."""
 
     candidates: tuple[_Candidate]
@@ -42,8 +42,8 @@ class _Part(msgspec.Struct, gc=False):
 
 
 _NULL = msgspec.Raw(b"null")
-_plain = msgspec.json.Decoder(_Plain)
-_part = msgspec.json.Decoder(_Part)
+_plain_decoder = msgspec.json.Decoder(_OnePartChunk)
+_part_decoder = msgspec.json.Decoder(_Part)
 
 
 class GeminiAccumulator:
@@ -65,9 +65,9 @@ class GeminiAccumulator:
         if self._held:
             return self._feed_any(data)
         try:
-            chunk = _plain.decode(data)
+            chunk = _plain_decoder.decode(data)
             part = chunk.candidates[0].content.parts[0]
-            text_part = _part.decode(part)
+            text_part = _part_decoder.decode(part)
         except (ValueError, RecursionError):
             return self._feed_any(data)
         # Some servers send null as a count.
@@ -88,10 +88,10 @@ class GeminiAccumulator:
             self._usage |= {key: value for key, value in json_bytes.fields(usage).items() if value != b"null"}
         if candidate is None:
             return ""
-        parts = candidate_parts(candidate)
+        parts = list_candidate_parts(candidate)
         text = "".join([self._read_text(json_bytes.fields(part)) for part in parts])
         self._parts += parts
-        reason, why = finish_reason(candidate)
+        reason, why = read_finish_reason(candidate)
         if reason:
             self._reason, self._why, self.done = reason, why, True
             text += self._release_held()
@@ -126,8 +126,8 @@ def read_response(data: bytes) -> tuple[dict[str, bytes] | None, bytes]:
     fields = json_bytes.fields(data)
     if fields.get("error", b"null") != b"null":
         raise ReportedError(data)
-    listed = fields.get("candidates", b"[]")
-    candidates = [json_bytes.fields(each) for each in json_bytes.items(listed if listed != b"null" else b"[]")]
+    array = fields.get("candidates", b"[]")
+    candidates = [json_bytes.fields(each) for each in json_bytes.items(array if array != b"null" else b"[]")]
     # Further candidates are alternative answers.
     first = next((each for each in candidates if each.get("index", b"0") == b"0"), None)
     feedback = fields.get("promptFeedback", b"null")
@@ -136,19 +136,19 @@ def read_response(data: bytes) -> tuple[dict[str, bytes] | None, bytes]:
     return first, fields.get("usageMetadata", b"null")
 
 
-def candidate_parts(candidate: dict[str, bytes]) -> list[bytes]:
+def list_candidate_parts(candidate: dict[str, bytes]) -> list[bytes]:
     """Return the parts of a candidate; an empty list if it was blocked or has no content."""
-    raw = raw_parts(candidate)
+    raw = read_raw_parts(candidate)
     return [] if raw == b"null" else json_bytes.items(raw)
 
 
-def raw_parts(candidate: dict[str, bytes]) -> bytes:
+def read_raw_parts(candidate: dict[str, bytes]) -> bytes:
     """Return the JSON array of a candidate's parts as received, or `null` if there is none."""
     content = candidate.get("content", b"null")
     return b"null" if content == b"null" else json_bytes.fields(content).get("parts", b"null")
 
 
-def finish_reason(candidate: dict[str, bytes]) -> tuple[str | None, str]:
+def read_finish_reason(candidate: dict[str, bytes]) -> tuple[str | None, str]:
     """Return the reason why the answer ended (None if it has not ended), and the provider's explanation."""
     reason, why = (json_bytes.text(candidate.get(key, b"null")) for key in ("finishReason", "finishMessage"))
     return reason or None, why or ""

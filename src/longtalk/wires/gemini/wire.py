@@ -21,10 +21,16 @@ from longtalk._util import json_bytes
 from longtalk.transcript.transcript import Entry, Finish
 from longtalk.usage import Usage
 from longtalk.wires.gemini.contents import SCHEMA_FIELD, adapt_contents, declare_tool, join_results
-from longtalk.wires.gemini.parts import classify, is_blank, is_thought, list_parts, model_content, view_content
-from longtalk.wires.gemini.stream import GeminiAccumulator, candidate_parts, finish_reason, raw_parts, read_response
+from longtalk.wires.gemini.parts import build_model_content, classify, is_blank, is_thought, list_parts, view_content
+from longtalk.wires.gemini.stream import (
+    GeminiAccumulator,
+    list_candidate_parts,
+    read_finish_reason,
+    read_raw_parts,
+    read_response,
+)
 from longtalk.wires.native import splice
-from longtalk.wires.neutral import LONGTALK, neutral_text
+from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.options import encode_option, pop_tools
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
 from longtalk.wires.text import wrap_in_tag
@@ -92,7 +98,7 @@ class Gemini(StatelessWire):
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
         if entry.wire == LONGTALK:
-            text = neutral_text(entry)
+            text = render_neutral(entry)
             return self.write_user(text if entry.kind == "event" else wrap_in_tag("system", text))
         if entry.mark == "empty":
             return None
@@ -116,7 +122,7 @@ class Gemini(StatelessWire):
                 kept.append(part if signature is None else json_bytes.build(members))
         if kept == parts:
             return native
-        return model_content(kept) if kept else None
+        return build_model_content(kept) if kept else None
 
     def build_request(
         self,
@@ -148,8 +154,8 @@ class Gemini(StatelessWire):
         candidate, usage = read_response(body)
         if candidate is None:
             raise ValueError("it has no candidates")
-        reason, why = finish_reason(candidate)
-        return build_answer(candidate_parts(candidate), reason, usage, content=raw_parts(candidate), why=why)
+        reason, why = read_finish_reason(candidate)
+        return build_answer(list_candidate_parts(candidate), reason, usage, content=read_raw_parts(candidate), why=why)
 
     def new_accumulator(self) -> GeminiAccumulator:
         return GeminiAccumulator(build_answer)
@@ -180,7 +186,7 @@ class Gemini(StatelessWire):
             name
             for name, where in _UNKNOWN_FIELD.findall(message)
             if name not in known.fields
-            and (name == SCHEMA_FIELD if where == "tools" else name not in _REQUIRED and _holds(natives, name))
+            and (name == SCHEMA_FIELD if where == "tools" else name not in _REQUIRED and _contain_field(natives, name))
         )
         return msgspec.structs.replace(known, fields=(*known.fields, *names)) if names else None
 
@@ -212,7 +218,7 @@ def build_answer(
             json_bytes.encode({"error": {"code": reason, "message": why or f"the answer ended with {reason}"}})
         )
     exact = content if content and len(kept) == len(parts) > 0 else b""
-    native = b'{"role":"model","parts":' + exact + b"}" if exact else model_content(kept)
+    native = b'{"role":"model","parts":' + exact + b"}" if exact else build_model_content(kept)
     view = WIRE.view(native)
     return Answer(
         native=native,
@@ -232,5 +238,5 @@ class _Usage(msgspec.Struct, rename="camel"):
     cached_content_token_count: int | None = 0
 
 
-def _holds(natives: Sequence[bytes], name: str) -> bool:
+def _contain_field(natives: Sequence[bytes], name: str) -> bool:
     return any(b'"%s"' % name.encode() in native for native in natives)

@@ -53,7 +53,7 @@ class _PlainChoice(msgspec.Struct, gc=False):
     index: Literal[0] = 0
 
 
-class _Plain(msgspec.Struct, gc=False):
+class _TextOnlyEvent(msgspec.Struct, gc=False):
     """A typical chunk, which contains one piece of text and nothing else of interest."""
 
     choices: tuple[_PlainChoice]
@@ -61,8 +61,8 @@ class _Plain(msgspec.Struct, gc=False):
     error: None = None
 
 
-_chunk = msgspec.json.Decoder(_Chunk)
-_plain = msgspec.json.Decoder(_Plain)
+_chunk_decoder = msgspec.json.Decoder(_Chunk)
+_plain_decoder = msgspec.json.Decoder(_TextOnlyEvent)
 _Choices: TypeAlias = list[tuple[int, str | None, Mapping[str, Any]]]
 
 
@@ -78,14 +78,14 @@ class ChatAccumulator:
         self._reason: str | None = None
         self._usage: bytes | None = None
         self._held = b""
-        self._plain = False
+        self._expects_text = False
         """Whether the last event contained only a piece of text. If so, the fast decoder reads the next event."""
 
     def feed(self, data: bytes) -> str:
-        if not self._plain or BACKSLASH in data:
+        if not self._expects_text or BACKSLASH in data:
             return self._feed_any(data)
         try:
-            text = _plain.decode(data).choices[0].delta.content
+            text = _plain_decoder.decode(data).choices[0].delta.content
         except (ValueError, RecursionError):
             return self._feed_any(data)
         self._message.text("content").bodies.append(text.encode())
@@ -93,7 +93,7 @@ class ChatAccumulator:
 
     def _feed_any(self, data: bytes) -> str:
         """Process an event of any kind and return the text that it adds."""
-        self._plain = False
+        self._expects_text = False
         if data == b"[DONE]":
             self.done = True
             held, self._held = self._held, b""
@@ -102,7 +102,7 @@ class ChatAccumulator:
         if not data.strip():
             return ""
         try:
-            chunk = _chunk.decode(data)
+            chunk = _chunk_decoder.decode(data)
             choices: _Choices = [(c.index, c.finish_reason, c.delta) for c in chunk.choices]
             usage, error = bytes(chunk.usage), bytes(chunk.error)
         except (ValueError, RecursionError):
@@ -119,14 +119,14 @@ class ChatAccumulator:
                 self._reason, self.done = reason, True
             content = delta.get("content")
             if content is not None:
-                text += self._readable(bytes(content))
-                self._plain = len(delta) == 1 and not self._held
+                text += self._decode_text(bytes(content))
+                self._expects_text = len(delta) == 1 and not self._held
             self._message.merge({key: bytes(value) for key, value in delta.items()})
         return text
 
-    def _readable(self, content: bytes) -> str:
+    def _decode_text(self, content: bytes) -> str:
         if content[:1] != b'"':
-            return text_of_parts(content)
+            return join_text_parts(content)
         text, self._held = decode_piece(self._held, content)
         return text
 
@@ -134,20 +134,20 @@ class ChatAccumulator:
         members = self._message.members()
         if not interrupted:
             return self._build_answer(json_bytes.build(members), self._reason, self._usage)
-        # Strict servers would refuse the conversation for good because of half a character.
+        # Half a character would make strict servers reject every later request of the conversation.
         members = {key: drop_half_character(value) for key, value in members.items()}
-        listed = members.get("tool_calls", b"")
-        calls = [call for call in json_bytes.items(listed) if _is_complete(call)] if listed[:1] == b"[" else []
+        tool_calls = members.get("tool_calls", b"")
+        calls = [call for call in json_bytes.items(tool_calls) if _is_complete(call)] if tool_calls[:1] == b"[" else []
         if calls:
             members["tool_calls"] = b"[" + b",".join(calls) + b"]"
         else:
             members.pop("tool_calls", None)
         answer = self._build_answer(json_bytes.build(members), self._reason, self._usage)
-        unsaid = all(value in (b"null", b'""', b"[]") for key, value in members.items() if key != "role")
-        return msgspec.structs.replace(answer, finish="interrupted", native=None if unsaid else answer.native)
+        is_empty = all(value in (b"null", b'""', b"[]") for key, value in members.items() if key != "role")
+        return msgspec.structs.replace(answer, finish="interrupted", native=None if is_empty else answer.native)
 
 
-def text_of_parts(content: bytes) -> str:
+def join_text_parts(content: bytes) -> str:
     """Return the joined text of a message's content that is an array of parts."""
     parts = (
         [json_bytes.fields(part) for part in json_bytes.items(content) if part[:1] == b"{"]
@@ -182,8 +182,8 @@ def _is_complete(call: bytes) -> bool:
     try:
         fields = json_bytes.fields(call)
         function = json_bytes.fields(fields["function"])
-        said = json_bytes.text(function["arguments"])
-        arguments = json_bytes.value(function["arguments"] if said is None else said.encode())
+        text = json_bytes.text(function["arguments"])
+        arguments = json_bytes.value(function["arguments"] if text is None else text.encode())
         return isinstance(arguments, dict) and bool(json_bytes.text(fields["id"]) and json_bytes.text(function["name"]))
     except (KeyError, ValueError):
         return False
@@ -231,17 +231,17 @@ class _Object:
 
     def members(self) -> dict[str, bytes]:
         return {
-            key: member if isinstance(member, bytes) else member.json()
+            key: member if isinstance(member, bytes) else member.to_json()
             for key, member in self._members.items()
             # A list that stayed null is left out: some servers send that null, and others refuse it.
             if not (member == b"null" and isinstance(self._grammar.get(key), list))
         }
 
-    def given(self, key: str) -> bytes | None:
+    def member(self, key: str) -> bytes | None:
         """Return a member that arrived in one piece and is neither null nor empty; None if there is no such member."""
-        return _given(self._members, key)
+        return _read_member(self._members, key)
 
-    def json(self, *hidden: str) -> bytes:
+    def to_json(self, *hidden: str) -> bytes:
         return json_bytes.build({key: value for key, value in self.members().items() if key not in hidden})
 
 
@@ -263,7 +263,7 @@ class _Text:
     def _string(self) -> bytes:
         return b'"' + b"".join(self.bodies) + b'"'
 
-    def json(self) -> bytes:
+    def to_json(self) -> bytes:
         return b"[" + b",".join(self._all_parts()) + b"]" if self.parts else self._string()
 
 
@@ -287,30 +287,30 @@ class _List:
 
     def _find(self, delta: Mapping[str, bytes]) -> _Object | None:
         """Return the object that a piece continues, or None if the piece begins a new object."""
-        index, id, type = (_given(delta, key) for key in ("index", "id", "type"))  # noqa: A001
-        there = [item for item in self._items if index is None or item.given("index") == index]
+        index, id, type = (_read_member(delta, key) for key in ("index", "id", "type"))  # noqa: A001
+        matches = [item for item in self._items if index is None or item.member("index") == index]
         if id is not None:
-            there = [item for item in there if item.given("id") == id] or there
-        if not there:
+            matches = [item for item in matches if item.member("id") == id] or matches
+        if not matches:
             return None
-        last_id, last_type = there[-1].given("id"), there[-1].given("type")
+        last_id, last_type = matches[-1].member("id"), matches[-1].member("type")
         if index is None:
-            begins = id != last_id if id else _is_named(delta)
+            begins = id != last_id if id else _has_name(delta)
         else:
             # Some servers give every call the index 0: another id together with a name is another call.
-            begins = bool(id and last_id and id != last_id) and ("function" not in self._grammar or _is_named(delta))
-        return None if begins or (type and last_type and type != last_type) else there[-1]
+            begins = bool(id and last_id and id != last_id) and ("function" not in self._grammar or _has_name(delta))
+        return None if begins or (type and last_type and type != last_type) else matches[-1]
 
-    def json(self) -> bytes:
+    def to_json(self) -> bytes:
         hidden = () if self._keep_index else ("index",)
-        return b"[" + b",".join(item.json(*hidden) for item in self._items) + b"]"
+        return b"[" + b",".join(item.to_json(*hidden) for item in self._items) + b"]"
 
 
-def _given(members: Mapping[str, Any], key: str) -> bytes | None:
+def _read_member(members: Mapping[str, Any], key: str) -> bytes | None:
     value = members.get(key)
     return value if isinstance(value, bytes) and value not in (b"null", b'""') else None
 
 
-def _is_named(call: Mapping[str, bytes]) -> bool:
+def _has_name(call: Mapping[str, bytes]) -> bool:
     function = call.get("function", b"")
-    return function[:1] == b"{" and _given(json_bytes.fields(function), "name") is not None
+    return function[:1] == b"{" and _read_member(json_bytes.fields(function), "name") is not None

@@ -18,9 +18,9 @@ from longtalk._util import json_bytes
 from longtalk.transcript.transcript import Entry, Finish, new_id
 from longtalk.usage import Usage
 from longtalk.wires.native import array_items, splice
-from longtalk.wires.neutral import LONGTALK, neutral_text
+from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.openai_chat.quirks import NO_CONTENT, adapt_message, alternate_roles, learn_from_error
-from longtalk.wires.openai_chat.stream import ChatAccumulator, text_of_parts
+from longtalk.wires.openai_chat.stream import ChatAccumulator, join_text_parts
 from longtalk.wires.options import encode_option
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
 from longtalk.wires.text import wrap_in_tag
@@ -56,7 +56,7 @@ class OpenAIChat(StatelessWire):
         return json_bytes.encode({"role": "tool", "tool_call_id": call_id, "content": text})
 
     def write_instruction(self, text: str) -> bytes:
-        return _system(text)
+        return _write_system(text)
 
     def quote(self, tag: str, text: str) -> bytes:
         # Text that a tool read somewhere must not have the authority of a system message.
@@ -80,12 +80,12 @@ class OpenAIChat(StatelessWire):
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
         if entry.wire == LONGTALK:
-            return _system(neutral_text(entry))
-        # Every server refuses an answer without content.
+            return _write_system(render_neutral(entry))
+        # Every server rejects an answer without content.
         if entry.mark == "empty":
             return None
         native = adapt_message(entry.native, quirks)
-        # A server that refuses the field `refusal` gets its text as content.
+        # For a server that rejects the field `refusal`, its text becomes the content.
         if native != entry.native and _is_empty(native) and not _is_empty(entry.native):
             refusal = self.view(entry.native).refusal
             return json_bytes.encode({"role": "assistant", "content": refusal}) if refusal else None
@@ -107,11 +107,11 @@ class OpenAIChat(StatelessWire):
             head |= {"stream": True, "stream_options": {"include_usage": True}}
         head |= options
         fields = {key: encode_option(key, value) for key, value in head.items() if value is not None}
-        tools = [*map(_tool, preamble.tools), *array_items(fields.pop("tools", b"[]"))]
+        tools = [*map(_declare_tool, preamble.tools), *array_items(fields.pop("tools", b"[]"))]
         if tools:
             fields["tools"] = b"[" + b",".join(tools) + b"]"
         if preamble.system:
-            pieces = [_system(preamble.system), *pieces]
+            pieces = [_write_system(preamble.system), *pieces]
         if quirks.must_alternate:
             pieces = alternate_roles(pieces)
         return splice(fields, pieces)
@@ -136,8 +136,8 @@ class OpenAIChat(StatelessWire):
         fields = json_bytes.fields(native)
         view = MessageView(
             role=json_bytes.text(fields.get("role", b"")) or "",
-            text=_text(fields.get("content", b"null")),
-            calls=tuple(map(_call, array_items(fields.get("tool_calls", b"null")))),
+            text=_read_content(fields.get("content", b"null")),
+            calls=tuple(map(_view_call, array_items(fields.get("tool_calls", b"null")))),
             call_id=json_bytes.text(fields.get("tool_call_id", b"")) or "",
             refusal=json_bytes.text(fields.get("refusal", b"")) or "",
         )
@@ -172,7 +172,7 @@ def build_answer(message: bytes, reason: str | None, usage: bytes | None) -> Ans
     Anything that could not be sent back is corrected: the role, duplicate call ids, content of an invalid form.
     """
     fields = json_bytes.fields(message)
-    came = dict(fields)
+    received = dict(fields)
     if json_bytes.text(fields.get("role", b"")) != "assistant":
         fields = {"role": b"", **fields} | {"role": b'"assistant"'}
     if fields.get("tool_calls", b"null")[:1] not in (b"[", b"n"):
@@ -181,10 +181,10 @@ def build_answer(message: bytes, reason: str | None, usage: bytes | None) -> Ans
     identified = _with_unique_ids(calls)
     if identified != calls:
         fields["tool_calls"] = b"[" + b",".join(identified) + b"]"
-    odd = not _is_content(fields.get("content", b"null"))
-    if odd and identified:
+    is_invalid = not _is_content(fields.get("content", b"null"))
+    if is_invalid and identified:
         fields["content"] = b"null"
-    changed = fields != came
+    changed = fields != received
     native = json_bytes.build(fields) if changed else message
     view = WIRE.view(native)
     finish: Finish = "calls" if view.calls else _FINISH.get(reason, "stop")
@@ -194,7 +194,7 @@ def build_answer(message: bytes, reason: str | None, usage: bytes | None) -> Ans
         view=view,
         # Content of an invalid form can't be sent back either.
         empty=not (view.calls or refused or fields.get("audio", b"null") not in (b"null", b"{}"))
-        and (odd or fields.get("content", b"null") in NO_CONTENT),
+        and (is_invalid or fields.get("content", b"null") in NO_CONTENT),
         finish=finish,
         usage=None if usage in (None, b"null") else usage,
     )
@@ -209,7 +209,7 @@ def _with_unique_ids(calls: Sequence[bytes]) -> list[bytes]:
     named: list[bytes] = []
     seen: set[str] = set()
     for call in calls:
-        id = _call(call).id  # noqa: A001
+        id = _view_call(call).id  # noqa: A001
         if not id or id in seen or "\ufffd" in id:
             call = json_bytes.build({"id": b"", **json_bytes.fields(call)} | {"id": _new_call_id()})
         seen.add(id)
@@ -240,11 +240,11 @@ class _Usage(msgspec.Struct):
     completion_tokens_details: _Thought | None = None
 
 
-def _system(text: str) -> bytes:
+def _write_system(text: str) -> bytes:
     return json_bytes.encode({"role": "system", "content": text})
 
 
-def _tool(tool: Any) -> bytes:
+def _declare_tool(tool: Any) -> bytes:
     function = {"name": json_bytes.encode(tool.name)}
     if tool.description:
         function["description"] = json_bytes.encode(tool.description)
@@ -252,22 +252,22 @@ def _tool(tool: Any) -> bytes:
     return b'{"type":"function","function":' + json_bytes.build(function) + b"}"
 
 
-def _call(data: bytes) -> ToolCallView:
+def _view_call(data: bytes) -> ToolCallView:
     fields = json_bytes.fields(data)
     function = json_bytes.fields(fields.get("function", b"{}"))
     arguments = function.get("arguments", b"")
-    said = json_bytes.text(arguments)
+    text = json_bytes.text(arguments)
     return ToolCallView(
         id=json_bytes.text(fields.get("id", b"")) or "",
         name=json_bytes.text(function.get("name", b"")) or "",
         # Some servers send the arguments as an object instead of a string.
-        arguments=arguments if said is None else said.encode(),
+        arguments=arguments if text is None else text.encode(),
     )
 
 
-def _text(content: bytes) -> str:
-    said = json_bytes.text(content)
-    return text_of_parts(content) if said is None else said
+def _read_content(content: bytes) -> str:
+    text = json_bytes.text(content)
+    return join_text_parts(content) if text is None else text
 
 
 def _new_call_id() -> bytes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from longtalk._util import json_bytes
-from longtalk.wires.openai_responses.stream import text_of
+from longtalk.wires.openai_responses.stream import join_text_parts
 from longtalk.wires.protocol import Quirks
 from longtalk.wires.text import cut_middle
 
@@ -35,12 +35,12 @@ _WITH_ID = (
 REQUIRED = ("type", "role", "content", "call_id", "name", "arguments", "input", "output", "text", "refusal", "summary")
 
 
-def items_of(native: bytes) -> list[bytes]:
+def list_items(native: bytes) -> list[bytes]:
     """Return the items of an answer. If the JSON is a single item, return a list of that item."""
-    return _listed(native, json_bytes.fields(native))
+    return _split_items(native, json_bytes.fields(native))
 
 
-def _listed(native: bytes, fields: Mapping[str, bytes]) -> list[bytes]:
+def _split_items(native: bytes, fields: Mapping[str, bytes]) -> list[bytes]:
     output = fields.get("output", b"")
     return json_bytes.items(output) if "type" not in fields and output[:1] == b"[" else [native]
 
@@ -56,28 +56,28 @@ def is_opaque(item: Mapping[str, bytes]) -> bool:
     return kind in (b'"reasoning"', b'"compaction"') or sealed not in (b"null", b'""')
 
 
-def sendable_items(native: bytes, quirks: Quirks) -> list[bytes]:
+def list_sendable_items(native: bytes, quirks: Quirks) -> list[bytes]:
     """Return the items of an answer that can be sent back, in the form that this server accepts."""
     fields = json_bytes.fields(native)
     stored = not (quirks.strict_ids or quirks.no_server_ids) and fields.get("store") == b"true"
     refused = {name for name in quirks.fields if name not in REQUIRED}
-    items = [(raw, json_bytes.fields(raw)) for raw in _listed(native, fields)]
+    items = [(raw, json_bytes.fields(raw)) for raw in _split_items(native, fields)]
     results = {(item.get("type"), item.get("call_id")) for _, item in items}
     sent: list[bytes] = []
     followed = False
     for raw, item in reversed(items):
         kind = item.get("type")
-        thought = kind == b'"reasoning"'
+        is_reasoning = kind == b'"reasoning"'
         # Reasoning is sent only together with the item that it led to.
-        if (thought and not followed) or not _is_sendable(item, stored=stored, ids=not quirks.strict_ids):
+        if (is_reasoning and not followed) or not _is_sendable(item, stored=stored, ids=not quirks.strict_ids):
             continue
         if kind in _ANSWERED_BY_APP and (_ANSWERED_BY_APP[kind], item.get("call_id")) not in results:
             continue
-        followed = followed or not thought
+        followed = followed or not is_reasoning
         changed = dict(item)
         if not stored and kind not in _WITH_ID:
             changed.pop("id", None)
-        if thought:
+        if is_reasoning:
             changed.pop("status", None)
         if refused:
             changed = _without_fields(changed, refused)
@@ -89,7 +89,7 @@ def _is_sendable(item: Mapping[str, bytes], *, stored: bool, ids: bool) -> bool:
     kind = item.get("type", b'"message"')
     if kind == b'"message"':
         content = item.get("content", b"null")
-        blank = not (text_of(content) or text_of(content, kind="refusal"))
+        blank = not (join_text_parts(content) or join_text_parts(content, kind="refusal"))
         return not blank or (content[:1] == b"[" and any(map(_is_other, json_bytes.items(content))))
     if kind == b'"reasoning"':
         return stored or item.get("encrypted_content", b"null") not in (b"null", b'""')
@@ -135,10 +135,10 @@ def shorten_result(native: bytes) -> bytes:
 
 
 def _shorten_text(text: bytes) -> bytes:
-    said = json_bytes.text(text)
-    if said is None or len(said) <= MAX_OUTPUT_CHARS:
+    decoded = json_bytes.text(text)
+    if decoded is None or len(decoded) <= MAX_OUTPUT_CHARS:
         return text
-    return json_bytes.encode(cut_middle(said, MAX_OUTPUT_CHARS - _NOTE_CHARS))
+    return json_bytes.encode(cut_middle(decoded, MAX_OUTPUT_CHARS - _NOTE_CHARS))
 
 
 def match_result_types(pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:

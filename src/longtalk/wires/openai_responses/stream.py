@@ -32,7 +32,7 @@ class _Event(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Plain(msgspec.Struct, gc=False):
+class _TextOnlyEvent(msgspec.Struct, gc=False):
     """A typical event, which contains a piece of text."""
 
     type: Literal["response.output_text.delta"]
@@ -41,32 +41,30 @@ class _Plain(msgspec.Struct, gc=False):
     content_index: int
 
 
-_event = msgspec.json.Decoder(_Event)
-_plain = msgspec.json.Decoder(_Plain)
+_event_decoder = msgspec.json.Decoder(_Event)
+_plain_decoder = msgspec.json.Decoder(_TextOnlyEvent)
 
 
 class ResponsesAccumulator:
     """The accumulator that assembles an answer from the events of a streamed response."""
 
-    def __init__(
-        self, build_answer: Callable[..., Answer], response_error: Callable[[Mapping[str, bytes]], bytes]
-    ) -> None:
+    def __init__(self, build_answer: Callable[..., Answer], read_error: Callable[[Mapping[str, bytes]], bytes]) -> None:
         self.done = False
         self.started = False
         self._build_answer = build_answer
-        self._response_error = response_error
+        self._read_error = read_error
         self._items: dict[int, bytes] = {}
         self._open: dict[int, _PartialMessage] = {}
         self._response: dict[str, bytes] = {}
         self._held = b""
-        self._plain = False
+        self._expects_text = False
         """Whether the last event contained only a piece of text. If so, the fast decoder reads the next event."""
 
     def feed(self, data: bytes) -> str:
-        if not self._plain or BACKSLASH in data:
+        if not self._expects_text or BACKSLASH in data:
             return self._feed_any(data)
         try:
-            event = _plain.decode(data)
+            event = _plain_decoder.decode(data)
             message = self._open[event.output_index]
         except (ValueError, RecursionError, KeyError):
             return self._feed_any(data)
@@ -75,71 +73,71 @@ class ResponsesAccumulator:
 
     def _feed_any(self, data: bytes) -> str:
         """Process an event of any kind and return the text that it adds."""
-        self._plain = False
+        self._expects_text = False
         if not data.strip() or data == b"[DONE]":
             return ""
         had_started, self.started = self.started, True
         try:
-            event = _event.decode(data)
+            event = _event_decoder.decode(data)
             kind, at, part, delta = event.type, event.output_index, event.content_index, bytes(event.delta)
             item, response, error = bytes(event.item), bytes(event.response), bytes(event.error)
         except (ValueError, RecursionError):
             kind, at, part, delta, item, response, error = _decode_leniently(data)
         if kind in _TEXTS:
-            return self._grow(at, part, _TEXTS[kind], delta)
+            return self._grow_message(at, part, _TEXTS[kind], delta)
         if kind in _PRELUDE:
             self.started = had_started
         elif kind == "response.output_item.added":
-            self._open[at if at >= 0 else self._last() + 1] = _PartialMessage(json_bytes.fields(item))
+            self._open[at if at >= 0 else self._newest_index() + 1] = _PartialMessage(json_bytes.fields(item))
         elif kind == "response.output_item.done":
-            return self._keep(at if at >= 0 else max(self._open, default=self._last() + 1), item)
+            return self._finish_item(at if at >= 0 else max(self._open, default=self._newest_index() + 1), item)
         elif kind in _ENDS:
             self._response = json_bytes.fields(response)
             self.done = True
             return self._release_held()
         elif kind == "response.failed":
-            raise ReportedError(self._response_error(json_bytes.fields(response) if response[:1] == b"{" else {}))
+            raise ReportedError(self._read_error(json_bytes.fields(response) if response[:1] == b"{" else {}))
         elif kind == "error" or (not kind and error != b"null"):
             raise ReportedError(data)
         return ""
 
-    def _last(self) -> int:
+    def _newest_index(self) -> int:
         """Return the index of the newest item, or -1 if there is none. Used for servers that send no index."""
         return max((*self._items, *self._open), default=-1)
 
-    def _grow(self, index: int, part: int, key: str, delta: bytes) -> str:
+    def _grow_message(self, index: int, part: int, key: str, delta: bytes) -> str:
         if delta[:1] != b'"':
             return ""
-        index = index if index >= 0 else max(self._open, default=self._last() + 1)
+        index = index if index >= 0 else max(self._open, default=self._newest_index() + 1)
         message = self._open.setdefault(index, _PartialMessage({"type": b'"message"', "role": b'"assistant"'}))
         message.grow(part, key, delta[1:-1])
         if key != "text":
             return ""
-        said, self._held = decode_piece(self._held, delta)
-        self._plain = not self._held
-        return said
+        text, self._held = decode_piece(self._held, delta)
+        self._expects_text = not self._held
+        return text
 
-    def _keep(self, index: int, item: bytes) -> str:
+    def _finish_item(self, index: int, item: bytes) -> str:
         fields = json_bytes.fields(item)
         streamed = self._open.pop(index, None)
         self._items[index] = item
         # Some servers send a text only when it is complete.
         was_streamed = streamed is not None and streamed.texts
         is_new = fields.get("type") == b'"message"' and not was_streamed
-        return self._release_held() + (text_of(fields.get("content", b"null")) if is_new else "")
+        return self._release_held() + (join_text_parts(fields.get("content", b"null")) if is_new else "")
 
     def _release_held(self) -> str:
         held, self._held = self._held, b""
         return json_bytes.text(b'"%s"' % held) or ""
 
     def answer(self, *, interrupted: bool = False) -> Answer:
-        cut = {i: message.json() for i, message in self._open.items() if message.texts}
+        cut = {i: message.to_json() for i, message in self._open.items() if message.texts}
         items = [item for _, item in sorted((cut | self._items).items())]
         if not interrupted:
-            listed = self._response.get("output", b"")
+            output = self._response.get("output", b"")
             # Some servers send the items only at the end.
-            if not self._items and listed[:1] == b"[" and listed != b"[]":
-                return self._build_answer(json_bytes.items(listed), self._response, output=listed)
+            if not self._items and output[:1] == b"[" and output != b"[]":
+                return self._build_answer(json_bytes.items(output), self._response, output=output)
             return self._build_answer(items, self._response)
         while items and json_bytes.fields(items[-1]).get("type") == b'"reasoning"':
             items.pop()
@@ -147,7 +145,7 @@ class ResponsesAccumulator:
         return msgspec.structs.replace(answer, finish="interrupted", native=None if answer.empty else answer.native)
 
 
-def text_of(content: bytes, *, kind: str = "text") -> str:
+def join_text_parts(content: bytes, *, kind: str = "text") -> str:
     """Return the text in a message's content. If `kind` is "refusal", return the text of the refusal instead."""
     if content[:1] != b"[":
         return (json_bytes.text(content) or "") if kind == "text" else ""
@@ -159,8 +157,8 @@ def text_of(content: bytes, *, kind: str = "text") -> str:
 def _decode_leniently(data: bytes) -> tuple[str, int, int, bytes, bytes, bytes, bytes]:
     """Return the fields of an event that the fast decoder rejects, such as one with half an emoji."""
     fields = json_bytes.fields(data)
-    places = [json_bytes.value(fields.get(key, b"null")) for key in ("output_index", "content_index")]
-    at, part = (place if isinstance(place, int) else other for place, other in zip(places, (-1, 0), strict=True))
+    indexes = [json_bytes.value(fields.get(key, b"null")) for key in ("output_index", "content_index")]
+    at, part = (index if isinstance(index, int) else default for index, default in zip(indexes, (-1, 0), strict=True))
     values = [fields.get(key, b"null") for key in ("delta", "item", "response", "error")]
     return json_bytes.text(fields.get("type", b"null")) or "", at, part, values[0], values[1], values[2], values[3]
 
@@ -175,10 +173,10 @@ class _PartialMessage:
     def grow(self, part: int, key: str, body: bytes) -> None:
         self.texts.setdefault((part, key), []).append(body)
 
-    def json(self) -> bytes:
+    def to_json(self) -> bytes:
         parts = []
         for (_, key), bodies in sorted(self.texts.items()):
-            # The provider would refuse the conversation for good because of half a character.
+            # Half a character would make the provider reject every later request of the conversation.
             text = drop_half_character(b'"' + b"".join(bodies) + b'"')
             more = {"annotations": b"[]"} if key == "text" else {}
             parts.append(json_bytes.build({"type": _PARTS[key], key: text, **more}))

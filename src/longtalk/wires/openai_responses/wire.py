@@ -23,19 +23,19 @@ from longtalk.errors import InputError
 from longtalk.transcript.transcript import Entry, Finish, new_id
 from longtalk.usage import Usage
 from longtalk.wires.native import splice
-from longtalk.wires.neutral import LONGTALK, neutral_text
+from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.openai_responses.items import (
     CALLS,
     MAX_OUTPUT_CHARS,
     REQUIRED,
     is_call,
     is_opaque,
-    items_of,
+    list_items,
+    list_sendable_items,
     match_result_types,
-    sendable_items,
     shorten_result,
 )
-from longtalk.wires.openai_responses.stream import ResponsesAccumulator, text_of
+from longtalk.wires.openai_responses.stream import ResponsesAccumulator, join_text_parts
 from longtalk.wires.options import encode_option, pop_tools
 from longtalk.wires.protocol import Answer, Handle, Preamble, Quirks, ReportedError
 from longtalk.wires.text import wrap_in_tag
@@ -92,7 +92,7 @@ class OpenAIResponses:
         return json_bytes.encode({"type": "function_call_output", "call_id": call_id, "output": text})
 
     def write_instruction(self, text: str) -> bytes:
-        return _developer(text)
+        return _write_developer(text)
 
     def quote(self, tag: str, text: str) -> bytes:
         # Text that a tool read somewhere must not have the authority of a developer message.
@@ -109,7 +109,7 @@ class OpenAIResponses:
             return json_bytes.encode({"role": seen.role, "content": text})
         part = {"type": "output_text", "text": text, "annotations": []}
         items: list[dict[str, Any]] = [{"type": "message", "role": "assistant", "content": [part]}]
-        for item in filter(is_call, map(json_bytes.fields, items_of(native))):
+        for item in filter(is_call, map(json_bytes.fields, list_items(native))):
             id, name = (json_bytes.text(item.get(key, b"")) or "" for key in ("call_id", "name"))  # noqa: A001
             if item["type"] == b'"custom_tool_call"':
                 items.append({"type": "custom_tool_call", "call_id": id, "name": name, "input": ""})
@@ -118,23 +118,23 @@ class OpenAIResponses:
         return json_bytes.encode({"output": items})
 
     def remove_opaque(self, native: bytes) -> bytes | None:
-        items = items_of(native)
+        items = list_items(native)
         kept = [item for item in items if not is_opaque(json_bytes.fields(item))]
         if not kept and items:
             return None
         # An item that is sent without its reasoning must be sent without its id too.
         stored = json_bytes.fields(native).get("store") == b"true"
         changed = stored or len(kept) < len(items)
-        return _envelope(b"[" + b",".join(kept) + b"]", stored=False) if changed else native
+        return _build_native(b"[" + b",".join(kept) + b"]", stored=False) if changed else native
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
         if entry.wire == LONGTALK:
-            return _developer(neutral_text(entry))
+            return _write_developer(render_neutral(entry))
         if entry.mark == "empty":
             return None
         native = entry.native
         if entry.role == "assistant":
-            native = b",".join(sendable_items(native, quirks))
+            native = b",".join(list_sendable_items(native, quirks))
         elif entry.role == "tool" and len(native) > MAX_OUTPUT_CHARS:
             native = shorten_result(native)
         return (json_bytes.replace_surrogates(native) if quirks.no_surrogates else native) or None
@@ -157,7 +157,7 @@ class OpenAIResponses:
             refused = [_ENCRYPTED] if "include" in quirks.fields else []
             head["include"] = [name for name in (*include, *wanted) if name not in refused] or None
         fields = {key: encode_option(key, value) for key, value in head.items() if value is not None}
-        tools = [*map(_tool, preamble.tools), *pop_tools(fields)]
+        tools = [*map(_declare_tool, preamble.tools), *pop_tools(fields)]
         if tools:
             fields["tools"] = b"[" + b",".join(tools) + b"]"
         if preamble.system and preamble.system.strip():
@@ -167,28 +167,30 @@ class OpenAIResponses:
     def parse(self, body: bytes) -> Answer:
         fields = json_bytes.fields(body)
         if fields.get("error", b"null") != b"null" or json_bytes.text(fields.get("status", b"")) == "failed":
-            raise ReportedError(response_error(fields))
+            raise ReportedError(read_response_error(fields))
         if fields.get("output", b"")[:1] != b"[":
             raise ValueError("it has no output")
         return build_answer(json_bytes.items(fields["output"]), fields, output=fields["output"])
 
     def new_accumulator(self) -> ResponsesAccumulator:
-        return ResponsesAccumulator(build_answer, response_error)
+        return ResponsesAccumulator(build_answer, read_response_error)
 
     def view(self, native: bytes) -> MessageView:
         fields = json_bytes.fields(native)
         if fields.get("type") in CALLS.values():
             call_id = json_bytes.text(fields.get("call_id", b"")) or ""
-            return MessageView(role="tool", text=text_of(fields.get("output", b"null")), call_id=call_id)
+            return MessageView(role="tool", text=join_text_parts(fields.get("output", b"null")), call_id=call_id)
         if fields.get("role") in _OURS:
-            return MessageView(role=json_bytes.text(fields["role"]) or "", text=text_of(fields.get("content", b"null")))
-        items = [json_bytes.fields(item) for item in items_of(native)]
+            return MessageView(
+                role=json_bytes.text(fields["role"]) or "", text=join_text_parts(fields.get("content", b"null"))
+            )
+        items = [json_bytes.fields(item) for item in list_items(native)]
         contents = [item.get("content", b"null") for item in items if item.get("type", b'"message"') == b'"message"']
         view = MessageView(
             role="assistant",
-            text="".join(map(text_of, contents)),
-            calls=tuple(map(_call, filter(is_call, items))),
-            refusal="".join(text_of(content, kind="refusal") for content in contents),
+            text="".join(map(join_text_parts, contents)),
+            calls=tuple(map(_view_call, filter(is_call, items))),
+            refusal="".join(join_text_parts(content, kind="refusal") for content in contents),
         )
         return hide_cards(view)
 
@@ -212,14 +214,14 @@ class OpenAIResponses:
 
     def quirks_for(self, options: Mapping[str, Any], known: Quirks) -> Quirks:
         # The server may have lost the items of a conversation that is sent again, or have them in another one.
-        nameless = options.get("store") is False or bool(self.session_mode(options))
-        return msgspec.structs.replace(known, no_server_ids=True) if nameless else known
+        without_ids = options.get("store") is False or bool(self.session_mode(options))
+        return msgspec.structs.replace(known, no_server_ids=True) if without_ids else known
 
     def session_options(self, options: Mapping[str, Any], handle: Handle | None) -> Mapping[str, Any]:
-        named = self.session_mode(options)
-        if not named:
+        mode = self.session_mode(options)
+        if not mode:
             return options
-        if handle is None and named == "conversation":
+        if handle is None and mode == "conversation":
             raise InputError(
                 "This provider can't create a stored conversation; try the option 'previous_response_id' instead of "
                 "'conversation'."
@@ -227,7 +229,7 @@ class OpenAIResponses:
         return {
             **self.sessionless_options(options),
             "store": True,
-            **({named: handle.id} if handle is not None else {}),
+            **({mode: handle.id} if handle is not None else {}),
         }
 
     def sessionless_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -237,7 +239,7 @@ class OpenAIResponses:
         return _SESSION_LOST.search(error.decode("utf-8", "replace")) is not None
 
     def follow_answer(self, answer: bytes, pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-        return match_result_types([b",".join(items_of(answer)), *pieces])[1:]
+        return match_result_types([b",".join(list_items(answer)), *pieces])[1:]
 
     def learn_from_error(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
         message = error.decode("utf-8", "replace")
@@ -264,7 +266,7 @@ def build_answer(items: Sequence[bytes], response: Mapping[str, bytes], *, outpu
     identified = _with_unique_ids(items)
     output = output if output and identified == list(items) else b"[" + b",".join(identified) + b"]"
     stored = response.get("store") == b"true"
-    native = _envelope(output, stored=stored)
+    native = _build_native(output, stored=stored)
     view = WIRE.view(native)
     finish: Finish = "stop"
     if json_bytes.text(response.get("status", b"")) == "incomplete":
@@ -276,26 +278,26 @@ def build_answer(items: Sequence[bytes], response: Mapping[str, bytes], *, outpu
         native=native,
         view=view,
         finish="calls" if view.calls else finish,
-        empty=not sendable_items(native, Quirks()),
+        empty=not list_sendable_items(native, Quirks()),
         opaque=stored or any(is_opaque(json_bytes.fields(item)) for item in identified),
         usage=None if usage == b"null" else usage,
         # Only a server that says so has stored the response, and only if no item was changed here.
-        handle=_handle(response, items) if stored and identified == list(items) else None,
+        handle=_read_handle(response, items) if stored and identified == list(items) else None,
     )
 
 
-def _handle(response: Mapping[str, bytes], items: Sequence[bytes]) -> Handle | None:
+def _read_handle(response: Mapping[str, bytes], items: Sequence[bytes]) -> Handle | None:
     """Return a reference to the conversation that the server stores, up to this response; None if an id is missing."""
-    within = response.get("conversation", b"null")
-    if within[:1] != b"{":
+    conversation = response.get("conversation", b"null")
+    if conversation[:1] != b"{":
         found = json_bytes.text(response.get("id", b""))
         return Handle(found) if found else None
-    found = json_bytes.text(json_bytes.fields(within).get("id", b""))
+    found = json_bytes.text(json_bytes.fields(conversation).get("id", b""))
     last = json_bytes.text(json_bytes.fields(items[-1]).get("id", b"")) if items else None
     return Handle(found, last) if found and last else None
 
 
-def response_error(response: Mapping[str, bytes]) -> bytes:
+def read_response_error(response: Mapping[str, bytes]) -> bytes:
     """Return the error of a failed response as JSON."""
     error = response.get("error", b"null")
     if error[:1] == b"{":
@@ -315,15 +317,15 @@ class _Usage(msgspec.Struct):
     input_tokens_details: _Details | None = None
 
 
-def _developer(text: str) -> bytes:
+def _write_developer(text: str) -> bytes:
     return json_bytes.encode({"role": "developer", "content": text})
 
 
-def _envelope(output: bytes, *, stored: bool) -> bytes:
+def _build_native(output: bytes, *, stored: bool) -> bytes:
     return (b'{"store":true,"output":' if stored else b'{"output":') + output + b"}"
 
 
-def _tool(tool: Any) -> bytes:
+def _declare_tool(tool: Any) -> bytes:
     fields = {"type": b'"function"', "name": json_bytes.encode(tool.name)}
     if tool.description:
         fields["description"] = json_bytes.encode(tool.description)
@@ -331,13 +333,13 @@ def _tool(tool: Any) -> bytes:
     return json_bytes.build({**fields, "parameters": tool.schema, "strict": b"false"})
 
 
-def _call(item: Mapping[str, bytes]) -> ToolCallView:
-    spelt = item.get("input" if item["type"] == b'"custom_tool_call"' else "arguments", b"")
-    said = json_bytes.text(spelt)
+def _view_call(item: Mapping[str, bytes]) -> ToolCallView:
+    arguments = item.get("input" if item["type"] == b'"custom_tool_call"' else "arguments", b"")
+    text = json_bytes.text(arguments)
     return ToolCallView(
         id=json_bytes.text(item.get("call_id", b"")) or "",
         name=json_bytes.text(item.get("name", b"")) or "",
-        arguments=spelt if said is None else said.encode(),
+        arguments=arguments if text is None else text.encode(),
     )
 
 
@@ -348,7 +350,7 @@ def _with_unique_ids(items: Sequence[bytes]) -> list[bytes]:
     for item in items:
         fields = json_bytes.fields(item)
         if is_call(fields):
-            call, changed = _call(fields), dict(fields)
+            call, changed = _view_call(fields), dict(fields)
             if not call.id or call.id in seen or "\ufffd" in call.id:
                 changed["call_id"] = b'"call_%s"' % new_id().encode()
             key = "input" if fields["type"] == b'"custom_tool_call"' else "arguments"
