@@ -55,7 +55,7 @@ def _redis() -> Iterator[tuple[Store, Store, CountingConnection]]:
     from tests.support.redis_server import Server
 
     with closing(Server()) as server, closing(Redis(server.url)) as store, closing(Redis(server.url)) as counted:
-        yield store, counted, counted._link
+        yield store, counted, counted._client
 
 
 SERVED: dict[str, Served] = {"postgres": _postgres, "redis": _redis}

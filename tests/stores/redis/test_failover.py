@@ -112,7 +112,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def master_of(cluster: Cluster, conversation: str) -> Server:
-    slot = library.crc.key_slot(Keys("longtalk", ME, conversation).c)
+    slot = library.crc.key_slot(Keys("longtalk", ME, conversation).conversation)
     ports = {}
     for first, last, node, *_ in cluster.masters()[0].do("CLUSTER", "SLOTS"):
         ports |= dict.fromkeys(range(first, last + 1), node[1])
@@ -178,13 +178,13 @@ def test_a_server_that_comes_back_is_gone_on_with(monkeypatch: pytest.MonkeyPatc
         talk = ConversationDriver(store, ME, "t")
         talk.say("a")
         server.kill()
-        failed, ask_around = threading.Event(), store._link._ask_around
+        failed, ask_around = threading.Event(), store._client._refresh_slots
 
         def and_tell() -> None:
             failed.set()
             ask_around()
 
-        monkeypatch.setattr(store._link, "_ask_around", and_tell)
+        monkeypatch.setattr(store._client, "_refresh_slots", and_tell)
         # Write in another thread, because a server ends with the thread that started it.
         writer = threading.Thread(target=talk.say, args=("b",))
         writer.start()

@@ -15,22 +15,21 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from longtalk.errors import InputError, StoreError
+from longtalk.stores.redis.address import Address, ServerAddress, import_redis
 
 TIMEOUT = 5.0
 """Seconds to wait for a reply before the node counts as unreachable."""
 SLOTS = 16384
 """The number of hash slots in a Redis Cluster."""
 
-TOGETHER = 500
+MAX_BATCH = 500
 """The maximum number of commands that are sent at once."""
 
-Address = tuple[str, int]
 _DEMOTED = ("cannot be used with replica", "UNBLOCKED")
 """Parts of the errors that WAIT returns if a master has become a replica. The write before WAIT is then lost."""
-_WAITS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
+_RETRY_DELAYS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 """Seconds to wait before each retry of a batch. The last value is used for all further retries."""
 
 
@@ -45,111 +44,73 @@ class Script:
 class Command(NamedTuple):
     """A Redis command or a Lua script, with its keys and arguments."""
 
-    what: str | Script
+    name: str | Script
     arguments: Sequence[Any]
     keys: Sequence[bytes] = ()
 
-    def words(self, *, known: bool) -> tuple[Any, ...]:
-        """Return the words of the command as they are sent. `known` means that the server already has the script."""
-        if isinstance(self.what, str):
-            return self.what, *self.keys, *self.arguments
-        way = ("EVALSHA", self.what.sha) if known else ("EVAL", self.what.text)
-        return *way, len(self.keys), *self.keys, *self.arguments
+    def to_words(self, *, script_known: bool) -> tuple[Any, ...]:
+        """Return the words of the command as they are sent.
 
-
-class Server(NamedTuple):
-    """The hosts and connection settings in the address of a Redis store."""
-
-    addresses: tuple[Address, ...]
-    settings: dict[str, Any]
-    """Arguments for each connection: user, password, database and the options in the address."""
-
-    @classmethod
-    def of(cls, url: str) -> Server:
-        """Return the hosts and settings in the address of a store.
-
-        Several hosts, as in `redis://one:6379,two:6379`, are nodes of one cluster, or a master and its replicas.
+        `script_known` means that the server already has the text of the script.
         """
-        library = imported()
-        scheme, _, rest = url.partition("://")
-        if scheme not in ("redis", "rediss"):
-            raise InputError(f"The address of a Redis store begins with redis:// or rediss://, not {scheme + '://'!r}.")
-        try:
-            at = urlsplit(url).netloc.rpartition("@")
-            hosts = at[2].split(",")
-            addresses = [urlsplit(f"//{host or 'localhost'}") for host in hosts]
-            found = tuple((each.hostname or "localhost", each.port or 6379) for each in addresses)
-            one = f"{scheme}://{rest.replace(at[2], hosts[0], 1) if len(hosts) > 1 else rest}"
-            settings = library.connection.parse_url(one)
-        except ValueError:
-            # The original error may quote the password, which must not get into a log.
-            raise InputError("This is not the address of a Redis server: redis://user:password@host:6379/0.") from None
-        for name in ("host", "port"):
-            settings.pop(name, None)
-        return cls(found, settings)
-
-
-def imported() -> Any:
-    """Return the module `redis`, or raise `InputError` if it isn't installed."""
-    try:
-        import redis
-        import redis.connection
-    except ImportError:
-        raise InputError("A Redis store needs the library: pip install 'longtalk[redis]'.") from None
-    return redis
+        if isinstance(self.name, str):
+            return self.name, *self.keys, *self.arguments
+        call = ("EVALSHA", self.name.sha) if script_known else ("EVAL", self.name.text)
+        return *call, len(self.keys), *self.keys, *self.arguments
 
 
 class NotReplicated(StoreError):
-    """The error for a write that too few replicas acknowledged in time.
+    """Raised if too few replicas acknowledged a write in time.
 
     The data is written, unless the message says otherwise, but it is lost if the master fails before a replica has a
     copy. It is safe to request the same turn again with the same key: that doesn't create a second turn.
     """
 
 
-class Link:
+class Client:
     """Connections to all nodes. Threads can share this object; a forked process opens connections of its own."""
 
     def __init__(self, url: str, *, patience: float, replicas: int, wait_ms: int) -> None:
-        self._library = imported()
-        self._server = Server.of(url)
+        self._library = import_redis()
+        self._address = ServerAddress.parse(url)
         self._patience = patience
         self._wait = Command("WAIT", (replicas, wait_ms)) if replicas else None
         self._replicas = replicas
-        settings = self._server.settings
-        self._make = settings.pop("connection_class", self._library.Connection)
+        settings = self._address.settings
+        self._connection_class = settings.pop("connection_class", self._library.Connection)
         settings.setdefault("socket_timeout", TIMEOUT + wait_ms / 1000)
         settings.setdefault("socket_connect_timeout", TIMEOUT)
         settings |= {"protocol": 2, "driver_info": None, "decode_responses": False}
         try:
-            self._make(**settings)
+            self._connection_class(**settings)
         except TypeError as problem:
             # The constructor sends nothing, and its error names the setting but never the value.
-            raise InputError(f"The address of the Redis server has a setting that is not known: {problem}.") from None
+            raise InputError(f"The address of the Redis server has an unknown setting: {problem}.") from None
         self.trips = 0
         """The number of batches sent so far."""
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
+        """Start without connections or knowledge of the nodes, as a new object or in a forked process."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle: dict[Address, list[Any]] = {}
         self._slots: list[Address] | None = None
         """The node that serves each slot, or None before the first contact. A single server serves all slots."""
         self._cluster = False
-        self._known: list[Address] = list(self._server.addresses)
+        self._known_nodes: list[Address] = list(self._address.addresses)
         self._closed = False
 
     def __repr__(self) -> str:
         """Return the hosts, ports and database number, without the password."""
-        hosts = ",".join(f"{host}:{port}" for host, port in self._server.addresses)
-        return f"{hosts}/{self._server.settings.get('db', 0)}"
+        hosts = ",".join(f"{host}:{port}" for host, port in self._address.addresses)
+        return f"{hosts}/{self._address.settings.get('db', 0)}"
 
     def close(self) -> None:
         """Close the idle connections. A connection in use is closed when its batch is done."""
         if self._pid != os.getpid():
             # After a fork the connections belong to the parent process, which may still use them.
-            self._begin()
+            self._reset()
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, {}
@@ -159,16 +120,16 @@ class Link:
 
     # Batches
 
-    def read(self, key: bytes, *commands: Command) -> list[Any]:
-        """Send a batch to the node that serves `key`, and return the replies."""
-        return self._run(key, commands)
+    def read(self, *commands: Command) -> list[Any]:
+        """Send commands whose keys are in one slot as a batch, and return the replies."""
+        return self._run_batch(commands)
 
-    def change(self, key: bytes, command: Command) -> tuple[Any, bool]:
+    def change(self, command: Command) -> tuple[Any, bool]:
         """Run a command that writes. Return the reply, and whether enough replicas acknowledged the write."""
         if self._wait is None:
-            return self._run(key, (command,))[0], True
-        done, having = self._run(key, (command, self._wait), whole=True)
-        return done, having >= self._replicas
+            return self._run_batch([command])[0], True
+        reply, acknowledged = self._run_batch([command, self._wait], resend_all=True)
+        return reply, acknowledged >= self._replicas
 
     def scatter(self, commands: Sequence[Command]) -> list[Any]:
         """Run commands whose keys may be in different slots, in one round trip per node, and return the replies.
@@ -176,177 +137,184 @@ class Link:
         A command that fails is sent again by itself, with retries.
         """
         replies: list[Any] = [None] * len(commands)
-        for start in range(0, len(commands), TOGETHER):
-            some = range(start, min(start + TOGETHER, len(commands)))
-            if len(some) == 1:
-                replies[start] = self._run(commands[start].keys[0], [commands[start]])[0]
+        for start in range(0, len(commands), MAX_BATCH):
+            indexes = range(start, min(start + MAX_BATCH, len(commands)))
+            if len(indexes) == 1:
+                replies[start] = self._run_batch([commands[start]])[0]
                 continue
-            nodes: dict[Address, list[int]] = {}
-            for i in some:
-                nodes.setdefault(self._found(commands[i].keys[0]), []).append(i)
-            for node, numbers in nodes.items():
-                given: list[Any] = [None] * len(numbers)
+            by_node: dict[Address, list[int]] = {}
+            for i in indexes:
+                by_node.setdefault(self._find_node(commands[i].keys[0]), []).append(i)
+            for node, some in by_node.items():
+                answers: list[Any] = [None] * len(some)
                 with suppress(self._library.exceptions.RedisError, OSError):
-                    given = self._send(node, [commands[i] for i in numbers], asking=False, known=True)
-                for i, reply in zip(numbers, given, strict=True):
+                    answers = self._send(node, [commands[i] for i in some])
+                for i, reply in zip(some, answers, strict=True):
                     failed = reply is None or isinstance(reply, Exception)
-                    replies[i] = self._run(commands[i].keys[0], [commands[i]])[0] if failed else reply
+                    replies[i] = self._run_batch([commands[i]])[0] if failed else reply
         return replies
 
-    def _found(self, key: bytes) -> Address:
+    def _find_node(self, key: bytes) -> Address:
         """Return the node that serves a key. Contact the server first if the nodes aren't known yet."""
         if self._slots is None or self._pid != os.getpid():
-            self._run(key, [Command("EXISTS", (), [key])])
-        return self._node(key)
+            self._run_batch([Command("EXISTS", (), [key])])
+        return self._get_node(key)
 
-    def _run(self, key: bytes, commands: Sequence[Command], *, whole: bool = False) -> list[Any]:
-        """Send a batch, with retries, until it is answered, and return the replies.
+    def _run_batch(self, commands: Sequence[Command], *, resend_all: bool = False) -> list[Any]:
+        """Send a batch, with retries, until all its commands are answered, and return the replies.
 
-        With `whole`, a batch that was answered only in part is sent again completely. Raises `StoreError` when the time
-        is up.
+        A retry sends only the commands that weren't answered, or all of them with `resend_all`. Raises `StoreError`
+        when the time is up.
         """
         if self._pid != os.getpid():
-            self._begin()
+            self._reset()
         errors = self._library.exceptions
         end = time.monotonic() + self._patience
         replies: list[Any] = [None] * len(commands)
-        left = list(range(len(commands)))
-        asked: Address | None = None
-        known, attempt = True, 0
+        pending = list(range(len(commands)))
+        redirect: Address | None = None
+        script_known, attempt = True, 0
         while True:
             if self._closed:
                 raise InputError("This store is closed.")
             node = None
             try:
-                node = asked or self._node(key)
-                given = self._send(node, [commands[i] for i in left], asking=asked is not None, known=known)
+                node = redirect or self._get_node(commands[0].keys[0])
+                sent = [commands[i] for i in pending]
+                answers = self._send(node, sent, asking=redirect is not None, script_known=script_known)
                 # While a slot migrates, its keys are spread over two nodes.
-                moved = [reply for reply in given if isinstance(reply, errors.AskError)]
-                asked = (moved[0].host, moved[0].port) if moved else None
-                _proven([reply for reply in given if reply not in moved])
-                for i, reply in zip(left, given, strict=True):
+                redirects = [reply for reply in answers if isinstance(reply, errors.AskError)]
+                redirect = (redirects[0].host, redirects[0].port) if redirects else None
+                _raise_errors([reply for reply in answers if reply not in redirects])
+                for i, reply in zip(pending, answers, strict=True):
                     replies[i] = reply
-                left = [i for i in left if whole or replies[i] in moved] if moved else []
-                if not left:
+                if not redirects:
                     return replies
-                said: BaseException = moved[0]
+                pending = [i for i in pending if resend_all or replies[i] in redirects]
+                failure: BaseException = redirects[0]
             except errors.NoScriptError:
                 # Nothing was run. The next try sends the text of the script, which the server then remembers.
-                known = False
+                script_known = False
                 continue
             except errors.MovedError as problem:
-                asked, said = None, problem
-                self._ask_around(problem.slot_id, (problem.host or (node or ("", 0))[0], problem.port))
+                redirect, failure = None, problem
+                self._refresh_slots(problem.slot_id, (problem.host or (node or ("", 0))[0], problem.port))
             except (errors.AuthenticationError, errors.AuthorizationError) as problem:
-                raise self._failed(problem) from None
+                raise self._make_error(problem) from None
             except (errors.ConnectionError, errors.TimeoutError, OSError) as problem:
                 if self._slots is None:
                     # The server was never reached, so the address may be wrong: fail at once.
-                    raise self._failed(problem) from None
-                asked, said = None, problem
-                self._ask_around()
+                    raise self._make_error(problem) from None
+                redirect, failure = None, problem
+                self._refresh_slots()
             except errors.ResponseError as problem:
                 passing = (errors.TryAgainError, errors.ClusterDownError, errors.MasterDownError, errors.ReadOnlyError)
                 if not isinstance(problem, passing) and not any(word in str(problem) for word in _DEMOTED):
-                    raise self._failed(problem) from None
-                asked, said = None, problem
-                self._ask_around()
+                    raise self._make_error(problem) from None
+                redirect, failure = None, problem
+                self._refresh_slots()
             if time.monotonic() >= end:
-                raise self._failed(said) from None
-            if asked is None:
-                time.sleep(_WAITS[min(attempt, len(_WAITS) - 1)])
+                raise self._make_error(failure) from None
+            if redirect is None:
+                time.sleep(_RETRY_DELAYS[min(attempt, len(_RETRY_DELAYS) - 1)])
             attempt += 1
 
-    def _failed(self, problem: BaseException) -> StoreError:
-        return StoreError(f"The Redis server at {self!r} can't do this: {problem}")
+    def _make_error(self, problem: BaseException) -> StoreError:
+        return StoreError(f"The Redis server at {self!r} failed: {problem}")
 
-    def _send(self, node: Address, commands: Sequence[Command], *, asking: bool, known: bool) -> list[Any]:
-        """Send commands to a node. Return, for each command, the reply or the error that the node returned."""
-        connection = self._take(node)
-        words = [command.words(known=known) for command in commands]
+    def _send(
+        self, node: Address, commands: Sequence[Command], *, asking: bool = False, script_known: bool = True
+    ) -> list[Any]:
+        """Send commands to a node. Return, for each command, the reply or the error that the node returned.
+
+        With `asking`, the node also answers for a slot that is migrating to it.
+        """
+        connection = self._take_connection(node)
+        words = [command.to_words(script_known=script_known) for command in commands]
         if asking:
             words = [each for command in words for each in (("ASKING",), command)]
         try:
-            connection.send_packed_command([_packed(words)])
-            replies = [self._reply(connection) for _ in words]
+            connection.send_packed_command([_encode_batch(words)])
+            replies = [self._read_reply(connection) for _ in words]
         except BaseException:
-            # A late reply would be taken for that of the next batch. The node's idle connections may be broken, too.
-            self._drop(node, connection)
+            # A late reply would be mistaken for that of the next batch. The node's idle connections may be broken, too.
+            self._disconnect(node, connection)
             raise
         self.trips += 1
         with self._lock:
-            kept = not self._closed
-            if kept:
+            is_closed = self._closed
+            if not is_closed:
                 self._idle.setdefault(node, []).append(connection)
-        if not kept:
+        if is_closed:
             connection.disconnect()
         return replies[1::2] if asking else replies
 
-    def _drop(self, node: Address, *connections: Any) -> None:
+    def _disconnect(self, node: Address, connection: Any) -> None:
+        """Close a connection and all idle connections to its node."""
         with self._lock:
             idle = self._idle.pop(node, [])
-        for connection in (*connections, *idle):
-            connection.disconnect()
+        for each in (connection, *idle):
+            each.disconnect()
 
-    def _reply(self, connection: Any) -> Any:
+    def _read_reply(self, connection: Any) -> Any:
         try:
             return connection.read_response()
         except self._library.exceptions.ResponseError as problem:
             return problem
 
-    def _take(self, node: Address) -> Any:
+    def _take_connection(self, node: Address) -> Any:
         with self._lock:
             idle = self._idle.get(node)
             if idle:
                 return idle.pop()
-        return self._make(host=node[0], port=node[1], **self._server.settings)
+        return self._connection_class(host=node[0], port=node[1], **self._address.settings)
 
     # The map of slots to nodes
 
-    def _node(self, key: bytes) -> Address:
+    def _get_node(self, key: bytes) -> Address:
         if self._slots is None:
-            self._meet()
+            self._discover_nodes()
         slot: int = self._library.crc.key_slot(key)
         return (self._slots or [])[slot]
 
-    def _meet(self) -> None:
+    def _discover_nodes(self) -> None:
         """Contact the first node that answers, and learn which node serves each slot."""
-        problem: BaseException = OSError("none of them is a master")
-        for address in self._server.addresses:
+        problem: BaseException = OSError("none of these servers is a master")
+        for address in self._address.addresses:
             try:
-                told = self._told(address)
+                info = self._read_info(address)
             except (self._library.exceptions.ConnectionError, self._library.exceptions.TimeoutError, OSError) as failed:
                 problem = failed
                 continue
-            self._cluster = told.get(b"cluster_enabled") == b"1"
+            self._cluster = info.get(b"cluster_enabled") == b"1"
             if self._cluster:
-                slots = self._asked(address)
+                slots = self._read_slots(address)
                 for other in {*slots} - {address}:
                     # Check each master's settings. One that doesn't answer is about to be replaced; batches wait for
                     # that.
                     with suppress(self._library.exceptions.RedisError, OSError):
-                        self._told(other)
+                        self._read_info(other)
                 self._slots = slots
                 return
-            if told.get(b"role") == b"master" or len(self._server.addresses) == 1:
+            if info.get(b"role") == b"master" or len(self._address.addresses) == 1:
                 self._slots = [address] * SLOTS
                 return
         raise problem
 
-    def _told(self, address: Address) -> dict[bytes, bytes]:
+    def _read_info(self, address: Address) -> dict[bytes, bytes]:
         """Return the fields that a node reports in INFO. Raise `StoreError` if the node may evict conversations."""
-        info = _proven(self._send(address, [Command("INFO", ())], asking=False, known=True))[0]
-        told = dict(line.split(b":", 1) for line in info.splitlines() if b":" in line)
-        if told.get(b"maxmemory", b"0") != b"0" and told.get(b"maxmemory_policy", b"").startswith(b"allkeys"):
+        text = _raise_errors(self._send(address, [Command("INFO", ())]))[0]
+        info = dict(line.split(b":", 1) for line in text.splitlines() if b":" in line)
+        if info.get(b"maxmemory", b"0") != b"0" and info.get(b"maxmemory_policy", b"").startswith(b"allkeys"):
             raise StoreError(
-                f"The Redis server at {address[0]}:{address[1]} throws away what was not used for long when its memory"
-                " is full: set its maxmemory-policy to noeviction."
+                f"The Redis server at {address[0]}:{address[1]} deletes conversations when its memory is full:"
+                " set its maxmemory-policy to noeviction."
             )
-        return told
+        return info
 
-    def _asked(self, address: Address) -> list[Address]:
+    def _read_slots(self, address: Address) -> list[Address]:
         """Return the node that serves each slot, as reported by the cluster node at this address."""
-        ranges = _proven(self._send(address, [Command("CLUSTER", ("SLOTS",))], asking=False, known=True))[0]
+        ranges = _raise_errors(self._send(address, [Command("CLUSTER", ("SLOTS",))]))[0]
         slots: list[Address] = [address] * SLOTS
         known: list[Address] = []
         for first, last, *nodes in ranges:
@@ -355,28 +323,28 @@ class Link:
             slots[first : last + 1] = named[:1] * (last + 1 - first)
             known += named
         if not known:
-            raise OSError(f"{address[0]}:{address[1]} knows of no slots yet")
-        self._known = list(dict.fromkeys((*known, *self._server.addresses)))
+            raise OSError(f"{address[0]}:{address[1]} doesn't know yet which nodes serve the slots")
+        self._known_nodes = list(dict.fromkeys((*known, *self._address.addresses)))
         return slots
 
-    def _ask_around(self, slot: int | None = None, node: Address | None = None) -> None:
+    def _refresh_slots(self, slot: int | None = None, node: Address | None = None) -> None:
         """Update the map of slots to nodes. `slot` and `node` are from a redirection, if there was one."""
-        if self._slots is None or (not self._cluster and len(self._server.addresses) > 1):
+        if self._slots is None or (not self._cluster and len(self._address.addresses) > 1):
             with suppress(self._library.exceptions.RedisError, OSError):
-                self._meet()
+                self._discover_nodes()
         if not self._cluster or self._slots is None:
             return
         slots = list(self._slots)
-        for address in self._known:
+        for address in self._known_nodes:
             with suppress(self._library.exceptions.RedisError, OSError):
-                slots = self._asked(address)
+                slots = self._read_slots(address)
                 break
         if slot is not None and node is not None:
             slots[slot] = node
         self._slots = slots
 
 
-def _packed(batch: Sequence[tuple[Any, ...]]) -> bytes:
+def _encode_batch(batch: Sequence[tuple[Any, ...]]) -> bytes:
     """Return commands encoded as they are sent. The redis library's own encoder takes three times as long."""
     parts: list[bytes] = []
     for words in batch:
@@ -387,7 +355,7 @@ def _packed(batch: Sequence[tuple[Any, ...]]) -> bytes:
     return b"".join(parts)
 
 
-def _proven(replies: list[Any]) -> list[Any]:
+def _raise_errors(replies: list[Any]) -> list[Any]:
     """Return the replies, or raise the first error among them."""
     for reply in replies:
         if isinstance(reply, Exception):

@@ -15,266 +15,277 @@ from longtalk.memory.recall.protocol import Matches, SearchTerm
 from longtalk.stores._paths import Span, clip, is_on_path
 from longtalk.stores.base import MAIN, BranchHead, ConversationInfo, KeyedTurn, PlacedRecord, SearchHit, meta_matches
 from longtalk.stores.in_memory import match_terms, rank_hits
-from longtalk.stores.redis.connection import Command, Link
-from longtalk.stores.redis.lists import Lists
+from longtalk.stores.redis.connection import Client, Command
+from longtalk.stores.redis.lists import ConversationLists
 from longtalk.stores.redis.scripts import HEAD
-from longtalk.stores.redis.search import Words
+from longtalk.stores.redis.search import TextCache
 from longtalk.stores.redis.tree import (
+    ConversationGone,
     Damaged,
-    Gone,
     Keys,
     Tree,
-    abouts_of,
-    begun_of,
-    head_of,
-    meta_of,
-    name_of,
-    pack_of,
-    record_of,
-    request_of,
-    runs_of,
-    tree_of,
-    turn_of,
+    decode_head,
+    decode_locations,
+    decode_meta,
+    decode_name,
+    decode_pack,
+    decode_record,
+    decode_request,
+    decode_runs,
+    decode_tree,
+    decode_turn,
+    decode_turn_start,
 )
-from longtalk.stores.redis.verify import problems
+from longtalk.stores.redis.verify import find_problems
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.transcript import Turn
 
-TIPS = 10_000
+MAX_TIPS = 10_000
 """The maximum number of branches whose last segment this process remembers."""
 
-_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
 
 
 class Reader:
     """The part of the Redis store that only reads."""
 
-    def __init__(self, link: Link, prefix: str) -> None:
-        self._link = link
+    def __init__(self, client: Client, prefix: str) -> None:
+        self._client = client
         self._prefix = prefix
-        self._lists = Lists(link, prefix)
-        self._words = Words()
+        self._lists = ConversationLists(client, prefix)
+        self._texts = TextCache()
         self._tips: dict[tuple[str, str], tuple[int, int]] = {}
         """The last segment of each branch and its start, as this process last saw them, by conversation and branch."""
 
-    def _keys(self, owner: str, conversation: str) -> Keys:
+    def _get_keys(self, owner: str, conversation: str) -> Keys:
         return Keys(self._prefix, owner, conversation)
 
-    def _tip(self, keys: Keys, branch: str, segment: int, start: int) -> None:
-        if len(self._tips) >= TIPS:
+    def _remember_tip(self, keys: Keys, branch: str, segment: int, start: int) -> None:
+        """Remember the last segment of a branch and the segment's start, to guess them at the next call."""
+        if len(self._tips) >= MAX_TIPS:
             self._tips.clear()
         self._tips[keys.tag, branch] = segment, start
 
-    def _head(self, keys: Keys, branch: str, found: Any) -> BranchHead | None:
-        if not found:
+    def _decode_head(self, keys: Keys, branch: str, reply: Any) -> BranchHead | None:
+        """Decode the head of a branch from a script's reply, and remember the branch's last segment."""
+        if not reply:
             return None
-        self._tip(keys, branch, int(found[1]), int(found[2]))
-        return head_of(branch, found)
+        self._remember_tip(keys, branch, int(reply[1]), int(reply[2]))
+        return decode_head(branch, reply)
 
-    def _tree(self, keys: Keys) -> Tree | None:
-        return tree_of(self._link.read(keys.c, Command("HGETALL", (), [keys.c]))[0])
+    def _read_tree(self, keys: Keys) -> Tree | None:
+        return decode_tree(self._client.read(Command("HGETALL", (), [keys.conversation]))[0])
 
-    def _steady(self, keys: Keys, work: Callable[[Tree | None], _Given]) -> _Given:
-        """Call `work` with the tree of a conversation, or None if it doesn't exist, and return the result.
+    def _read_consistently(self, keys: Keys, read_from: Callable[[Tree | None], _Result]) -> _Result:
+        """Call `read_from` with the tree of a conversation, or None if it doesn't exist, and return the result.
 
         If the conversation is deleted or replaced by a new one with the same id meanwhile, start over.
         """
         while True:
-            tree = self._tree(keys)
-            given: _Given | None = None
-            with suppress(Gone):
-                given = work(tree)
-            born = self._link.read(keys.c, Command("HGET", ("born",), [keys.c]))[0] if tree else None
-            if born == (tree.born if tree else None) and given is not None:
-                return given
+            tree = self._read_tree(keys)
+            result: _Result | None = None
+            with suppress(ConversationGone):
+                result = read_from(tree)
+            born = self._client.read(Command("HGET", ("born",), [keys.conversation]))[0] if tree else None
+            if born == (tree.born if tree else None) and result is not None:
+                return result
 
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
-        keys = self._keys(owner, conversation)
-        return self._head(keys, branch, self._link.read(keys.c, Command(HEAD, [branch], keys.all))[0])
+        keys = self._get_keys(owner, conversation)
+        return self._decode_head(keys, branch, self._client.read(Command(HEAD, [branch], keys.all))[0])
 
     def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
-        keys, start = self._keys(owner, conversation), max(start, 0)
+        keys, start = self._get_keys(owner, conversation), max(start, 0)
         if start >= stop:
             return EMPTY
-        segment, base = self._tips.get((keys.tag, branch), (1, 0))
-        row = Command("HMGET", [f"s:{branch}", f"b:{branch}", f"n:{branch}", "born"], [keys.c])
         # Guess that the branch still ends in the segment last seen. If the range starts before it, read nothing.
-        positions = (start - base, stop - base - 1) if start >= base else (1, 0)
-        entries = Command("LRANGE", positions, [keys.entries(segment)])
-        again = Command("HGET", ["born"], [keys.c])
-        (tip, first, size, born), values, then = self._link.read(keys.c, row, entries, again)
+        guess = segment, first = self._tips.get((keys.tag, branch), (1, 0))
+        indexes = (start - first, stop - first - 1) if start >= first else (1, 0)
+        (tip, tip_start, size, born), values, born_after = self._client.read(
+            Command("HMGET", [f"s:{branch}", f"b:{branch}", f"n:{branch}", "born"], [keys.conversation]),
+            Command("LRANGE", indexes, [keys.get_entries_key(segment)]),
+            Command("HGET", ["born"], [keys.conversation]),
+        )
         stop = min(stop, int(size or 0))
         if start >= stop:
             return EMPTY
-        self._tip(keys, branch, int(tip), int(first))
-        guessed = (int(tip), int(first)) == (segment, base) and start >= base
-        if guessed and born == then and len(values) >= stop - start:
-            return pack_of(values[: stop - start])
-        return self._steady(keys, lambda tree: self._path(keys, tree, branch, start, stop))
+        self._remember_tip(keys, branch, int(tip), int(tip_start))
+        is_guess_right = (int(tip), int(tip_start)) == guess and start >= first
+        if is_guess_right and born == born_after and len(values) >= stop - start:
+            return decode_pack(values[: stop - start])
+        return self._read_consistently(keys, lambda tree: self._read_path(keys, tree, branch, start, stop))
 
-    def _path(self, keys: Keys, tree: Tree | None, branch: str, start: int, stop: int) -> Pack:
-        spans = clip(tree.path_of(branch), start, stop) if tree else []
+    def _read_path(self, keys: Keys, tree: Tree | None, branch: str, start: int, stop: int) -> Pack:
+        spans = clip(tree.find_branch_path(branch), start, stop) if tree else []
         if tree is None or not spans:
             return EMPTY
-        return pack_of([value for values in self._lists_of(keys, tree, spans) for value in values])
+        return decode_pack([value for values in self._read_spans(keys, tree, spans) for value in values])
 
-    def _lists_of(self, keys: Keys, tree: Tree, spans: Sequence[Span[int]]) -> list[list[bytes]]:
+    def _read_spans(self, keys: Keys, tree: Tree, spans: Sequence[Span[int]]) -> list[list[bytes]]:
         """Return the stored entries of these spans, as one list per span, in one round trip."""
         commands = [
-            Command("LRANGE", (start - base, stop - base - 1), [keys.entries(segment)])
+            Command("LRANGE", (start - first, stop - first - 1), [keys.get_entries_key(segment)])
             for segment, start, stop in spans
-            for base in (tree.segments[segment].start,)
+            for first in (tree.segments[segment].start,)
         ]
-        parts: list[list[bytes]] = self._link.read(keys.c, *commands)
+        parts: list[list[bytes]] = self._client.read(*commands)
         if any(len(values) != span.stop - span.start for span, values in zip(spans, parts, strict=True)):
-            now = self._tree(keys)
-            if now is not None and now.born == tree.born:
+            current = self._read_tree(keys)
+            if current is not None and current.born == tree.born:
                 raise Damaged("entries are missing")
-            raise Gone
+            raise ConversationGone
         return parts
 
     def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
-        keys = self._keys(owner, conversation)
+        keys = self._get_keys(owner, conversation)
 
-        def work(tree: Tree | None) -> list[list[Entry]]:
-            path = tree.path_of(branch) if tree else []
+        def read_from(tree: Tree | None) -> list[list[Entry]]:
+            path = tree.find_branch_path(branch) if tree else []
             spans = [clip(path, max(0, start), stop) for start, stop in ranges]
             if tree is None or not any(spans):
                 return [[] for _ in ranges]
-            parts = iter(self._lists_of(keys, tree, [span for some in spans for span in some]))
-            return [pack_of([value for _ in some for value in next(parts)]).entries() if some else [] for some in spans]
+            parts = iter(self._read_spans(keys, tree, [span for some in spans for span in some]))
+            return [
+                decode_pack([value for _ in some for value in next(parts)]).entries() if some else [] for some in spans
+            ]
 
-        return self._steady(keys, work)
+        return self._read_consistently(keys, read_from)
 
-    def _begun(self, keys: Keys, branch: str, start: int, stop: int, key: bytes) -> list[tuple[int, str, bytes]]:
-        """Return position, id and data of the turns that begin at positions `start` to `stop - 1` of a path.
+    def _read_turn_data(
+        self, keys: Keys, branch: str, start: int, stop: int, key: bytes
+    ) -> list[tuple[int, str, bytes]]:
+        """Return the position, id and data of the turns that begin at positions `start` to `stop - 1` of a path.
 
         The data is read from the hash at `key`. Turns that the hash doesn't contain are left out.
         """
 
-        def work(tree: Tree | None) -> list[tuple[int, str, bytes]]:
+        def read_from(tree: Tree | None) -> list[tuple[int, str, bytes]]:
             if tree is None or branch not in tree.branches or start >= stop:
                 return []
-            path = tree.path_of(branch)
-            found = self._link.read(keys.c, Command("ZRANGEBYSCORE", (start, f"({stop}"), [keys.f]))[0]
-            begun = [
+            path = tree.find_branch_path(branch)
+            starts = self._client.read(Command("ZRANGEBYSCORE", (start, f"({stop}"), [keys.turn_starts]))[0]
+            turns = [
                 (position, turn)
-                for segment, position, turn in map(begun_of, found)
+                for segment, position, turn in map(decode_turn_start, starts)
                 if is_on_path(path, segment, position)
             ]
-            if not begun:
+            if not turns:
                 return []
-            data = self._link.read(keys.c, Command("HMGET", [turn for _, turn in begun], [key]))[0]
-            pairs = zip(begun, data, strict=True)
+            data = self._client.read(Command("HMGET", [turn for _, turn in turns], [key]))[0]
+            pairs = zip(turns, data, strict=True)
             return [(position, turn, value) for (position, turn), value in pairs if value is not None]
 
-        return self._steady(keys, work)
+        return self._read_consistently(keys, read_from)
 
     def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
-        keys = self._keys(owner, conversation)
-        return [(position, turn_of(data)) for position, _, data in self._begun(keys, branch, start, stop, keys.t)]
+        keys = self._get_keys(owner, conversation)
+        return [
+            (position, decode_turn(data))
+            for position, _, data in self._read_turn_data(keys, branch, start, stop, keys.turns)
+        ]
 
     def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
-        keys = self._keys(owner, conversation)
-        return self._link.read(keys.c, Command("HGET", [turn], [keys.m]))[0] or b""
+        keys = self._get_keys(owner, conversation)
+        return self._client.read(Command("HGET", [turn], [keys.manifests]))[0] or b""
 
     def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
-        keys = self._keys(owner, conversation)
-        return {turn: data for _, turn, data in self._begun(keys, branch, start, stop, keys.m)}
+        keys = self._get_keys(owner, conversation)
+        return {turn: data for _, turn, data in self._read_turn_data(keys, branch, start, stop, keys.manifests)}
 
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
-        keys = self._keys(owner, conversation)
+        keys = self._get_keys(owner, conversation)
 
-        def work(tree: Tree | None) -> list[PlacedRecord]:
-            path = tree.path_of(branch) if tree else []
-            abouts = abouts_of(self._link.read(keys.c, Command("HGETALL", (), [keys.h]))[0]) if path else []
+        def read_from(tree: Tree | None) -> list[PlacedRecord]:
+            path = tree.find_branch_path(branch) if tree else []
+            locations = decode_locations(self._client.read(Command("HGETALL", (), [keys.locations]))[0]) if path else []
             seen = [
-                about
-                for about in abouts
-                if kind in (None, about.kind) and is_on_path(path, about.segment, about.position)
+                location
+                for location in locations
+                if kind in (None, location.kind) and is_on_path(path, location.segment, location.position)
             ]
             if not seen:
                 return []
-            data = self._link.read(keys.c, Command("HMGET", [about.number for about in seen], [keys.r]))[0]
+            data = self._client.read(Command("HMGET", [location.number for location in seen], [keys.records]))[0]
             return [
-                PlacedRecord(record_of(value), about.position) for about, value in zip(seen, data, strict=True) if value
+                PlacedRecord(decode_record(value), location.position)
+                for location, value in zip(seen, data, strict=True)
+                if value
             ]
 
-        return self._steady(keys, work)
+        return self._read_consistently(keys, read_from)
 
     def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
-        keys = self._keys(owner, conversation)
+        keys = self._get_keys(owner, conversation)
 
-        def work(tree: Tree | None) -> dict[int, dict[str, Any]]:
-            path = clip(tree.path_of(branch), start, stop) if tree else []
+        def read_from(tree: Tree | None) -> dict[int, dict[str, Any]]:
+            path = clip(tree.find_branch_path(branch), start, stop) if tree else []
             if not path:
                 return {}
             positions = [(span.segment, position) for span in path for position in range(span.start, span.stop)]
             names = [f"{segment}:{position}" for segment, position in positions]
-            data = self._link.read(keys.c, Command("HMGET", names, [keys.x]))[0]
+            data = self._client.read(Command("HMGET", names, [keys.metas]))[0]
             return {
-                position: meta_of(value)
+                position: decode_meta(value)
                 for (_, position), value in zip(positions, data, strict=True)
                 if value is not None
             }
 
-        return self._steady(keys, work)
+        return self._read_consistently(keys, read_from)
 
     def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
-        keys = self._keys(owner, conversation)
+        keys = self._get_keys(owner, conversation)
 
-        def work(tree: Tree | None) -> list[KeyedTurn]:
-            value = self._link.read(keys.c, Command("HGET", [key], [keys.q]))[0] if tree else None
-            return self._told(keys, tree, {key: value}) if tree and value is not None else []
+        def read_from(tree: Tree | None) -> list[KeyedTurn]:
+            value = self._client.read(Command("HGET", [key], [keys.requests]))[0] if tree else None
+            return self._build_keyed_turns(keys, tree, {key: value}) if tree and value is not None else []
 
-        return next(iter(self._steady(keys, work)), None)
+        return next(iter(self._read_consistently(keys, read_from)), None)
 
     def keyed_turns(self, owner: str, conversation: str) -> list[KeyedTurn]:
-        keys = self._keys(owner, conversation)
+        keys = self._get_keys(owner, conversation)
 
-        def work(tree: Tree | None) -> list[KeyedTurn]:
-            fields = self._link.read(keys.c, Command("HGETALL", (), [keys.q]))[0] if tree else []
-            held = sorted(zip(fields[::2], fields[1::2], strict=True))
-            return self._told(keys, tree, {name_of(key): value for key, value in held}) if tree and held else []
+        def read_from(tree: Tree | None) -> list[KeyedTurn]:
+            fields = self._client.read(Command("HGETALL", (), [keys.requests]))[0] if tree else []
+            requests = {decode_name(key): value for key, value in sorted(zip(fields[::2], fields[1::2], strict=True))}
+            return self._build_keyed_turns(keys, tree, requests) if tree and requests else []
 
-        return self._steady(keys, work)
+        return self._read_consistently(keys, read_from)
 
-    def _told(self, keys: Keys, tree: Tree, held: Mapping[str, bytes]) -> list[KeyedTurn]:
-        """Return the turns of stored requests. `held` contains the encoded requests by idempotency key."""
-        asked = [request_of(key, value) for key, value in held.items()]
-        names = [turn for _, turn, _, _ in asked]
-        datas, runs = self._link.read(keys.c, Command("HMGET", names, [keys.t]), Command("HMGET", names, [keys.g]))
-        found: list[KeyedTurn] = []
-        for (request, _, branch, position), data, run in zip(asked, datas, runs, strict=True):
-            if data is None:
-                raise Gone
-            where = branch, position
+    def _build_keyed_turns(self, keys: Keys, tree: Tree, encoded: Mapping[str, bytes]) -> list[KeyedTurn]:
+        """Return the turns of stored requests. `encoded` contains the encoded requests by idempotency key."""
+        requests = [decode_request(key, value) for key, value in encoded.items()]
+        names = [turn for _, turn, _, _ in requests]
+        turns, runs = self._client.read(Command("HMGET", names, [keys.turns]), Command("HMGET", names, [keys.runs]))
+        keyed_turns: list[KeyedTurn] = []
+        for (request, _, branch, position), turn, turn_runs in zip(requests, turns, runs, strict=True):
+            if turn is None:
+                raise ConversationGone
             # Prefer the branch that the turn was made on, if it still has the turn.
             for name in (branch, *tree.branches):
-                path = tree.path_of(name)
-                positions = [at for segment, at, _ in runs_of(run) if is_on_path(path, segment, at)]
+                path = tree.find_branch_path(name)
+                positions = [at for segment, at, _ in decode_runs(turn_runs) if is_on_path(path, segment, at)]
                 if positions:
-                    where = name, min(positions)
+                    branch, position = name, min(positions)
                     break
-            found.append(KeyedTurn(request, where[0], turn_of(data), where[1]))
-        return found
+            keyed_turns.append(KeyedTurn(request, branch, decode_turn(turn), position))
+        return keyed_turns
 
     def branches(self, owner: str, conversation: str) -> list[BranchHead]:
-        keys = self._keys(owner, conversation)
+        keys = self._get_keys(owner, conversation)
 
-        def work(tree: Tree | None) -> list[BranchHead]:
+        def read_from(tree: Tree | None) -> list[BranchHead]:
             if tree is None:
                 return []
             names = [branch.turn for branch in tree.branches.values()]
-            turns = self._link.read(keys.c, Command("HMGET", names, [keys.t]))[0]
+            turns = self._client.read(Command("HMGET", names, [keys.turns]))[0]
             pairs = zip(tree.branches.values(), turns, strict=True)
-            return [tree.head(branch, turn_of(turn) if turn else None) for branch, turn in pairs]
+            return [tree.build_head(branch, decode_turn(turn) if turn else None) for branch, turn in pairs]
 
-        return self._steady(keys, work)
+        return self._read_consistently(keys, read_from)
 
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
-        tree = self._tree(self._keys(owner, conversation))
-        return tree.info(conversation) if tree else None
+        tree = self._read_tree(self._get_keys(owner, conversation))
+        return tree.build_info(conversation) if tree else None
 
     def conversations(
         self,
@@ -284,58 +295,59 @@ class Reader:
         after: tuple[int, str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> list[ConversationInfo]:
-        found: list[ConversationInfo] = []
+        infos: list[ConversationInfo] = []
         if limit <= 0:
-            return found
-        positions = self._lists.newest(owner, after)
-        while len(found) < limit and (page := [name for _, name in islice(positions, limit)]):
-            for name, tree in zip(page, self._trees(owner, page), strict=True):
-                summary = tree.info(name) if tree else None
-                if summary and meta_matches(summary.meta, meta or {}):
-                    found.append(summary)
-        return found[:limit]
+            return infos
+        newest = self._lists.iterate_newest(owner, after)
+        while len(infos) < limit and (page := [name for _, name in islice(newest, limit)]):
+            for name, tree in zip(page, self._read_trees(owner, page), strict=True):
+                info = tree.build_info(name) if tree else None
+                if info and meta_matches(info.meta, meta or {}):
+                    infos.append(info)
+        return infos[:limit]
 
-    def _trees(self, owner: str, names: Sequence[str]) -> list[Tree | None]:
-        keys = [self._keys(owner, name).c for name in names]
-        return [tree_of(fields) for fields in self._link.scatter([Command("HGETALL", (), [key]) for key in keys])]
+    def _read_trees(self, owner: str, names: Sequence[str]) -> list[Tree | None]:
+        keys = [self._get_keys(owner, name).conversation for name in names]
+        return [decode_tree(fields) for fields in self._client.scatter([Command("HGETALL", (), [key]) for key in keys])]
 
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[SearchHit]:
-        names = self._lists.ids(owner) if conversation is None else [conversation]
+        names = self._lists.list_ids(owner) if conversation is None else [conversation]
         texts: list[tuple[SearchHit, str]] = []
-        for name, tree in zip(names, self._trees(owner, names), strict=True):
-            keys = self._keys(owner, name)
+        for name, tree in zip(names, self._read_trees(owner, names), strict=True):
+            keys = self._get_keys(owner, name)
 
-            def work(tree: Tree | None, keys: Keys = keys, name: str = name) -> list[tuple[SearchHit, str]]:
-                return list(self._words.found(self._link, keys, tree, name)) if tree else []
+            def read_from(tree: Tree | None, keys: Keys = keys, name: str = name) -> list[tuple[SearchHit, str]]:
+                return list(self._texts.iterate_hits(self._client, keys, tree, name)) if tree else []
 
-            known = tree is None or self._words.has(keys, tree)
-            texts += work(tree) if known else self._steady(keys, work)
+            known = tree is None or self._texts.has_all(keys, tree)
+            texts += read_from(tree) if known else self._read_consistently(keys, read_from)
         return rank_hits(texts, terms, limit)
 
     def matches(
-        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+        self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
-        keys = self._keys(owner, conversation)
+        keys = self._get_keys(owner, conversation)
 
-        def work(tree: Tree | None) -> list[Matches]:
-            return match_terms(self._words.spoken(self._link, keys, tree, branch) if tree else (), sought, most)
+        def read_from(tree: Tree | None) -> list[Matches]:
+            return match_terms(self._texts.iterate_words(self._client, keys, tree, branch) if tree else (), terms, most)
 
-        return self._steady(keys, work)
+        return self._read_consistently(keys, read_from)
 
     def verify(self, owner: str, conversation: str) -> list[str]:
-        keys = self._keys(owner, conversation)
+        keys = self._get_keys(owner, conversation)
         while True:
             try:
-                tree = self._tree(keys)
+                tree = self._read_tree(keys)
             except Damaged as problem:
-                return [problem.what]
-            found = list(problems(self._link, keys, tree)) if tree else []
-            if not found or tree is None or self._is_still(keys, tree):
-                return found
+                return [problem.damage]
+            problems = list(find_problems(self._client, keys, tree)) if tree else []
+            # A change during the check may look like damage.
+            if not problems or tree is None or self._is_unchanged(keys, tree):
+                return problems
 
-    def _is_still(self, keys: Keys, tree: Tree) -> bool:
+    def _is_unchanged(self, keys: Keys, tree: Tree) -> bool:
         """Return whether a conversation is unchanged since its tree was read."""
-        found = self._link.read(keys.c, Command("HMGET", ("born", "version"), [keys.c]))[0]
-        return bool(found == [tree.born, tree.version])
+        current = self._client.read(Command("HMGET", ("born", "version"), [keys.conversation]))[0]
+        return bool(current == [tree.born, tree.version])

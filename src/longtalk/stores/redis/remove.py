@@ -5,22 +5,31 @@ from __future__ import annotations
 from longtalk.stores._paths import is_on_path
 from longtalk.stores.base import DeletionReceipt
 from longtalk.stores.redis.commit import Changes
-from longtalk.stores.redis.connection import Command, Link
-from longtalk.stores.redis.tree import Keys, Tree, abouts_of, encode, id_of, rows_of, runs_of, shown_on
+from longtalk.stores.redis.connection import Client, Command
+from longtalk.stores.redis.tree import (
+    Keys,
+    Tree,
+    decode_entry_id,
+    decode_locations,
+    decode_rows,
+    decode_runs,
+    encode,
+    select_head_records,
+)
 from longtalk.transcript.pack import checksum
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.transcript import now
 
 
-def delete(link: Link, keys: Keys, tree: Tree, conversation: str) -> tuple[DeletionReceipt, Changes]:
+def plan_deletion(client: Client, keys: Keys, tree: Tree, conversation: str) -> tuple[DeletionReceipt, Changes]:
     """Return a receipt for the deletion of a conversation, and the changes that delete it (see `Store.delete`)."""
-    turns, records = link.read(keys.c, Command("HLEN", (), [keys.t]), Command("HLEN", (), [keys.h]))
+    turns, records = client.read(Command("HLEN", (), [keys.turns]), Command("HLEN", (), [keys.locations]))
     changes = Changes(keys, tree)
-    for key in (*(keys.entries(segment) for segment in tree.segments), *keys.all):
+    for key in (*(keys.get_entries_key(segment) for segment in tree.segments), *keys.all):
         changes.add("DEL", key)
     receipt = DeletionReceipt(
         conversation=conversation,
-        entries=tree.number("entries"),
+        entries=tree.get_number("entries"),
         turns=turns,
         records=records,
         branches=len(tree.branches),
@@ -29,53 +38,53 @@ def delete(link: Link, keys: Keys, tree: Tree, conversation: str) -> tuple[Delet
     return receipt, changes
 
 
-def places_of(link: Link, keys: Keys, tree: Tree, entry: str) -> list[tuple[int, int, int]]:
-    """Return each location of an entry: its segment, its position, and its index in the segment's list.
+def find_entry(client: Client, keys: Keys, tree: Tree, entry: str) -> list[tuple[int, int, int]]:
+    """Return where an entry is stored: its segment, its position, and its index in the segment's list.
 
-    There are several locations only if branches have given the same id to different entries.
+    The list has several items only if branches have given the same id to different entries.
     """
     turn, _, count = entry.rpartition("-")
     if not count.isdecimal() or not count.isascii() or len(count) > 10:
         return []
     found: list[tuple[int, int, int]] = []
-    for segment, first, number in runs_of(link.read(keys.c, Command("HGET", (turn,), [keys.g]))[0]):
+    for segment, first, number in decode_runs(client.read(Command("HGET", (turn,), [keys.runs]))[0]):
         if int(count) < number or segment not in tree.segments:
             continue
         position = first + int(count) - number
-        at = position - tree.segments[segment].start
-        value = link.read(keys.c, Command("LINDEX", (at,), [keys.entries(segment)]))[0]
-        if value is not None and id_of(value) == entry:
-            found.append((segment, position, at))
+        index = position - tree.segments[segment].start
+        value = client.read(Command("LINDEX", (index,), [keys.get_entries_key(segment)]))[0]
+        if value is not None and decode_entry_id(value) == entry:
+            found.append((segment, position, index))
     return found
 
 
-def redact(link: Link, keys: Keys, tree: Tree, entry: str, native: bytes) -> Changes | None:
+def plan_redaction(client: Client, keys: Keys, tree: Tree, entry: str, native: bytes) -> Changes | None:
     """Return the changes that redact an entry (see `Store.redact`), or None if the entry doesn't exist."""
-    positions = places_of(link, keys, tree, entry)
-    if not positions:
+    stored = find_entry(client, keys, tree, entry)
+    if not stored:
         return None
     changes = Changes(keys, tree)
-    for segment, position, at in positions:
-        key = keys.entries(segment)
-        value = link.read(keys.c, Command("LINDEX", (at,), [key]))[0]
+    for segment, position, index in stored:
+        key = keys.get_entries_key(segment)
+        value = client.read(Command("LINDEX", (index,), [key]))[0]
         if value is None:
             # Another process is deleting the conversation.
             return None
-        changes.add("LSET", key, at, encode((*rows_of([value])[0][:-2], native, checksum(native))))
-        changes.add("HDEL", keys.x, f"{segment}:{position}")
-    abouts = abouts_of(link.read(keys.c, Command("HGETALL", (), [keys.h]))[0])
-    left = []
-    for about in abouts:
-        path = tree.path(about.segment, about.position + 1) if kind_of(about.kind).quotes_entries else []
-        if not any(is_on_path(path, segment, position) for segment, position, _ in positions):
-            left.append(about)
+        changes.add("LSET", key, index, encode((*decode_rows([value])[0][:-2], native, checksum(native))))
+        changes.add("HDEL", keys.metas, f"{segment}:{position}")
+    locations = decode_locations(client.read(Command("HGETALL", (), [keys.locations]))[0])
+    remaining = []
+    for location in locations:
+        path = tree.trace_path(location.segment, location.position + 1) if kind_of(location.kind).quotes_entries else []
+        if not any(is_on_path(path, segment, position) for segment, position, _ in stored):
+            remaining.append(location)
         else:
-            changes.add("HDEL", keys.r, about.number)
-            changes.add("HDEL", keys.h, about.number)
+            changes.add("HDEL", keys.records, location.number)
+            changes.add("HDEL", keys.locations, location.number)
     for name, branch in tree.branches.items():
-        path = tree.path(branch.segment, branch.size)
-        if any(is_on_path(path, segment, position) for segment, position, _ in positions):
-            seen = " ".join(map(str, shown_on(left, path)))
-            changes.add("HSET", keys.c, f"v:{name}", branch.revision + 1, f"p:{name}", seen)
-    changes.add("HINCRBY", keys.c, "redacted", 1)
+        path = tree.trace_path(branch.segment, branch.size)
+        if any(is_on_path(path, segment, position) for segment, position, _ in stored):
+            records = " ".join(map(str, select_head_records(remaining, path)))
+            changes.add("HSET", keys.conversation, f"v:{name}", branch.revision + 1, f"p:{name}", records)
+    changes.add("HINCRBY", keys.conversation, "redacted", 1)
     return changes

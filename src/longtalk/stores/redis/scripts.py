@@ -5,24 +5,28 @@ it uses, so that a cluster can route it even while the slot migrates. The cost o
 the records of the head, never on the length of the history, which no script reads. A script checks everything before it
 changes anything, because Redis doesn't roll back a script that fails.
 
-The keys of a conversation and their contents (decoded in `tree.py`):
+The keys of a conversation and their contents (decoded in `tree.py`), with their names in `tree.Keys`:
 
-    c     hash: the conversation, its branches and its segments
-    t, m  hashes: turns and manifests, by turn id
-    g     hash: by turn id, the `segment:position:number` of the first entry of each run of consecutive entries
-    f     sorted set: the `segment:position:turn` of the first entry of each turn, by position
-    q     hash: by request key, the position at which the turn begins, and the request
-    r, h  hashes: by record number, the record, and its `segment:position:kind`
-    x     hash: the app's metadata of entries, by `segment:position`
-    s:N   lists: the entries of segment N
+    c     conversation  hash: the conversation, its branches and its segments
+    t     turns         hash: turns, by turn id
+    m     manifests     hash: manifests, by turn id
+    g     runs          hash: by turn id, `segment:position:number` of the first entry of each run of entries
+    f     turn_starts   sorted set: `segment:position:turn` of the first entry of each turn, by position
+    q     requests      hash: by request key, the position at which the turn begins, and the request
+    r     records       hash: records, by record number
+    h     locations     hash: by record number, the record's `segment:position:kind`
+    x     metas         hash: the app's metadata of entries, by `segment:position`
+    s:N                 lists: the entries of segment N
+
+A run is a sequence of entries of one turn with consecutive numbers.
 
 Fields of `c`: `created`, `updated`, `entries`, `meta`; `born`, a random value that no other conversation has;
 `version`, which increases with every change that a plan depends on; `segments` and `records`, the last numbers
-assigned; `redacted`, the number of redactions; `hot` and `gen` (see `lists.py`). For a segment N: `S:N` is `up:start`,
-`F:N` is the last position at which another segment branches off, and `O:N` is set if the segment has a record that only
-its own branch may see. For a branch, each followed by a colon and its name: `v` revision, `s` segment, `b` start of the
-segment, `n` size, `e` last entry, `u` last turn, `p` numbers of the records in the head, `k` newest token, `l` holder,
-`i` expiry and `j` token of the lease, `a` time of the last change, `w` marks of the newest commits.
+assigned; `redacted`, the number of redactions; `hot` and `gen` (see `lists.py`). For a segment N: `S:N` is `base:start`
+(base 0: none), `F:N` is the last position at which another segment branches off, and `O:N` is set if the segment has a
+record that only its own branch may see. For a branch, each followed by a colon and its name: `v` revision, `s` segment,
+`b` start of the segment, `n` size, `e` last entry, `u` last turn, `p` numbers of the records in the head, `k` newest
+token, `l` holder, `i` expiry and `j` token of the lease, `a` time of the last change, `w` marks of the newest commits.
 """
 
 from __future__ import annotations
@@ -31,55 +35,59 @@ from longtalk.stores.redis.connection import Script
 
 PARTS = ("c", "t", "m", "g", "f", "q", "r", "h", "x")
 """The names of a conversation's keys, except for the lists of entries."""
-MARK = 8
+MARK_SIZE = 8
 """The size of a commit's mark in bytes."""
-MARKS = 64
+MAX_MARKS = 64
 """The number of marks that a branch remembers."""
 
 _COMMON = """
 local C, T, M, G, F, Q, R, H, X = unpack(KEYS, 1, 9)
-local ROW = {'v', 's', 'b', 'n', 'e', 'u', 'p', 'k', 'l', 'i', 'j', 'a', 'w'}
+local BRANCH_FIELDS = {'v', 's', 'b', 'n', 'e', 'u', 'p', 'k', 'l', 'i', 'j', 'a', 'w'}
 local at = 0
 
+-- Return the next argument.
 local function take()
     at = at + 1
     return ARGV[at]
 end
 
-local function row(branch)
+-- Return the values of BRANCH_FIELDS for a branch, or false if the branch doesn't exist.
+local function read_branch(branch)
     local names = {}
-    for i, name in ipairs(ROW) do names[i] = name .. ':' .. branch end
-    local found = redis.call('HMGET', C, unpack(names))
-    return found[1] and found
+    for i, letter in ipairs(BRANCH_FIELDS) do names[i] = letter .. ':' .. branch end
+    local values = redis.call('HMGET', C, unpack(names))
+    return values[1] and values
 end
 
--- Values of a hash, many at a time: Lua takes no endless lists of arguments.
-local function all(key, names)
-    local found = {}
+-- Return values of a hash. Lua limits the number of arguments of a call, so at most 1000 are read at once.
+local function read_fields(key, names)
+    local values = {}
     for first = 1, #names, 1000 do
-        local some = redis.call('HMGET', key, unpack(names, first, math.min(first + 999, #names)))
-        for _, value in ipairs(some) do found[#found + 1] = value end
+        local page = redis.call('HMGET', key, unpack(names, first, math.min(first + 999, #names)))
+        for _, value in ipairs(page) do values[#values + 1] = value end
     end
-    return found
+    return values
 end
 
-local function numbers(text)
-    local found = {}
-    for number in string.gmatch(text, '%d+') do found[#found + 1] = number end
-    return found
+local function split_numbers(text)
+    local numbers = {}
+    for number in string.gmatch(text, '%d+') do numbers[#numbers + 1] = number end
+    return numbers
 end
 
-local function head(branch)
-    local r = row(branch)
+-- Return the head of a branch, or false if the branch doesn't exist.
+local function read_head(branch)
+    local r = read_branch(branch)
     if not r then return false end
-    local shown = numbers(r[7])
+    local numbers = split_numbers(r[7])
     local created = redis.call('HGET', C, 'created')
     local turn = r[6] ~= '' and redis.call('HGET', T, r[6])
-    return {r[1], r[2], r[3], r[4], r[5], turn, r[8], r[9], r[10], r[11], r[12], created, all(H, shown), all(R, shown)}
+    return {r[1], r[2], r[3], r[4], r[5], turn, r[8], r[9], r[10], r[11], r[12], created,
+        read_fields(H, numbers), read_fields(R, numbers)}
 end
 
--- Whether a commit is among the newest of a branch.
-local function made(r, mark)
+-- Return whether the commit with this mark is among the newest commits of a branch.
+local function has_commit(r, mark)
     for first = 1, #r[13], #mark do
         if string.sub(r[13], first, first + #mark - 1) == mark then return true end
     end
@@ -87,32 +95,36 @@ local function made(r, mark)
 end
 """
 
-HEAD = Script(_COMMON + "return head(take())")
+HEAD = Script(_COMMON + "return read_head(take())")
 """A script that returns the head of a branch."""
 
 RENEW = Script(
     """
-local branch, token, till = unpack(ARGV)
+local branch, token, expiry = unpack(ARGV)
 if redis.call('HGET', KEYS[1], 'j:' .. branch) ~= token then return 0 end
-redis.call('HSET', KEYS[1], 'i:' .. branch, till)
+redis.call('HSET', KEYS[1], 'i:' .. branch, expiry)
 return 1
 """
 )
-"""A script that extends a lease, given branch, token and expiry. Returns 0 if the token is not that of the lease."""
+"""A script that extends a lease.
+
+Its arguments are the branch, the token of the lease and the new expiry. Returns 0 if the branch's lease has another
+token.
+"""
 
 SETTLE = Script(
     """
 local nonce = ARGV[1]
-local known = redis.call('HMGET', KEYS[1], 'updated', 'hot')
-if not known[1] then return 'none' end
-if known[2] and known[2] ~= nonce then
+local updated, hot = unpack(redis.call('HMGET', KEYS[1], 'updated', 'hot'))
+if not updated then return 'none' end
+if hot and hot ~= nonce then
     redis.call('HSET', KEYS[1], 'hot', nonce)
     return 'hot'
 end
 redis.call('HDEL', KEYS[1], 'hot')
 redis.call('HINCRBY', KEYS[1], 'gen', 1)
 redis.call('HINCRBY', KEYS[1], 'version', 1)
-return known[1]
+return updated
 """
 )
 """A script that marks a conversation as not hot, given its nonce, and returns the time of the last change.
@@ -140,60 +152,61 @@ APPLY = Script(
     _COMMON
     + """
 local born, version, branch = take(), take(), take()
-local now = redis.call('HMGET', C, 'born', 'version')
-if now[1] ~= born or now[2] ~= version then return {'again'} end
+local current = redis.call('HMGET', C, 'born', 'version')
+if current[1] ~= born or current[2] ~= version then return {'again'} end
 while at < #ARGV do
     local name, key, number = take(), KEYS[tonumber(take())], tonumber(take())
     redis.call(name, key, unpack(ARGV, at + 1, at + number))
     at = at + number
 end
-return {'done', head(branch)}
+return {'done', read_head(branch)}
 """
 )
 """A script that runs the commands of a plan if the conversation hasn't changed since the plan read it.
 
 Its arguments are the `born` and `version` that the plan read, a branch, and the commands: for each its name, the index
-of its key, the number of its arguments, and the arguments. Returns `done` and the head of the branch, or `again`.
+of its key, the number of its arguments, and the arguments. Returns `done` and the head of the branch, or `again` if the
+conversation has changed.
 """
 
 WRITE = Script(
     _COMMON
-    + f"local MARKS = {MARKS}"
+    + f"local MAX_MARKS = {MAX_MARKS}"
     + """
 local branch, expect, segment, mark = take(), tonumber(take()), take(), take()
-local when, cut = take(), take()
-local hot, gen, birth = take(), take(), take()
+local now, cut = take(), take()
+local nonce, gen, born = take(), take(), take()
 local meta = take()
-local holder, till, token = take(), take(), take()
+local holder, expiry, token = take(), take(), take()
 local parent, last = take(), take()
-local adds = tonumber(take())
+local added = tonumber(take())
 local first = at + 1
-at = at + adds
+at = at + added
 
-local r = row(branch)
-if r and made(r, mark) then
-    -- The answer to it was lost. Something is written, so that replicas are waited for.
+local r = read_branch(branch)
+if r and has_commit(r, mark) then
+    -- The reply to this commit was lost. Write something, so that WAIT waits for the replicas.
     redis.call('HSET', C, 'w:' .. branch, r[13])
-    return {'done', head(branch)}
+    return {'done', read_head(branch)}
 end
-if tonumber(r and r[1] or 0) ~= expect then return {'moved', head(branch)} end
-local is_there = redis.call('EXISTS', C) == 1
-if not r and is_there then return {'plan'} end
-local known = redis.call('HMGET', C, 'hot', 'gen', 'updated', 'records')
-if not known[1] and (hot == '' or (known[2] or '0') ~= gen) then return {'cold', known[2] or '0'} end
+if tonumber(r and r[1] or 0) ~= expect then return {'moved', read_head(branch)} end
+local exists = redis.call('EXISTS', C) == 1
+if not r and exists then return {'plan'} end
+local hot, current_gen, updated, record_count = unpack(redis.call('HMGET', C, 'hot', 'gen', 'updated', 'records'))
+if not hot and (nonce == '' or (current_gen or '0') ~= gen) then return {'cold', current_gen or '0'} end
 r = r or {'0', '1', '0', '0', '', '', '', '0', '', '0', '', '0', ''}
 if r[2] ~= segment then return {'segment', r[2]} end
-local base, size = tonumber(r[3]), tonumber(r[4])
+local segment_start, size = tonumber(r[3]), tonumber(r[4])
 if cut ~= '' and tonumber(cut) ~= size then return {'plan'} end
-if adds > 0 and parent ~= r[5] then return {'parent', r[5]} end
--- The first entries of a segment that goes on with a turn of another one.
-if adds > 0 and base > 0 and size == base then return {'plan'} end
+if added > 0 and parent ~= r[5] then return {'parent', r[5]} end
+-- The first entries of a segment may continue a turn of another segment.
+if added > 0 and segment_start > 0 and size == segment_start then return {'plan'} end
 
-local runs, begins = {}, {}
+local runs, turn_starts = {}, {}
 for i = 1, tonumber(take()) do
-    local run = {place = size + tonumber(take()), turn = take(), number = take()}
-    if begins[run.turn] or redis.call('HEXISTS', G, run.turn) == 1 then return {'plan'} end
-    runs[i], begins[run.turn] = run, run.place
+    local run = {position = size + tonumber(take()), turn = take(), number = take()}
+    if turn_starts[run.turn] or redis.call('HEXISTS', G, run.turn) == 1 then return {'plan'} end
+    runs[i], turn_starts[run.turn] = run, run.position
 end
 
 local turn, data, manifest
@@ -201,50 +214,53 @@ if take() == '1' then
     turn, data, manifest = take(), take(), take()
     if redis.call('HEXISTS', T, turn) == 0 then
         if redis.call('HEXISTS', G, turn) == 1 then return {'plan'} end
-        if not begins[turn] then return {'turn'} end
+        if not turn_starts[turn] then return {'turn'} end
     end
 end
 
 local key, request
 if take() == '1' then
     key, request = take(), take()
-    local held = redis.call('HGET', Q, key)
-    if held then
-        local theirs = cmsgpack.unpack(string.sub(held, string.find(held, ':', 1, true) + 1))
-        if theirs[1] ~= turn then return {'taken'} end
+    local stored = redis.call('HGET', Q, key)
+    if stored then
+        local stored_turn = cmsgpack.unpack(string.sub(stored, string.find(stored, ':', 1, true) + 1))[1]
+        if stored_turn ~= turn then return {'taken'} end
         key = nil
     else
-        if not begins[turn] and turn ~= r[6] then return {'plan'} end
-        local place = begins[turn] or string.match(redis.call('HGET', G, turn), '^%d+:(%d+):%d+$')
-        if not place then return {'plan'} end
-        request = place .. ':' .. request
+        if not turn_starts[turn] and turn ~= r[6] then return {'plan'} end
+        local position = turn_starts[turn] or string.match(redis.call('HGET', G, turn), '^%d+:(%d+):%d+$')
+        if not position then return {'plan'} end
+        request = position .. ':' .. request
     end
 end
 
-local records, lowest = {}, size + adds
+local records, lowest = {}, size + added
 for i = 1, tonumber(take()) do
-    records[i] = {place = take(), kind = take(), data = take(), newest = take(), brief = take(), alone = take()}
-    local place = tonumber(records[i].place)
-    if place < -1 or place >= size + adds then return {'record'} end
-    lowest = math.min(lowest, place)
+    records[i] = {
+        position = take(), kind = take(), data = take(),
+        newest_only = take(), may_discard = take(), own_branch_only = take()
+    }
+    local position = tonumber(records[i].position)
+    if position < -1 or position >= size + added then return {'record'} end
+    lowest = math.min(lowest, position)
 end
-local forked = -1
+local last_fork = -1
 if #records > 0 then
-    local place = redis.call('HMGET', C, 'S:' .. segment, 'F:' .. segment)
-    local is_root = not place[1] or string.sub(place[1], 1, 2) == '0:'
-    forked = tonumber(place[2] or -1)
-    -- Other branches may see it, or must not.
-    if lowest < (is_root and -1 or base) or lowest < forked then return {'plan'} end
+    local fields = redis.call('HMGET', C, 'S:' .. segment, 'F:' .. segment)
+    local is_root = not fields[1] or string.sub(fields[1], 1, 2) == '0:'
+    last_fork = tonumber(fields[2] or -1)
+    -- Other branches have this position on their paths, and may or may not see the record.
+    if lowest < (is_root and -1 or segment_start) or lowest < last_fork then return {'plan'} end
 end
 
--- All is as it should be, and from here on things change.
-for start = first, first + adds - 1, 1000 do
-    redis.call('RPUSH', KEYS[10], unpack(ARGV, start, math.min(start + 999, first + adds - 1)))
+-- Everything is checked. Change the conversation from here on.
+for start = first, first + added - 1, 1000 do
+    redis.call('RPUSH', KEYS[10], unpack(ARGV, start, math.min(start + 999, first + added - 1)))
 end
 for _, run in ipairs(runs) do
-    local place = segment .. ':' .. run.place
-    redis.call('HSET', G, run.turn, place .. ':' .. run.number)
-    redis.call('ZADD', F, run.place, place .. ':' .. run.turn)
+    local location = segment .. ':' .. run.position
+    redis.call('HSET', G, run.turn, location .. ':' .. run.number)
+    redis.call('ZADD', F, run.position, location .. ':' .. run.turn)
 end
 if turn then
     redis.call('HSET', T, turn, data)
@@ -252,39 +268,42 @@ if turn then
 end
 if key then redis.call('HSET', Q, key, request) end
 
-local shown, count, own = numbers(r[7]), tonumber(known[4] or 0), false
-local done = tonumber(take())
-if done > 0 or #records > 0 then
-    local heads, gone = all(H, shown), {}
-    for i = 1, done do gone[take()] = true end
-    if done > 0 then
-        local left, ahead = {}, {}
-        for i, value in ipairs(all(R, shown)) do
-            if not gone[value] then left[#left + 1], ahead[#ahead + 1] = shown[i], heads[i] end
+-- The numbers and locations of the records in the head.
+local numbers, count, has_own_records = split_numbers(r[7]), tonumber(record_count or 0), false
+local obsolete_count = tonumber(take())
+if obsolete_count > 0 or #records > 0 then
+    local locations, obsolete = read_fields(H, numbers), {}
+    for i = 1, obsolete_count do obsolete[take()] = true end
+    if obsolete_count > 0 then
+        local kept_numbers, kept_locations = {}, {}
+        for i, data in ipairs(read_fields(R, numbers)) do
+            if not obsolete[data] then
+                kept_numbers[#kept_numbers + 1], kept_locations[#kept_locations + 1] = numbers[i], locations[i]
+            end
         end
-        shown, heads = left, ahead
+        numbers, locations = kept_numbers, kept_locations
     end
     for _, record in ipairs(records) do
         count = count + 1
-        local number, about = tostring(count), segment .. ':' .. record.place .. ':' .. record.kind
-        if record.newest == '1' then
-            local left, ahead = {}, {}
-            for i, each in ipairs(heads) do
-                local place, kind = string.match(each, '^%d+:(-?%d+):(.*)$')
-                place = tonumber(place)
+        local number, location = tostring(count), segment .. ':' .. record.position .. ':' .. record.kind
+        if record.newest_only == '1' then
+            local kept_numbers, kept_locations = {}, {}
+            for i, each in ipairs(locations) do
+                local position, kind = string.match(each, '^%d+:(-?%d+):(.*)$')
+                position = tonumber(position)
                 if kind ~= record.kind then
-                    left[#left + 1], ahead[#ahead + 1] = shown[i], each
-                elseif record.brief == '1' and place >= base and place >= forked then
-                    redis.call('HDEL', R, shown[i])
-                    redis.call('HDEL', H, shown[i])
+                    kept_numbers[#kept_numbers + 1], kept_locations[#kept_locations + 1] = numbers[i], each
+                elseif record.may_discard == '1' and position >= segment_start and position >= last_fork then
+                    redis.call('HDEL', R, numbers[i])
+                    redis.call('HDEL', H, numbers[i])
                 end
             end
-            shown, heads = left, ahead
+            numbers, locations = kept_numbers, kept_locations
         end
         redis.call('HSET', R, number, record.data)
-        redis.call('HSET', H, number, about)
-        shown[#shown + 1], heads[#heads + 1] = number, about
-        own = own or record.alone == '1'
+        redis.call('HSET', H, number, location)
+        numbers[#numbers + 1], locations[#locations + 1] = number, location
+        has_own_records = has_own_records or record.own_branch_only == '1'
     end
 end
 for i = 1, tonumber(take()) do
@@ -293,26 +312,35 @@ end
 
 redis.call('HSET', C,
     'v:' .. branch, string.format('%d', expect + 1), 's:' .. branch, segment, 'b:' .. branch, r[3],
-    'n:' .. branch, string.format('%d', size + adds), 'e:' .. branch, adds > 0 and last or r[5],
-    'u:' .. branch, turn and begins[turn] and turn or r[6], 'p:' .. branch, table.concat(shown, ' '),
+    'n:' .. branch, string.format('%d', size + added), 'e:' .. branch, added > 0 and last or r[5],
+    'u:' .. branch, turn and turn_starts[turn] and turn or r[6], 'p:' .. branch, table.concat(numbers, ' '),
     'k:' .. branch, tonumber(token ~= '' and token or 0) > tonumber(r[8]) and token or r[8],
-    'l:' .. branch, holder, 'i:' .. branch, till, 'j:' .. branch, token, 'a:' .. branch, when,
-    'w:' .. branch, string.sub(r[13], -#mark * (MARKS - 1)) .. mark,
-    'updated', tonumber(when) > tonumber(known[3] or 0) and when or known[3] or when)
-redis.call('HINCRBY', C, 'entries', adds)
+    'l:' .. branch, holder, 'i:' .. branch, expiry, 'j:' .. branch, token, 'a:' .. branch, now,
+    'w:' .. branch, string.sub(r[13], -#mark * (MAX_MARKS - 1)) .. mark,
+    'updated', tonumber(now) > tonumber(updated or 0) and now or updated or now)
+redis.call('HINCRBY', C, 'entries', added)
 redis.call('HINCRBY', C, 'version', 1)
 if #records > 0 then redis.call('HSET', C, 'records', string.format('%d', count)) end
-if own then redis.call('HSET', C, 'O:' .. segment, '1') end
-if hot ~= '' then redis.call('HSET', C, 'hot', hot) end
-if not is_there then
-    redis.call('HSET', C, 'created', when, 'born', birth, 'segments', '1', 'S:1', '0:0', 'meta', '{}')
+if has_own_records then redis.call('HSET', C, 'O:' .. segment, '1') end
+if nonce ~= '' then redis.call('HSET', C, 'hot', nonce) end
+if not exists then
+    redis.call('HSET', C, 'created', now, 'born', born, 'segments', '1', 'S:1', '0:0', 'meta', '{}')
 end
 if meta ~= '' then redis.call('HSET', C, 'meta', meta) end
-return {'done', head(branch)}
+return {'done', read_head(branch)}
 """
 )
 """A script that applies a commit that appends to a branch or begins a conversation.
 
-Its arguments come from `commit.arguments`. Returns `done` and the head, or the reason why nothing was changed; `plan`
-means that the commit needs a `commit.Plan`.
+Its arguments come from `commit.build_write_arguments`. Returns `done` and the head of the branch, or the reason why
+nothing was changed:
+
+    moved    the branch is not at the expected revision; its head follows
+    cold     the conversation must be marked as hot first; its generation follows (see `lists.py`)
+    segment  the branch ends in another segment, whose number follows
+    plan     the commit needs a plan (see `planner.py`)
+    parent   the parent of the first entry is not the last entry of the branch
+    turn     the turn has no entries
+    taken    another turn has the request's key
+    record   the position of a record is not on the path
 """

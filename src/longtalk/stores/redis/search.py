@@ -2,7 +2,7 @@
 
 The texts of a conversation are read and searched in this process. They stay cached, because entries don't change, so
 the next search reads only new entries. After a redaction, the conversation is read again. The size of the cache is
-limited (`MOST`); the conversations that were searched least recently are evicted first.
+limited (`MAX_CHARACTERS`); the conversations that were searched least recently are evicted first.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import NamedTuple
 from longtalk.memory.recall.labels import get_searchable_text
 from longtalk.stores._words import normalize_words
 from longtalk.stores.base import MAIN, SearchHit
-from longtalk.stores.redis.connection import Command, Link
-from longtalk.stores.redis.tree import Gone, Keys, Tree, pack_of
+from longtalk.stores.redis.connection import Client, Command
+from longtalk.stores.redis.tree import ConversationGone, Keys, Tree, decode_pack
 from longtalk.wires import text_if_readable
 
-MOST = 64_000_000
+MAX_CHARACTERS = 64_000_000
 """The maximum number of characters in the cache."""
-STEP = 1000
+PAGE = 1000
 """The number of entries read per request."""
 
 
-class Said(NamedTuple):
+class EntryText(NamedTuple):
     """An entry's text in two forms: as shown in search results, and as normalized words."""
 
     entry: str
@@ -35,45 +35,47 @@ class Said(NamedTuple):
     words: str
 
 
-class _Talk:
+class _CachedConversation:
     """The cached texts of a conversation, by segment."""
 
     def __init__(self, state: tuple[bytes, bytes]) -> None:
         self.state = state
         """A value that changes when the conversation is created again or one of its entries is redacted."""
-        self.segments: dict[int, list[Said]] = {}
+        self.segments: dict[int, list[EntryText]] = {}
         self.size = 0
         self.lock = threading.Lock()
 
 
-class Words:
+class TextCache:
     """A cache of the texts of conversations that this process has searched."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._talks: OrderedDict[str, _Talk] = OrderedDict()
+        self._conversations: OrderedDict[str, _CachedConversation] = OrderedDict()
 
     def clear(self) -> None:
         with self._lock:
-            self._talks.clear()
+            self._conversations.clear()
 
-    def has(self, keys: Keys, tree: Tree) -> bool:
+    def has_all(self, keys: Keys, tree: Tree) -> bool:
         """Return whether all entries of a conversation are in the cache."""
         with self._lock:
-            talk = self._talks.get(keys.tag)
-        if talk is None or talk.state != _state(tree):
+            cached = self._conversations.get(keys.tag)
+        if cached is None or cached.state != _get_state(tree):
             return False
-        paths = [span for name in tree.branches for span in tree.path_of(name)]
-        return all(len(talk.segments.get(span.segment, ())) >= span.stop - span.start for span in paths)
+        spans = [span for name in tree.branches for span in tree.find_branch_path(name)]
+        return all(len(cached.segments.get(span.segment, ())) >= span.stop - span.start for span in spans)
 
-    def found(self, link: Link, keys: Keys, tree: Tree, conversation: str) -> Iterator[tuple[SearchHit, str]]:
+    def iterate_hits(
+        self, client: Client, keys: Keys, tree: Tree, conversation: str
+    ) -> Iterator[tuple[SearchHit, str]]:
         """Yield each entry on the path of any branch once, as a search hit with the entry's normalized words."""
-        held = self._read(link, keys, tree)
+        texts = self._read_segments(client, keys, tree)
         seen: dict[int, int] = {}
         for name in sorted(tree.branches, key=lambda name: (name != MAIN, name)):
-            for segment, start, stop in tree.path_of(name):
+            for segment, start, stop in tree.find_branch_path(name):
                 for position in range(max(start, seen.get(segment, 0)), stop):
-                    each = held[segment][position - start]
+                    each = texts[segment][position - start]
                     hit = SearchHit(
                         conversation=conversation,
                         branch=name,
@@ -86,51 +88,53 @@ class Words:
                     yield hit, each.words
                 seen[segment] = max(stop, seen.get(segment, 0))
 
-    def spoken(self, link: Link, keys: Keys, tree: Tree, branch: str) -> Iterator[tuple[int, str]]:
+    def iterate_words(self, client: Client, keys: Keys, tree: Tree, branch: str) -> Iterator[tuple[int, str]]:
         """Yield the position and normalized words of each entry of a path, newest first. Tool results are left out."""
-        held = self._read(link, keys, tree)
-        for segment, start, stop in reversed(tree.path_of(branch)):
+        texts = self._read_segments(client, keys, tree)
+        for segment, start, stop in reversed(tree.find_branch_path(branch)):
             for position in range(stop - 1, start - 1, -1):
-                if (each := held[segment][position - start]).role != "tool":
+                if (each := texts[segment][position - start]).role != "tool":
                     yield position, each.words
 
-    def _read(self, link: Link, keys: Keys, tree: Tree) -> dict[int, list[Said]]:
+    def _read_segments(self, client: Client, keys: Keys, tree: Tree) -> dict[int, list[EntryText]]:
         """Return the texts of all segments that branches use. Texts that aren't cached are read and cached."""
-        state = _state(tree)
+        state = _get_state(tree)
         with self._lock:
-            talk = self._talks.get(keys.tag)
-            if talk is None or talk.state != state:
-                talk = self._talks[keys.tag] = _Talk(state)
-            self._talks.move_to_end(keys.tag)
-        with talk.lock:
+            cached = self._conversations.get(keys.tag)
+            if cached is None or cached.state != state:
+                cached = self._conversations[keys.tag] = _CachedConversation(state)
+            self._conversations.move_to_end(keys.tag)
+        with cached.lock:
             for name in tree.branches:
-                for span in tree.path_of(name):
-                    kept = talk.segments.setdefault(span.segment, [])
-                    while len(kept) < span.stop - span.start:
-                        more = _read(link, keys, span.segment, len(kept), span.stop - span.start)
-                        kept += more
-                        talk.size += sum(len(each.text) + len(each.words) for each in more)
-            held = dict(talk.segments)
+                for span in tree.find_branch_path(name):
+                    known = cached.segments.setdefault(span.segment, [])
+                    while len(known) < span.stop - span.start:
+                        more = _read_texts(client, keys, span.segment, len(known), span.stop - span.start)
+                        known += more
+                        cached.size += sum(len(each.text) + len(each.words) for each in more)
+            texts = dict(cached.segments)
         self._trim()
-        return held
+        return texts
 
     def _trim(self) -> None:
+        """Evict the conversations that were searched least recently if the cache is too large."""
         with self._lock:
-            total = sum(talk.size for talk in self._talks.values())
-            while total > MOST and len(self._talks) > 1:
-                total -= self._talks.popitem(last=False)[1].size
+            total = sum(cached.size for cached in self._conversations.values())
+            while total > MAX_CHARACTERS and len(self._conversations) > 1:
+                total -= self._conversations.popitem(last=False)[1].size
 
 
-def _state(tree: Tree) -> tuple[bytes, bytes]:
-    return tree.born, tree.text("redacted")
+def _get_state(tree: Tree) -> tuple[bytes, bytes]:
+    return tree.born, tree.get_bytes("redacted")
 
 
-def _read(link: Link, keys: Keys, segment: int, start: int, stop: int) -> list[Said]:
-    command = Command("LRANGE", (start, min(stop, start + STEP) - 1), [keys.entries(segment)])
-    values = link.read(keys.c, command)[0]
+def _read_texts(client: Client, keys: Keys, segment: int, start: int, stop: int) -> list[EntryText]:
+    """Read one page of a segment's entries, from index `start` of its list on, and at most up to index `stop - 1`."""
+    command = Command("LRANGE", (start, min(stop, start + PAGE) - 1), [keys.get_entries_key(segment)])
+    values = client.read(command)[0]
     if not values:
-        raise Gone
+        raise ConversationGone
     return [
-        Said(entry.id, entry.role, entry.at, text_if_readable(entry), normalize_words(get_searchable_text(entry)))
-        for entry in pack_of(values).entries()
+        EntryText(entry.id, entry.role, entry.at, text_if_readable(entry), normalize_words(get_searchable_text(entry)))
+        for entry in decode_pack(values).entries()
     ]

@@ -25,10 +25,11 @@ from longtalk.stores.base import (
     check_commit,
     check_commit_fields,
 )
-from longtalk.stores.redis.commit import Changes, Plan, arguments, new_mark
-from longtalk.stores.redis.connection import Command, Link, NotReplicated
+from longtalk.stores.redis.commit import Changes, build_write_arguments, make_mark
+from longtalk.stores.redis.connection import Client, Command, NotReplicated
+from longtalk.stores.redis.planner import CommitPlanner
 from longtalk.stores.redis.read import Reader
-from longtalk.stores.redis.remove import delete, places_of, redact
+from longtalk.stores.redis.remove import find_entry, plan_deletion, plan_redaction
 from longtalk.stores.redis.scripts import RENEW, WRITE
 from longtalk.stores.redis.tree import Keys, Tree
 
@@ -53,162 +54,164 @@ class Redis(Reader):
         patience: float = 15.0,
     ) -> None:
         if "{" in prefix or "}" in prefix:
-            raise InputError(f"A prefix has no braces, as they say where a key lies: {prefix!r}.")
+            raise InputError(f"A prefix can't contain braces, because they determine a key's slot: {prefix!r}.")
         if replicas < 0 or wait_ms <= 0 or patience < 0:
-            raise InputError("replicas and patience can't be negative, and wait_ms is at least 1.")
-        super().__init__(Link(url, patience=patience, replicas=replicas, wait_ms=wait_ms), prefix)
+            raise InputError("replicas and patience can't be negative, and wait_ms must be at least 1.")
+        super().__init__(Client(url, patience=patience, replicas=replicas, wait_ms=wait_ms), prefix)
 
     def __repr__(self) -> str:
-        return f"Redis({self._link!r}, prefix={self._prefix!r})"
+        return f"Redis({self._client!r}, prefix={self._prefix!r})"
 
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         check_commit_fields(commit)
-        keys, mark = self._keys(owner, conversation), new_mark()
+        keys, mark = self._get_keys(owner, conversation), make_mark()
         # A new conversation has to be on its owner's list before it is created. It may be added twice without harm.
-        begins = commit.expect == 0 and commit.source is None
-        hot, gen = (self._lists.heat(owner, conversation), b"0") if begins else (b"", b"")
-        planned = commit.source is not None
+        may_be_new = commit.expect == 0 and commit.source is None
+        nonce, gen = (self._lists.mark_hot(owner, conversation), b"0") if may_be_new else (b"", b"")
+        needs_plan = commit.source is not None
         while True:
-            if planned:
-                status, given, safe = self._planned(owner, conversation, keys, commit, mark)
+            if needs_plan:
+                status, reply, is_replicated = self._write_planned(owner, conversation, keys, commit, mark)
             else:
                 segment = self._tips.get((keys.tag, commit.branch), (1, 0))[0]
-                told = arguments(commit, segment=segment, mark=mark, hot=hot, gen=gen)
-                command = Command(WRITE, told, [*keys.all, keys.entries(segment)])
-                (status, *given), safe = self._link.change(keys.c, command)
+                arguments = build_write_arguments(commit, segment=segment, mark=mark, nonce=nonce, gen=gen)
+                command = Command(WRITE, arguments, [*keys.all, keys.get_entries_key(segment)])
+                (status, *reply), is_replicated = self._client.change(command)
             if status == b"done":
-                return self._made(keys, commit, given[0], safe=safe)
+                return self._get_new_head(keys, commit, reply[0], is_replicated=is_replicated)
             if status == b"moved":
-                raise HeadMoved(self._head(keys, commit.branch, given[0]))
+                raise HeadMoved(self._decode_head(keys, commit.branch, reply[0]))
             if status == b"cold":
-                hot, gen = self._lists.heat(owner, conversation), given[0]
+                nonce, gen = self._lists.mark_hot(owner, conversation), reply[0]
             elif status == b"segment":
-                self._tip(keys, commit.branch, int(given[0]), 0)
+                self._remember_tip(keys, commit.branch, int(reply[0]), 0)
             elif status == b"plan":
-                planned = True
+                needs_plan = True
             elif status != b"again":
-                _refuse(status, commit)
+                _raise_refusal(status, commit)
 
-    def _made(self, keys: Keys, commit: Commit, found: Any, *, safe: bool) -> BranchHead:
-        if not safe:
+    def _get_new_head(self, keys: Keys, commit: Commit, reply: Any, *, is_replicated: bool) -> BranchHead:
+        """Return the head of a branch after a commit. Raise `NotReplicated` if too few replicas acknowledged it."""
+        if not is_replicated:
             raise NotReplicated(
-                "This was written, but too few replicas have said in time that they have it."
-                " Ask again with the same key: it makes no second turn."
+                "The commit was written, but too few replicas acknowledged it in time."
+                " Request the turn again with the same key: that doesn't create a second turn."
             )
-        head = self._head(keys, commit.branch, found)
+        head = self._decode_head(keys, commit.branch, reply)
         if head is None:
             raise HeadMoved(None)
         # If the reply was lost, another commit may have followed this one. Report the revision of this commit, so that
         # the caller's next commit raises HeadMoved.
         return msgspec.structs.replace(head, revision=commit.expect + 1)
 
-    def _planned(
+    def _write_planned(
         self, owner: str, conversation: str, keys: Keys, commit: Commit, mark: bytes
     ) -> tuple[bytes, list[Any], bool]:
-        """Apply a commit by a plan.
+        """Apply a commit that needs a plan (see `commit.py`).
 
         Returns the status, the rest of the script's reply, and whether enough replicas acknowledged the commit.
         """
-        tree = self._tree(keys)
+        tree = self._read_tree(keys)
         if tree is None:
             check_commit(None, commit)
             raise ValueError(f"the conversation {conversation!r} was deleted during the commit")
         branch = tree.branches.get(commit.branch)
-        if branch is not None and branch.made(mark):
+        if branch is not None and branch.has_commit(mark):
+            # The commit was applied and its reply was lost: only read the head.
             changes = Changes(keys, tree)
         else:
-            plan = Plan(self._link, keys, tree, commit, mark)
+            planner = CommitPlanner(self._client, keys, tree, commit, mark)
             try:
-                changes = plan.make()
+                changes = planner.build_changes()
             except (LookupError, ValueError):
-                if self._is_still(keys, tree):
+                if self._is_unchanged(keys, tree):
                     raise
                 return b"again", [], True
-            if not tree.text("hot"):
-                plan.heat(self._lists.heat(owner, conversation))
-        (status, *given), safe = self._link.change(keys.c, changes.command(commit.branch))
-        return status, given, safe
+            if not tree.get_bytes("hot"):
+                planner.mark_hot(self._lists.mark_hot(owner, conversation))
+        (status, *reply), is_replicated = self._client.change(changes.to_command(commit.branch))
+        return status, reply, is_replicated
 
-    def _apply(self, keys: Keys, make: Callable[[Tree], Changes | None]) -> Tree | None:
-        """Apply the changes that `make` returns for the tree. Start over if the conversation changes meanwhile.
+    def _apply(self, keys: Keys, plan: Callable[[Tree], Changes | None]) -> bool:
+        """Apply the changes that `plan` returns for the tree. Start over if the conversation changes meanwhile.
 
-        Returns the tree before the changes, or None if the conversation doesn't exist or `make` returned None.
+        Returns False if the conversation doesn't exist or `plan` returned None.
         """
-        while (tree := self._tree(keys)) is not None:
+        while (tree := self._read_tree(keys)) is not None:
             try:
-                changes = make(tree)
+                changes = plan(tree)
             except LookupError:
-                if self._is_still(keys, tree):
+                if self._is_unchanged(keys, tree):
                     raise
                 continue
             if changes is None:
-                return None
-            (status, *_), safe = self._link.change(keys.c, changes.command())
+                return False
+            (status, *_), is_replicated = self._client.change(changes.to_command())
             if status == b"done":
-                if not safe:
-                    raise NotReplicated("This was done, but too few replicas have said in time that they have it.")
-                return tree
-        return None
+                if not is_replicated:
+                    raise NotReplicated("The change was written, but too few replicas acknowledged it in time.")
+                return True
+        return False
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
-        keys = self._keys(owner, conversation)
-        return bool(self._link.change(keys.c, Command(RENEW, [branch, token, until], [keys.c]))[0])
+        keys = self._get_keys(owner, conversation)
+        return bool(self._client.change(Command(RENEW, [branch, token, until], [keys.conversation]))[0])
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
-        keys, data = self._keys(owner, conversation), to_utf8_json(meta)
+        keys, data = self._get_keys(owner, conversation), to_utf8_json(meta)
 
-        def make(tree: Tree) -> Changes | None:
+        def plan(tree: Tree) -> Changes | None:
             changes = Changes(keys, tree)
             if entry is None:
-                changes.add("HSET", keys.c, "meta", data)
+                changes.add("HSET", keys.conversation, "meta", data)
                 return changes
-            positions = places_of(self._link, keys, tree, entry)
+            positions = find_entry(self._client, keys, tree, entry)
             for segment, position, _ in positions:
-                changes.add("HSET", keys.x, f"{segment}:{position}", data)
+                changes.add("HSET", keys.metas, f"{segment}:{position}", data)
             return changes if positions else None
 
-        return self._apply(keys, make) is not None
+        return self._apply(keys, plan)
 
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
-        keys = self._keys(owner, conversation)
+        keys = self._get_keys(owner, conversation)
         receipts: list[DeletionReceipt] = []
 
-        def make(tree: Tree) -> Changes | None:
+        def plan(tree: Tree) -> Changes | None:
             if born and born[0] != tree.born:
                 # The first attempt succeeded but its reply was lost. This is a new conversation with the same id.
                 return None
             born.append(tree.born)
-            receipt, changes = delete(self._link, keys, tree, conversation)
+            receipt, changes = plan_deletion(self._client, keys, tree, conversation)
             receipts.append(receipt)
-            nonces.append(tree.text("hot"))
+            nonces.append(tree.get_bytes("hot"))
             return changes
 
         born: list[bytes] = []
         nonces: list[bytes] = []
-        self._apply(keys, make)
+        self._apply(keys, plan)
         # Clean up the list even if no conversation was found: an earlier deletion may have crashed before this step. A
-        # receipt is valid even if `_apply` returned None, because then only the reply to the deletion was lost.
-        self._lists.forget(owner, conversation, nonces[-1] if nonces else b"")
-        self._words.clear()
+        # receipt is valid even if `_apply` returned False, because then only the reply to the deletion was lost.
+        self._lists.remove(owner, conversation, nonces[-1] if nonces else b"")
+        self._texts.clear()
         return receipts[-1] if receipts else None
 
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        keys = self._keys(owner, conversation)
-        done = self._apply(keys, lambda tree: redact(self._link, keys, tree, entry, native))
-        self._words.clear()
-        return done is not None
+        keys = self._get_keys(owner, conversation)
+        is_redacted = self._apply(keys, lambda tree: plan_redaction(self._client, keys, tree, entry, native))
+        self._texts.clear()
+        return is_redacted
 
     def close(self) -> None:
-        self._link.close()
-        self._words.clear()
+        self._client.close()
+        self._texts.clear()
 
 
-def _refuse(status: bytes, commit: Commit) -> None:
-    """Raise the exception for the status with which the script has refused a commit."""
+def _raise_refusal(status: bytes, commit: Commit) -> None:
+    """Raise the exception for the status with which the script `WRITE` refused a commit."""
     if status == b"taken" and commit.request:
         raise RequestKeyTaken(commit.request.key)
     if status == b"parent":
         raise ValueError(f"the parent of {commit.entries[0].id!r} is not the entry before it")
     if status == b"turn" and commit.turn:
-        raise ValueError(f"the turn {commit.turn.id!r} can't begin without an entry")
-    raise ValueError("a record can't hold up to an entry that is not there")
+        raise ValueError(f"the turn {commit.turn.id!r} has no entries: commit its first entry with it")
+    raise ValueError("a record can't be attached to a position that is not on the path")

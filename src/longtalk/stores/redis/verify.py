@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from longtalk.stores.redis.connection import Command, Link
+from longtalk.stores.redis.connection import Client, Command
 from longtalk.stores.redis.tree import (
     Damaged,
     Keys,
     Tree,
-    about_of,
-    begun_of,
-    meta_of,
-    name_of,
-    record_of,
-    request_of,
-    rows_of,
-    runs_of,
-    turn_of,
+    decode_location,
+    decode_meta,
+    decode_name,
+    decode_record,
+    decode_request,
+    decode_rows,
+    decode_runs,
+    decode_turn,
+    decode_turn_start,
 )
 from longtalk.transcript.pack import checksum
 
-STEP = 1000
+PAGE = 1000
 """The number of entries read per request."""
 
 
-def problems(link: Link, keys: Keys, tree: Tree) -> Iterator[str]:
+def find_problems(client: Client, keys: Keys, tree: Tree) -> Iterator[str]:
     """Yield a description of each problem in the stored data (see `Store.verify`).
 
     Problems are missing entries, entries whose parent is not the entry before them, wrong checksums and unreadable
@@ -33,80 +33,80 @@ def problems(link: Link, keys: Keys, tree: Tree) -> Iterator[str]:
     """
     needed = dict.fromkeys(tree.segments, 0)
     for branch in tree.branches.values():
-        for span in tree.path(branch.segment, branch.size):
+        for span in tree.trace_path(branch.segment, branch.size):
             needed[span.segment] = max(needed[span.segment], span.stop)
     ids: dict[int, list[str]] = {}
     for segment in tree.segments.values():
         ids[segment.number] = []
-        yield from _entries(link, keys, segment.number, segment.start, ids[segment.number])
+        yield from _check_entries(client, keys, segment.number, segment.start, ids[segment.number])
         if segment.start + len(ids[segment.number]) < needed[segment.number]:
-            yield f"entries are missing before place {needed[segment.number]}"
+            yield f"entries are missing before position {needed[segment.number]}"
     for branch in tree.branches.values():
         last = [
             each
-            for span in tree.path(branch.segment, branch.size)
+            for span in tree.trace_path(branch.segment, branch.size)
             for each in ids[span.segment][: span.stop - span.start]
         ]
         if (last[-1] if last else None) != branch.entry:
-            yield f"the branch {branch.name!r} does not end with {branch.entry!r}"
-    said = {each.rpartition("-")[0] for some in ids.values() for each in some if each}
-    yield from _values(link, keys, tree, said)
+            yield f"the branch {branch.name!r} doesn't end with {branch.entry!r}"
+    turns = {each.rpartition("-")[0] for some in ids.values() for each in some if each}
+    yield from _check_values(client, keys, tree, turns)
 
 
-def _values(link: Link, keys: Keys, tree: Tree, said: set[str]) -> Iterator[str]:
-    """Yield the problems in all stored values except the entries. `said` contains the turn ids of the entries."""
-    hashes = (keys.t, keys.r, keys.q, keys.x, keys.g, keys.h)
-    found = [list(_pairs(fields)) for fields in link.read(keys.c, *(Command("HGETALL", (), [key]) for key in hashes))]
-    turns, records, requests, metas, runs, abouts = found
-    begun = link.read(keys.c, Command("ZRANGE", (0, -1), [keys.f]))[0]
-    readers: Sequence[tuple[str, Sequence[tuple[bytes, bytes]], Callable[[bytes, bytes], object]]] = (
-        ("data on the entry at", metas, lambda _, value: meta_of(value)),
-        ("turn", turns, lambda _, value: turn_of(value)),
-        ("place of the turn", runs, lambda name, value: (name_of(name), runs_of(value))),
-        ("begin of a turn at", [(each, each) for each in begun], lambda _, value: begun_of(value)),
-        ("record", records, lambda _, value: record_of(value)),
-        ("place of the record", abouts, about_of),
-        ("request", requests, lambda name, value: request_of(name_of(name), value)),
+def _check_values(client: Client, keys: Keys, tree: Tree, turns_of_entries: set[str]) -> Iterator[str]:
+    """Yield the problems in all stored values except the entries. `turns_of_entries` are the entries' turn ids."""
+    hashes = (keys.turns, keys.records, keys.requests, keys.metas, keys.runs, keys.locations)
+    found = [list(_to_pairs(fields)) for fields in client.read(*(Command("HGETALL", (), [key]) for key in hashes))]
+    turns, records, requests, metas, runs, locations = found
+    turn_starts = client.read(Command("ZRANGE", (0, -1), [keys.turn_starts]))[0]
+    decoders: Sequence[tuple[str, Sequence[tuple[bytes, bytes]], Callable[[bytes, bytes], object]]] = (
+        ("metadata of the entry", metas, lambda _, value: decode_meta(value)),
+        ("turn", turns, lambda _, value: decode_turn(value)),
+        ("positions of the turn", runs, lambda name, value: (decode_name(name), decode_runs(value))),
+        ("start of a turn", [(each, each) for each in turn_starts], lambda _, value: decode_turn_start(value)),
+        ("record", records, lambda _, value: decode_record(value)),
+        ("position of the record", locations, decode_location),
+        ("request", requests, lambda name, value: decode_request(decode_name(name), value)),
     )
     try:
-        tree.info("")
+        tree.build_info("")
     except Damaged as problem:
-        yield f"the conversation: {problem.what}"
-    for what, pairs, read in readers:
+        yield f"the conversation: {problem.damage}"
+    for label, pairs, decode in decoders:
         for name, value in pairs:
             try:
-                read(name, value)
+                decode(name, value)
             except Damaged as problem:
-                yield f"the {what} {name.decode(errors='replace')!r}: {problem.what}"
-    known = {name for name, _ in runs} & {each.split(b":", 2)[-1] for each in begun}
-    for turn in sorted(turn for turn in said if turn.encode() not in known):
-        yield f"where the turn {turn!r} is, is not known any more"
-    held = {number for number, _ in records} & {number for number, _ in abouts}
+                yield f"the {label} {name.decode(errors='replace')!r}: {problem.damage}"
+    known = {name for name, _ in runs} & {each.split(b":", 2)[-1] for each in turn_starts}
+    for turn in sorted(turn for turn in turns_of_entries if turn.encode() not in known):
+        yield f"the positions of the turn {turn!r} are missing"
+    stored = {number for number, _ in records} & {number for number, _ in locations}
     for branch in tree.branches.values():
-        if not held.issuperset(b"%d" % number for number in branch.records):
+        if not stored.issuperset(b"%d" % number for number in branch.records):
             yield f"records of the branch {branch.name!r} are missing"
 
 
-def _entries(link: Link, keys: Keys, segment: int, start: int, ids: list[str]) -> Iterator[str]:
+def _check_entries(client: Client, keys: Keys, segment: int, start: int, ids: list[str]) -> Iterator[str]:
     """Yield the problems in the entries of a segment, and append the id of each entry to `ids`."""
     parent: str | None = None
-    while values := link.read(keys.c, Command("LRANGE", (len(ids), len(ids) + STEP - 1), [keys.entries(segment)]))[0]:
+    while values := client.read(Command("LRANGE", (len(ids), len(ids) + PAGE - 1), [keys.get_entries_key(segment)]))[0]:
         for value in values:
             position = start + len(ids)
             try:
-                turn, number, before, *_, native, crc = rows_of([value])[0]
+                turn, number, before, *_, native, crc = decode_rows([value])[0]
             except Damaged as problem:
-                yield f"the entry at place {position}: {problem.what}"
+                yield f"the entry at position {position}: {problem.damage}"
                 ids.append("")
                 parent = None
                 continue
             if parent and before != parent:
-                yield f"the entry at place {position} does not follow the one before it"
+                yield f"the parent of the entry at position {position} is not the entry before it"
             if crc != checksum(native):
-                yield f"the entry at place {position}: its checksum does not hold"
+                yield f"the entry at position {position}: wrong checksum"
             parent = f"{turn}-{number}"
             ids.append(parent)
 
 
-def _pairs(fields: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+def _to_pairs(fields: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
     return zip(fields[::2], fields[1::2], strict=True)
