@@ -450,7 +450,7 @@ async def test_what_is_damaged_does_not_hide_the_rest(tmp_path: Path) -> None:
     archive = AsyncArchive(store)
     assert [each.id for each in await archive.conversations()] == ["other"]
     assert [hit.conversation for hit in await archive.search("hello x")] == ["other"]
-    assert [problem.path.name for problem in store.damaged()] == ["c.jsonl"]
+    assert [problem.path.name for problem in store.list_damaged_files()] == ["c.jsonl"]
 
 
 async def test_a_conversation_that_is_deleted_while_it_is_answered_stays_deleted(store: Store) -> None:

@@ -36,7 +36,7 @@ def open_archive(path: str | None, owner: str, *, make: bool = False, whole: boo
 
 def list_damaged(archive: Archive) -> list[Damaged]:
     """Return the files that lists and searches have skipped because they can't be read."""
-    found: list[Damaged] = getattr(archive.store, "damaged", list)()
+    found: list[Damaged] = getattr(archive.store, "list_damaged_files", list)()
     return found
 
 

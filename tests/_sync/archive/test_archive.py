@@ -450,7 +450,7 @@ def test_what_is_damaged_does_not_hide_the_rest(tmp_path: Path) -> None:
     archive = Archive(store)
     assert [each.id for each in archive.conversations()] == ["other"]
     assert [hit.conversation for hit in archive.search("hello x")] == ["other"]
-    assert [problem.path.name for problem in store.damaged()] == ["c.jsonl"]
+    assert [problem.path.name for problem in store.list_damaged_files()] == ["c.jsonl"]
 
 
 def test_a_conversation_that_is_deleted_while_it_is_answered_stays_deleted(store: Store) -> None:

@@ -198,10 +198,10 @@ def test_a_commit_that_was_torn_at_any_byte_never_was(
         store = JSONL(tmp_path)
         again = ConversationDriver(store, "ann", "talk")
         assert again.read_all("k") == before, f"{length - size} bytes of a commit count"
-        assert store.problems() == []
+        assert store.list_interrupted_writes() == []
         assert again.say("next").revision == 2
         torn = list(path.parent.glob("*.torn-*"))
-        assert [(each.file, each.kept, each.size) for each in store.problems()] == (
+        assert [(each.file, each.moved_to, each.size) for each in store.list_interrupted_writes()] == (
             [(path, torn[0], length - size)] if length > size else []
         )
         assert b"".join(each.read_bytes() for each in torn) == whole[size:length]
@@ -477,7 +477,7 @@ def test_a_damaged_line_is_named(where: int, lines: list[bytes], talk: Conversat
             if change.endswith(b"\n"):
                 assert caught.value.line == where + 1
         assert talk.store.conversations("ann") == []
-        assert [problem.path for problem in talk.store.damaged()] == [path]
+        assert [problem.path for problem in talk.store.list_damaged_files()] == [path]
 
 
 @pytest.mark.parametrize("where", range(11))
@@ -528,13 +528,13 @@ def test_a_commit_that_was_taken_out_is_noticed(lines: list[bytes], talk: Conver
     path.write_bytes(b"".join(lines[:first] + lines[second:]))
     assert talk.texts() == ["one", "two", "last", "words"], "a branch that nobody else needs"
     path.write_bytes(b"".join(lines[first:]))
-    with pytest.raises(Damaged, match="does not say which conversation"):
+    with pytest.raises(Damaged, match="must have the type 'conversation'"):
         talk.head()
 
 
 def test_the_file_of_another_conversation_is_refused(lines: list[bytes], talk: ConversationDriver, path: Path):
     path.with_name("other.jsonl").write_bytes(b"".join(lines))
-    with pytest.raises(Damaged, match="the name of another conversation"):
+    with pytest.raises(Damaged, match="has the file name of"):
         talk.store.head("ann", "other")
     assert talk.texts() == ["one", "two", "last", "words"]
 
@@ -615,7 +615,7 @@ def test_a_file_of_a_later_format_is_refused(talk: ConversationDriver, path: Pat
     group = folder.parse_groups(path.read_bytes(), path, 1)[0][0]
     lines = [group.lines[0].replace(b'"format":1', b'"format":2'), *group.lines[1:-1]]
     path.write_bytes(format_group(lines, strip_closing(group.lines[-1])))
-    with pytest.raises(Damaged, match="version 2"):
+    with pytest.raises(Damaged, match="format version is 2"):
         JSONL(tmp_path).head("ann", "talk")
 
 

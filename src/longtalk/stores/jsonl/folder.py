@@ -40,17 +40,32 @@ _FLAGS: int = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 class Damaged(LongtalkError):
     """The error for a file that differs from what was written. `path` and `line` say where."""
 
-    def __init__(self, path: Path, line: int, what: str) -> None:
-        super().__init__(f"Line {line} of {path} is damaged: {what}. Restore the file, or move it away.")
+    def __init__(self, path: Path, line: int, problem: str) -> None:
+        super().__init__(
+            f"Line {line} of {path} is damaged: {problem}. Restore the file from a backup, or move it elsewhere."
+        )
         self.path = path
         self.line = line
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """A description of a write that a crash interrupted and that was therefore never acknowledged."""
+class NewerFormat(Damaged):
+    """The error for a file that a newer version of Longtalk has written."""
+
+    def __init__(self, path: Path, version: int, supported: int) -> None:
+        LongtalkError.__init__(
+            self,
+            f"{path} was written by a newer version of Longtalk: its format version is {version}, and this version "
+            f"supports {supported} at most. Upgrade Longtalk to read it.",
+        )
+        self.path = path
+        self.line = 1
+
+
+class InterruptedWrite(msgspec.Struct, frozen=True):
+    """A write that a crash interrupted. The store never reported it as saved."""
 
     file: Path
-    kept: Path
+    moved_to: Path
     """The file that the interrupted write was moved to."""
     size: int
     """The number of bytes that were moved."""
@@ -107,7 +122,7 @@ def read_first_line(path: Path) -> bytes:
 
 
 def format_group(lines: Sequence[bytes], close: bytes) -> bytes:
-    """Return a group as it is written: its lines, then the JSON object `close` with line count and checksum added."""
+    """Return the bytes of a group: its lines, then the JSON object `close` with line count and checksum added."""
     data = b"".join([line + b"\n" for line in lines]) + close[:-1] + b',"lines":%d' % len(lines)
     return b'%s,"sum":"%08x"}\n' % (data, zlib.crc32(data))
 
@@ -142,7 +157,7 @@ def parse_groups(data: bytes, path: Path, line: int) -> tuple[list[Group], int]:
         # An interrupted write leaves whole lines, none of which closes a group, and perhaps part of a line.
         for number, each in enumerate(lines, line):
             if "lines" in _parse_members(each, path, number):
-                raise Damaged(path, number, "it can't be read")
+                raise Damaged(path, number, "it ends a commit, but without a valid line count and checksum")
     return found, start
 
 
@@ -152,6 +167,7 @@ def _has_blank_blocks(data: bytes) -> bool:
 
 
 def _match_closing(line: bytes) -> re.Match[bytes] | None:
+    """Match the line count and checksum at the end of a line. Return None if the line doesn't close a group."""
     # Inside a JSON string the quotes would be escaped, so this is a member. Only one bracket may follow it.
     at = line.rfind(b',"lines":')
     return _CLOSING.fullmatch(line, at) if at > 0 else None
@@ -173,15 +189,16 @@ def _locate_damage(lines: list[bytes], path: Path, first: int) -> Damaged:
         except Damaged as problem:
             return problem
     last = first + len(lines) - 1
-    return Damaged(path, last, f"the lines {first} to {last} are not those that were written")
+    return Damaged(path, last, f"the line count or checksum of the commit in lines {first} to {last} is wrong")
 
 
 def _parse_members(line: bytes, path: Path, number: int) -> dict[str, bytes]:
+    """Return the members of the JSON object in a line. Raise `Damaged` if the line can't be parsed."""
     try:
         line.decode()
         return json_bytes.fields(line)
     except ValueError as problem:
-        raise Damaged(path, number, f"it can't be read ({problem})") from None
+        raise Damaged(path, number, f"it is not a JSON object in UTF-8 ({problem})") from None
 
 
 class Log:
@@ -198,7 +215,7 @@ class Log:
 
         The lock is held inside a `with` on a file object, which C code closes, and never across a `yield`, so that
         Ctrl-C at any point releases the lock before the caller handles the exception. filelock 4.2 doesn't ensure that:
-        at 44 of the 387 points where Python may handle a signal in its code, the lock stays taken, for this thread too,
+        at 44 of the 387 points in its code where Python may handle a signal, the lock stays taken, for this thread too,
         while the exception is handled. filelock also polls every 50 ms, whereas `flock` wakes the next waiter; it takes
         90 µs instead of 12; and it hooks every fork and, from Python 3.12 on, every audit event of the process.
         """
@@ -270,21 +287,21 @@ class Log:
         if fsync and not offset:
             _fsync_folder(self._folder)
 
-    def set_aside(self, offset: int) -> Problem:
+    def set_aside(self, offset: int) -> InterruptedWrite:
         """Move the bytes after an offset to a separate file, and return a description of the interrupted write."""
-        kept = self._make_side_path("torn")
+        moved_to = self._make_side_path("torn")
         with self.path.open("rb+") as file:
             file.seek(offset)
             torn = file.read()
-            self._create(kept, torn)
+            self._create(moved_to, torn)
             file.truncate(offset)
-        return Problem(self.path, kept, len(torn), now())
+        return InterruptedWrite(self.path, moved_to, len(torn), now())
 
     def replace(self, data: bytes) -> None:
         """Replace the content of the file atomically, and delete interrupted writes that were moved out of the file."""
-        made = self._make_side_path("new")
-        self._create(made, data)
-        made.replace(self.path)
+        new = self._make_side_path("new")
+        self._create(new, data)
+        new.replace(self.path)
         _fsync_folder(self._folder)
         self._remove_side_files()
 
@@ -298,8 +315,9 @@ class Log:
             if name.startswith((f"{self._name}.torn-", f"{self._name}.new-")):
                 (self._folder / name).unlink(missing_ok=True)
 
-    def _make_side_path(self, what: str) -> Path:
-        return self._folder / f"{self._name}.{what}-{now()}-{new_id()[:4]}"
+    def _make_side_path(self, label: str) -> Path:
+        """Return a new path next to the file, such as `talk.torn-1700000000000-0a1b`."""
+        return self._folder / f"{self._name}.{label}-{now()}-{new_id()[:4]}"
 
     def _create(self, path: Path, data: bytes) -> None:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
@@ -311,9 +329,9 @@ class Log:
 
 
 def _write(file: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 def _fsync_folder(folder: Path) -> None:

@@ -27,6 +27,7 @@ FORMAT = 1
 """The version of the file format that this code writes, which is also the newest version that it can read."""
 
 EMPTY_JSON = Raw()
+"""The value of a field without JSON, which is not written to the file."""
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
@@ -149,8 +150,8 @@ _TURN_FIELDS = ("id", "status", "model", "started", "ended", "finish", "preamble
 
 def encode_line(value: Line) -> bytes:
     """Return a line encoded as JSON, without the newline."""
-    odd = to_base64(value)
-    for each in (value, odd):
+    in_base64 = to_base64(value)
+    for each in (value, in_base64):
         try:
             line = _encode(each)
             line.decode()
@@ -159,18 +160,18 @@ def encode_line(value: Line) -> bytes:
         except (ValueError, RecursionError):
             pass
     # A name or an error text isn't valid Unicode; `json` escapes it.
-    return json.dumps(msgspec.to_builtins(odd), separators=(",", ":")).encode()
+    return json.dumps(msgspec.to_builtins(in_base64), separators=(",", ":")).encode()
 
 
 def to_base64(value: Line) -> Line:
     """Return a copy of a line with all raw JSON moved to the corresponding base64 fields."""
     changes: dict[str, Any] = {}
     for name in value.__struct_fields__:
-        held = getattr(value, name)
-        if isinstance(held, Raw):
-            changes |= {name: EMPTY_JSON, f"{name}_base64": bytes(held)}
+        field = getattr(value, name)
+        if isinstance(field, Raw):
+            changes |= {name: EMPTY_JSON, f"{name}_base64": bytes(field)}
         elif name == "usage":
-            changes |= {name: (), f"{name}_base64": tuple(map(bytes, held))}
+            changes |= {name: (), f"{name}_base64": tuple(map(bytes, field))}
     return msgspec.structs.replace(value, **changes)
 
 
@@ -182,13 +183,14 @@ def parse_line(line: bytes) -> Line | None:
         members = json.loads(line)
     if isinstance(members, dict) and isinstance(members.get("type"), str) and members["type"] not in _KNOWN_TAGS:
         return None
-    read: Line = msgspec.convert(members, Line)
-    return read
+    converted: Line = msgspec.convert(members, Line)
+    return converted
 
 
 def _copy_fields(value: object, names: Sequence[str]) -> dict[str, Any]:
+    """Return the named fields of an object, by name."""
     # msgspec omits a default only if it is the identical object, so strings are interned.
-    return {name: intern(held) if type(held := getattr(value, name)) is str else held for name in names}
+    return {name: intern(field) if type(field := getattr(value, name)) is str else field for name in names}
 
 
 def entry_to_line(entry: Entry, meta: Mapping[str, Any] | None) -> EntryLine:
@@ -258,10 +260,10 @@ def format_utc(at: int, timespec: str = "milliseconds") -> str:
     return when.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
-def commit_to_lines(commit: Commit, ledger: ConversationTree) -> tuple[list[bytes], bytes]:
+def commit_to_lines(commit: Commit, tree: ConversationTree) -> tuple[list[bytes], bytes]:
     """Encode a commit. Return the lines of its entries, turn and records, and the line that closes the group.
 
-    `ledger` is the tree of the conversation before the commit.
+    `tree` is the tree of the conversation before the commit.
     """
     lines: list[Line] = []
     for i, entry in enumerate(commit.entries):
@@ -269,7 +271,7 @@ def commit_to_lines(commit: Commit, ledger: ConversationTree) -> tuple[list[byte
     if commit.turn is not None:
         lines.append(turn_to_line(commit.turn, commit.request, commit.manifest))
     lines += map(record_to_line, commit.records)
-    head, size = ledger.find_end_after(commit)
+    head, size = tree.find_end_after(commit)
     close = CommitLine(
         branch=commit.branch,
         revision=commit.expect + 1,
@@ -306,20 +308,23 @@ def lines_to_commit(lines: Sequence[Line | None], close: CommitLine) -> Commit:
     )
 
 
-def apply_group(ledger: ConversationTree, lines: Sequence[Line | None]) -> None:
+def apply_group(tree: ConversationTree, lines: Sequence[Line | None]) -> None:
     """Apply a group of lines to the tree of a conversation.
 
     Raises `ValueError` if the head after a commit differs from the head in the commit's closing line.
     """
     close = lines[-1]
     if isinstance(close, CommitLine):
-        ledger.apply(lines_to_commit(lines, close))
-        head = ledger.head(close.branch, records=False)
+        tree.apply(lines_to_commit(lines, close))
+        head = tree.head(close.branch, records=False)
         if head is None or (head.entry, head.size) != (close.head, close.size):
-            raise ValueError("the head is another one")
+            raise ValueError(
+                f"the commit must lead to {close.size} entries that end with {close.head!r}, but leads to "
+                f"{head and head.size} that end with {head and head.entry!r}"
+            )
     elif isinstance(close, LeaseLine):
-        ledger.renew(close.branch, close.token, close.until)
+        tree.renew(close.branch, close.token, close.until)
     elif isinstance(close, MetaLine):
-        ledger.describe(line_to_meta(close) or {}, close.entry)
+        tree.describe(line_to_meta(close) or {}, close.entry)
     elif isinstance(close, RedactLine):
-        ledger.bump_revisions(close.entry)
+        tree.bump_revisions(close.entry)

@@ -26,8 +26,9 @@ from longtalk.stores.in_memory import TreeStore
 from longtalk.stores.jsonl.folder import (
     Damaged,
     Group,
+    InterruptedWrite,
     Log,
-    Problem,
+    NewerFormat,
     format_group,
     list_files,
     parse_file_name,
@@ -58,16 +59,16 @@ T = TypeVar("T")
 
 
 class _ConversationFile:
-    """A conversation: its file, and the tree built from the part of the file that was read so far."""
+    """The file of a conversation, and the tree built from the part of the file that was read so far."""
 
     def __init__(self, folder: Path, owner: str, id: str) -> None:  # noqa: A002
         self.log = Log(folder / to_file_name(owner), to_file_name(id))
         self.mutex = threading.RLock()
         self._owner = owner
         self._id = id
-        self.forget()
+        self.discard_tree()
 
-    def forget(self) -> None:
+    def discard_tree(self) -> None:
         """Discard the tree, so that the next call reads the file again from the start."""
         self.tree = ConversationTree()
         self.offset = 0
@@ -80,14 +81,14 @@ class _ConversationFile:
         """Read the lines that were appended to the file since the last call, and apply them to the tree."""
         found = self.log.read(self._header, self.offset)
         if found is None or not found[0]:
-            self.forget()
+            self.discard_tree()
         if found is None:
             return
         try:
-            whole, size = parse_groups(found[1], self.log.path, self._line)
-            if whole and not self.offset:
-                self._check_header(whole[0])
-            for group in whole:
+            complete, size = parse_groups(found[1], self.log.path, self._line)
+            if complete and not self.offset:
+                self._check_header(complete[0])
+            for group in complete:
                 self._apply_group(group)
         except BaseException:
             # Read from the start the next time. Until then the tree has the part that was readable.
@@ -97,20 +98,27 @@ class _ConversationFile:
         self.torn_size = len(found[1]) - size
 
     def _check_header(self, first: Group) -> None:
+        """Raise `Damaged` unless the first group of the file begins with the header of this conversation."""
         path = self.log.path
         try:
             header = parse_line(first.lines[0])
         except ValueError as problem:
-            raise Damaged(path, 1, str(problem)) from None
+            raise Damaged(path, 1, f"it can't be decoded ({problem})") from None
         if not isinstance(header, ConversationLine):
-            raise Damaged(path, 1, "it does not say which conversation this is")
+            raise Damaged(path, 1, "the first line of a file must have the type 'conversation'")
         if header.format > FORMAT:
-            raise Damaged(path, 1, f"it is of version {header.format}, and {FORMAT} is the last one known here")
+            raise NewerFormat(path, header.format, FORMAT)
         if (header.owner, header.id) != (self._owner, self._id):
-            raise Damaged(path, 1, f"the file has the name of another conversation than {header.id!r}")
+            raise Damaged(
+                path,
+                1,
+                f"the file contains the conversation {header.id!r} of the owner {header.owner!r}, but "
+                f"has the file name of {self._id!r} of the owner {self._owner!r}",
+            )
         self._header = first.lines[0] + b"\n"
 
     def _apply_group(self, group: Group) -> None:
+        """Apply a group of lines to the tree. Raise `Damaged` if that is impossible."""
         lines: list[Line | None] = []
         number = group.first
         try:
@@ -118,19 +126,19 @@ class _ConversationFile:
                 lines.append(parse_line(line))
             apply_group(self.tree, lines)
         except (HeadMoved, RequestKeyTaken, ValueError) as problem:
-            raise Damaged(self.log.path, number, f"it does not follow from the lines before it ({problem})") from None
+            raise Damaged(self.log.path, number, f"it contradicts the lines before it ({problem})") from None
         self._line = group.first + len(group.lines)
 
     @contextmanager
     def discard_on_failure(self) -> Iterator[None]:
-        """Guard a change of both the file and the tree: if the change fails or is interrupted, discard the tree.
+        """Discard the tree if a change of the file and the tree fails or is interrupted.
 
         The next call then reads the file again, so that the file and the tree agree.
         """
         try:
             yield
         except BaseException:
-            self.forget()
+            self.discard_tree()
             raise
 
     def append(self, lines: Sequence[bytes], close: bytes, *, fsync: bool) -> None:
@@ -158,10 +166,10 @@ class _ConversationFile:
             close = parse_line(group.lines[-1])
             if isinstance(close, MetaLine) and close.entry == entry:
                 continue
-            ours = isinstance(close, CommitLine)
+            is_commit = isinstance(close, CommitLine)
             for data in group.lines[:-1]:
                 line = parse_line(data)
-                if ours and isinstance(line, RecordLine):
+                if is_commit and isinstance(line, RecordLine):
                     number += 1
                     if number - 1 in quoting:
                         continue
@@ -178,8 +186,8 @@ def _replace_native(line: bytes, native: bytes) -> bytes:
     """Return the line of an entry with its JSON replaced and its metadata removed. Unknown keys are kept."""
     known = ("native", "native_base64", "meta", "meta_base64")
     members = {key: member for key, member in json_bytes.fields(line).items() if key not in known}
-    made = json_bytes.fields(encode_line(EntryLine(id="", turn="", role="", at=0, wire="", native=Raw(native))))
-    return json_bytes.build(members | {key: made[key] for key in ("native", "native_base64") if key in made})
+    new = json_bytes.fields(encode_line(EntryLine(id="", turn="", role="", at=0, wire="", native=Raw(native))))
+    return json_bytes.build(members | {key: new[key] for key in ("native", "native_base64") if key in new})
 
 
 class JSONL(TreeStore):
@@ -195,19 +203,19 @@ class JSONL(TreeStore):
         self._keep = keep
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[str, str], _ConversationFile] = OrderedDict()
-        self._problems: list[Problem] = []
-        self._damaged: dict[Path, Damaged] = {}
+        self._interrupted_writes: list[InterruptedWrite] = []
+        self._damaged_files: dict[Path, Damaged] = {}
 
     def __repr__(self) -> str:
         return f"JSONL({str(self._folder)!r})"
 
-    def problems(self) -> list[Problem]:
-        """Return the interrupted writes that this store has found and moved out of their files."""
-        return list(self._problems)
+    def list_interrupted_writes(self) -> list[InterruptedWrite]:
+        """Return the interrupted writes that this store has moved out of conversation files."""
+        return list(self._interrupted_writes)
 
-    def damaged(self) -> list[Damaged]:
+    def list_damaged_files(self) -> list[Damaged]:
         """Return an error for each damaged file that this store has left out of a list or a search."""
-        return list(self._damaged.values())
+        return list(self._damaged_files.values())
 
     def _iterate_trees(self, owner: str) -> Iterator[tuple[str, ConversationTree]]:
         for name in self._list_ids(owner):
@@ -217,36 +225,36 @@ class JSONL(TreeStore):
                     if ledger:
                         yield name, ledger
             except Damaged as problem:
-                self._damaged[problem.path] = problem
+                self._damaged_files[problem.path] = problem
 
     def _get_file(self, owner: str, conversation: str) -> _ConversationFile:
         with self._lock:
-            talk = self._files.pop((owner, conversation), None) or _ConversationFile(self._folder, owner, conversation)
-            self._files[owner, conversation] = talk
+            file = self._files.pop((owner, conversation), None) or _ConversationFile(self._folder, owner, conversation)
+            self._files[owner, conversation] = file
             if len(self._files) > self._keep:
                 self._files.popitem(last=False)
-            return talk
+            return file
 
     @contextmanager
     def _lock_tree(self, owner: str, conversation: str) -> Iterator[ConversationTree | None]:
-        talk = self._get_file(owner, conversation)
-        with talk.mutex:
-            talk.refresh()
-            yield talk.tree or None
+        file = self._get_file(owner, conversation)
+        with file.mutex:
+            file.refresh()
+            yield file.tree or None
 
     def _run_locked(self, owner: str, conversation: str, work: Callable[[_ConversationFile], T]) -> T:
         """Call `work` with an up-to-date conversation while nothing else can write to its file. Return the result."""
-        talk = self._get_file(owner, conversation)
+        file = self._get_file(owner, conversation)
 
-        def refreshed() -> T:
-            talk.refresh()
-            if talk.torn_size:
-                self._problems.append(talk.log.set_aside(talk.offset))
-                talk.torn_size = 0
-            return work(talk)
+        def refresh_and_work() -> T:
+            file.refresh()
+            if file.torn_size:
+                self._interrupted_writes.append(file.log.set_aside(file.offset))
+                file.torn_size = 0
+            return work(file)
 
-        with talk.mutex:
-            return talk.log.run_locked(refreshed)
+        with file.mutex:
+            return file.log.run_locked(refresh_and_work)
 
     def _list_ids(self, owner: str) -> list[str]:
         found: list[str] = []
@@ -265,20 +273,20 @@ class JSONL(TreeStore):
         if commit.expect and not self._get_file(owner, conversation).log.path.exists():
             raise HeadMoved(None)
 
-        def work(talk: _ConversationFile) -> BranchHead:
-            talk.tree.check(commit)
-            with talk.discard_on_failure():
-                talk.append(*commit_to_lines(commit, talk.tree), fsync=self._fsync)
-                return talk.tree.write(commit)
+        def work(file: _ConversationFile) -> BranchHead:
+            file.tree.check(commit)
+            with file.discard_on_failure():
+                file.append(*commit_to_lines(commit, file.tree), fsync=self._fsync)
+                return file.tree.write(commit)
 
         return self._run_locked(owner, conversation, work)
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
-        def work(talk: _ConversationFile) -> bool:
-            with talk.discard_on_failure():
-                if not talk.tree.renew(branch, token, until):
+        def work(file: _ConversationFile) -> bool:
+            with file.discard_on_failure():
+                if not file.tree.renew(branch, token, until):
                     return False
-                talk.append([], encode_line(LeaseLine(branch=branch, token=token, until=until)), fsync=self._fsync)
+                file.append([], encode_line(LeaseLine(branch=branch, token=token, until=until)), fsync=self._fsync)
                 return True
 
         return self._change_existing(owner, conversation, work)
@@ -286,60 +294,60 @@ class JSONL(TreeStore):
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
         line = encode_line(MetaLine(entry=entry, meta=meta_to_raw(meta)))
 
-        def work(talk: _ConversationFile) -> bool:
-            if not talk.tree or (entry is not None and not talk.tree.has_entry(entry)):
+        def work(file: _ConversationFile) -> bool:
+            if not file.tree or (entry is not None and not file.tree.has_entry(entry)):
                 return False
-            with talk.discard_on_failure():
-                talk.append([], line, fsync=self._fsync)
-                return talk.tree.describe(meta, entry)
+            with file.discard_on_failure():
+                file.append([], line, fsync=self._fsync)
+                return file.tree.describe(meta, entry)
 
         return self._change_existing(owner, conversation, work)
 
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
-        talk = self._get_file(owner, conversation)
-        if not talk.log.path.exists():
+        file = self._get_file(owner, conversation)
+        if not file.log.path.exists():
             return None
 
         def work() -> DeletionReceipt | None:
             try:
-                talk.refresh()
-                found = bool(talk.tree)
+                file.refresh()
+                found = bool(file.tree)
             except Damaged:
                 # Delete it anyway. The receipt counts the part that was readable.
                 found = True
-            receipt = talk.tree.make_receipt(conversation) if found else None
-            talk.log.remove()
-            talk.forget()
+            receipt = file.tree.make_receipt(conversation) if found else None
+            file.log.remove()
+            file.discard_tree()
             return receipt
 
-        with talk.mutex:
-            return talk.log.run_locked(work)
+        with file.mutex:
+            return file.log.run_locked(work)
 
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        def work(talk: _ConversationFile) -> bool:
-            if not talk.tree.has_entry(entry):
+        def work(file: _ConversationFile) -> bool:
+            if not file.tree.has_entry(entry):
                 return False
-            talk.log.replace(talk.render_redacted(entry, native))
-            talk.forget()
-            talk.refresh()
+            file.log.replace(file.render_redacted(entry, native))
+            file.discard_tree()
+            file.refresh()
             return True
 
         return self._change_existing(owner, conversation, work)
 
     def _change_existing(self, owner: str, conversation: str, work: Callable[[_ConversationFile], bool]) -> bool:
-        """Call `work` as `_writing` does and return its result, or return False if the conversation doesn't exist."""
+        """Call `work` as `_run_locked` does and return its result. Return False if the conversation doesn't exist."""
         if not self._get_file(owner, conversation).log.path.exists():
             return False
         return self._run_locked(owner, conversation, work)
 
     def verify(self, owner: str, conversation: str) -> list[str]:
         """Read the whole file again, check all checksums, and return a description of each problem."""
-        talk = _ConversationFile(self._folder, owner, conversation)
+        file = _ConversationFile(self._folder, owner, conversation)
         try:
-            talk.refresh()
+            file.refresh()
         except Damaged as problem:
             return [str(problem)]
-        return talk.tree.find_problems()
+        return file.tree.find_problems()
 
     def close(self) -> None:
         """Discard the conversations in memory."""

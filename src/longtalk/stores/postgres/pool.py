@@ -47,8 +47,8 @@ CONNECT_TIMEOUT = 10
 _TEMPORARY = ("57P01", "57P02", "57P03", "53300", "40001", "40P01")
 
 _URL_FORM = (
-    "postgresql://user@host:5432/name. In a password every sign but letters and digits has to be percent-encoded, "
-    "such as %40 for @ and %2F for /."
+    "Write it as postgresql://user:password@host:5432/database, with all characters of the password except letters and "
+    "digits percent-encoded, such as %40 for @ and %2F for /."
 )
 
 T = TypeVar("T")
@@ -64,20 +64,20 @@ def import_psycopg() -> Any:
     return psycopg
 
 
-def _may_expose_password(url: str, where: dict[str, Any]) -> bool:
+def _may_expose_password(url: str, parameters: dict[str, Any]) -> bool:
     """Return whether part of the password may have been parsed as host, port or database name.
 
-    Error messages show these, so a password must not end up there.
+    Error messages contain these three, and must not expose the password.
     """
     _, _, rest = url.partition("://")
     _, _, name = rest.partition("?")[0].partition("/")
     # The name of an abstract socket begins with @.
-    has_more = "@" in name or "@" in str(where.get("host") or "")[1:]
-    return has_more or re.fullmatch(r"[0-9,]*", str(where.get("port") or "")) is None
+    has_at = "@" in name or "@" in str(parameters.get("host") or "")[1:]
+    return has_at or re.fullmatch(r"[0-9,]*", str(parameters.get("port") or "")) is None
 
 
 class ConnectionLost(Exception):
-    """The error for a failed connection. Whether the server has run the call is unknown."""
+    """The error for a connection that failed or could not be opened. Whether the server ran the call is unknown."""
 
 
 class _Claim:
@@ -98,9 +98,9 @@ class Pool:
             self._parameters = self._psycopg.conninfo.conninfo_to_dict(url)
         except self._psycopg.Error:
             # The original error may quote the password.
-            raise InputError(f"That is not the address of a database: {_URL_FORM}") from None
+            raise InputError(f"The database URL is invalid. {_URL_FORM}") from None
         if _may_expose_password(url, self._parameters):
-            raise InputError(f"That address of a database can't be read: {_URL_FORM}")
+            raise InputError(f"The database URL is ambiguous. {_URL_FORM}")
         self._most = most
         self._was_connected = False
         self._is_pooled: bool | None = None
@@ -118,9 +118,8 @@ class Pool:
 
     def __repr__(self) -> str:
         """Return the host, port and database name, without the password."""
-        where = self._parameters
-        host, port, name = (where.get(key) for key in ("host", "port", "dbname"))
-        return f"{host or 'localhost'}{f':{port}' if port else ''}/{name or where.get('user') or ''}"
+        host, port, name, user = (self._parameters.get(key) for key in ("host", "port", "dbname", "user"))
+        return f"{host or 'localhost'}{f':{port}' if port else ''}/{name or user or ''}"
 
     def run(self, work: Callable[[Connection], T], *, patience: float | None = None) -> T:
         """Call `work` with a connection and return its result. If the connection is lost, call `work` again.
@@ -128,26 +127,26 @@ class Pool:
         Raises `StoreError` if the server isn't back after `patience` seconds.
         """
         if self._closed:
-            raise InputError("This store is closed.")
-        user = _Claim()
-        self._wait_for_claim(user)
+            raise InputError("This store is closed. Open the database again with a new Postgres(url).")
+        claim = _Claim()
+        self._wait_for_claim(claim)
         try:
             return self._retry(work, PATIENCE if patience is None else patience)
         finally:
             with self._lock:
-                self._claims.discard(user)
+                self._claims.discard(claim)
                 if self._released.empty():
                     self._released.put(None)
 
-    def _wait_for_claim(self, user: _Claim) -> None:
-        """Wait until fewer than the maximum number of connections are in use, and claim one for `user`.
+    def _wait_for_claim(self, claim: _Claim) -> None:
+        """Wait until fewer than the maximum number of connections are in use, and register the claim.
 
         A semaphore doesn't work here: if Ctrl-C arrives at the wrong moment, the semaphore is never released.
         """
         while True:
             with self._lock:
                 if len(self._claims) < self._most:
-                    self._claims.add(user)
+                    self._claims.add(claim)
                     return
             with suppress(queue.Empty):
                 self._released.get(timeout=_POLL)
@@ -170,7 +169,9 @@ class Pool:
         try:
             return work(connection)
         except UnicodeEncodeError as problem:
-            raise InputError(f"{problem.object[:60]!r} can't be stored: it is not Unicode.") from None
+            raise InputError(
+                f"{problem.object[:60]!r} can't be stored: it has unpaired surrogates, so it is not valid Unicode."
+            ) from None
         except self._psycopg.Error as problem:
             if connection.broken:
                 # A server that shuts down breaks the idle connections, too.
@@ -246,31 +247,32 @@ class Pool:
 
         The parent process still uses the connections, so the server must not see them closed.
         """
-        mine, theirs = os.open(os.devnull, os.O_RDWR), self._all
-        for connection in theirs:
+        null = os.open(os.devnull, os.O_RDWR)
+        for connection in self._all:
             if not connection.closed:
-                os.dup2(mine, connection.fileno())
+                # Whatever `close` sends goes to the null device.
+                os.dup2(null, connection.fileno())
             connection.close()
-        os.close(mine)
+        os.close(null)
         self._reset()
 
     def _unavailable_error(self, lost: ConnectionLost) -> LongtalkError:
-        said = str(lost).strip().replace("\n", " ")
+        cause = str(lost).strip().replace("\n", " ")
         if not self._was_connected:
-            return StoreError(f"There is no way to the database {self!r}: start it, or name another ({said}).")
-        return StoreError(f"The database {self!r} is away, and did not come back in time: try again ({said}).")
+            return StoreError(f"Can't connect to the database {self!r} ({cause}). Start the server or change the URL.")
+        return StoreError(f"The database {self!r} is unavailable and did not come back in time ({cause}). Try again.")
 
     def _translate_error(self, problem: Any) -> LongtalkError:
-        errors, said = self._psycopg.errors, str(problem).strip().replace("\n", " ")
+        errors, cause = self._psycopg.errors, str(problem).strip().replace("\n", " ")
         if isinstance(problem, errors.InsufficientPrivilege):
             return InputError(
-                f"The database {self!r} does not allow this: see docs/stores.md for what to grant ({said})."
+                f"The database {self!r} does not allow this ({cause}). Grant the permissions listed in docs/stores.md."
             )
         if isinstance(problem, errors.ProgramLimitExceeded):
-            return InputError(f"The database {self!r} can't hold anything that long ({said}).")
+            return InputError(f"A value is too long for the database {self!r} ({cause}).")
         if isinstance(problem, (errors.DiskFull, errors.OutOfMemory)):
-            return StoreError(f"The database {self!r} has no room left: nothing of this change was saved ({said}).")
-        return StoreError(f"The database {self!r}: {said}.")
+            return StoreError(f"The database {self!r} is out of disk space or memory ({cause}). Nothing was saved.")
+        return StoreError(f"The database {self!r} reported an error: {cause}.")
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

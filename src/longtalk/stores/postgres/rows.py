@@ -32,7 +32,7 @@ from longtalk.usage import Usage
 from longtalk.wires import read_usage, text_if_readable
 
 MAX_TEXT = 300
-"""The maximum length, in characters, of a text that the table shows in full. Longer texts are shortened."""
+"""The maximum length, in characters, of a text that the table `entries` contains in full."""
 
 MAX_NUMBER, MAX_POSITION = 2**62, 2**31 - 1
 """The largest number that the store sends to the server, and the largest position on a path."""
@@ -43,14 +43,14 @@ _ESCAPED: Final = re.compile("\x01([\x01\x02])")
 
 
 def escape_text(text: str) -> str:
-    """Return a text with its NUL characters, which PostgreSQL can't store, escaped. Escaping keeps the sort order."""
+    """Escape the NUL characters of a text, which PostgreSQL can't store. Escaping keeps the sort order."""
     if "\x00" in text or "\x01" in text:
         return text.replace("\x01", "\x01\x02").replace("\x00", "\x01\x01")
     return text
 
 
 def unescape_text(text: str) -> str:
-    """Return the original of a text that `text_in` has escaped."""
+    """Return the original of a text that `escape_text` has escaped."""
     return _ESCAPED.sub(lambda found: "\x00" if found[1] == "\x01" else "\x01", text) if "\x01" in text else text
 
 
@@ -105,7 +105,7 @@ def to_write_arguments(owner: str, name: str, commit: Commit, stamp: int) -> lis
     for entry in entries:
         check_entry_id(entry)
         if not 0 <= entry.tokens <= MAX_COUNT or not 0 <= entry.at <= MAX_COUNT:
-            raise ValueError(f"a number of {entry.id!r} is out of range")
+            raise ValueError(f"the token count or time of the entry {entry.id!r} is out of range")
     check_commit_fields(commit)
     _check_range(commit)
     records = [placed.record for placed in commit.records]
@@ -158,7 +158,7 @@ def _check_range(commit: Commit) -> None:
     for numbers, most in ((times, MAX_NUMBER), (positions, MAX_POSITION)):
         for number in numbers:
             if abs(number) > most:
-                raise ValueError(f"{number} is out of range")
+                raise ValueError(f"the number {number} in the commit is out of range")
 
 
 def _to_turn_arguments(turn: Turn) -> tuple[list[str], list[int | None], list[bytes] | None]:
@@ -170,8 +170,8 @@ def _to_turn_arguments(turn: Turn) -> tuple[list[str], list[int | None], list[by
         max(0, min(count, MAX_COUNT)) if known else None
         for count in (usage.input, usage.output, usage.cached, usage.written)
     ]
-    told = (turn.id, turn.status, turn.model, turn.finish, turn.preamble, turn.error)
-    return list(map(escape_text, told)), [turn.started, turn.ended, len(turn.usage), *counts], list(turn.usage) or None
+    texts = (turn.id, turn.status, turn.model, turn.finish, turn.preamble, turn.error)
+    return list(map(escape_text, texts)), [turn.started, turn.ended, len(turn.usage), *counts], list(turn.usage) or None
 
 
 def _list_names(records: Sequence[Record]) -> list[str] | None:

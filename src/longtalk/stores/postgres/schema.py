@@ -8,7 +8,7 @@ JSON from providers and apps is stored as `bytea`, never as `jsonb`, which chang
 rejects some JSON. Times are milliseconds since 1970; the SQL function `moment` converts a time to a date. Each row
 names its owner, and a policy on each table limits reads and writes to the owner in the setting `longtalk.owner`, which
 every call sets for its own transaction. Names are compared by their bytes. PostgreSQL can't store NUL characters in a
-text; `rows.text_in` escapes them.
+text; `rows.escape_text` escapes them.
 
 Each method of the store calls a function whose first argument is the owner. A call is one round trip and one
 transaction, so a pooler may send each call through another connection. A function that changes something locks the row
@@ -16,8 +16,8 @@ of the conversation first, so changes to a conversation are made one after the o
 with one of the codes below. A branch at another revision is not an error: the result says so, and nothing is changed.
 
 The names of the files in `sql` begin with the number of their migration, and the table `migrations` lists the
-migrations that a schema has had. A released file is never changed: a new version of a function goes into a file of the
-next migration.
+migrations that were applied to a schema. The SQL of a released file never changes, except in its comments: a new
+version of a function goes into a file of the next migration.
 """
 
 from __future__ import annotations
@@ -26,6 +26,13 @@ from importlib.resources import files
 
 INVALID, KEY_TAKEN, DAMAGED = "LT422", "LT409", "LT500"
 """SQL error codes for an invalid commit, for a request key that another turn has, and for missing rows."""
+CLEARER_MESSAGES = {
+    "a branch can't begin where there is nothing": "can't fork there: the source branch doesn't have that many entries",
+    "a branch that is there has its source": "the branch exists already, so the commit can't have a source",
+    "a path can't be cut behind its end": "can't cut a path to more entries than it has",
+    "a record can't hold up to an entry that is not there": "a record's position is not on the path",
+}
+"""Better wordings of messages in the first migration, which can't be changed there."""
 VERSION = 2
 """The number of the newest migration."""
 

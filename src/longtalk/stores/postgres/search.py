@@ -2,9 +2,9 @@
 
 Entries are indexed when a search needs them, not when they are written: the row of a branch says whether its path may
 have new entries, and the row of a segment says up to which position it is indexed. Words are compared as in the
-in-memory store (`_words.words`), so all stores find the same entries: case and accents are ignored, and each Chinese,
-Japanese and Korean character is a word. The index is a `tsvector` of these words without positions. If a term is
-anything but one whole word, the text in the same row decides whether it matches. The conversation and the owner are
+in-memory store (`_words.normalize_words`), so all stores find the same entries: case and accents are ignored, and each
+Chinese, Japanese and Korean character is a word. The index is a `tsvector` of these words without positions. If a term
+is anything but one whole word, the text in the same row decides whether it matches. The conversation and the owner are
 words in the index as well, marked with a full stop that no other word has, so a search reads only the entries that
 belong to them.
 """
@@ -37,12 +37,13 @@ MAX_INDEXED_BYTES = 1_000_000
 
 def index_batch(connection: Connection, schema: str, owner: str, name: str | None) -> bool:
     """Index one batch of entries that aren't indexed yet. Return whether more entries may have to be indexed."""
-    unread = f"SELECT * FROM {schema}.unread(%s, %s, %s)"  # noqa: S608
-    rows = connection.execute(unread, (escape_text(owner), name and escape_text(name), BATCH), binary=True).fetchall()
+    statement = f"SELECT * FROM {schema}.unread(%s, %s, %s)"  # noqa: S608
+    values = escape_text(owner), name and escape_text(name), BATCH
+    rows = connection.execute(statement, values, binary=True).fetchall()
     more = len(rows) >= BATCH
     for conversation, some in groupby(rows, key=lambda row: row[0]):
-        learnt = [_make_index_row(owner, row) for row in some if row[1] is not None]
-        columns = map(list, zip(*learnt, strict=True)) if learnt else [None] * 7
+        indexed = [_make_index_row(owner, row) for row in some if row[1] is not None]
+        columns = map(list, zip(*indexed, strict=True)) if indexed else [None] * 7
         statement = f"SELECT {schema}.learn(%s, %s, %b, %b, %b, %b, %b, %b, %b)"
         found = connection.execute(statement, (escape_text(owner), conversation, *columns)).fetchone()
         more = more or found == (True,)
@@ -68,9 +69,9 @@ def _make_owner_word(owner: str) -> str:
 
 
 def make_candidate_query(owner: str, terms: Collection[str]) -> tuple[list[str], str, str] | None:
-    """Return the arguments of the SQL function `candidates`, or None if the terms contain no words.
+    """Return arguments for the SQL function `candidates`, or None if the terms contain no words.
 
-    The arguments are the normalized terms, whose occurrences are counted, an index query for the terms, and an index
+    These are the normalized terms, whose occurrences the function counts, an index query for the terms, and an index
     query for the owner.
     """
     forms = [form for form in dict.fromkeys(map(normalize_words, terms)) if form.strip()]
@@ -93,26 +94,26 @@ def parse_hits(rows: Iterable[tuple[Any, ...]]) -> list[SearchHit]:
     ]
 
 
-def make_match_queries(sought: Sequence[SearchTerm]) -> tuple[list[int], list[str], list[str | None]]:
+def make_match_queries(terms: Sequence[SearchTerm]) -> tuple[list[int], list[str], list[str | None]]:
     """Return index queries for those terms that contain words, as three parallel lists.
 
-    The lists contain the index of each term in `sought`, its query for the SQL function `holding`, and the strings to
+    The lists contain the index of each term in `terms`, its query for the SQL function `holding`, and the strings to
     look for in the text, or None if the query alone is exact.
     """
     numbers: list[int] = []
-    made: list[str] = []
+    queries: list[str] = []
     forms: list[str | None] = []
-    for number, each in enumerate(sought):
-        whole = [form for form in map(normalize_words, each.words) if form.strip()]
-        begun = [form for form in (normalize_words(text).rstrip(" ") for text in each.beginnings) if form.strip()]
-        if not whole and not begun:
+    for number, term in enumerate(terms):
+        whole = [form for form in map(normalize_words, term.words) if form.strip()]
+        beginnings = [form for form in (normalize_words(text).rstrip(" ") for text in term.beginnings) if form.strip()]
+        if not whole and not beginnings:
             continue
         numbers.append(number)
-        made.append(" | ".join([*map(_make_query, whole), *(_make_query(form, begins=True) for form in begun)]))
-        simple = all(form.count(" ") == 2 for form in whole) and all(form.count(" ") == 1 for form in begun)
-        is_short = all(len(form) < MAX_WORD for form in (*whole, *begun))
-        forms.append(None if simple and is_short else "\n".join((*whole, *begun)))
-    return numbers, made, forms
+        queries.append(" | ".join([*map(_make_query, whole), *(_make_query(form, begins=True) for form in beginnings)]))
+        simple = all(form.count(" ") == 2 for form in whole) and all(form.count(" ") == 1 for form in beginnings)
+        is_short = all(len(form) < MAX_WORD for form in (*whole, *beginnings))
+        forms.append(None if simple and is_short else "\n".join((*whole, *beginnings)))
+    return numbers, queries, forms
 
 
 def _make_query(form: str, *, begins: bool = False) -> str:

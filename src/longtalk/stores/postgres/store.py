@@ -44,7 +44,7 @@ from longtalk.stores.postgres.rows import (
     to_write_arguments,
     unescape_text,
 )
-from longtalk.stores.postgres.schema import DAMAGED, INVALID, KEY_TAKEN
+from longtalk.stores.postgres.schema import CLEARER_MESSAGES, DAMAGED, INVALID, KEY_TAKEN
 from longtalk.stores.postgres.search import index_batch, make_candidate_query, make_match_queries, parse_hits
 from longtalk.stores.postgres.verify import find_problems
 from longtalk.transcript.pack import Entry, Pack, checksum
@@ -75,7 +75,7 @@ class Postgres:
 
     def __init__(self, url: str, *, schema: str = "longtalk", connections: int = 10, make: bool = True) -> None:
         if connections < 1:
-            raise InputError("A store needs at least one connection.")
+            raise InputError(f"connections must be at least 1, not {connections}.")
         self._pool = Pool(url, connections)
         try:
             self._schema = prepare_schema(self._pool, schema, make=make)
@@ -183,18 +183,18 @@ class Postgres:
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[SearchHit]:
         self._index_new_entries(owner, conversation)
-        asked = make_candidate_query(owner, terms)
-        return parse_hits(self._call("candidates", owner, conversation, *asked, limit)) if asked and limit > 0 else []
+        query = make_candidate_query(owner, terms)
+        return parse_hits(self._call("candidates", owner, conversation, *query, limit)) if query and limit > 0 else []
 
     def matches(
-        self, owner: str, conversation: str, branch: str, sought: Sequence[SearchTerm], most: int
+        self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
-        numbers, asked, forms = make_match_queries(sought)
-        few = max(0, min(most, MAX_POSITION))
-        found = [Matches() for _ in sought]
-        if asked:
+        numbers, queries, forms = make_match_queries(terms)
+        limit = max(0, min(most, MAX_POSITION))
+        found = [Matches() for _ in terms]
+        if queries:
             self._index_new_entries(owner, conversation)
-            for number, positions, count in self._call("holding", owner, conversation, branch, asked, forms, few):
+            for number, positions, count in self._call("holding", owner, conversation, branch, queries, forms, limit):
                 found[numbers[number - 1]] = Matches(tuple(reversed(positions)), count)
         return found
 
@@ -224,8 +224,8 @@ class Postgres:
         return self._call_predicate("renew", owner, conversation, branch, token, until, patience=_RENEW_PATIENCE)
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
-        data, where = to_ascii_json(meta), (None, None) if entry is None else _split_entry_id(entry)
-        return where is not None and self._call_predicate("describe", owner, conversation, *where, data)
+        data, parts = to_ascii_json(meta), (None, None) if entry is None else _split_entry_id(entry)
+        return parts is not None and self._call_predicate("describe", owner, conversation, *parts, data)
 
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
         first: list[tuple[Any, ...]] = []
@@ -246,9 +246,9 @@ class Postgres:
         return None
 
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        where = _split_entry_id(entry)
-        return where is not None and self._call_predicate(
-            "redact", owner, conversation, *where, native, checksum(native)
+        parts = _split_entry_id(entry)
+        return parts is not None and self._call_predicate(
+            "redact", owner, conversation, *parts, native, checksum(native)
         )
 
     def verify(self, owner: str, conversation: str) -> list[str]:
@@ -257,47 +257,50 @@ class Postgres:
     def close(self) -> None:
         self._pool.close()
 
-    # Asking the server
+    # Calling the server
 
     def _run(self, work: Callable[[Connection], T], *, patience: float | None = None) -> T:
-        def checked(connection: Connection) -> T:
+        """Call `work` with a connection and return its result. Translate the errors that SQL functions raise."""
+
+        def translate_errors(connection: Connection) -> T:
             try:
                 return work(connection)
             except connection.Error as problem:
                 if problem.sqlstate == INVALID:
-                    raise ValueError(problem.diag.message_primary) from None
+                    message = problem.diag.message_primary or ""
+                    raise ValueError(CLEARER_MESSAGES.get(message, message)) from None
                 if problem.sqlstate == KEY_TAKEN:
                     raise RequestKeyTaken(problem.diag.message_primary) from None
                 if problem.sqlstate == DAMAGED:
                     raise self._damage_error(problem.diag.message_primary) from None
                 raise
 
-        return self._pool.run(checked, patience=patience)
+        return self._pool.run(translate_errors, patience=patience)
 
     def _call(self, function: str, *values: Any, patience: float | None = None) -> list[tuple[Any, ...]]:
         """Call a SQL function in one round trip, and return its rows."""
         statement = f"SELECT * FROM {self._schema}.{function}({', '.join(['%s'] * len(values))})"  # noqa: S608
-        stored = list(map(_to_argument, values))
+        arguments = list(map(_to_argument, values))
         return self._run(
-            lambda connection: connection.execute(statement, stored, binary=True).fetchall(), patience=patience
+            lambda connection: connection.execute(statement, arguments, binary=True).fetchall(), patience=patience
         )
 
     def _call_predicate(self, function: str, *values: Any, patience: float | None = None) -> bool:
         return bool(self._call(function, *values, patience=patience)[0][0])
 
-    def _decode(self, make: Callable[[Any], T], data: Any) -> T:
-        """Return the value that `make` decodes from stored data. Raise `StoreError` if the data can't be decoded."""
+    def _decode(self, decode: Callable[[Any], T], data: Any) -> T:
+        """Return the value that `decode` reads from stored data. Raise `StoreError` if the data can't be decoded."""
         try:
-            return make(data)
+            return decode(data)
         except ValueError as problem:
             raise self._damage_error(str(problem)) from None
 
-    def _damage_error(self, what: str | None) -> StoreError:
-        return StoreError(f"The database {self._pool!r} is damaged: restore it from a backup ({what}).")
+    def _damage_error(self, problem: str | None) -> StoreError:
+        return StoreError(f"The database {self._pool!r} is damaged ({problem}). Restore it from a backup.")
 
 
 def _to_argument(value: Any) -> Any:
-    """Return an argument of a SQL function in the form in which it is sent: texts escaped, numbers clamped."""
+    """Convert an argument of a SQL function: escape a text, and clamp numbers to the range of the server."""
     if isinstance(value, str):
         return escape_text(value)
     if isinstance(value, int):

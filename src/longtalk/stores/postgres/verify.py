@@ -9,36 +9,38 @@ from longtalk.stores._rows import meta_from_json
 from longtalk.stores.postgres.rows import decode_holder, unescape_text
 from longtalk.transcript.pack import checksum
 
-_DECODERS: dict[str, Callable[[bytes], object]] = {
-    "branch": decode_holder,
-    "data on": meta_from_json,
-    "data on the entry at place": meta_from_json,
+_VALUES: dict[str, tuple[str, Callable[[bytes], object]]] = {
+    "branch": ("the lease of the branch", decode_holder),
+    "data on": ("the metadata of the conversation", meta_from_json),
+    "data on the entry at place": ("the metadata of the entry at position", meta_from_json),
 }
+"""By kind of row: a description, which the row's name completes, and a function that decodes the value."""
 
 
 def find_problems(rows: Iterable[tuple[Any, ...]]) -> list[str]:
-    """Return a description of each problem in the rows of the SQL function `kept`.
+    """Describe each problem in a conversation, given the rows of the SQL function `kept`.
 
     Problems are missing entries, wrong checksums and unreadable values.
     """
     found: list[str] = []
-    unread: list[str] = []
+    unreadable: list[str] = []
     # By segment: the position of the next entry, and the position after the last.
     ends: dict[int, int] = {}
     stops: dict[int, int] = {}
-    for what, segment, position, number, name, data in rows:
-        if what == "segment":
+    for kind, segment, position, number, name, data in rows:
+        if kind == "segment":
             ends[segment], stops[segment] = position, number
-        elif what == "entry":
+        elif kind == "entry":
             if position != ends[segment]:
-                found.append(f"entries are missing before place {position}")
+                found.append(f"entries are missing before position {position}")
             ends[segment] = position + 1
             if number != checksum(data):
-                found.append(f"the entry at place {position}: its checksum does not hold")
+                found.append(f"the entry at position {position} has a wrong checksum")
         else:
+            description, decode = _VALUES[kind]
             try:
-                _DECODERS[what](data)
+                decode(data)
             except ValueError as problem:
-                unread.append(f"the {what} {unescape_text(name)!r}: {problem}")
-    missing = [f"entries are missing before place {stop}" for segment, stop in stops.items() if ends[segment] < stop]
-    return [*found, *missing, *unread]
+                unreadable.append(f"{description} {unescape_text(name)!r} can't be decoded: {problem}")
+    missing = [f"entries are missing before position {stop}" for segment, stop in stops.items() if ends[segment] < stop]
+    return [*found, *missing, *unreadable]

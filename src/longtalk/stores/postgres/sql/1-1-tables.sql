@@ -6,8 +6,8 @@ CREATE TABLE {s}.conversations (
     name text COLLATE "C" NOT NULL,
     created bigint NOT NULL,
     updated bigint NOT NULL,
-    entries bigint NOT NULL,       -- in all of its branches
-    meta bytea NOT NULL,           -- the app's own data, as JSON
+    entries bigint NOT NULL,       -- the number of entries on all branches
+    meta bytea NOT NULL,           -- the app's metadata, as JSON
     UNIQUE (owner, name)
 ) WITH (fillfactor = 70);
 CREATE INDEX conversations_newest ON {s}.conversations (owner, updated DESC, name);
@@ -19,17 +19,17 @@ CREATE TABLE {s}.branches (
     name text COLLATE "C" NOT NULL,
     revision bigint NOT NULL,
     segment bigint NOT NULL,
-    base int NOT NULL,             -- where the segment begins
-    size int NOT NULL,             -- how many entries the path has
-    entry text,                    -- the last one
-    turn bigint,                   -- the last one that has an entry on the path
-    records bigint[] NOT NULL,     -- those that its head shows
+    base int NOT NULL,             -- the position at which the segment starts
+    size int NOT NULL,             -- the number of entries on the path
+    entry text,                    -- the id of the last entry
+    turn bigint,                   -- the last turn that has an entry on the path
+    records bigint[] NOT NULL,     -- the ids of the records in the head
     token bigint NOT NULL,
-    holder bytea,                  -- who runs a turn …
-    until bigint,                  -- … until when no other process may …
-    held bigint,                   -- … and by which token; none of the three while no turn runs
-    stale boolean NOT NULL,        -- whether it may hold what was not made ready for search
-    stamps bigint[] NOT NULL,      -- of the last commits, the newest first
+    holder bytea,                  -- the process that holds the lease, …
+    until bigint,                  -- … when the lease expires, …
+    held bigint,                   -- … and its token; all three are NULL while there is no lease
+    stale boolean NOT NULL,        -- whether the path may have entries that are not indexed for search
+    stamps bigint[] NOT NULL,      -- the stamps of the last commits, the newest first
     updated bigint NOT NULL,
     UNIQUE (conversation, name)
 ) WITH (fillfactor = 70);
@@ -39,9 +39,9 @@ CREATE TABLE {s}.segments (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     owner text COLLATE "C" NOT NULL,
     conversation bigint NOT NULL,
-    up bigint,                     -- the segment that holds what is before its first entry
+    up bigint,                     -- the segment that this one continues
     base int NOT NULL,
-    indexed int NOT NULL           -- the place up to which it can be searched
+    indexed int NOT NULL           -- the position before which all entries are indexed for search
 );
 CREATE INDEX segments_up ON {s}.segments (conversation, up);
 
@@ -51,7 +51,7 @@ CREATE TABLE {s}.entries (
     owner text COLLATE "C" NOT NULL,
     conversation bigint NOT NULL,
     turn text COLLATE "C" NOT NULL,
-    number bigint NOT NULL,        -- its id is turn-number
+    number bigint NOT NULL,        -- the entry's id is turn-number
     parent text,
     kind text NOT NULL,
     role text NOT NULL,
@@ -60,8 +60,8 @@ CREATE TABLE {s}.entries (
     mark text NOT NULL,
     bound text NOT NULL,
     tokens bigint NOT NULL,
-    crc bigint NOT NULL,           -- of its JSON
-    text text,                     -- what it says, or the outline of a long answer; none after a redaction
+    crc bigint NOT NULL,           -- the checksum of the JSON
+    text text,                     -- the text, or the outline of a long answer; NULL after a redaction
     native bytea NOT NULL,
     PRIMARY KEY (segment, place)
 );
@@ -71,7 +71,7 @@ CREATE TABLE {s}.entry_meta (
     segment bigint NOT NULL,
     place int NOT NULL,
     owner text COLLATE "C" NOT NULL,
-    meta bytea NOT NULL,           -- the app's own data on an entry, as JSON
+    meta bytea NOT NULL,           -- the app's metadata of an entry, as JSON
     PRIMARY KEY (segment, place)
 );
 
@@ -87,14 +87,14 @@ CREATE TABLE {s}.turns (
     finish text NOT NULL,
     preamble text NOT NULL,
     error text NOT NULL,
-    usage bytea[] NOT NULL,        -- what the provider reported for each model call, as it came
-    calls int NOT NULL,            -- how many those are, and what they say in all:
+    usage bytea[] NOT NULL,        -- the provider's report on each model call, unchanged
+    calls int NOT NULL,            -- the number of reports; their totals follow
     input bigint NOT NULL,
     output bigint NOT NULL,
     cached bigint NOT NULL,
     written bigint NOT NULL,
-    manifest bytea,                -- what it has sent, and why, as JSON
-    cost double precision,         -- US dollars; none when that is not known
+    manifest bytea,                -- the account of what was sent and why, as JSON
+    cost double precision,         -- in US dollars; NULL if unknown
     UNIQUE (conversation, name)
 );
 
@@ -114,11 +114,11 @@ CREATE TABLE {s}.records (
     owner text COLLATE "C" NOT NULL,
     conversation bigint NOT NULL,
     segment bigint NOT NULL,
-    place int NOT NULL,            -- the entry up to which it holds; -1 before the first
+    place int NOT NULL,            -- the position of the entry that the record is attached to; -1: before the first
     kind text NOT NULL,
     entry text NOT NULL,
     at bigint NOT NULL,
-    tokens int,                    -- of a brief: how long it is, roughly
+    tokens int,                    -- the approximate length of a brief; NULL for other kinds
     data bytea NOT NULL
 );
 CREATE INDEX records_place ON {s}.records (segment, place, kind);
@@ -128,10 +128,10 @@ CREATE TABLE {s}.words (
     place int NOT NULL,
     owner text COLLATE "C" NOT NULL,
     conversation bigint NOT NULL,
-    tool boolean NOT NULL,         -- whether a tool gave it
-    size int NOT NULL,             -- how many words it has
-    vector tsvector NOT NULL,      -- its words, and the conversation and the owner as words of their own
-    text text NOT NULL,            -- its words in order
+    tool boolean NOT NULL,         -- whether the entry is a tool result
+    size int NOT NULL,             -- the number of words
+    vector tsvector NOT NULL,      -- the words, and one word each for the conversation and the owner
+    text text NOT NULL,            -- the words in order
     PRIMARY KEY (segment, place)
 );
 CREATE INDEX words_vector ON {s}.words USING gin (vector);

@@ -1,5 +1,6 @@
--- Whose rows are seen. Without a setting there is no owner, and an owner without a name is asked for by a sign that no name
--- can be: a setting that was made for one transaction is empty afterwards.
+-- Row policies, which limit each transaction to the rows of the owner in the setting `longtalk.owner`. After a
+-- transaction that has set it, the setting is empty, so an empty setting means that there is no owner. The owner with
+-- the empty name is set as \x01, which can't be a name.
 
 CREATE FUNCTION {s}.asking() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT CASE current_setting('longtalk.owner', true) WHEN '' THEN NULL WHEN E'\x01' THEN ''

@@ -1,6 +1,7 @@
--- What is read. The functions are STABLE: all of it is from one moment.
+-- Functions that read. They are STABLE, so that all queries of a function see the same state.
 
--- Kinds of records, as in `stores/base.py`: REPLACED, ALONE, BRIEF and BARE.
+-- Kinds of records, as in `transcript/record_kinds.py`: `newest_only`, `own_branch_only`, `may_discard_replaced`, and
+-- those without `quotes_entries`.
 CREATE FUNCTION {s}.replaced() RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ARRAY['anchor', 'attempt', 'epoch', 'handle', 'memory', 'meter', 'pins', 'receipt', 'summary', 'window']
 $$;
@@ -20,7 +21,8 @@ CREATE TYPE {s}.head_row AS (
     finish text, usage bytea[], preamble text, error text, places int[], kinds text[], entries text[], times bigint[], datas bytea[]
 );
 
--- The parts of the path of so many entries that ends in a segment, from the one that holds `_start` on; the last first.
+-- Return the spans of the path of `_size` entries that ends in a segment, the last span first. Spans before the one
+-- that contains the position `_start` are left out.
 CREATE FUNCTION {s}.path(_segment bigint, _size bigint, _start bigint)
 RETURNS TABLE (segment bigint, first int, stop int, depth int) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE walk (id, up, base, stop, depth) AS (
@@ -77,7 +79,7 @@ DECLARE
 BEGIN
     PERFORM {s}.ask(_owner);
     b := {s}.branch_at(_owner, _name, _branch);
-    -- Part by part: each is one range of an index, however the planner thinks of all of them.
+    -- One query per span, so that the planner always reads one range of an index.
     FOR part IN SELECT * FROM {s}.path(b.segment, b.size, greatest(_start, 0)) p ORDER BY p.depth DESC LOOP
         RETURN QUERY SELECT e.turn, e.number, e.parent, e.kind, e.role, e.wire, e.at, e.mark, e.bound, e.tokens,
             e.native FROM {s}.entries e
@@ -91,7 +93,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- The entries of several parts of a path at once, each with the number of its part.
+-- Return the entries of several ranges of a path, each with the number of its range.
 CREATE FUNCTION {s}.pick(_owner text, _name text, _branch text, _starts bigint[], _stops bigint[])
 RETURNS TABLE (part bigint, turn text, number bigint, parent text, kind text, role text, wire text, at bigint, mark text,
     bound text, tokens bigint, native bytea) LANGUAGE plpgsql STABLE AS $$
@@ -123,7 +125,7 @@ CREATE FUNCTION {s}.entry_at(_segment bigint, _size bigint) RETURNS text LANGUAG
     JOIN {s}.entries e ON e.segment = p.segment AND e.place = _size - 1 WHERE p.first < _size AND p.stop >= _size
 $$;
 
--- The last turn that has an entry on a path.
+-- Return the last turn that has an entry on a path.
 CREATE FUNCTION {s}.turn_on(_segment bigint, _size bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
     part record;
@@ -141,7 +143,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- The place at which a turn begins on a path.
+-- Return the position of a turn's first entry on a path.
 CREATE FUNCTION {s}.begins(_conversation bigint, _turn text, _segment bigint, _size bigint) RETURNS int
 LANGUAGE sql STABLE AS $$
     SELECT min(e.place) FROM {s}.path(_segment, _size, -1) p
@@ -149,7 +151,7 @@ LANGUAGE sql STABLE AS $$
     WHERE e.conversation = _conversation AND e.turn = _turn
 $$;
 
--- The records that the head of a path shows.
+-- Return the ids of the records that belong to the head of a path.
 CREATE FUNCTION {s}.shown_on(_segment bigint, _size bigint) RETURNS bigint[] LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(x.id ORDER BY x.id), ARRAY[]::bigint[]) FROM (
         SELECT r.id, r.kind, row_number() OVER (PARTITION BY r.kind ORDER BY r.id DESC) AS newest

@@ -1,6 +1,6 @@
--- What a commit does.
+-- Functions that apply a commit and renew a lease.
 
--- Look up again which records and which turn the branches of a conversation show, beside one that is up to date.
+-- Update the records and the last turn in the heads of a conversation, except that of the branch `_beside`.
 CREATE FUNCTION {s}.refresh(_conversation bigint, _beside bigint) RETURNS void LANGUAGE sql AS $$
     UPDATE {s}.branches b
     SET records = {s}.shown_on(b.segment, b.size), turn = {s}.turn_on(b.segment, b.size)
@@ -14,7 +14,7 @@ CREATE FUNCTION {s}.write(
     _turns text[], _shapes text[], _figures bigint[], _texts text[], _natives bytea[], _noted bigint[], _notes bytea[],
     -- Name, status, model, finish, preamble and error; start, end, calls, and tokens in, out, cached and written.
     _turn text[], _counts bigint[], _usage bytea[], _manifest bytea, _cost double precision, _key text, _body text,
-    -- Records: kind and entry of each; place, time and tokens of each. Those that are done: the same, and their times.
+    -- Records: kind and entry of each; position, time and tokens of each. Obsolete records: kind and entry, and time.
     _r_names text[], _r_figures bigint[], _r_datas bytea[], _d_names text[], _d_times bigint[], _d_datas bytea[]
 ) RETURNS {s}.head_row LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -27,7 +27,7 @@ DECLARE
     n int := coalesce(cardinality(_natives), 0);
     many int := coalesce(cardinality(_r_datas), 0);
     fresh boolean := false;
-    tip bigint;       -- the segment that is written
+    tip bigint;       -- the segment to which the commit appends
     new_base int;
     new_size int;
     start int;
@@ -62,7 +62,8 @@ BEGIN
     SELECT * INTO b FROM {s}.branches x WHERE x.conversation = c.id AND x.name = _branch;
     IF coalesce(b.revision, 0) <> _expect THEN
         IF _stamp = ANY (b.stamps) THEN
-            -- It was asked for again, because the answer got lost: as it was, also if the branch has grown since.
+            -- The client sends this commit again because the first reply was lost. Return the head as it was after the
+            -- commit, even if the branch has grown since.
             h := {s}.head_of(b, 'ok', true);
             h.revision := _expect + 1;
             IF n > 0 THEN
@@ -94,7 +95,7 @@ BEGIN
         RAISE 'a path can''t be cut behind its end' USING ERRCODE = 'LT422';
     END IF;
 
-    -- Where it goes on from.
+    -- The segment to append to.
     IF b.id IS NOT NULL AND start = new_size THEN
         tip := b.segment;
         new_base := b.base;
@@ -103,8 +104,9 @@ BEGIN
         shown := b.records;
     ELSE
         o := CASE WHEN b.id IS NULL THEN s ELSE b END;
-        -- A path that begins again still has what was there before its first entry. A part that says nothing of its own
-        -- before this place is passed over, or many cuts would make a long path.
+        -- Even a path that is cut to no entries keeps the records that are attached before its first entry. Segments
+        -- that add nothing to the path before this position are skipped; otherwise, every cut would make the path
+        -- longer.
         SELECT x.segment INTO up_to FROM (
             SELECT p.segment, p.depth, p.first < start + (EXISTS (
                 SELECT 1 FROM {s}.records r WHERE r.segment = p.segment AND r.kind = ANY ({s}.alone())
@@ -123,7 +125,7 @@ BEGIN
         SELECT min(_r_figures[3 * i - 2]) INTO own FROM generate_series(1, many) i
         WHERE _r_names[2 * i - 1] = ANY ({s}.alone());
         IF own < forked THEN
-            -- Others left it behind a place that only this branch is to see a record of.
+            -- Another branch forks off after the position of a record that only this branch may see.
             INSERT INTO {s}.segments (owner, conversation, up, base, indexed)
             VALUES (_owner, c.id, tip, new_size, new_size) RETURNING id INTO tip;
             new_base := new_size;
@@ -223,7 +225,7 @@ BEGIN
             _r_datas[i])
         RETURNING id INTO made;
         IF of_kind = ANY ({s}.passing()) THEN
-            -- No other branch shows the one before it.
+            -- Discard the replaced record, unless another branch has it in its head.
             DELETE FROM {s}.records r
             WHERE r.id = ANY (shown) AND r.kind = of_kind AND r.place >= new_base AND r.place >= forked;
         END IF;
@@ -234,7 +236,7 @@ BEGIN
         shared := shared OR at_place < new_base OR at_place < forked;
     END LOOP;
 
-    -- Where the branch stands now.
+    -- The branch.
     IF b.id IS NULL THEN
         INSERT INTO {s}.branches (owner, conversation, name, revision, segment, base, size, entry, turn, records, token,
             holder, until, held, stale, stamps, updated)

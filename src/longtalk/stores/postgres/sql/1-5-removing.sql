@@ -1,4 +1,4 @@
--- What is put in the place of something else, or removed for good.
+-- Functions that replace metadata, and that redact and delete permanently.
 
 CREATE FUNCTION {s}.describe(_owner text, _name text, _turn text, _number bigint, _meta bytea) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -51,7 +51,7 @@ BEGIN
     RETURN is_there;
 END $$;
 
--- With an id, only if the conversation of that name is still the same one.
+-- Delete a conversation and return the numbers of deleted rows. With `_only`, delete it only if it still has this id.
 CREATE FUNCTION {s}.remove(_owner text, _name text, _only bigint)
 RETURNS TABLE (id bigint, entries bigint, turns bigint, records bigint, branches bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column

@@ -1,7 +1,8 @@
--- What is found.
+-- Functions that index and search.
 
--- Entries that were not made ready for search, of one conversation or of all that the owner has: of each one those of one
--- branch, in order. Of a branch with nothing new there is a row without an entry.
+-- Return at most `_most` entries that are not indexed yet, of one conversation or of all conversations of the owner:
+-- for each conversation the entries of one branch, in order. For a conversation without such entries but with a branch
+-- that is marked as stale, return a row without an entry.
 CREATE FUNCTION {s}.unread(_owner text, _name text, _most bigint)
 RETURNS TABLE (conversation bigint, segment bigint, place int, role text, wire text, kind text, crc bigint,
     native bytea) LANGUAGE plpgsql STABLE AS $$
@@ -37,12 +38,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- Keep the words of entries, unless an entry says something else by now. Whether there is still something to read.
+-- Index entries, except those that have changed since they were read. Return whether more entries have to be indexed.
 CREATE FUNCTION {s}.learn(_owner text, _conversation bigint, _segments bigint[], _places bigint[], _sums bigint[],
     _tools boolean[], _sizes bigint[], _lexemes text[], _texts text[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM {s}.ask(_owner);
-    -- No redaction can happen meanwhile.
+    -- This lock prevents a redaction in the meantime.
     PERFORM 1 FROM {s}.conversations c WHERE c.id = _conversation AND c.owner = _owner FOR NO KEY UPDATE;
     INSERT INTO {s}.words (segment, place, owner, conversation, tool, size, vector, text)
     SELECT x.segment, x.place, _owner, _conversation, x.tool, x.size,
@@ -53,7 +54,7 @@ BEGIN
     WHERE x.size > 0 ON CONFLICT DO NOTHING;
     IF coalesce(cardinality(_places), 0) <> (SELECT count(*) FROM unnest(_segments, _places, _sums) x (segment, place, crc)
         JOIN {s}.entries e ON e.segment = x.segment AND e.place = x.place AND e.crc = x.crc) THEN
-        -- Something was redacted since it was read: that is read again.
+        -- An entry was redacted since it was read, and has to be read again.
         RETURN true;
     END IF;
     UPDATE {s}.segments s SET indexed = y.stop
@@ -69,8 +70,8 @@ BEGIN
     RETURN EXISTS (SELECT 1 FROM {s}.branches b WHERE b.conversation = _conversation AND b.stale);
 END $$;
 
--- For each thing that is sought, the newest places on a path where it is said, and how many there are. A query is for
--- the index; where that is not exact, one of the forms (a line each) has to be in the text.
+-- For each term, return the last `_most` positions of a path that match it, and the number of all matches. `_queries`
+-- are index queries. If a query is not exact, `_forms` has strings, one per line, of which the text must contain one.
 CREATE FUNCTION {s}.holding(_owner text, _name text, _branch text, _queries text[], _forms text[], _most bigint)
 RETURNS TABLE (number bigint, places int[], count bigint) LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
@@ -89,8 +90,8 @@ BEGIN
         GROUP BY q.i;
 END $$;
 
--- Entries that say one of the terms, those first that say most of what few others say. Queries are for the index; the
--- forms are counted in the text.
+-- Return the entries that contain any of the terms, ranked by BM25. `_query` and `_owned` are index queries; `_forms`
+-- are the normalized terms, which are counted in the text.
 CREATE FUNCTION {s}.candidates(_owner text, _name text, _forms text[], _query text, _owned text, _most bigint)
 RETURNS TABLE (conversation text, branch text, place int, turn text, number bigint, role text, wire text, kind text,
     at bigint, native bytea) LANGUAGE plpgsql STABLE AS $$

@@ -1,10 +1,10 @@
--- What people see who query the tables. Views show what who asks may see (`security_invoker`): the policies hold.
+-- Functions and views for people who query the tables. With `security_invoker`, the row policies apply to views too.
 
 CREATE FUNCTION {s}.moment(_at bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT to_timestamp(_at / 1000.0)
 $$;
 
--- JSON to look into; none where it is not JSON that PostgreSQL can hold.
+-- Return JSON as `jsonb`, or NULL if PostgreSQL can't represent it.
 CREATE FUNCTION {s}.json(_data bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     RETURN replace(convert_from(_data, 'UTF8'), '\u0000', '\ufffd')::jsonb;
@@ -17,7 +17,8 @@ SELECT b.owner, c.name AS conversation, b.name AS branch, {s}.json(r.data) #> '{
 FROM {s}.branches b JOIN {s}.conversations c ON c.id = b.conversation
 JOIN {s}.records r ON r.id = ANY (b.records) AND r.kind = 'memory';
 
--- What `Archive.metrics` tells. A long manifest names its epoch instead of repeating what that says.
+-- The metrics that `Archive.metrics` returns. A long manifest refers to its epoch instead of repeating the epoch's
+-- runs.
 CREATE VIEW {s}.metrics WITH (security_invoker = true) AS
 SELECT t.owner, c.name AS conversation, t.name AS turn, t.started AS at, t.model, t.status, t.calls,
     coalesce((m.j ->> 'tokens')::bigint, 0) AS total,

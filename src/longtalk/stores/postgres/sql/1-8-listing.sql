@@ -1,7 +1,7 @@
--- What is read beside what a turn needs. OFFSET 0 has what is inside looked up in an index for each row that is outside,
--- whatever the planner thinks of how many there are: conversations differ too much for it to know.
+-- Functions that list what a running turn doesn't need. OFFSET 0 makes the planner look up the inner query in an index
+-- for each outer row. Its own estimates are too often wrong, because the sizes of conversations differ widely.
 
--- The turns that begin on a part of a path.
+-- Return the turns that begin at the positions `_start` to `_stop - 1` of a path.
 CREATE FUNCTION {s}.begun(_b {s}.branches, _start bigint, _stop bigint) RETURNS TABLE (place int, turn {s}.turns)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -68,7 +68,8 @@ BEGIN
         ) m ORDER BY m.place;
 END $$;
 
--- The turn of a key, or of all keys, with a branch that shows it: the one that it was asked for on, if that does.
+-- Return the turn with an idempotency key, or all turns with a key. Each comes with a branch that has the turn on its
+-- path: preferably the branch that the turn was made on.
 CREATE FUNCTION {s}.requests(_owner text, _name text, _key text)
 RETURNS TABLE (key text, body text, branch text, place int, name text, status text, model text, started bigint,
     ended bigint, finish text, usage bytea[], preamble text, error text) LANGUAGE plpgsql STABLE AS $$
@@ -106,7 +107,7 @@ BEGIN
         FROM {s}.conversations c WHERE c.owner = _owner AND c.name = _name;
 END $$;
 
--- Those changed last first, behind one that was changed at a time and has a name.
+-- Return conversations, the most recently changed first, after the one with this time and name.
 CREATE FUNCTION {s}.conversations(_owner text, _at bigint, _name text, _most bigint) RETURNS SETOF {s}.summary_row
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -118,7 +119,7 @@ BEGIN
         ORDER BY c.updated DESC, c.name LIMIT _most;
 END $$;
 
--- All that can be wrong with how a conversation is kept: see `postgres_verify.py`.
+-- Return all rows that an integrity check needs: see `verify.py`.
 CREATE FUNCTION {s}.kept(_owner text, _name text)
 RETURNS TABLE (what text, segment bigint, place int, number bigint, name text, data bytea)
 LANGUAGE plpgsql STABLE AS $$
@@ -128,7 +129,7 @@ DECLARE
 BEGIN
     PERFORM {s}.ask(_owner);
     SELECT * INTO c FROM {s}.conversations x WHERE x.owner = _owner AND x.name = _name;
-    -- Where a segment begins, and the place before which it has to hold all.
+    -- The position at which a segment starts, and the position before which no entry may be missing.
     RETURN QUERY SELECT 'segment', s.id, s.base, greatest(s.base,
             (SELECT max(b.size) FROM {s}.branches b WHERE b.conversation = c.id AND b.segment = s.id),
             (SELECT max(t.base) FROM {s}.segments t WHERE t.conversation = c.id AND t.up = s.id))::bigint,

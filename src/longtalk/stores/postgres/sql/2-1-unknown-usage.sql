@@ -1,4 +1,5 @@
--- Tokens that no provider has reported are unknown, not none at all. Who owns the table changes the rows of all.
+-- Store token counts that no provider has reported as NULL instead of 0. FORCE ROW LEVEL SECURITY is off meanwhile, so
+-- that the owner of the table can change the rows of all owners.
 
 ALTER TABLE {s}.turns ALTER input DROP NOT NULL, ALTER output DROP NOT NULL, ALTER cached DROP NOT NULL,
     ALTER written DROP NOT NULL;

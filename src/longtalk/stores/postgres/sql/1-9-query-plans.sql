@@ -1,5 +1,5 @@
--- How all of it is looked up: by an index. A session keeps its plans, and the first ones are made while tables are empty,
--- where to look through a whole table seems cheap. Until it is analyzed, that would stay so while it grows.
+-- Make all functions use indexes. A session keeps its query plans, and the first plans are made while the tables are
+-- empty and a sequential scan seems cheap. Without these settings, scans would remain until the tables are analyzed.
 
 ALTER FUNCTION {s}.head SET enable_seqscan = off;
 ALTER FUNCTION {s}.read SET enable_seqscan = off;
