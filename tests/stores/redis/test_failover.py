@@ -29,7 +29,7 @@ class Writers:
         self._threads = [threading.Thread(target=self._work, args=(f"t{i}",)) for i in range(number)]
 
     @contextmanager
-    def working(self) -> Iterator[None]:
+    def run(self) -> Iterator[None]:
         for thread in self._threads:
             thread.start()
         try:
@@ -44,16 +44,16 @@ class Writers:
     def count(self) -> int:
         return sum(map(len, self.acknowledged.values()))
 
-    def more(self, number: int) -> None:
+    def wait_for_more(self, number: int) -> None:
         """Wait until each conversation has `number` more acknowledged commits."""
-        before = {name: len(told) for name, told in list(self.acknowledged.items())}
+        before = {name: len(acknowledged) for name, acknowledged in list(self.acknowledged.items())}
 
-        def are_there() -> bool:
+        def have_more() -> bool:
             return bool(self.problems) or all(
                 len(self.acknowledged[name]) >= had + number for name, had in before.items()
             )
 
-        wait_until(are_there, "they do not go on")
+        wait_until(have_more, "they do not go on")
 
     def _work(self, name: str) -> None:
         try:
@@ -76,11 +76,11 @@ class Writers:
             except HeadMoved:
                 continue
             except NotReplicated:
-                self._make_sure(conversation, text)
+                self._wait_for_replication(conversation, text)
             self.acknowledged.setdefault(conversation, []).append(text)
             return
 
-    def _make_sure(self, conversation: str, text: str) -> None:
+    def _wait_for_replication(self, conversation: str, text: str) -> None:
         """Write something else until it is replicated: the replica then has the earlier turn too."""
         while True:
             try:
@@ -91,12 +91,12 @@ class Writers:
 
     def check(self) -> None:
         """Check that each acknowledged turn is stored exactly once, and that the turns of each thread are in order."""
-        for conversation, told in self.acknowledged.items():
+        for conversation, acknowledged in self.acknowledged.items():
             said = ConversationDriver(self.store, ME, conversation).texts()
             assert len(said) == len(set(said)), "something is there twice"
-            assert set(told) <= set(said), "something is lost"
+            assert set(acknowledged) <= set(said), "something is lost"
             # The last turn of a thread may be stored but not acknowledged.
-            assert len(said) <= len(told) + len(self._threads)
+            assert len(said) <= len(acknowledged) + len(self._threads)
             for name in {text.split()[0] for text in said}:
                 own = [text for text in said if text.split()[0] == name]
                 assert own == [f"{name} {number}" for number in range(len(own))]
@@ -111,7 +111,7 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def master_of(cluster: Cluster, conversation: str) -> Server:
+def find_master(cluster: Cluster, conversation: str) -> Server:
     slot = library.crc.key_slot(Keys("longtalk", ME, conversation).conversation)
     ports = {}
     for first, last, node, *_ in cluster.masters()[0].do("CLUSTER", "SLOTS"):
@@ -120,24 +120,24 @@ def master_of(cluster: Cluster, conversation: str) -> Server:
 
 
 @pytest.mark.slow
-def test_a_master_that_is_killed_under_load_loses_nothing_that_a_replica_had(cluster: Cluster) -> None:
-    with closing_of(Writers(cluster.url, 4, replicas=1, wait_ms=200)) as writers:
-        with writers.working():
+def test_a_master_that_is_killed_under_load_loses_no_replicated_write(cluster: Cluster) -> None:
+    with closing_store(Writers(cluster.url, 4, replicas=1, wait_ms=200)) as writers:
+        with writers.run():
             wait_until(lambda: writers.count() > 50 or writers.problems, "they do not begin")
             for _ in range(2):
-                killed = master_of(cluster, "shared")
+                killed = find_master(cluster, "shared")
                 killed.kill()
-                wait_until(lambda killed=killed: is_replaced(cluster, killed), "nobody takes over")  # type: ignore[misc]
+                wait_until(lambda killed=killed: is_replaced(cluster, killed), "no replica takes over")  # type: ignore[misc]
                 # Without this server, the new master has no replica, and no write can be acknowledged.
                 killed.start()
-                writers.more(5)
+                writers.wait_for_more(5)
                 cluster.wait()
         writers.check()
 
 
 def is_replaced(cluster: Cluster, killed: Server) -> bool:
     try:
-        return master_of(cluster, "shared") is not killed
+        return find_master(cluster, "shared") is not killed
     except (library.RedisError, OSError):
         return False
 
@@ -147,17 +147,17 @@ def test_calls_wait_for_the_replica_that_takes_over(cluster: Cluster) -> None:
     with closing(Redis(cluster.url, replicas=1)) as store:
         talk = ConversationDriver(store, ME, "shared")
         talk.say("a", "b")
-        master_of(cluster, "shared").kill()
+        find_master(cluster, "shared").kill()
         assert talk.texts() == ["a", "b"]
     with closing(Redis(cluster.url)) as store:
         assert ConversationDriver(store, ME, "shared").say("c").size == 3
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_and_started_again_has_all_that_it_wrote_to_its_file() -> None:
+def test_a_server_that_is_killed_and_restarted_has_everything_from_its_file() -> None:
     server = Server("--appendonly", "yes", "--appendfsync", "always")
-    with closing(server), closing_of(Writers(server.url, 4)) as writers:
-        with writers.working():
+    with closing(server), closing_store(Writers(server.url, 4)) as writers:
+        with writers.run():
             for _ in range(3):
                 before = writers.count()
                 wait_until(lambda before=before: writers.count() > before + 40 or writers.problems, "they do not go on")  # type: ignore[misc]
@@ -167,24 +167,24 @@ def test_a_server_that_is_killed_and_started_again_has_all_that_it_wrote_to_its_
 
 
 @contextmanager
-def closing_of(writers: Writers) -> Iterator[Writers]:
+def closing_store(writers: Writers) -> Iterator[Writers]:
     with closing(writers.store):
         yield writers
 
 
-def test_a_server_that_comes_back_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_continue_when_a_server_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server("--appendonly", "yes", "--appendfsync", "always")
     with closing(server), closing(Redis(server.url)) as store:
         talk = ConversationDriver(store, ME, "t")
         talk.say("a")
         server.kill()
-        failed, ask_around = threading.Event(), store._client._refresh_slots
+        failed, refresh_slots = threading.Event(), store._client._refresh_slots
 
-        def and_tell() -> None:
+        def refresh_and_signal() -> None:
             failed.set()
-            ask_around()
+            refresh_slots()
 
-        monkeypatch.setattr(store._client, "_refresh_slots", and_tell)
+        monkeypatch.setattr(store._client, "_refresh_slots", refresh_and_signal)
         # Write in another thread, because a server ends with the thread that started it.
         writer = threading.Thread(target=talk.say, args=("b",))
         writer.start()
@@ -194,7 +194,7 @@ def test_a_server_that_comes_back_is_gone_on_with(monkeypatch: pytest.MonkeyPatc
         assert talk.texts() == ["a", "b"]
 
 
-def test_a_server_that_does_not_come_back_is_named_when_time_is_up() -> None:
+def test_a_server_that_does_not_come_back_is_named_when_the_time_is_up() -> None:
     server = Server()
     with closing(server), closing(Redis(server.url, patience=0.3)) as store:
         ConversationDriver(store, ME, "t").say("a")

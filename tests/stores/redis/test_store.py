@@ -60,13 +60,13 @@ class Store(Redis):
 
     def __init__(self, url: str, prefix: str, **settings: Any) -> None:
         super().__init__(url, prefix=prefix, **settings)
-        self.made = url, prefix
+        self.url_and_prefix = url, prefix
 
     def again(self, **settings: Any) -> Store:
-        return Store(*self.made, **settings)
+        return Store(*self.url_and_prefix, **settings)
 
 
-def made(kind: str, **settings: Any) -> Store:
+def open_on(kind: str, **settings: Any) -> Store:
     server = redis_server.single() if kind == "single" else redis_server.cluster()
     return Store(server.url, f"test-{new_id()}", **settings)
 
@@ -79,24 +79,24 @@ def reopen(store: Any) -> Store:
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    with closing(made(request.param)) as store:
+    with closing(open_on(request.param)) as store:
         yield store
 
 
 @pytest.fixture
 def alone() -> Iterator[Store]:
-    with closing(made("single")) as store:
+    with closing(open_on("single")) as store:
         yield store
 
 
-def keys(store: Store) -> set[bytes]:
+def list_keys(store: Store) -> set[bytes]:
     """Return all keys of a store, from all servers."""
-    url, prefix = store.made
+    url, prefix = store.url_and_prefix
     server = redis_server.single() if url == redis_server.single().url else redis_server.cluster()
     return {key for key in server.all_keys() if key.startswith(prefix.encode())}
 
 
-def client() -> Any:
+def connect() -> Any:
     return redis_server.single().client()
 
 
@@ -117,15 +117,15 @@ def slow(case: Case) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", [slow(case) for case in CASES])
 def test_suite(case: Case, kind: str) -> None:
-    case.run(lambda: made(kind), reopen=reopen)
+    case.run(lambda: open_on(kind), reopen=reopen)
 
 
 # Turns
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_conversation_goes_on_in_another_process_of_thought(kind: str) -> None:
-    with closing(made(kind)) as store:
+def test_a_conversation_continues_in_another_store_object(kind: str) -> None:
+    with closing(open_on(kind)) as store:
         Conversation("c", model=Scripted(says("Hi Ada.")), store=store).send("I am Ada.")
         with closing(store.again()) as other:
             again = Conversation("c", model=(model := Scripted(says("Ada."))), store=other)
@@ -135,8 +135,8 @@ def test_a_conversation_goes_on_in_another_process_of_thought(kind: str) -> None
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", KINDS)
-async def test_tasks_use_it_at_once(kind: str) -> None:
-    with closing(made(kind)) as store:
+async def test_tasks_can_use_one_store_concurrently(kind: str) -> None:
+    with closing(open_on(kind)) as store:
 
         async def hold(name: str) -> None:
             talk = AsyncConversation(name, model=AsyncScripted(says("one"), says("two")), store=store)
@@ -148,7 +148,7 @@ async def test_tasks_use_it_at_once(kind: str) -> None:
         assert len(store.conversations("")) == 8
 
 
-def trips(store: Redis, work: Callable[[], object]) -> int:
+def count_trips(store: Redis, work: Callable[[], object]) -> int:
     before = store._client.trips
     work()
     return store._client.trips - before
@@ -157,39 +157,39 @@ def trips(store: Redis, work: Callable[[], object]) -> int:
 def test_a_turn_takes_two_round_trips_however_long_the_conversation_is(store: Store) -> None:
     talk = Conversation("c", model=Scripted(*[says("x")] * 40), store=store)
     talk.send("first")
-    assert [trips(store, lambda: talk.send("more")) for _ in range(30)] == [2] * 30
+    assert [count_trips(store, lambda: talk.send("more")) for _ in range(30)] == [2] * 30
 
 
-def test_a_cold_turn_takes_four(store: Store) -> None:
+def test_a_cold_turn_takes_four_round_trips(store: Store) -> None:
     Conversation("c", model=Scripted(says("x")), store=store).send("first")
     with closing(store.again()) as other:
         other.head("", "nowhere")
         talk = Conversation("c", model=Scripted(says("x")), store=other)
-        assert trips(other, lambda: talk.send("more")) == 4
+        assert count_trips(other, lambda: talk.send("more")) == 4
 
 
-def test_a_read_of_one_segment_takes_one_and_of_several_two_more(store: Store) -> None:
+def test_a_read_takes_one_round_trip_for_one_segment_and_four_for_several(store: Store) -> None:
     say(store, "t", "a", "b", "c")
-    assert trips(store, lambda: store.read(ME, "t", MAIN, 0, 3)) == 1
+    assert count_trips(store, lambda: store.read(ME, "t", MAIN, 0, 3)) == 1
     say(store, "t", "d", branch="fork", source=(MAIN, 2))
-    assert trips(store, lambda: store.read(ME, "t", "fork", 2, 3)) == 1
-    assert trips(store, lambda: store.read(ME, "t", "fork", 0, 3)) == 4
-    assert trips(store, lambda: store.read(ME, "t", "fork", 0, 2)) == 4
+    assert count_trips(store, lambda: store.read(ME, "t", "fork", 2, 3)) == 1
+    assert count_trips(store, lambda: store.read(ME, "t", "fork", 0, 3)) == 4
+    assert count_trips(store, lambda: store.read(ME, "t", "fork", 0, 2)) == 4
 
 
-def test_a_server_that_forgot_its_scripts_is_told_them_again(alone: Store) -> None:
+def test_a_server_that_has_lost_its_scripts_gets_them_again(alone: Store) -> None:
     say(alone, "t", "a")
-    with client() as server:
+    with connect() as server:
         server.script_flush()
     say(alone, "t", "b")
     assert texts(alone, "t") == ["a", "b"]
 
 
-# Lost answers
+# Lost replies
 
 
-class Lost:
-    """A link that loses answers after the server has executed the commands."""
+class LostReplies:
+    """A client that loses replies after the server has executed the commands."""
 
     def __init__(self, store: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
         self._send = store._client._send
@@ -197,8 +197,8 @@ class Lost:
         self.lost = 0
         monkeypatch.setattr(store._client, "_send", self)
 
-    def after(self, word: str) -> None:
-        """Lose the next answer to a batch that contains this word."""
+    def lose_next(self, word: str) -> None:
+        """Lose the next reply to a batch that contains this word."""
         self._word = word
 
     def __call__(self, node: Any, commands: Any, **how: Any) -> Any:
@@ -212,35 +212,35 @@ class Lost:
 
 
 @pytest.fixture
-def lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> Lost:
-    return Lost(store, monkeypatch)
+def lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> LostReplies:
+    return LostReplies(store, monkeypatch)
 
 
-def test_a_commit_whose_answer_is_lost_is_made_once(store: Store, lost: Lost) -> None:
+def test_a_commit_whose_reply_is_lost_is_applied_once(store: Store, lost: LostReplies) -> None:
     say(store, "t", "a")
-    lost.after("RPUSH")
+    lost.lose_next("RPUSH")
     head = say(store, "t", "b", request=KeyedRequest("k", "b"))
     assert (lost.lost, head.revision, head.size) == (1, 2, 2)
     assert store.head(ME, "t") == head
     assert texts(store, "t") == ["a", "b"]
 
 
-def test_so_is_one_that_begins_a_conversation(store: Store, lost: Lost) -> None:
-    lost.after("RPUSH")
+def test_a_first_commit_whose_reply_is_lost_is_applied_once(store: Store, lost: LostReplies) -> None:
+    lost.lose_next("RPUSH")
     assert say(store, "t", "a").revision == 1
     assert (lost.lost, texts(store, "t")) == (1, ["a"])
 
 
-def test_so_is_a_fork(store: Store, lost: Lost) -> None:
+def test_a_fork_whose_reply_is_lost_is_applied_once(store: Store, lost: LostReplies) -> None:
     say(store, "t", "a", "b")
-    lost.after("while at < #ARGV")
+    lost.lose_next("while at < #ARGV")
     head = say(store, "t", "c", branch="fork", source=(MAIN, 1))
     assert (lost.lost, head.revision, head.size) == (1, 1, 2)
     assert texts(store, "t", "fork") == ["a", "c"]
     assert store.verify(ME, "t") == []
 
 
-def test_who_went_on_behind_a_commit_whose_answer_was_lost_is_noticed_by_the_next(store: Store, lost: Lost) -> None:
+def test_a_commit_after_one_whose_reply_was_lost_is_noticed_by_the_next(store: Store, lost: LostReplies) -> None:
     say(store, "t", "a")
     with closing(store.again()) as other:
         send = lost._send
@@ -253,7 +253,7 @@ def test_who_went_on_behind_a_commit_whose_answer_was_lost_is_noticed_by_the_nex
 
         talk = ConversationDriver(store, ME, "t")
         fields = talk.make_turn(talk.find_parent(), "mine")
-        lost.after("RPUSH")
+        lost.lose_next("RPUSH")
         lost._send = then
         head = store.write(ME, "t", Commit(expect=1, at=1, **fields))
         assert (lost.lost, head.revision) == (1, 2)
@@ -262,15 +262,15 @@ def test_who_went_on_behind_a_commit_whose_answer_was_lost_is_noticed_by_the_nex
             store.write(ME, "t", Commit(expect=head.revision, at=1))
 
 
-def test_a_removal_whose_answer_is_lost_has_its_receipt(store: Store, lost: Lost) -> None:
+def test_a_deletion_whose_reply_is_lost_returns_a_receipt(store: Store, lost: LostReplies) -> None:
     say(store, "t", "a", "b")
-    lost.after("while at < #ARGV")
+    lost.lose_next("while at < #ARGV")
     receipt = store.delete(ME, "t")
     assert receipt is not None
-    assert (lost.lost, receipt.entries, store.head(ME, "t"), keys(store)) == (1, 2, None, set())
+    assert (lost.lost, receipt.entries, store.head(ME, "t"), list_keys(store)) == (1, 2, None, set())
 
 
-def test_a_removal_that_is_tried_again_leaves_one_that_has_got_the_name_since(store: Store, lost: Lost) -> None:
+def test_a_deletion_that_is_retried_spares_a_new_conversation_with_the_same_id(store: Store, lost: LostReplies) -> None:
     say(store, "t", "a", "b")
     with closing(store.again()) as other:
         send = lost._send
@@ -283,7 +283,7 @@ def test_a_removal_that_is_tried_again_leaves_one_that_has_got_the_name_since(st
                 say(other, "t", "new")
             return replies
 
-        lost.after("while at < #ARGV")
+        lost.lose_next("while at < #ARGV")
         lost._send = then
         receipt = store.delete(ME, "t")
         assert receipt is not None
@@ -291,19 +291,19 @@ def test_a_removal_that_is_tried_again_leaves_one_that_has_got_the_name_since(st
         assert texts(store, "t") == ["new"]
 
 
-def test_a_setting_in_the_address_that_nobody_knows_is_named() -> None:
+def test_an_unknown_setting_in_the_address_is_named() -> None:
     with pytest.raises(InputError, match=r"an unknown setting: .*bogus"):
         Redis("redis://ada:s3cret@localhost:1/0?bogus=1")
 
 
-def test_a_name_is_unicode(store: Store) -> None:
+def test_an_id_must_be_valid_unicode(store: Store) -> None:
     with pytest.raises(InputError, match="not valid Unicode"):
         store.head(ME, "\ud800")
 
 
-def test_a_redaction_whose_answer_is_lost_is_done(store: Store, lost: Lost) -> None:
+def test_a_redaction_whose_reply_is_lost_is_applied(store: Store, lost: LostReplies) -> None:
     say(store, "t", "secret", "b")
-    lost.after("while at < #ARGV")
+    lost.lose_next("while at < #ARGV")
     assert store.redact(ME, "t", ConversationDriver(store, ME, "t").entries()[0].id, b'{"content":"-"}')
     assert (lost.lost, texts(store, "t")) == (1, ["-", "b"])
 
@@ -311,8 +311,8 @@ def test_a_redaction_whose_answer_is_lost_is_done(store: Store, lost: Lost) -> N
 # Replicas
 
 
-def test_who_asks_for_more_replicas_than_there_are_is_told_that_it_is_there() -> None:
-    with closing(made("cluster")) as store, closing(store.again(replicas=2, wait_ms=20)) as careful:
+def test_a_commit_that_too_few_replicas_acknowledge_is_reported_as_written() -> None:
+    with closing(open_on("cluster")) as store, closing(store.again(replicas=2, wait_ms=20)) as careful:
         say(store, "t", "a")
         talk = ConversationDriver(careful, ME, "t")
         fields = talk.make_turn(talk.find_parent(), "b")
@@ -333,8 +333,8 @@ def test_who_asks_for_more_replicas_than_there_are_is_told_that_it_is_there() ->
         assert store.head(ME, "new") is None
 
 
-def test_a_turn_that_was_not_safe_is_gone_on_with_by_its_key() -> None:
-    with closing(made("cluster")) as store, closing(store.again(replicas=2, wait_ms=10)) as careful:
+def test_a_turn_that_was_not_replicated_continues_by_its_key() -> None:
+    with closing(open_on("cluster")) as store, closing(store.again(replicas=2, wait_ms=10)) as careful:
         say(store, "t", "a")
         talk = Conversation("t", owner=ME, model=Scripted(says("hi")), store=careful)
         with pytest.raises(NotReplicated):
@@ -343,8 +343,8 @@ def test_a_turn_that_was_not_safe_is_gone_on_with_by_its_key() -> None:
         assert (reply.text, texts(store, "t")) == ("hi", ["a", "hello", "hi"])
 
 
-def test_replicas_that_answer_make_no_difference() -> None:
-    with closing(made("cluster", replicas=1)) as store:
+def test_commits_work_the_same_if_replicas_acknowledge_them() -> None:
+    with closing(open_on("cluster", replicas=1)) as store:
         say(store, "t", "a", "b")
         say(store, "t", "c", branch="fork", source=(MAIN, 1))
         assert store.renew(ME, "t", MAIN, 1, 1) is False
@@ -352,10 +352,8 @@ def test_replicas_that_answer_make_no_difference() -> None:
 
 
 @pytest.mark.parametrize("word", ["WAIT cannot be used with replica instances.", "UNBLOCKED force unblock"])
-def test_what_a_master_has_just_written_before_it_was_made_a_replica_is_written_again(
-    monkeypatch: pytest.MonkeyPatch, word: str
-) -> None:
-    with closing(made("cluster", replicas=1)) as store:
+def test_a_commit_is_written_again_if_its_master_becomes_a_replica(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    with closing(open_on("cluster", replicas=1)) as store:
         talk = ConversationDriver(store, ME, "t")
         talk.say("a")
         send = store._client._send
@@ -389,10 +387,10 @@ def test_quiet_conversations_are_settled_when_many_are_hot(store: Store, monkeyp
     assert [each.id for each in store.conversations(ME)] == ["c1", "c3", "c2", "c4", "c0"]
     for name in wanted:
         store.delete(ME, name)
-    assert keys(store) == set()
+    assert list_keys(store) == set()
 
 
-def key_of(keys: Keys, part: str) -> bytes:
+def get_key(keys: Keys, part: str) -> bytes:
     """Return the key of a conversation that ends with this part."""
     return dict(zip(PARTS, keys.all, strict=True))[part]
 
@@ -403,7 +401,7 @@ def _command(name: str, key: bytes, *arguments: Any) -> Any:
     return Command(name, arguments, [key])
 
 
-def test_a_conversation_that_is_settled_while_somebody_writes_stays_on_the_list(
+def test_a_conversation_that_is_settled_during_a_commit_stays_on_the_list(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list is settled after the writer has put the conversation on it and before the commit."""
@@ -426,7 +424,7 @@ def test_a_conversation_that_is_settled_while_somebody_writes_stays_on_the_list(
         assert [(each.id, each.updated) for each in store.conversations(ME)] == [("t", 20), ("other", 15)]
 
 
-def test_one_that_was_to_begin_and_never_did_is_not_listed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversation_that_was_never_created_is_not_listed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store._lists.mark_hot(ME, "never")
     say(store, "t", "a")
     monkeypatch.setattr(redis_lists, "MAX_HOT", 0)
@@ -455,29 +453,29 @@ def test_many_conversations_are_listed_page_by_page(store: Store, monkeypatch: p
 # Searches
 
 
-def test_a_search_reads_what_is_new_alone(store: Store) -> None:
+def test_a_search_reads_only_new_entries(store: Store) -> None:
     say(store, "t", "one lighthouse", "b")
     assert [hit.position for hit in store.candidates(ME, ["lighthouse"], 9)] == [0]
     say(store, "t", "a lighthouse more")
-    kept = store._texts._conversations[Keys(store.made[1], ME, "t").tag]
+    kept = store._texts._conversations[Keys(store.url_and_prefix[1], ME, "t").tag]
     before = kept.segments[1][0]
     assert sorted(hit.position for hit in store.candidates(ME, ["lighthouse"], 9, conversation="t")) == [0, 2]
     assert kept.segments[1][0] is before
 
 
-def test_what_another_process_redacts_or_makes_anew_is_not_found(store: Store) -> None:
+def test_a_search_notices_redactions_and_replacements_by_another_process(store: Store) -> None:
     say(store, "t", "secret", "b")
     assert store.candidates(ME, ["secret"], 9)
     with closing(store.again()) as other:
         other.redact(ME, "t", ConversationDriver(other, ME, "t").entries()[0].id, b'{"content":"-"}')
         assert store.candidates(ME, ["secret"], 9) == []
         other.delete(ME, "t")
-        say(other, "t", "anew", "c")
+        say(other, "t", "fresh", "c")
         assert store.candidates(ME, ["b"], 9) == []
-        assert store.matches(ME, "t", MAIN, [SearchTerm(("anew",))], 9)[0].positions == (0,)
+        assert store.matches(ME, "t", MAIN, [SearchTerm(("fresh",))], 9)[0].positions == (0,)
 
 
-def test_what_is_kept_for_searches_is_bounded(alone: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_text_cache_is_bounded(alone: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_search, "MAX_CHARACTERS", 2_000)
     for i in range(6):
         say(alone, f"t{i}", f"word{i} " + "x" * 400)
@@ -485,7 +483,9 @@ def test_what_is_kept_for_searches_is_bounded(alone: Store, monkeypatch: pytest.
     assert sum(talk.size for talk in alone._texts._conversations.values()) <= 2_000
 
 
-def test_a_search_in_what_is_deleted_meanwhile_finds_nothing(alone: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_in_a_conversation_that_is_deleted_meanwhile_finds_nothing(
+    alone: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     say(alone, "t", "a lighthouse")
     tree = alone._read_tree
 
@@ -503,7 +503,7 @@ def test_a_search_in_what_is_deleted_meanwhile_finds_nothing(alone: Store, monke
 # Reading while it changes
 
 
-def test_a_conversation_that_is_made_anew_while_it_is_read_is_not_mixed(
+def test_a_conversation_that_is_replaced_while_it_is_read_is_not_mixed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fill(where: Redis, text: str) -> None:
@@ -515,7 +515,7 @@ def test_a_conversation_that_is_made_anew_while_it_is_read_is_not_mixed(
     fill(store, "old")
     tree = store._read_tree
 
-    def and_anew(keys: Keys) -> Any:
+    def and_replace(keys: Keys) -> Any:
         found = tree(keys)
         monkeypatch.setattr(store, "_read_tree", tree)
         with closing(store.again()) as other:
@@ -524,7 +524,7 @@ def test_a_conversation_that_is_made_anew_while_it_is_read_is_not_mixed(
         return found
 
     def reading(work: Callable[[], Any]) -> Any:
-        monkeypatch.setattr(store, "_read_tree", and_anew)
+        monkeypatch.setattr(store, "_read_tree", and_replace)
         return work()
 
     for work in (
@@ -546,13 +546,13 @@ def test_a_conversation_that_is_made_anew_while_it_is_read_is_not_mixed(
 # Removing
 
 
-def test_a_removal_leaves_no_key_on_any_node(store: Store) -> None:
+def test_a_deletion_leaves_no_key_on_any_node(store: Store) -> None:
     say(store, "t", "a", "b", meta={"a": 1}, entry_meta={0: {"b": 1}}, request=KeyedRequest("k", "b"), manifest=b"{}")
     say(store, "t", "c", branch="fork", source=(MAIN, 1))
     ConversationDriver(store, ME, "t").write(records=(ConversationDriver(store, ME, "t").make_record("brief", "x", 1),))
-    assert len(keys(store)) > 8
+    assert len(list_keys(store)) > 8
     store.delete(ME, "t")
-    assert keys(store) == set()
+    assert list_keys(store) == set()
     assert store.delete(ME, "t") is None
 
 
@@ -563,18 +563,18 @@ def test_a_redaction_leaves_no_byte_on_any_node(store: Store) -> None:
     ConversationDriver(store, ME, "t").write(
         records=(ConversationDriver(store, ME, "t").make_record("brief", secret, 1),)
     )
-    assert any(secret.encode() in value for value in dumped(store))
+    assert any(secret.encode() in value for value in dump_values(store))
     store.redact(ME, "t", ConversationDriver(store, ME, "t").entries()[0].id, b'{"content":"-"}')
-    assert not any(secret.encode() in value for value in dumped(store))
+    assert not any(secret.encode() in value for value in dump_values(store))
 
 
-def dumped(store: Store) -> Iterator[bytes]:
+def dump_values(store: Store) -> Iterator[bytes]:
     """Yield all stored values of the conversation."""
-    found = Keys(store.made[1], ME, "t")
+    found = Keys(store.url_and_prefix[1], ME, "t")
     for segment in range(1, 9):
         yield from store._client.read(_command("LRANGE", found.get_entries_key(segment), 0, -1))[0]
     for part in "ctmgqrhx":
-        yield from store._client.read(_command("HGETALL", key_of(found, part)))[0]
+        yield from store._client.read(_command("HGETALL", get_key(found, part)))[0]
 
 
 # Damage
@@ -614,23 +614,23 @@ def test_damage_is_found(alone: Store, change: tuple[Any, ...], problem: str) ->
     ConversationDriver(alone, ME, "t").write(records=(ConversationDriver(alone, ME, "t").make_record("brief", "x", 1),))
     assert alone.verify(ME, "t") == []
     name, part, *arguments = change
-    key = Keys(alone.made[1], ME, "t")
-    alone._client.read(_command(name, key.get_entries_key(1) if part == "s:1" else key_of(key, part), *arguments))
+    key = Keys(alone.url_and_prefix[1], ME, "t")
+    alone._client.read(_command(name, key.get_entries_key(1) if part == "s:1" else get_key(key, part), *arguments))
     assert any(problem in each for each in alone.verify(ME, "t")), alone.verify(ME, "t")
 
 
 def test_a_byte_that_has_changed_is_found(alone: Store) -> None:
     say(alone, "t", "aaaa", "b")
-    key = Keys(alone.made[1], ME, "t")
+    key = Keys(alone.url_and_prefix[1], ME, "t")
     (value,) = alone._client.read(_command("LINDEX", key.get_entries_key(1), 0))
     alone._client.read(_command("LSET", key.get_entries_key(1), 0, value.replace(b"aaaa", b"aaab")))
     assert alone.verify(ME, "t") == ["the entry at position 0: wrong checksum"]
 
 
-def test_what_can_not_be_read_is_an_error_and_not_nothing(alone: Store) -> None:
+def test_unreadable_data_raises_an_error(alone: Store) -> None:
     say(alone, "t", "a", "b")
     say(alone, "t", "c", branch="fork", source=(MAIN, 1))
-    key = Keys(alone.made[1], ME, "t")
+    key = Keys(alone.url_and_prefix[1], ME, "t")
     alone._client.read(_command("DEL", key.get_entries_key(1)))
     for branch in (MAIN, "fork"):
         with pytest.raises(StoreError, match="entries are missing"):
@@ -679,7 +679,7 @@ def _reads(store: Store, entry: str) -> dict[str, Callable[[], object]]:
         (("ZADD", "f", 0, "1"), {"turns", "manifests"}),
     ],
 )
-def test_what_is_damaged_is_a_store_error_wherever_it_is_met(
+def test_damaged_data_raises_a_store_error_in_each_method(
     alone: Store, change: tuple[Any, ...], fail: set[str]
 ) -> None:
     head = say(alone, "t", "a", "b", request=KeyedRequest("k", "b"), manifest=b"{}")
@@ -687,9 +687,9 @@ def test_what_is_damaged_is_a_store_error_wherever_it_is_met(
     assert head.entry is not None
     turn = head.entry.rpartition("-")[0]
     name, part, *arguments = change
-    key = Keys(alone.made[1], ME, "t")
+    key = Keys(alone.url_and_prefix[1], ME, "t")
     arguments = [turn if each == "TURN" else each for each in arguments]
-    alone._client.read(_command(name, key_of(key, part), *arguments))
+    alone._client.read(_command(name, get_key(key, part), *arguments))
     assert alone.verify(ME, "t")
     found = set()
     for way, read in _reads(alone, f"{turn}-1").items():
@@ -704,7 +704,7 @@ def test_what_is_damaged_is_a_store_error_wherever_it_is_met(
 # Commits that are not simple
 
 
-def test_a_plan_that_somebody_was_faster_than_is_made_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_made_again_if_another_commit_was_faster(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     say(store, "t", "a", "b")
     change = store._client.change
 
@@ -719,9 +719,9 @@ def test_a_plan_that_somebody_was_faster_than_is_made_again(store: Store, monkey
     assert (texts(store, "t"), texts(store, "t", "fork")) == (["a", "b", "c"], ["a", "d"])
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["gone", "made anew"])
-def test_a_plan_for_what_is_deleted_meanwhile_is_no_nonsense(
-    store: Store, monkeypatch: pytest.MonkeyPatch, anew: bool
+@pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
+def test_a_plan_for_a_conversation_that_is_deleted_meanwhile_raises_the_right_error(
+    store: Store, monkeypatch: pytest.MonkeyPatch, replaced: bool
 ) -> None:
     say(store, "t", "a", "b")
     entry = ConversationDriver(store, ME, "t").entries()[0].id
@@ -732,19 +732,19 @@ def test_a_plan_for_what_is_deleted_meanwhile_is_no_nonsense(
         monkeypatch.setattr(store, "_read_tree", tree)
         with closing(store.again()) as other:
             other.delete(ME, "t")
-            if anew:
+            if replaced:
                 say(other, "t", "new")
         return found
 
     commit = Commit(branch=MAIN, expect=1, at=1, cut=1, entries=link_entries(entry, new_id(), 0, [message("c")]))
     monkeypatch.setattr(store, "_read_tree", and_delete)
-    with pytest.raises(ValueError if anew else HeadMoved):
+    with pytest.raises(ValueError if replaced else HeadMoved):
         store.write(ME, "t", commit)
     assert store._read_tree is tree
-    assert (texts(store, "t") if anew else store.head(ME, "t")) == (["new"] if anew else None)
+    assert (texts(store, "t") if replaced else store.head(ME, "t")) == (["new"] if replaced else None)
 
 
-def test_a_branch_that_goes_on_elsewhere_is_read_from_there(store: Store) -> None:
+def test_a_branch_that_another_store_object_cut_is_read_correctly(store: Store) -> None:
     """A store that has cached the branch reads it from there too."""
     say(store, "t", "a", "b", "c")
     with closing(store.again()) as other:
@@ -760,18 +760,18 @@ def test_a_branch_that_goes_on_elsewhere_is_read_from_there(store: Store) -> Non
         ]
 
 
-def test_who_has_seen_a_branch_elsewhere_writes_where_it_goes_on(store: Store) -> None:
+def test_a_store_with_an_outdated_segment_writes_to_the_current_one(store: Store) -> None:
     say(store, "t", "a", "b")
     with closing(store.again()) as other:
         assert texts(other, "t") == ["a", "b"]
         head = say(store, "t", "c", cut=1)
         more = link_entries(head.entry, new_id(), 0, [message("d")])
-        assert trips(other, lambda: other.write(ME, "t", Commit(expect=2, at=1, entries=more))) == 2
+        assert count_trips(other, lambda: other.write(ME, "t", Commit(expect=2, at=1, entries=more))) == 2
     assert texts(store, "t") == ["a", "c", "d"]
 
 
 @pytest.mark.parametrize("cut", [None, 1], ids=["simple", "planned"])
-def test_what_makes_no_sense_is_refused_either_way(store: Store, cut: int | None) -> None:
+def test_invalid_commits_are_refused_with_and_without_a_plan(store: Store, cut: int | None) -> None:
     say(store, "t", "a", "b", request=KeyedRequest("k", "b"))
     head, talk = store.head(ME, "t"), ConversationDriver(store, ME, "t")
     assert head is not None
@@ -826,8 +826,10 @@ def random_commit(draw: random.Random, talk: ConversationDriver, number: int) ->
             fields["manifest"] = b"{}"
     kinds = [kind for kind in ("brief", "epoch", "pins", "memory") if draw.random() < 0.2]
     end = size + len(said)
-    places = {kind: end - 1 if kind_of(kind).own_branch_only else draw.randint(-1, end - 1) for kind in kinds}
-    fields["records"] = tuple(PlacedRecord(Record(k, "", number, b"%d" % number), place) for k, place in places.items())
+    positions = {kind: end - 1 if kind_of(kind).own_branch_only else draw.randint(-1, end - 1) for kind in kinds}
+    fields["records"] = tuple(
+        PlacedRecord(Record(k, "", number, b"%d" % number), position) for k, position in positions.items()
+    )
     if said and draw.random() < 0.3:
         fields["entry_meta"] = {draw.randrange(len(said)): {"n": number}}
     if draw.random() < 0.3:
@@ -838,9 +840,9 @@ def random_commit(draw: random.Random, talk: ConversationDriver, number: int) ->
 
 
 @holds(st.integers(0, 2**32), few=3, many=20)
-def test_it_does_what_a_store_in_memory_does(seed: int) -> None:
+def test_random_commits_have_the_same_results_as_in_memory(seed: int) -> None:
     draw = random.Random(seed)
-    with closing(made("single")) as store:
+    with closing(open_on("single")) as store:
         here, model = ConversationDriver(store, ME, "t"), ConversationDriver(InMemory(), ME, "t")
         for number in range(40):
             fields = random_commit(draw, model, number)
@@ -867,7 +869,7 @@ def _outcome(talk: ConversationDriver, fields: dict[str, Any]) -> Any:
         return type(problem)
 
 
-def test_entries_of_turns_that_come_back_are_where_they_were_said(store: Store) -> None:
+def test_interleaved_turns_keep_the_positions_of_their_entries(store: Store) -> None:
     talk = ConversationDriver(store, ME, "t")
     first, second = new_id(), new_id()
 
@@ -882,7 +884,7 @@ def test_entries_of_turns_that_come_back_are_where_they_were_said(store: Store) 
     add(first, 1)
     assert [turn.id for _, turn in store.turns(ME, "t", MAIN, 0, 9)] == [first]
     add(second, 1, turn=Turn(second, "complete", "m", 1))
-    assert [(place, turn.id) for place, turn in store.turns(ME, "t", MAIN, 0, 9)] == [(0, first), (1, second)]
+    assert [(position, turn.id) for position, turn in store.turns(ME, "t", MAIN, 0, 9)] == [(0, first), (1, second)]
     add(first, 2, branch="fork", source=(MAIN, 1))
     assert store.describe(ME, "t", {"a": 1}, entry=f"{first}-1")
     assert store.describe(ME, "t", {"b": 1}, entry=f"{first}-2")
@@ -894,7 +896,7 @@ def message(text: str) -> Entry:
     return Entry(role="user", wire="openai-chat", native=msgspec.json.encode({"role": "user", "content": text}), at=1)
 
 
-def test_a_commit_of_many_entries_and_records_is_one(store: Store) -> None:
+def test_a_commit_may_have_many_entries_and_records(store: Store) -> None:
     turn = new_id()
     many = link_entries(None, turn, 0, [message(str(i)) for i in range(2_500)])
     notes = tuple(PlacedRecord(Record("brief", "", i, b"%d" % i), i) for i in range(2_500))
@@ -907,7 +909,7 @@ def test_a_commit_of_many_entries_and_records_is_one(store: Store) -> None:
     assert store.verify(ME, "t") == []
 
 
-def test_numbers_that_can_not_be_are_refused(alone: Store) -> None:
+def test_numbers_out_of_range_are_refused(alone: Store) -> None:
     say(alone, "known", "a", meta={"b": 1})
     wrong = msgspec.structs.replace(link_entries(None, "t", 0, [message("a")])[0], tokens=-1)
     with pytest.raises(ValueError, match="out of range"):
@@ -915,8 +917,8 @@ def test_numbers_that_can_not_be_are_refused(alone: Store) -> None:
     with pytest.raises(InputError, match="must be JSON"):
         alone.describe(ME, "known", {"a": object()})
     assert [(each.id, each.meta) for each in alone.conversations(ME)] == [("known", {"b": 1})]
-    key = Keys(alone.made[1], ME, "t")
-    assert keys(alone).isdisjoint([*key.all, key.get_entries_key(1)])
+    key = Keys(alone.url_and_prefix[1], ME, "t")
+    assert list_keys(alone).isdisjoint([*key.all, key.get_entries_key(1)])
 
 
 def test_a_lease_keeps_its_holder(store: Store) -> None:
@@ -955,19 +957,19 @@ def test_a_password_is_never_shown() -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_stores_that_are_not_the_same_do_not_look_the_same() -> None:
+def test_different_stores_have_different_reprs() -> None:
     urls = ("redis://:hunter2@h:7", "redis://h:7/1", "redis://h:8", "redis://h:7,h:8")
     stores = [*map(Redis, urls), Redis(urls[0], prefix="lessons")]
     assert len({*map(repr, stores)}) == len(stores)
     assert repr(stores[0]) == "Redis(h:7/0, prefix='longtalk')" == repr(Redis("redis://ada:other@h:7/0"))
 
 
-def test_what_one_prefix_has_is_copied_to_another(alone: Store) -> None:
+def test_conversations_are_copied_from_one_prefix_to_another(alone: Store) -> None:
     say(alone, "t", "a", "b")
-    with closing(Store(alone.made[0], f"test-{new_id()}")) as other:
+    with closing(Store(alone.url_and_prefix[0], f"test-{new_id()}")) as other:
         assert len(copy_conversations(alone, other, ME).conversations) == 1
         assert texts(other, "t") == ["a", "b"]
-    with closing(alone.again()) as same, pytest.raises(InputError, match="itself"):
+    with closing(alone.again()) as same, pytest.raises(InputError, match="the same store"):
         copy_conversations(alone, same, ME)
 
 
@@ -981,7 +983,7 @@ def test_what_one_prefix_has_is_copied_to_another(alone: Store) -> None:
         ({"url": "redis://h", "wait_ms": 0}, "wait_ms"),
     ],
 )
-def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         Redis(**wrong)
 
@@ -993,25 +995,25 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_store_is_opened_by_its_address(alone: Store) -> None:
-    with closing(open_store(alone.made[0])) as store:
+    with closing(open_store(alone.url_and_prefix[0])) as store:
         assert isinstance(store, Redis)
         assert store.head(ME, new_id()) is None
 
 
-def test_a_wrong_password_is_told_at_once(alone: Store) -> None:
+def test_a_wrong_password_is_reported_at_once(alone: Store) -> None:
     url = f"redis://ada:hunter2@127.0.0.1:{redis_server.single().port}"
     with closing(Redis(url)) as store, pytest.raises(StoreError, match="invalid username-password"):
         store.head(ME, "t")
 
 
-def test_a_closed_store_says_so(alone: Store) -> None:
+def test_a_closed_store_raises_an_error(alone: Store) -> None:
     alone.head(ME, "t")
     alone.close()
     with pytest.raises(InputError, match="closed"):
         alone.head(ME, "t")
 
 
-def test_a_server_that_throws_things_away_is_refused() -> None:
+def test_a_server_that_evicts_keys_is_refused() -> None:
     server = redis_server.Server("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
     try:
         with closing(Redis(server.url)) as store, pytest.raises(StoreError, match="noeviction"):
@@ -1020,22 +1022,22 @@ def test_a_server_that_throws_things_away_is_refused() -> None:
         server.close()
 
 
-def test_so_is_a_cluster_in_which_one_master_does() -> None:
+def test_a_cluster_in_which_one_master_evicts_keys_is_refused() -> None:
     last = redis_server.cluster().masters()[-1]
     last.do("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "allkeys-lru")
     try:
         with (
-            closing(made("cluster")) as store,
+            closing(open_on("cluster")) as store,
             pytest.raises(StoreError, match=f"{last.port} deletes conversations.*noeviction"),
         ):
             store.head(ME, "t")
     finally:
         last.do("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
-    with closing(made("cluster")) as store:
+    with closing(open_on("cluster")) as store:
         assert say(store, "t", "a").size == 1
 
 
-def test_a_server_whose_memory_is_full_says_so() -> None:
+def test_a_server_whose_memory_is_full_raises_an_error() -> None:
     server = redis_server.Server("--maxmemory", "1", "--maxmemory-policy", "noeviction")
     try:
         with closing(Redis(server.url)) as store, pytest.raises(StoreError, match="maxmemory"):
@@ -1044,7 +1046,7 @@ def test_a_server_whose_memory_is_full_says_so() -> None:
         server.close()
 
 
-def test_of_several_servers_the_master_is_used() -> None:
+def test_the_master_among_several_servers_is_used() -> None:
     master = redis_server.Server("--repl-diskless-sync-delay", "0")
     replica = redis_server.Server("--replicaof", "127.0.0.1", str(master.port))
     try:
@@ -1070,10 +1072,10 @@ def test_of_several_servers_the_master_is_used() -> None:
 def test_calls_wait_while_a_slot_moves_and_follow_it() -> None:
     # Use a slot that no other test uses.
     cluster, name = redis_server.cluster(), new_id()
-    with closing(made("cluster")) as store, closing(store.again()) as other:
+    with closing(open_on("cluster")) as store, closing(store.again()) as other:
         say(store, name, "a", "b")
         assert texts(other, name) == ["a", "b"]
-        key = Keys(store.made[1], ME, name).conversation
+        key = Keys(store.url_and_prefix[1], ME, name).conversation
         slot = library.crc.key_slot(key)
         source = next(each for each in cluster.masters() if key in each.all_keys())
         target = next(each for each in cluster.masters() if each is not source)
@@ -1102,12 +1104,12 @@ def test_calls_wait_while_a_slot_moves_and_follow_it() -> None:
         assert key not in source.all_keys()
 
 
-def test_a_key_that_has_moved_already_is_asked_for() -> None:
+def test_a_key_that_has_moved_before_its_slot_is_found() -> None:
     """The rest of its slot has not moved yet."""
     cluster = redis_server.cluster()
-    with closing(made("cluster")) as store:
+    with closing(open_on("cluster")) as store:
         client: Client = store._client
-        key = f"{store.made[1]}:x".encode()
+        key = f"{store.url_and_prefix[1]}:x".encode()
         client.read(_command("SET", key, "v"))
         slot = library.crc.key_slot(key)
         source = next(each for each in cluster.masters() if key in each.all_keys())
