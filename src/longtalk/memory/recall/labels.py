@@ -29,6 +29,7 @@ def read_card_operations(entry: Entry) -> list[Operation]:
 
 
 def _read_view(entry: Entry) -> MessageView | None:
+    """Return what can be read from an entry, or None if the entry is malformed or its wire is unknown."""
     try:
         return view_entry(entry)
     except (ValueError, LookupError, TypeError):
@@ -42,21 +43,20 @@ def get_searchable_text(entry: Entry) -> str:
 
 
 def find_quotes(entry: Entry, later: Sequence[Entry]) -> list[tuple[Entry, str]]:
-    """Return the later entries that may quote an entry, each with the text that may be kept of it.
+    """Return the later entries that may quote an entry in a memory card or a recalled text.
 
-    An entry may quote another if they share words. Of an answer with memory cards, everything but the cards is kept; of
-    a result of the tool `recall`, nothing.
+    They may quote it if they share a word with it. Each comes with the part of its text that can be kept: an answer
+    without its cards, and nothing of a result of the tool `recall`.
     """
     from longtalk.memory.terms import extract_terms
 
     entry_terms = frozenset(extract_terms(text_if_readable(entry)))
     quoting: list[tuple[Entry, str]] = []
     for later_entry in later:
-        text, kept_text = (
-            (read_card_labels(later_entry), text_if_readable(later_entry))
-            if later_entry.role == "assistant"
-            else (_get_recalled_text(later_entry), "")
-        )
+        if later_entry.role == "assistant":
+            text, kept_text = read_card_labels(later_entry), text_if_readable(later_entry)
+        else:
+            text, kept_text = _get_recalled_text(later_entry), ""
         if text and entry_terms & frozenset(extract_terms(text)):
             quoting.append((later_entry, kept_text))
     return quoting
