@@ -313,11 +313,11 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
 # Words
 
 
-@pytest.mark.parametrize("stretches", [0, 2, 100])
+@pytest.mark.parametrize("ranges", [0, 2, 100])
 def test_a_word_is_found_on_a_path_of_many_segments_and_beside_other_conversations(
-    store: SQLite, stretches: int, monkeypatch: Any
+    store: SQLite, ranges: int, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(sqlite_search, "_MAX_RANGES", stretches)
+    monkeypatch.setattr(sqlite_search, "_MAX_RANGES", ranges)
     for i in range(12):
         say(store, "other", "a violin")
         if i:

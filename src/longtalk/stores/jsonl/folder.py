@@ -136,23 +136,24 @@ def strip_closing(line: bytes) -> bytes:
 def parse_groups(data: bytes, path: Path, line: int) -> tuple[list[Group], int]:
     """Return the complete groups in `data`, the content of a file from line number `line` on, and their size in bytes.
 
-    Raises `Damaged` if the data after the last complete group can't be an interrupted write.
+    Raises `Damaged` if a group has a wrong line count or checksum, or if the data after the last complete group can't
+    be an interrupted write.
     """
     found: list[Group] = []
-    start = position = 0
+    start = offset = 0
     lines: list[bytes] = []
-    while (end := data.find(b"\n", position)) >= 0:
-        lines.append(data[position:end])
-        position = end + 1
+    while (end := data.find(b"\n", offset)) >= 0:
+        lines.append(data[offset:end])
+        offset = end + 1
         closing = _match_closing(lines[-1])
         if closing is None:
             continue
         if not _is_intact(data[start:end], closing, len(lines)):
-            if position == len(data) and _has_blank_blocks(data[start:]):
+            if offset == len(data) and _has_blank_blocks(data[start:]):
                 return found, start
             raise _locate_damage(lines, path, line)
         found.append(Group(line, lines))
-        line, lines, start = line + len(lines), [], position
+        line, lines, start = line + len(lines), [], offset
     if not _has_blank_blocks(data[start:]):
         # An interrupted write leaves whole lines, none of which closes a group, and perhaps part of a line.
         for number, each in enumerate(lines, line):

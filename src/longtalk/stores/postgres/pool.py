@@ -100,7 +100,9 @@ class Pool:
             # The original error may quote the password.
             raise InputError(f"The database URL is invalid. {_URL_FORM}") from None
         if _may_expose_password(url, self._parameters):
-            raise InputError(f"The database URL is ambiguous. {_URL_FORM}")
+            raise InputError(
+                f"The database URL is ambiguous: its password may be read as host, port or database. {_URL_FORM}"
+            )
         self._most = most
         self._was_connected = False
         self._is_pooled: bool | None = None
@@ -113,6 +115,7 @@ class Pool:
         self._lock = threading.Lock()
         self._claims: weakref.WeakSet[_Claim] = weakref.WeakSet()
         self._released: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """An item in this queue wakes a thread that waits for a connection."""
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
 
@@ -152,6 +155,7 @@ class Pool:
                 self._released.get(timeout=_POLL)
 
     def _retry(self, work: Callable[[Connection], T], patience: float) -> T:
+        """Call `work` until it doesn't lose its connection, for at most `patience` seconds after the first loss."""
         end, wait = 0.0, RETRY_WAITS[0]
         while True:
             try:
@@ -183,6 +187,7 @@ class Pool:
             self._release(connection)
 
     def _acquire(self) -> Connection:
+        """Return an idle connection or a new one. Raise `ConnectionLost` if none can be opened."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()

@@ -117,7 +117,7 @@ def make_match_queries(terms: Sequence[SearchTerm]) -> tuple[list[int], list[str
 
 
 def _make_query(form: str, *, begins: bool = False) -> str:
-    """Return an index query for entries that have all words of a form, which every text that contains the form has."""
+    """Return an index query for entries that have all words of a form. Every text that contains the form matches it."""
     parts = [f"'{word[:MAX_WORD]}'" for word in form.split()]
     if begins:
         parts[-1] += ":*"

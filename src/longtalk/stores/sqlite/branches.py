@@ -67,7 +67,7 @@ class Branch(msgspec.Struct, frozen=True):
     """The last turn on the path, encoded, or None if there is no turn."""
 
 
-def find_conversation(db: Database, owner: str, conversation: str) -> int | None:
+def find_conversation_id(db: Database, owner: str, conversation: str) -> int | None:
     """Return the row id of a conversation, or None if the conversation doesn't exist."""
     sql = "SELECT id FROM conversations WHERE owner = ? AND name = ?"
     number: int | None = db.execute(sql, (owner, conversation)).get
@@ -105,7 +105,7 @@ def read_records(db: Database, ids: str) -> tuple[PlacedRecord, ...]:
     return tuple([PlacedRecord(_decode_record(data), position) for position, data in db.execute(_RECORDS, (ids,))])
 
 
-def find_head_records(db: Database, path: Sequence[Span[int]]) -> str:
+def find_head_record_ids(db: Database, path: Sequence[Span[int]]) -> str:
     """Return the row ids of the records that belong to the head of a path, as a JSON array."""
     rows: list[tuple[int, str]] = []
     for segment, _, stop in path:

@@ -26,7 +26,7 @@ from longtalk.stores.base import (
 from longtalk.stores.sqlite.branches import (
     Branch,
     decode_turn,
-    find_head_records,
+    find_head_record_ids,
     find_turn_start,
     read_branch,
     read_head,
@@ -145,7 +145,7 @@ def refresh_heads(db: Database, conversation: int, *, skip: str | None = None) -
     for id, segment, size in rows:  # noqa: A001
         path = read_path(db, segment, size)
         turn, _ = read_last_turn(db, path) or (None, None)
-        db.execute("UPDATE branches SET records = ?, turn = ? WHERE id = ?", (find_head_records(db, path), turn, id))
+        db.execute("UPDATE branches SET records = ?, turn = ? WHERE id = ?", (find_head_record_ids(db, path), turn, id))
 
 
 def _read_source_entry(db: Database, source: Branch, commit: Commit) -> str | None:
@@ -191,7 +191,7 @@ def _prepare_tip(
     segment = _insert_segment(db, conversation, up, start)
     path = read_path(db, segment, start)
     turn, turn_data = read_last_turn(db, path) or (None, None)
-    ids = find_head_records(db, path)
+    ids = find_head_record_ids(db, path)
     entry = read_last_entry_id(db, up, start) if up is not None else None
     return Tip(segment, start, start, entry, turn, turn_data, ids, read_records(db, ids), start, 0)
 

@@ -74,6 +74,7 @@ class File:
         self.path = path
         self.synchronous = synchronous
         self.users = 0
+        """The number of stores that use the file."""
         self.lock = threading.Lock()
         self.db: Database | None = None
         self._opened_identity: tuple[int, int] | None = None

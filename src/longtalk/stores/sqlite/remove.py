@@ -12,7 +12,7 @@ import msgspec
 
 from longtalk.stores._paths import Span
 from longtalk.stores.base import DeletionReceipt
-from longtalk.stores.sqlite.branches import find_conversation
+from longtalk.stores.sqlite.branches import find_conversation_id
 from longtalk.stores.sqlite.commit import refresh_heads
 from longtalk.stores.sqlite.database import Database, note_pending_purge
 from longtalk.stores.sqlite.paths import compress_bytes, decode_pack, split_key, to_key
@@ -76,7 +76,7 @@ def redact_entry(db: Database, owner: str, name: str, entry: str, native: bytes)
 
     If two branches gave the same id to different entries, both entries are replaced.
     """
-    number = find_conversation(db, owner, name)
+    number = find_conversation_id(db, owner, name)
     keys = find_entry_keys(db, number, entry)
     if number is None or not keys:
         return False

@@ -21,7 +21,7 @@ from longtalk.memory.recall.labels import get_searchable_text
 from longtalk.memory.recall.protocol import Matches, SearchTerm
 from longtalk.stores._paths import Span
 from longtalk.stores.base import MAIN, SearchHit
-from longtalk.stores.sqlite.branches import find_conversation
+from longtalk.stores.sqlite.branches import find_conversation_id
 from longtalk.stores.sqlite.database import Database
 from longtalk.stores.sqlite.paths import read_pack, read_path, split_key, to_key
 from longtalk.wires import text_if_readable
@@ -133,7 +133,7 @@ def find_candidates(
     """Return entries that contain any of the terms, the best matches first. See `Store.candidates`."""
     within = f"scope : {_make_owner_word(owner)}"
     if conversation is not None:
-        number = find_conversation(db, owner, conversation)
+        number = find_conversation_id(db, owner, conversation)
         within += f" AND scope : c{number}"
     phrases = [_quote_phrase(term) for term in dict.fromkeys(terms)]
     if not phrases or limit <= 0:

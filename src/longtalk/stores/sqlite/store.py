@@ -32,7 +32,7 @@ from longtalk.stores.base import (
 )
 from longtalk.stores.sqlite.branches import (
     decode_lease,
-    find_conversation,
+    find_conversation_id,
     find_value_problems,
     read_all_records,
     read_branch,
@@ -250,7 +250,7 @@ class SQLite:
         data = to_ascii_json(meta)
 
         def work(db: Database) -> bool:
-            number = find_conversation(db, owner, conversation)
+            number = find_conversation_id(db, owner, conversation)
             if entry is None:
                 db.execute("UPDATE conversations SET meta = ? WHERE id = ?", (data, number))
                 return number is not None
@@ -275,7 +275,7 @@ class SQLite:
 
     def verify(self, owner: str, conversation: str) -> list[str]:
         def work(db: Database) -> list[str]:
-            number = find_conversation(db, owner, conversation)
+            number = find_conversation_id(db, owner, conversation)
             return [*find_entry_problems(db, number), *find_value_problems(db, number)] if number is not None else []
 
         return self._file.read(work)
