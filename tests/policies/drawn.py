@@ -1,4 +1,4 @@
-"""Any policy, and any conversation, for property tests."""
+"""Hypothesis strategies for any policy and any conversation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from longtalk.wires.neutral import event, system
 
 @st.composite
 def _counting(draw: st.DrawFn, kind: Any, least: int, most: int, **of: Any) -> Any:
-    """A policy with a limit: cut to half of it, to a target, or sliding."""
+    """Draw a policy with a limit that cuts to half of it, cuts to a target, or slides."""
     limit = draw(st.integers(least, most))
     how = draw(st.sampled_from(["half", "to", "sliding"]))
     if how == "to":
@@ -68,7 +68,7 @@ _triggers = st.recursive(
 
 @st.composite
 def _compactors(draw: st.DrawFn) -> Compactor:
-    """Parts put together by hand. Only what can leave out whole exchanges reaches any target."""
+    """Draw a custom compactor. Only strategies that leave out whole exchanges can meet any target."""
     over = draw(_triggers)
     others = draw(st.lists(st.one_of(_digests, st.just(CutCurrent())), max_size=2))
     return Compactor(over, (*others, DropOldest(), *draw(st.sampled_from([(), (CutCurrent(),)]))), over)
@@ -127,7 +127,7 @@ _EMPTY = {
 
 @st.composite
 def traces(draw: st.DrawFn, wire: str) -> Transcript:
-    """A conversation that took place."""
+    """Draw a conversation as it may have taken place."""
     transcript = Transcript()
     number = 0
 

@@ -1,4 +1,4 @@
-"""What an attack on policies found, each as it was found."""
+"""Regression tests for faults that adversarial tests of policies have found."""
 
 from __future__ import annotations
 

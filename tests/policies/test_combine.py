@@ -1,4 +1,4 @@
-"""Several limits at once: whichever is exceeded, afterwards every one of them holds."""
+"""Test that several limits hold at once, whichever of them is exceeded."""
 
 from __future__ import annotations
 

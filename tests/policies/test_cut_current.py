@@ -1,4 +1,4 @@
-"""Room in the current exchange: results and events are cut, the oldest first; the user's words never."""
+"""Test that results and events of the current exchange are cut, oldest first, and the user's words never."""
 
 from __future__ import annotations
 
@@ -9,68 +9,68 @@ from longtalk.transcript.transcript import Entry
 from tests.policies.views import answered, called, conversation, gave, happened, said, sent, talked, tokens, view_of
 
 
-def rounds(*results: str) -> list[Entry]:
-    """A question of two tokens, and rounds of tools with a call of ten each."""
+def make_rounds(*results: str) -> list[Entry]:
+    """Return a question of two tokens, then rounds of tools with a call of ten tokens each."""
     entries = [said("go")]
     for n, result in enumerate(results):
         entries += [called((f"c{n}", "look", "{}")), gave(f"c{n}", result)]
     return entries
 
 
-def cut(entries: list[Entry], limit: int) -> View:
+def cut_current(entries: list[Entry], limit: int) -> View:
     return CutCurrent().apply(view_of(conversation(entries)), tokens(limit))
 
 
-def kept(view: View) -> dict[int, int]:
-    """How many letters are left of the texts that were cut, by their places."""
+def list_kept_lengths(view: View) -> dict[int, int]:
+    """Return the number of letters that remain of each cut text, by its position."""
     return {run.first: run.keep for run in view.blocks[-1].altered if run.reason == CUT}
 
 
 def test_within_the_limit_nothing_is_cut() -> None:
-    view = view_of(conversation(rounds("r" * 5_000)))
+    view = view_of(conversation(make_rounds("r" * 5_000)))
     assert CutCurrent().apply(view, tokens(6_000)) == view
 
 
 def test_only_the_limit_asks_for_a_cut_and_not_the_target() -> None:
-    view = view_of(conversation(rounds("r" * 5_000)))
+    view = view_of(conversation(make_rounds("r" * 5_000)))
     assert CutCurrent().apply(view, tokens(6_000, 10)) == view
 
 
 def test_a_result_is_cut_only_as_far_as_needed() -> None:
-    view = cut(rounds("r" * 5_000), 3_000)
-    assert kept(view) == {2: 3_000 - 12 - NOTE_TOKENS}
+    view = cut_current(make_rounds("r" * 5_000), 3_000)
+    assert list_kept_lengths(view) == {2: 3_000 - 12 - NOTE_TOKENS}
     assert view.tokens == 3_000
 
 
 def test_it_is_cut_down_to_the_target_so_that_more_rounds_find_room() -> None:
-    view = CutCurrent().apply(view_of(conversation(rounds("r" * 5_000))), tokens(3_000, 2_000))
-    assert kept(view) == {2: 2_000 - 12 - NOTE_TOKENS}
+    view = CutCurrent().apply(view_of(conversation(make_rounds("r" * 5_000))), tokens(3_000, 2_000))
+    assert list_kept_lengths(view) == {2: 2_000 - 12 - NOTE_TOKENS}
 
 
 def test_a_target_that_can_t_be_reached_does_not_matter_when_the_limit_holds() -> None:
-    view = CutCurrent().apply(view_of(conversation(rounds("r" * 5_000))), tokens(3_000, 10))
-    assert kept(view) == {2: 600}
+    view = CutCurrent().apply(view_of(conversation(make_rounds("r" * 5_000))), tokens(3_000, 10))
+    assert list_kept_lengths(view) == {2: 600}
 
 
 def test_the_oldest_result_is_cut_first() -> None:
-    assert set(kept(cut(rounds("r" * 2_000, "s" * 2_000, "t" * 2_000), 5_000))) == {2}
+    assert set(list_kept_lengths(cut_current(make_rounds("r" * 2_000, "s" * 2_000, "t" * 2_000), 5_000))) == {2}
 
 
 def test_the_next_is_cut_when_the_oldest_is_as_short_as_it_gets() -> None:
-    left = kept(cut(rounds("r" * 2_000, "s" * 2_000, "t" * 2_000), 4_000))
+    left = list_kept_lengths(cut_current(make_rounds("r" * 2_000, "s" * 2_000, "t" * 2_000), 4_000))
     assert set(left) == {2, 4}
     assert left[2] == 600 < left[4] < 2_000
 
 
 def test_when_there_is_no_room_for_600_tokens_each_60_are_left() -> None:
-    left = kept(cut(rounds("r" * 2_000, "s" * 2_000, "t" * 2_000), 1_000))
+    left = list_kept_lengths(cut_current(make_rounds("r" * 2_000, "s" * 2_000, "t" * 2_000), 1_000))
     assert left[2] == 60
     assert 60 < left[4] <= 600
     assert left[6] == 600
 
 
 def test_what_goes_is_the_head_and_the_tail() -> None:
-    of = conversation(rounds("a" * 2_000 + "b" * 2_000 + "c" * 2_000))
+    of = conversation(make_rounds("a" * 2_000 + "b" * 2_000 + "c" * 2_000))
     result = sent(of, Compactor(OverTokens(1_000), (CutCurrent(),), OverTokens(1_000)))[-1]
     head, note, tail = result.splitlines()
     assert (set(head), set(tail)) == ({"a"}, {"c"})
@@ -79,40 +79,40 @@ def test_what_goes_is_the_head_and_the_tail() -> None:
 
 
 def test_events_are_cut_like_results() -> None:
-    view = cut([happened("e" * 3_000), said("go")], 1_000)
-    assert set(kept(view)) == {0}
+    view = cut_current([happened("e" * 3_000), said("go")], 1_000)
+    assert set(list_kept_lengths(view)) == {0}
     assert view.tokens == 1_000
 
 
 def test_the_user_s_words_are_never_cut() -> None:
-    view = cut([said("u" * 900), *rounds("r" * 5_000)[1:]], 1_500)
-    assert set(kept(view)) == {2}
+    view = cut_current([said("u" * 900), *make_rounds("r" * 5_000)[1:]], 1_500)
+    assert set(list_kept_lengths(view)) == {2}
 
 
 def test_nor_is_what_the_model_said() -> None:
-    view = cut([said("go"), answered("m" * 900), *rounds("r" * 5_000)[1:]], 1_500)
-    assert set(kept(view)) == {3}
+    view = cut_current([said("go"), answered("m" * 900), *make_rounds("r" * 5_000)[1:]], 1_500)
+    assert set(list_kept_lengths(view)) == {3}
 
 
 def test_nothing_is_cut_in_vain() -> None:
-    view = view_of(conversation([said("u" * 2_000), *rounds("r" * 5_000)[1:]]))
+    view = view_of(conversation([said("u" * 2_000), *make_rounds("r" * 5_000)[1:]]))
     assert CutCurrent().apply(view, tokens(1_000)) == view
 
 
 def test_a_text_that_a_cut_would_make_longer_stays() -> None:
     # What is left of 65 tokens, and the word about the rest, would be 80.
-    view = cut(rounds("r" * 65, "s" * 2_000), 500)
-    assert set(kept(view)) == {4}
+    view = cut_current(make_rounds("r" * 65, "s" * 2_000), 500)
+    assert set(list_kept_lengths(view)) == {4}
 
 
 def test_many_short_texts_and_a_long_one_fit_when_the_long_one_is_cut() -> None:
     short = 62
-    view = cut(rounds(*["r" * short] * 10, "s" * 2_000), 2 + 11 * 10 + 10 * short + 60 + NOTE_TOKENS)
-    assert set(kept(view)) == {22}
+    view = cut_current(make_rounds(*["r" * short] * 10, "s" * 2_000), 2 + 11 * 10 + 10 * short + 60 + NOTE_TOKENS)
+    assert set(list_kept_lengths(view)) == {22}
 
 
 def test_short_texts_stay_whole() -> None:
-    assert set(kept(cut(rounds("r" * 60, "s" * 2_000), 500))) == {4}
+    assert set(list_kept_lengths(cut_current(make_rounds("r" * 60, "s" * 2_000), 500))) == {4}
 
 
 def events(number: int, length: int = 100) -> list[Entry]:
@@ -120,7 +120,7 @@ def events(number: int, length: int = 100) -> list[Entry]:
 
 
 def test_the_middle_of_many_events_is_left_out() -> None:
-    view = cut([*events(50), said("go")], 1_000)
+    view = cut_current([*events(50), said("go")], 1_000)
     [run] = view.blocks[-1].altered
     assert run.reason == MIDDLE
     assert (run.first, view.tokens <= 1_000) == (1, True)
@@ -128,9 +128,9 @@ def test_the_middle_of_many_events_is_left_out() -> None:
 
 def test_the_first_event_and_as_many_of_the_newest_stay_as_there_is_room_for() -> None:
     # 2 for the message, 100 for the first event, a note, and 8 of the newest.
-    [run] = cut([*events(50), said("go")], 2 + 100 + NOTE_TOKENS + 850).blocks[-1].altered
+    [run] = cut_current([*events(50), said("go")], 2 + 100 + NOTE_TOKENS + 850).blocks[-1].altered
     assert (run.first, run.last) == (1, 41)
-    [run] = cut([*events(50), said("go")], 2 + 100 + NOTE_TOKENS + 799).blocks[-1].altered
+    [run] = cut_current([*events(50), said("go")], 2 + 100 + NOTE_TOKENS + 799).blocks[-1].altered
     assert (run.first, run.last) == (1, 42)
 
 
@@ -144,35 +144,35 @@ def test_what_is_left_out_has_a_word_in_its_place() -> None:
 
 def test_two_or_three_events_are_not_thinned_out() -> None:
     for number in (2, 3):
-        view = cut([*events(number, 500), said("go")], 700)
+        view = cut_current([*events(number, 500), said("go")], 700)
         assert all(run.reason == CUT for run in view.blocks[-1].altered)
 
 
 def test_long_events_are_cut_before_any_is_left_out() -> None:
-    view = cut([*events(5, 2_000), said("go")], 4_000)
+    view = cut_current([*events(5, 2_000), said("go")], 4_000)
     assert {run.reason for run in view.blocks[-1].altered} == {CUT}
 
 
 def test_the_events_that_stay_can_be_cut_as_well() -> None:
-    view = cut([*events(20, 500), said("go")], 300)
+    view = cut_current([*events(20, 500), said("go")], 300)
     assert view.tokens <= 300
     assert [run.reason for run in view.blocks[-1].altered] == [CUT, MIDDLE, CUT]
 
 
 def test_older_exchanges_are_not_touched() -> None:
-    of = conversation(rounds("r" * 3_000), talked(1), rounds("s" * 3_000))
+    of = conversation(make_rounds("r" * 3_000), talked(1), make_rounds("s" * 3_000))
     view = CutCurrent().apply(view_of(of), tokens(5_000))
     assert [bool(block.altered) for block in view.blocks] == [False, False, True]
     assert view.tokens == 5_000
 
 
 def test_cutting_twice_cuts_no_more() -> None:
-    once = cut(rounds("r" * 2_000, "s" * 2_000), 3_000)
+    once = cut_current(make_rounds("r" * 2_000, "s" * 2_000), 3_000)
     assert CutCurrent().apply(once, tokens(3_000)) == once
 
 
 def test_a_text_that_was_cut_can_be_cut_again() -> None:
-    once = cut(rounds("r" * 2_000, "s" * 2_000), 3_000)
+    once = cut_current(make_rounds("r" * 2_000, "s" * 2_000), 3_000)
     again = CutCurrent().apply(once, tokens(1_000))
     assert again.tokens <= 1_000
-    assert kept(again)[2] < kept(once)[2]
+    assert list_kept_lengths(again)[2] < list_kept_lengths(once)[2]

@@ -1,4 +1,4 @@
-"""A line for each call of an older exchange: what was called, with what, what came back."""
+"""Test that each tool call of an older exchange becomes one line with its arguments and result."""
 
 from __future__ import annotations
 

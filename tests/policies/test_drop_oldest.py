@@ -1,4 +1,4 @@
-"""The oldest exchanges go first, each whole, and no more of them than needed."""
+"""Test that the oldest exchanges are left out first, each as a whole, and only as many as needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A summary when it pays: by prices, by the clock, and what each decision leaves behind."""
+"""Test that a summary is made when it pays, by prices and by the clock, and what each decision records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a policy leaves out: what is sent is right, every limit holds, and the cache is read inside an epoch."""
+"""Test every policy: requests are valid, limits hold, and the cache is used within an epoch."""
 
 from __future__ import annotations
 

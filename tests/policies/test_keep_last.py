@@ -1,4 +1,4 @@
-"""The last exchanges, or messages: whole or not at all, cut deep and seldom, or sliding."""
+"""Test policies that keep the last exchanges or messages, with rare large cuts or a sliding window."""
 
 from __future__ import annotations
 

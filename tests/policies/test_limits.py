@@ -1,4 +1,4 @@
-"""Triggers: when each of them fires, what it says, and what it does not take."""
+"""Test triggers: when they fire, how they are described, and which values they refuse."""
 
 from __future__ import annotations
 

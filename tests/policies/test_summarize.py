@@ -1,4 +1,4 @@
-"""A summary in place of the oldest exchanges: when one is wanted, of what, and what goes with it."""
+"""Test summaries in place of the oldest exchanges: when one is requested, what it covers, what is sent."""
 
 from __future__ import annotations
 

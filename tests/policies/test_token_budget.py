@@ -1,4 +1,4 @@
-"""A number of tokens, or a share of the window, that a request never exceeds."""
+"""Test that requests never exceed a number of tokens or a share of the window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views add up: a shorter view has the lengths that what is sent has."""
+"""Test that the lengths of a view match those of the request that is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small conversations with round lengths: a token is a letter, and a call has ten."""
+"""Small conversations with round lengths, in which each letter is a token and each call has ten."""
 
 from __future__ import annotations
 
