@@ -22,7 +22,7 @@ import httpx2
 
 from longtalk import Chat, Done, Text
 from longtalk._sync.providers.http.provider import HTTP
-from longtalk.providers.registry import PROVIDERS, Resolved
+from longtalk.providers.registry import PROVIDERS, ResolvedModel
 from longtalk.testing import says
 from longtalk.wires import HTTP_WIRES
 
@@ -121,7 +121,7 @@ def measure_wires(events: int) -> dict[str, tuple[float, float]]:
     found = {}
     with run_server(events) as address:
         for wire in sorted(HTTP_WIRES):
-            known = Resolved(
+            known = ResolvedModel(
                 wire, "m", HTTP_WIRES[wire], f"{address}/{wire}", None, PROVIDERS["compatible"].capabilities
             )
             with httpx2.Client(trust_env=False, timeout=60) as client, Chat(HTTP(known)) as chat:

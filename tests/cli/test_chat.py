@@ -149,7 +149,7 @@ def test_the_environment_can_name_the_store(loopback: Loopback, environment: dic
         (["-m", "compatible:m"], "needs --base-url, the address"),
         (["-m", "nowhere:m"], "with --base-url."),
         (["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "the address (--base-url) is right."),
-        (["-m", "openai-chat"], "No model given for openai-chat"),
+        (["-m", "openai-chat"], "No model is named for openai-chat"),
         (["-m", "local:/nowhere.gguf"], "/nowhere.gguf"),
         (["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "Can't reach"),
         (["--store", "/proc/none/x.db", "-m", "compatible:m", "--base-url", "URL"], "Can't create the folder"),

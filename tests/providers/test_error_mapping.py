@@ -18,7 +18,7 @@ from longtalk.errors import (
     RateLimited,
     RequestRefused,
 )
-from longtalk.providers.error_mapping import error_from_response, retry_after
+from longtalk.providers.error_mapping import error_from_response, read_retry_after
 
 LABEL = "groq:some-model"
 
@@ -624,19 +624,19 @@ def test_a_provider_that_says_whether_to_try_again_is_believed(status: int, said
 def test_a_hint_is_seconds_milliseconds_or_a_date_and_nonsense_is_none(
     headers: dict[str, str], seconds: float | None
 ) -> None:
-    assert retry_after(httpx2.Headers(headers)) == seconds
+    assert read_retry_after(httpx2.Headers(headers)) == seconds
 
 
 def test_a_date_to_come_is_so_many_seconds_away() -> None:
     said = email.utils.formatdate(time.time() + 30, usegmt=True)
-    seconds = retry_after({"retry-after": said})
+    seconds = read_retry_after({"retry-after": said})
     assert seconds is not None
     assert 25 < seconds <= 30
 
 
 @given(st.sampled_from(["retry-after", "retry-after-ms"]), st.text())
 def test_no_hint_whatever_it_says_is_an_error(name: str, said: str) -> None:
-    seconds = retry_after({name: said})
+    seconds = read_retry_after({name: said})
     assert seconds is None or seconds >= 0
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from longtalk import AsyncChat, Chat, Conversation, Text
 from longtalk.errors import AuthFailed, ProviderError
-from longtalk.providers.local.engine import engine
-from longtalk.providers.local.weights import find
+from longtalk.providers.local.engine import get_engine
+from longtalk.providers.local.weights import find_weights
 from longtalk.reply import Reply
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
@@ -172,7 +172,7 @@ def _environments() -> Iterator[bytes]:
 
 
 def test_claude_speaks_with_the_local_model(home: Path) -> None:
-    model = engine(find(""), context=8192)
+    model = get_engine(find_weights(""), context=8192)
     options = {"arguments": ["--bare", "--tools", ""], "cwd": str(home / "work"), "timeout": 100}
     with AgentServer(model.url, model.key) as server:
         chat = Chat("claude-cli:local", base_url=server.url, api_key=model.key, options=options)

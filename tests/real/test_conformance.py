@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from longtalk import AsyncChat, Chat
-from longtalk.providers.local.engine import engine
-from longtalk.providers.local.weights import find
+from longtalk.providers.local.engine import get_engine
+from longtalk.providers.local.weights import find_weights
 from longtalk.testing.providers.suite import CASES, Blocking, check_provider
 
 SHORT = {"max_tokens": 24, "temperature": 0}
@@ -24,7 +24,7 @@ SCRIPTED = [case.name for case in CASES if case.scripted]
 @pytest.mark.parametrize("way", WAYS)
 def test_the_engine_keeps_the_contract_over_three_wires(way: str) -> None:
     name, path, options = WAYS[way]
-    running = engine(find(""), context=4096)
+    running = get_engine(find_weights(""), context=4096)
     report = check_provider(
         lambda: Chat(name, base_url=running.url + path, api_key=running.key).provider, options=options
     )

@@ -9,8 +9,8 @@ import pytest
 
 from longtalk import AsyncChat, Chat, Summarize, System, Text, TokenBudget, peek
 from longtalk.errors import ContextOverflow, InputError
-from longtalk.providers.local.engine import engine
-from longtalk.providers.local.weights import find
+from longtalk.providers.local.engine import get_engine
+from longtalk.providers.local.weights import find_weights
 
 SHORT = {"max_tokens": 24, "temperature": 0}
 TEACHER = "You are a music teacher."
@@ -127,7 +127,7 @@ def test_it_serves_an_async_program_too() -> None:
 
 
 def test_it_speaks_the_other_wire_too() -> None:
-    running = engine(find(""), context=4096)
+    running = get_engine(find_weights(""), context=4096)
     system = "You are a music teacher."
     with Chat("anthropic:local", base_url=running.url, api_key=running.key, options=SHORT) as chat:
         first = chat.send("Hello, I am Ada and I play the violin.", system=system)
@@ -141,7 +141,7 @@ def test_it_speaks_the_other_wire_too() -> None:
 
 
 def test_it_speaks_the_responses_wire_too() -> None:
-    running = engine(find(""), context=4096)
+    running = get_engine(find_weights(""), context=4096)
     options = {"max_output_tokens": 24, "temperature": 0}
     system = "You are a music teacher."
     with Chat("openai:local", base_url=f"{running.url}/v1", api_key=running.key, options=options) as chat:

@@ -211,11 +211,11 @@ def _check_local_model(model: str | None) -> None:
     name, _, path = (model or "local").partition(":")
     if name == "local":
         from longtalk.providers.local.engine import require_extra
-        from longtalk.providers.local.weights import find
+        from longtalk.providers.local.weights import find_weights
 
         require_extra()
         if path:
-            find(path)
+            find_weights(path)
 
 
 @contextlib.contextmanager

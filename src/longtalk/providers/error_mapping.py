@@ -64,13 +64,13 @@ def error_from_response(
         return RequestRefused(f"{label} blocked the request: {message}", status=status or None, body=body)
     status = status or _infer_status(code)
     text = f"{label} answered {status or 'with an error'}: {message}"
-    hint = retry_after(headers)
-    if hint is None and (delay := _RETRY_DELAY.search(body)):
-        hint = float(delay[1])
+    delay = read_retry_after(headers)
+    if delay is None and (found := _RETRY_DELAY.search(body)):
+        delay = float(found[1])
     kind: type[ProviderError]
     if _is_too_long(status, f"{code} {message}"):
         error = ContextOverflow(f"The request is too long for {label}: {message}", status=status or None, body=body)
-        error.window, error.tokens = _number(_WINDOW, message), _number(_TOKENS, message)
+        error.window, error.tokens = _find_number(_WINDOW, message), _find_number(_TOKENS, message)
         _set_llamacpp_numbers(error, body)
         return error
     if status in (401, 403) or (status == 400 and "API key not valid" in message):
@@ -79,7 +79,7 @@ def error_from_response(
     if status == 429:
         # Waiting does not restore a used-up balance.
         no_credit = _NO_CREDIT.search(f"{code} {message}")
-        return RateLimited(text, status=status, body=body, retry_after=hint, retryable=not no_credit)
+        return RateLimited(text, status=status, body=body, retry_after=delay, retryable=not no_credit)
     if 300 <= status < 400:
         target = headers.get("location", "another address")[:300]
         setting = "the client's address" if by_sdk else "base_url="
@@ -94,7 +94,7 @@ def error_from_response(
         text,
         status=status or None,
         body=body,
-        retry_after=hint,
+        retry_after=delay,
         retryable={"true": True, "false": False}.get(advice or "", kind.retryable),
     )
 
@@ -106,7 +106,7 @@ def _is_too_long(status: int, message: str) -> bool:
     return status == 413 or bool(_OVERFLOW.search(message))
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the number of seconds that the provider asks the caller to wait, or None if its headers don't say."""
     try:
         if "retry-after-ms" in headers:
@@ -166,7 +166,7 @@ def _infer_status(code: str) -> int:
     return next((status for word, status in meanings.items() if word in code), 0)
 
 
-def _number(pattern: re.Pattern[str], text: str) -> int | None:
+def _find_number(pattern: re.Pattern[str], text: str) -> int | None:
     found = pattern.search(text.replace(",", ""))
     return int(next(group for group in found.groups() if group)) if found else None
 

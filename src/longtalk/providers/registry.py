@@ -85,11 +85,11 @@ PROVIDERS: Mapping[str, Address] = {
 }
 
 
-_SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
+_LOCAL_SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
 """Servers whose models cost nothing per token if they run on this machine."""
 
 
-class Resolved(msgspec.Struct, frozen=True):
+class ResolvedModel(msgspec.Struct, frozen=True):
     """A model with everything that a provider needs to send requests to it."""
 
     provider: str
@@ -101,16 +101,18 @@ class Resolved(msgspec.Struct, frozen=True):
 
     @property
     def account(self) -> str:
+        """A digest of the address and the key."""
         import hashlib
 
         return hashlib.sha256(f"{self.base_url} {self.key or ''}".encode()).hexdigest()[:16]
 
     @property
     def label(self) -> str:
+        """The name of the model, in the form `provider:model`."""
         return f"{self.provider}:{self.model}" if self.model else self.provider
 
 
-def resolve(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Resolved:
+def resolve(name: str, *, base_url: str | None = None, api_key: str | None = None) -> ResolvedModel:
     """Return the address, wire, key and capabilities of a model.
 
     Raise `InputError` if the provider is unknown, or if the model, address or key is missing.
@@ -123,30 +125,30 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
     address = PROVIDERS.get(provider)
     if address is None:
         form = "" if colon else "A model is named 'provider:model'. "
-        raise InputError(f"Unknown provider {provider!r}. {form}{_hint(provider)}")
+        raise InputError(f"Unknown provider {provider!r}. {form}{_suggest_provider(provider)}")
     if not model and provider not in ("local", *AGENTS):
-        raise InputError(f"No model given for {provider}: name one as '{provider}:MODEL'.")
+        raise InputError(f"No model is named for {provider}: write '{provider}:MODEL'.")
     if base_url is not None and not isinstance(base_url, str):
-        raise InputError(f"`base_url` is text, not {type(base_url).__name__}.")
+        raise InputError(f"`base_url` must be a string, not {type(base_url).__name__}.")
     custom_url = base_url or _read_variable(address.base_url_variable)
     url = custom_url or address.base_url or ""
     if not url and provider == "compatible":
         raise InputError("A 'compatible:' model needs base_url=, the address of its server, such as 'http://…/v1'.")
     if provider == "ollama":
-        url = _ollama_url(url)
+        url = _complete_ollama_url(url)
     if provider == "gemini":
-        url = _gemini_url(url)
+        url = _complete_gemini_url(url)
     key = _check_key(api_key or _read_variable(address.key_variable) or _read_variable(address.other_key_variable))
     if key is None and address.key_variable and not custom_url:
         raise InputError(f"{provider} needs a key: pass api_key=, or set {address.key_variable}.")
     url = url.rstrip("/")
     hosted = address.key_variable is not None and url == address.base_url
-    capabilities = _describe(provider, model, url, address.capabilities, hosted=hosted)
-    return Resolved(provider, model, WIRES[address.wire], url, key, capabilities)
+    capabilities = _find_capabilities(provider, model, url, address.capabilities, hosted=hosted)
+    return ResolvedModel(provider, model, WIRES[address.wire], url, key, capabilities)
 
 
-def _describe(provider: str, model: str, url: str, usual: Capabilities, *, hosted: bool) -> Capabilities:
-    """Return the provider's usual capabilities, updated with what is known about this model.
+def _find_capabilities(provider: str, model: str, url: str, default: Capabilities, *, hosted: bool) -> Capabilities:
+    """Return the provider's default capabilities, updated with what is known about this model.
 
     The prices and cache times that come with Longtalk apply only at the provider's own address (`hosted`). Those that
     the user registered apply everywhere.
@@ -156,12 +158,13 @@ def _describe(provider: str, model: str, url: str, usual: Capabilities, *, hoste
 
     prices = (
         FREE
-        if provider == "local" or (provider in _SERVERS and _is_on_this_machine(url) and not _is_ollama_cloud(model))
+        if provider == "local"
+        or (provider in _LOCAL_SERVERS and _is_on_this_machine(url) and not _is_ollama_cloud(model))
         else None
     )
     found = find(f"{provider}:{model}" if model else provider)
     if found is None:
-        return msgspec.structs.replace(usual, prices=prices, described=not hosted)
+        return msgspec.structs.replace(default, prices=prices, described=not hosted)
     trusted = hosted or is_overridden(found)
     if found.prices is not None and trusted:
         prices = found.prices
@@ -177,7 +180,7 @@ def _describe(provider: str, model: str, url: str, usual: Capabilities, *, hoste
         "keeps_state": found.keeps_state,
         "prices": prices,
     }
-    return msgspec.structs.replace(usual, **{name: value for name, value in known.items() if value is not None})
+    return msgspec.structs.replace(default, **{name: value for name, value in known.items() if value is not None})
 
 
 def _is_on_this_machine(url: str) -> bool:
@@ -197,7 +200,7 @@ def _check_key(key: object) -> str | None:
     if key is None or key == "":
         return None
     if not isinstance(key, str):
-        raise InputError(f"`api_key` is text, not {type(key).__name__}.")
+        raise InputError(f"`api_key` must be a string, not {type(key).__name__}.")
     key = key.strip()
     if not key.isascii() or not key.isprintable():
         raise InputError("The API key contains characters that no key has: check that exactly the key was copied.")
@@ -208,7 +211,7 @@ def _read_variable(name: str | None) -> str | None:
     return os.environ.get(name, "").strip() or None if name else None
 
 
-def _ollama_url(url: str) -> str:
+def _complete_ollama_url(url: str) -> str:
     """Return the API address for an `OLLAMA_HOST` value, which may lack the scheme, the host or the port."""
     scheme, separator, rest = url.rstrip("/").rpartition("://")
     host, slash, path = rest.partition("/")
@@ -219,13 +222,13 @@ def _ollama_url(url: str) -> str:
     return url if url.endswith("/v1") else f"{url}/v1"
 
 
-def _gemini_url(url: str) -> str:
+def _complete_gemini_url(url: str) -> str:
     """Return the address with the API version appended if it has none, as Google's SDK does."""
     url = url.rstrip("/")
     return url if re.search(r"/v\d+\w*$", url) else f"{url}/v1beta"
 
 
-def _hint(provider: str) -> str:
+def _suggest_provider(provider: str) -> str:
     import difflib
 
     close = difflib.get_close_matches(provider, PROVIDERS, n=1, cutoff=0.5)

@@ -22,7 +22,7 @@ import pytest
 from longtalk.errors import InputError
 from longtalk.providers.local import engine as local_engine
 from longtalk.providers.local import weights
-from longtalk.providers.local.engine import Engine, engine, stop_all
+from longtalk.providers.local.engine import Engine, get_engine, stop_all
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and forks as POSIX has them")
 
@@ -31,7 +31,7 @@ PATIENCE = 60.0
 
 @pytest.fixture(scope="module")
 def model() -> str:
-    return weights.find()
+    return weights.find_weights()
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def parent(model: str, then: str) -> Iterator[subprocess.Popen[str]]:
     code = f"""
 import os, signal, sys, time
 from longtalk.providers.local import engine as local_engine
-mine = local_engine.engine({model!r}, context=512)
+mine = local_engine.get_engine({model!r}, context=512)
 {then}
 """
     started = subprocess.Popen(
@@ -105,16 +105,16 @@ def heard(process: subprocess.Popen[str]) -> list[str]:
 
 
 def test_the_local_model_answers(model: str) -> None:
-    assert answers(engine(model))
+    assert answers(get_engine(model))
 
 
 def test_the_engine_listens_on_loopback_only(model: str) -> None:
-    assert engine(model).url.startswith("http://127.0.0.1:")
+    assert get_engine(model).url.startswith("http://127.0.0.1:")
 
 
 @pytest.mark.parametrize("key", [None, "wrong"], ids=["no key", "a wrong key"])
 def test_nobody_else_on_the_machine_can_use_it(model: str, key: str | None) -> None:
-    running = engine(model)
+    running = get_engine(model)
     with pytest.raises(urllib.error.HTTPError) as refused:
         ask(running.url, key)
     refused.value.close()
@@ -122,7 +122,7 @@ def test_nobody_else_on_the_machine_can_use_it(model: str, key: str | None) -> N
 
 
 def test_the_window_is_as_wide_as_asked_for(model: str) -> None:
-    running = engine(model, context=512)
+    running = get_engine(model, context=512)
     with pytest.raises(urllib.error.HTTPError) as refused:
         ask(running.url, running.key, messages=[{"role": "user", "content": "word " * 600}])
     with refused.value as answer:
@@ -130,14 +130,14 @@ def test_the_window_is_as_wide_as_asked_for(model: str) -> None:
 
 
 def test_the_same_file_has_one_engine_however_it_is_named(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = engine(model)
+    first = get_engine(model)
     monkeypatch.chdir(os.path.dirname(model))
-    assert engine(os.path.basename(model)) is first
+    assert get_engine(os.path.basename(model)) is first
 
 
 def test_threads_that_ask_at_once_get_the_same_engine(model: str) -> None:
     got: list[Engine] = []
-    threads = [threading.Thread(target=lambda: got.append(engine(model))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: got.append(get_engine(model))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -147,36 +147,36 @@ def test_threads_that_ask_at_once_get_the_same_engine(model: str) -> None:
 
 
 def test_another_window_is_another_engine(model: str) -> None:
-    assert engine(model, context=512).pid != engine(model, context=1024).pid
+    assert get_engine(model, context=512).pid != get_engine(model, context=1024).pid
 
 
 def test_stop_all_ends_the_children(model: str) -> None:
-    running = engine(model)
-    assert running.alive()
+    running = get_engine(model)
+    assert running.is_alive()
     stop_all()
-    assert not running.alive()
+    assert not running.is_alive()
 
 
 def test_an_engine_can_be_started_again(model: str) -> None:
-    first = engine(model)
+    first = get_engine(model)
     stop_all()
-    second = engine(model)
+    second = get_engine(model)
     assert second.pid != first.pid
     assert answers(second)
 
 
 @posix
 def test_an_engine_that_died_is_replaced(model: str) -> None:
-    first = engine(model)
+    first = get_engine(model)
     os.kill(first.pid, signal.SIGKILL)
-    assert soon(lambda: not first.alive())
-    second = engine(model)
+    assert soon(lambda: not first.is_alive())
+    second = get_engine(model)
     assert second is not first
     assert answers(second)
 
 
 def test_stopping_in_the_middle_of_an_answer_is_clean(model: str) -> None:
-    running = engine(model)
+    running = get_engine(model)
     body = {"messages": [{"role": "user", "content": "Count to a thousand."}], "max_tokens": 400, "stream": True}
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.key}"}
     request = urllib.request.Request(f"{running.url}/v1/chat/completions", json.dumps(body).encode(), headers)
@@ -229,12 +229,12 @@ def test_a_forked_copy_has_its_own_engine_and_leaves_the_original_alone(model: s
     then = f"""
 copy = os.fork()
 if copy == 0:
-    other = local_engine.engine({model!r}, context=512)
+    other = local_engine.get_engine({model!r}, context=512)
     print("copy", other.pid, flush=True)
     sys.exit(0)
 _, status = os.waitpid(copy, 0)
-again = local_engine.engine({model!r}, context=512)
-print("original", mine.pid, again.pid, again.alive(), status, flush=True)
+again = local_engine.get_engine({model!r}, context=512)
+print("original", mine.pid, again.pid, again.is_alive(), status, flush=True)
 """
     with parent(model, then) as program:
         _, other = heard(program)
@@ -268,7 +268,7 @@ def test_ctrl_c_while_the_model_loads_leaves_no_child(tmp_path: Path, monkeypatc
     (tmp_path / "xllamacpp.py").write_text(slow)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     noted = tmp_path / "pid"
-    command = [sys.executable, "-c", "from longtalk.providers.local.engine import engine; engine('any.gguf')"]
+    command = [sys.executable, "-c", "from longtalk.providers.local.engine import get_engine; get_engine('any.gguf')"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stderr=pipe, cwd=tmp_path, text=True, start_new_session=True) as program:
         try:
@@ -288,7 +288,7 @@ def test_a_model_that_does_not_load_in_time_is_an_input_error(tmp_path: Path, mo
     os.mkfifo(tmp_path / "never.gguf")
     monkeypatch.setattr(local_engine, "START_LIMIT", 1.5)
     with pytest.raises(InputError, match=r"never\.gguf': it took more than 1\.5 seconds"):
-        engine(str(tmp_path / "never.gguf"))
+        get_engine(str(tmp_path / "never.gguf"))
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_damaged_model_is_an_input_error_with_its_cause(tmp_path: Path, rest: 
     file = tmp_path / "damaged.gguf"
     file.write_bytes(b"GGUF" + rest)
     with pytest.raises(InputError) as refused:
-        engine(weights.find(str(file)))
+        get_engine(weights.find_weights(str(file)))
     said = str(refused.value)
     assert said.startswith(f"The local model can't be loaded from {str(file)!r}: ")
     assert any(cause in said for cause in ("header", "version", "architecture")), said
@@ -311,12 +311,12 @@ def test_half_a_model_is_an_input_error_with_its_cause(model: str, tmp_path: Pat
     with open(model, "rb") as whole:
         file.write_bytes(whole.read(50_000_000))
     with pytest.raises(InputError, match="model is corrupted or incomplete"):
-        engine(str(file))
+        get_engine(str(file))
 
 
 def test_a_model_without_a_file_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.gguf"):
-        engine(str(tmp_path / "nowhere.gguf"))
+        get_engine(str(tmp_path / "nowhere.gguf"))
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_an_engine_that_fails_is_an_input_error_with_its_cause(
     (tmp_path / "xllamacpp.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError) as refused:
-        engine(str(tmp_path / "any.gguf"))
+        get_engine(str(tmp_path / "any.gguf"))
     assert f": {cause}. Check" in str(refused.value)
 
 
@@ -347,7 +347,7 @@ def test_a_child_that_can_not_start_is_an_input_error_with_its_cause(
     (tmp_path / "longtalk" / "__init__.py").write_text("raise RuntimeError('half an installation')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match="RuntimeError: half an installation"):
-        engine(str(tmp_path / "any.gguf"))
+        get_engine(str(tmp_path / "any.gguf"))
 
 
 def test_an_interpreter_that_says_something_at_its_start_does_no_harm(
@@ -355,7 +355,7 @@ def test_an_interpreter_that_says_something_at_its_start_does_no_harm(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('Welcome to this computer!', flush=True)")
     monkeypatch.syspath_prepend(tmp_path)
-    assert answers(engine(model))
+    assert answers(get_engine(model))
 
 
 def test_a_missing_extra_is_an_input_error_with_the_remedy(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,7 +364,7 @@ def test_a_missing_extra_is_an_input_error_with_the_remedy(model: str, monkeypat
         importlib.util, "find_spec", lambda name, *more: None if name == "xllamacpp" else real(name, *more)
     )
     with pytest.raises(InputError) as refused:
-        engine(model)
+        get_engine(model)
     assert str(refused.value) == "The local model needs its engine: pip install 'longtalk[local]'."
 
 
@@ -374,10 +374,10 @@ def test_the_program_itself_never_loads_the_engine(model: str) -> None:
 
 
 def test_the_engine_says_nothing_on_the_terminal(model: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert answers(engine(model))
+    assert answers(get_engine(model))
     (tmp_path / "damaged.gguf").write_bytes(b"GGUF")
     with pytest.raises(InputError):
-        engine(str(tmp_path / "damaged.gguf"))
+        get_engine(str(tmp_path / "damaged.gguf"))
     stop_all()
     assert capfd.readouterr() == ("", "")
 
@@ -388,12 +388,12 @@ def test_half_of_the_cores_work_but_no_more_than_four(
 ) -> None:
     monkeypatch.delenv("LONGTALK_THREADS")
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    assert local_engine._threads() == threads
+    assert local_engine._choose_threads() == threads
 
 
 def test_the_number_of_threads_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGTALK_THREADS", "7")
-    assert local_engine._threads() == 7
+    assert local_engine._choose_threads() == 7
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many"])
@@ -402,7 +402,7 @@ def test_a_number_of_threads_that_makes_no_sense_is_refused(
 ) -> None:
     monkeypatch.setenv("LONGTALK_THREADS", value)
     with pytest.raises(InputError, match=f"LONGTALK_THREADS is '{value}'"):
-        engine(model)
+        get_engine(model)
 
 
 def serve(settings: dict[str, Any]) -> subprocess.Popen[str]:

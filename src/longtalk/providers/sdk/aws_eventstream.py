@@ -63,7 +63,7 @@ def _read_frame(frame: bytes) -> bytes | None:
     kind = headers.get(":message-type", "event")
     if kind != "event":
         code = headers.get(":exception-type") or headers.get(":error-code") or kind
-        return _error_event(code, headers.get(":error-message", ""), payload)
+        return _build_error_event(code, headers.get(":error-message", ""), payload)
     try:
         packed = json_bytes.text(json_bytes.fields(payload).get("bytes", b""))
         return binascii.a2b_base64(packed, strict_mode=True) if packed else None
@@ -92,7 +92,7 @@ def _read_headers(data: bytes) -> dict[str, str]:
     return found
 
 
-def _error_event(code: str, message: str, payload: bytes) -> bytes:
+def _build_error_event(code: str, message: str, payload: bytes) -> bytes:
     try:
         text = json_bytes.text(json_bytes.fields(payload).get("message", b"")) or ""
     except ValueError:

@@ -52,7 +52,7 @@ def check_client(client: Any, vendor: Vendor, *, is_async: bool) -> None:
     if not all(map(_is_httpx2, (client.base_url, getattr(client, "_client", client.base_url)))):
         raise InputError(
             f"This {name} uses httpx, and Longtalk needs a client that uses httpx2: install openai 3 or anthropic 1, "
-            f"or newer, and pass the client no http_client= of httpx."
+            f"or newer, and don't pass an http_client= of httpx to the client."
         )
     if vendor.cloud == "vertex" and not client.project_id:
         raise InputError(f"{name} has no project: pass it project_id=, or set ANTHROPIC_VERTEX_PROJECT_ID.")
@@ -62,12 +62,12 @@ def _is_httpx2(part: object) -> bool:
     return any(each.__module__.partition(".")[0] == "httpx2" for each in type(part).__mro__)
 
 
-def address(client: Any) -> str:
+def read_address(client: Any) -> str:
     """Return the base URL to which a client sends its requests."""
     return str(client.base_url).rstrip("/")
 
 
-def identity(client: Any) -> str:
+def digest_account(client: Any) -> str:
     """Return a digest of the client's account. Credentials that expire are left out, so that the digest is stable."""
     parts = [str(getattr(client, name, None) or "") for name in _IDENTITY]
     fetched = getattr(client, "_api_key_provider", None) is not None
@@ -82,20 +82,20 @@ def identity(client: Any) -> str:
 def adapt_request(client: Any, vendor: Vendor, model: str, path: str, body: bytes | None) -> tuple[str, bytes | None]:
     """Return the path, below the client's address, and the body that the client's cloud expects."""
     if vendor.cloud == "azure" and path == "/chat/completions" and "/deployments" not in client.base_url.path:
-        return f"/deployments/{_segment(model)}{path}", body
+        return f"/deployments/{_quote_segment(model)}{path}", body
     if vendor.cloud not in CLOUD_VERSIONS or body is None:
         return path, body
     fields = {"anthropic_version": CLOUD_VERSIONS[vendor.cloud], **json_bytes.fields(body)}
     del fields["model"]
     if vendor.cloud == "bedrock":
         method = "invoke-with-response-stream" if fields.pop("stream", b"") == b"true" else "invoke"
-        return f"/model/{_segment(model)}/{method}", json_bytes.build(fields)
+        return f"/model/{_quote_segment(model)}/{method}", json_bytes.build(fields)
     method = "streamRawPredict" if fields.get("stream") == b"true" else "rawPredict"
-    location = f"/projects/{_segment(client.project_id)}/locations/{_segment(client.region)}"
-    return f"{location}/publishers/anthropic/models/{_segment(model)}:{method}", json_bytes.build(fields)
+    location = f"/projects/{_quote_segment(client.project_id)}/locations/{_quote_segment(client.region)}"
+    return f"{location}/publishers/anthropic/models/{_quote_segment(model)}:{method}", json_bytes.build(fields)
 
 
-def _segment(name: str) -> str:
+def _quote_segment(name: str) -> str:
     """Return a name quoted for use as one segment of a URL path."""
     if not name.strip("."):
         raise InputError(f"{name!r} can't be part of an address: use another model or project name.")

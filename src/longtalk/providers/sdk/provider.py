@@ -12,8 +12,16 @@ import msgspec
 
 from longtalk._util.concurrency import ASYNC
 from longtalk.errors import AuthFailed, InputError
-from longtalk.providers.registry import Resolved, resolve
-from longtalk.providers.sdk.clouds import CLOUD_VERSIONS, WIRES, Vendor, adapt_request, address, check_client, identity
+from longtalk.providers.registry import ResolvedModel, resolve
+from longtalk.providers.sdk.clouds import (
+    CLOUD_VERSIONS,
+    WIRES,
+    Vendor,
+    adapt_request,
+    check_client,
+    digest_account,
+    read_address,
+)
 
 
 class AsyncSDK:
@@ -21,7 +29,7 @@ class AsyncSDK:
 
     is_sdk = True
 
-    def __init__(self, client: Any, vendor: Vendor, resolved: Resolved) -> None:
+    def __init__(self, client: Any, vendor: Vendor, resolved: ResolvedModel) -> None:
         self._client = client
         self._vendor = vendor
         self._model = resolved.model
@@ -100,17 +108,18 @@ class AsyncSDKResponse:
         await self._response.aclose()
 
 
-def resolve_by_sdk(model: str, client: Any, vendor: Vendor) -> tuple[Resolved, AsyncSDK]:
+def resolve_by_sdk(model: str, client: Any, vendor: Vendor) -> tuple[ResolvedModel, AsyncSDK]:
     """Return the resolved model and the adapter for an SDK client.
 
     Raise `InputError` if the client can't be used for this model.
     """
     check_client(client, vendor, is_async=ASYNC)
     # The digest of the account takes the place of the key, which the client keeps to itself.
-    resolved = resolve(model, base_url=address(client), api_key=identity(client))
+    resolved = resolve(model, base_url=read_address(client), api_key=digest_account(client))
     if resolved.wire.name not in WIRES[vendor.name]:
         raise InputError(
-            f"{type(client).__name__} is a client for {vendor.name} and can't be used for {model!r}: pass another."
+            f"{type(client).__name__} is a client for {vendor.name} and can't be used for {model!r}: "
+            "pass a client for its provider."
         )
-    resolved = msgspec.structs.replace(resolved, base_url=address(client))
+    resolved = msgspec.structs.replace(resolved, base_url=read_address(client))
     return resolved, AsyncSDK(client, vendor, resolved)

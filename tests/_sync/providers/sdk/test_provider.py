@@ -431,8 +431,8 @@ class Session:
 @pytest.mark.parametrize(
     ("client", "why"),
     [
-        (openai.OpenAI, "the class OpenAI: pass an instance"),
-        (httpx2.Client, "the class Client: pass an instance"),
+        (openai.OpenAI, "must be an instance, not the class OpenAI"),
+        (httpx2.Client, "must be an instance, not the class Client"),
         (Session(), "an httpx2.Client or a client of a vendor's SDK, not Session"),
     ],
 )

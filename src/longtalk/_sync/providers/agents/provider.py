@@ -20,7 +20,7 @@ from longtalk._sync._util.concurrency import Child, run_in_thread, run_shielded
 from longtalk.errors import InputError, ProviderError, StreamCut, Unreachable
 from longtalk.providers.agents.run import AgentRun, digest_session_location
 from longtalk.providers.error_mapping import error_from_response
-from longtalk.providers.registry import Resolved
+from longtalk.providers.registry import ResolvedModel
 from longtalk.wires.agents.cli import NOT_LOGGED_IN, AgentCommand
 from longtalk.wires.agents.wire import AgentWire
 from longtalk.wires.protocol import Wire
@@ -32,7 +32,7 @@ GRACE = 20.0
 class AgentProgram:
     """A provider that runs a command-line agent, such as `claude`, `codex` or `gemini`."""
 
-    def __init__(self, resolved: Resolved) -> None:
+    def __init__(self, resolved: ResolvedModel) -> None:
         if not isinstance(resolved.wire, AgentWire):
             raise InputError(f"{resolved.label} is not a command-line agent.")
         if resolved.model.startswith("-"):

@@ -16,7 +16,7 @@ from longtalk._sync._util.concurrency import ClientHolder
 from longtalk.errors import BadAnswer, InputError, ProviderError, StreamCut, Unreachable
 from longtalk.providers.error_mapping import error_from_response
 from longtalk.providers.http.sse import EventParser
-from longtalk.providers.registry import Resolved
+from longtalk.providers.registry import ResolvedModel
 
 CONNECT_SECONDS = 10.0
 # A model may think for minutes before its first byte.
@@ -28,7 +28,7 @@ _AWS_EVENTSTREAM = "application/vnd.amazon.eventstream"
 class HTTP:
     """A provider that is reached at an HTTP address."""
 
-    def __init__(self, resolved: Resolved, *, client: Any = None) -> None:
+    def __init__(self, resolved: ResolvedModel, *, client: Any = None) -> None:
         self.label = resolved.label
         self.model = resolved.model
         self.wire = resolved.wire
@@ -37,7 +37,7 @@ class HTTP:
         self.defaults: Mapping[str, Any] = resolved.wire.defaults
         self._base_url = resolved.base_url
         self._headers = {"content-type": "application/json", **resolved.wire.headers(resolved.key)}
-        self._client = ClientHolder(client, **_settings(resolved.base_url))
+        self._client = ClientHolder(client, **_client_settings(resolved.base_url))
         self.by_sdk: bool = getattr(client, "is_sdk", False)
         """True if an SDK client with its own address and key sends the requests."""
 
@@ -46,21 +46,21 @@ class HTTP:
 
     def call(self, method: str, path: str, body: bytes | None = None) -> dict[str, bytes]:
         """Call another endpoint of the provider's API and return the fields of the JSON object in its response."""
-        answer = self._send_and_read(method, path, body)
+        response = self._send_and_read(method, path, body)
         try:
-            return json_bytes.fields(answer)
+            return json_bytes.fields(response)
         except ValueError as problem:
-            raise BadAnswer(f"{self.label} sent an answer that can't be read ({problem}).", body=answer) from None
+            raise BadAnswer(f"{self.label} sent an answer that can't be read ({problem}).", body=response) from None
 
     def _send_and_read(self, method: str, path: str, body: bytes | None) -> bytes:
         import httpx2
 
         chunks: list[bytes] = []
         try:
-            with self._request(method, path, body) as answer:
-                if answer.status_code >= 300:
-                    raise self._failure(answer)
-                for chunk in answer.iter_bytes():
+            with self._request(method, path, body) as response:
+                if response.status_code >= 300:
+                    raise self._read_error(response)
+                for chunk in response.iter_bytes():
                     chunks.append(chunk)  # noqa: PERF401  # keeps the chunks received before an error
         except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
             raise self._connection_error(problem, begun=bool(chunks)) from _safe_cause(problem)
@@ -71,11 +71,11 @@ class HTTP:
 
         start, found = b"", False
         try:
-            with self._request("POST", self.wire.path(self.model, stream=True), body) as answer:
-                if answer.status_code >= 300:
-                    raise self._failure(answer)
-                events = _parser_for(answer)
-                for chunk in _iter_body(answer):
+            with self._request("POST", self.wire.path(self.model, stream=True), body) as response:
+                if response.status_code >= 300:
+                    raise self._read_error(response)
+                events = _choose_parser(response)
+                for chunk in _iter_body(response):
                     start = start or chunk[:500]
                     for data in events.feed(chunk):
                         found = True
@@ -88,7 +88,7 @@ class HTTP:
         if not found:
             text = " ".join(start.decode("utf-8", "replace").split())[:200]
             raise BadAnswer(
-                f"{self.label} was asked for a stream of events and sent {text or 'nothing'!r} instead.", body=start
+                f"{self.label} should have sent a stream of events, but sent {text or 'nothing'!r}.", body=start
             )
 
     def _request(self, method: str, path: str, body: bytes | None) -> Any:
@@ -97,15 +97,15 @@ class HTTP:
             raise InputError(f"The client of {self.label} is closed: pass an open one.")
         return client.stream(method, self._base_url + path, content=body, headers=self._headers)
 
-    def _failure(self, answer: Any) -> ProviderError:
+    def _read_error(self, response: Any) -> ProviderError:
         """Return the error for an error response. At most `ERROR_BYTES` of its body are used."""
         body = b""
-        for chunk in answer.iter_bytes():
+        for chunk in response.iter_bytes():
             body += chunk
             if len(body) > ERROR_BYTES:
                 break
         return error_from_response(
-            self.label, answer.status_code, answer.headers, body[:ERROR_BYTES], by_sdk=self.by_sdk
+            self.label, response.status_code, response.headers, body[:ERROR_BYTES], by_sdk=self.by_sdk
         )
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class HTTP:
         if isinstance(problem, httpx2.DecodingError):
             return BadAnswer(f"{self.label} sent a body that can't be decompressed: {cause}.")
         if begun:
-            return StreamCut(f"The answer of {self.label} broke off: {cause}.")
+            return StreamCut(f"The answer of {self.label} ended early: {cause}.")
         where = f"{self.label} at {address}"
         if isinstance(problem, httpx2.ReadTimeout):
             # A retry would make the caller wait for the whole time limit again.
@@ -141,22 +141,22 @@ def _safe_cause(problem: Exception) -> Exception | None:
     return None if isinstance(problem, httpx2.LocalProtocolError) else problem
 
 
-def _parser_for(answer: Any) -> Any:
+def _choose_parser(response: Any) -> Any:
     """Return the parser for the event format of a streamed response."""
-    if not answer.headers.get("content-type", "").startswith(_AWS_EVENTSTREAM):
+    if not response.headers.get("content-type", "").startswith(_AWS_EVENTSTREAM):
         return EventParser()
     from longtalk.providers.sdk.aws_eventstream import FrameParser
 
     return FrameParser()
 
 
-def _iter_body(answer: Any) -> Any:
+def _iter_body(response: Any) -> Any:
     """Return an iterator over the body of a response. Skip decoding if the body is uncompressed and still unread."""
-    is_raw = "content-encoding" not in answer.headers and not answer.is_stream_consumed
-    return answer.iter_raw() if is_raw else answer.iter_bytes()
+    is_raw = "content-encoding" not in response.headers and not response.is_stream_consumed
+    return response.iter_raw() if is_raw else response.iter_bytes()
 
 
-def _settings(base_url: str) -> dict[str, Any]:
+def _client_settings(base_url: str) -> dict[str, Any]:
     """Return the settings of the HTTP client. Proxy settings are ignored for a server on this machine."""
     local = any(host in base_url for host in ("://127.", "://localhost", "://[::1]"))
     # Loading certificates takes a while, and a plain HTTP address on this machine needs none.

@@ -38,5 +38,5 @@ class Responses(HTTP):
             return None
         conversation = json_bytes.text((self.call("POST", "/conversations", b"{}")).get("id", b"")) or ""
         if not _CONVERSATION.fullmatch(conversation):
-            raise BadAnswer(f"{self.label} was asked to create a conversation and returned no conversation id.")
+            raise BadAnswer(f"{self.label} created a conversation, but returned no conversation id.")
         return Handle(conversation)

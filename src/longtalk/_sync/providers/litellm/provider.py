@@ -15,13 +15,13 @@ from longtalk._sync._util.concurrency import ASYNC, run_in_thread, run_shielded
 from longtalk.errors import BadAnswer
 from longtalk.providers.litellm.chunks import ChunkReader, to_dict
 from longtalk.providers.litellm.errors import load_litellm, map_error, require_extra
-from longtalk.providers.registry import Resolved
+from longtalk.providers.registry import ResolvedModel
 
 
 class LiteLLM:
     """The provider for `litellm:MODEL`, where MODEL is LiteLLM's name for the model, such as `bedrock/…`."""
 
-    def __init__(self, resolved: Resolved) -> None:
+    def __init__(self, resolved: ResolvedModel) -> None:
         require_extra()
         self.label = resolved.label
         self.model = resolved.model
@@ -53,7 +53,7 @@ class LiteLLM:
         finally:
             run_shielded(lambda: _close(chunks))
         if not reader.has_content:
-            raise BadAnswer(f"{self.label} was asked for a stream and sent an empty one.")
+            raise BadAnswer(f"{self.label} sent an empty stream.")
         if reader.finished:
             yield b"[DONE]"
 

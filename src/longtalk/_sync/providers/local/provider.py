@@ -14,7 +14,7 @@ import msgspec
 
 from longtalk._sync._util.concurrency import run_in_thread, run_shielded
 from longtalk._sync.providers.http.provider import HTTP
-from longtalk.providers.registry import Resolved
+from longtalk.providers.registry import ResolvedModel
 
 if TYPE_CHECKING:
     from longtalk.providers.local.engine import Engine
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Local:
     """The provider for `local` and `local:/path/to/model.gguf`."""
 
-    def __init__(self, resolved: Resolved) -> None:
+    def __init__(self, resolved: ResolvedModel) -> None:
         self.label = resolved.label
         self.model = resolved.model
         self.wire = resolved.wire
@@ -62,8 +62,8 @@ class Local:
         return self._http
 
     def _start_engine(self) -> Engine:
-        from longtalk.providers.local.engine import engine, require_extra
-        from longtalk.providers.local.weights import find
+        from longtalk.providers.local.engine import get_engine, require_extra
+        from longtalk.providers.local.weights import find_weights
 
         require_extra()
-        return engine(find(self.model), context=self.capabilities.window or 4096)
+        return get_engine(find_weights(self.model), context=self.capabilities.window or 4096)

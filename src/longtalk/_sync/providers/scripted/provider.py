@@ -38,10 +38,10 @@ class Scripted:
         self._steps += steps
 
     def send(self, body: bytes) -> bytes:
-        return self._next(body).body
+        return self._take_step(body).body
 
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
-        for data in self._next(body).events:
+        for data in self._take_step(body).events:
             if isinstance(data, BaseException):
                 raise data
             yield data
@@ -61,7 +61,7 @@ class Scripted:
         if self._steps:
             raise UnusedSteps(f"{len(self._steps)} steps of the script were not used.")
 
-    def _next(self, body: bytes) -> Step:
+    def _take_step(self, body: bytes) -> Step:
         self.requests.append(body)
         if not self._steps:
             raise UnexpectedCall(f"The script has no step left for request {len(self.requests)}: {body[:200]!r}")
