@@ -188,7 +188,7 @@ def test_what_was_said_is_shown_with_roles_and_times(store: str) -> None:
     held.close()
     shown = run("show", "x", "--store", store).stdout
     assert re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", re.sub(r"\w{12}-(\d+)", r"E\1", shown)) == (
-        "TIME  event of tuner app  E0\n    The violin\n    was tuned.\n"
+        "TIME  event from tuner app  E0\n    The violin\n    was tuned.\n"
         "\nTIME  user  E0\n    Plan it!\n\n    Soon.\n"
         '\nTIME  assistant  E1\n    First a plan.\n    → plan({"days": 3})\n'
         "\nTIME  result of plan  E2\n    Slowly.\n"

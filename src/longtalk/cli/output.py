@@ -24,6 +24,7 @@ _WORDING = {
     "policy=Memory() keeps one": "--policy 'Memory()' keeps one",
     "Choose another id, or": "Choose another id with --id, or",
     "; pass an id": "; choose an id with --id",
+    "Omit the id.": "Omit --id.",
 }
 """Replacements for the Python arguments in the library's error messages: the matching command-line options."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -118,16 +119,16 @@ def _escape_for(out: TextIO, text: str) -> str:
 class ProgressCounter:
     """A progress counter on standard error. It appears only on a terminal and is erased at the end."""
 
-    def __init__(self, total: int | None, what: str) -> None:
-        self._of = "" if total is None else f" of {total:,}"
-        self._what = what
-        self._shows = sys.stderr.isatty()
+    def __init__(self, total: int | None, noun: str) -> None:
+        self._total_text = "" if total is None else f" of {total:,}"
+        self._noun = noun
+        self._is_terminal = sys.stderr.isatty()
         self._next = 0.0
 
     def __call__(self, done: int) -> None:
-        if self._shows and time.monotonic() >= self._next:
+        if self._is_terminal and time.monotonic() >= self._next:
             self._next = time.monotonic() + 0.1
-            print(f"\r{done:,}{self._of} {self._what}s", end="", file=sys.stderr, flush=True)
+            print(f"\r{done:,}{self._total_text} {self._noun}s", end="", file=sys.stderr, flush=True)
 
     def __enter__(self) -> ProgressCounter:
         return self

@@ -21,7 +21,7 @@ YES = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options `--store` and `--owner` to a command."""
-    where = click.option(
+    store_option = click.option(
         "--store",
         envvar="LONGTALK_STORE",
         show_envvar=True,
@@ -30,17 +30,17 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "postgresql://user@host/database, redis://host. "
         "Default: a file in your data folder, such as ~/.local/share/longtalk/conversations.db.",
     )
-    return where(OWNER(command))
+    return store_option(OWNER(command))
 
 
-def limit_option(default: int, what: str) -> Callable[..., Any]:
+def limit_option(default: int, noun: str) -> Callable[..., Any]:
     """Return the option `--limit`, which limits how many rows a command prints."""
     return click.option(
         "--limit",
         type=click.IntRange(min=0),
         default=default,
         show_default=True,
-        help=f"Print at most this many {what}; 0 for all.",
+        help=f"Print at most this many {noun}; 0 for all.",
     )
 
 

@@ -114,7 +114,7 @@ def _label(entry: HistoryEntry, tool: str) -> str:
     if entry.role != "event":
         return entry.role
     try:
-        return f"event of {' '.join(json.loads(entry.native)['source'].split())}"
+        return f"event from {' '.join(json.loads(entry.native)['source'].split())}"
     except (ValueError, LookupError, TypeError, AttributeError):
         return entry.role
 

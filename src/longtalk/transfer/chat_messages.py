@@ -31,7 +31,10 @@ def read_bodies(bodies: Sequence[bytes], name: str) -> list[ConversationExport]:
     for number, body in enumerate(bodies, 1):
         try:
             members = json_bytes.fields(body)
-            natives = json_bytes.items(members.get("messages", b"null"))
+            messages = members.get("messages", b"null")
+            if messages[:1] != b"[":
+                raise ValueError(f"`messages` is not a list but {excerpt(messages)}")
+            natives = json_bytes.items(messages)
             model = json_bytes.text(members.get("model", b"null")) or ""
             exports.append(read_messages(natives, id=name if len(bodies) == 1 else f"{name}-{number}", model=model))
         except ValueError as problem:

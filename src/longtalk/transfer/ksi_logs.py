@@ -113,7 +113,8 @@ def read_ksi_log(lines: Sequence[tuple[int, bytes]], name: str) -> ConversationE
             skipped[logged.kind[:40] or "no type"] += 1
     if not pairs and (skipped or not asked):
         found = ", ".join(f"{count} × {excerpt(kind)}" for kind, count in skipped.most_common(5))
-        raise UnknownFormat(f"it begins with {excerpt(lines[0][1])}, and the types of its lines are {found}")
+        start = excerpt(lines[0][1])
+        raise UnknownFormat(f"its format is unknown (it begins with {start}, and the types of its lines are {found})")
     if asked:
         pairs.append((asked, None))
     exchanges = [_build_exchange(*pair) for pair in pairs]

@@ -70,7 +70,7 @@ def _read(data: bytes, name: str) -> list[ConversationExport]:
         first = parse_object(items[0], 1) if items else {}
         return read_bodies(items, name) if "messages" in first else [read_messages(items, id=name)]
     if text[:1] != b"{":
-        raise UnknownFormat(f"it begins with {excerpt(data)}")
+        raise UnknownFormat(f"its format is unknown (it begins with {excerpt(data)})")
     lines = list(_split_lines(text))
     try:
         first = json_bytes.fields(lines[0][1])
