@@ -32,7 +32,7 @@ def test_a_sealed_state_needs_its_key() -> None:
         history(state)
 
 
-def test_an_entry_of_an_unknown_wire_is_there_without_a_text() -> None:
+def test_an_entry_in_an_unknown_wire_has_no_text() -> None:
     from longtalk.archive.history import to_history
 
     entry = Entry(id="t-0", turn="t", role="user", wire="morse", native=b"{}", at=1)

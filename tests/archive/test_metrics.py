@@ -23,7 +23,7 @@ RUNS = (
 )
 
 
-def test_entries_that_were_sent_and_others_are_counted_apart() -> None:
+def test_sent_and_omitted_entries_are_counted_separately() -> None:
     manifest = kept(Context((), RUNS, 0, "", tokens=123), Transcript(), Cost(input=0.1, output=0.2))
     assert build_metrics(TURN, manifest, {}) == Metrics(
         turn="t",
@@ -39,7 +39,7 @@ def test_entries_that_were_sent_and_others_are_counted_apart() -> None:
     )
 
 
-def test_what_an_epoch_says_counts_for_each_of_its_turns() -> None:
+def test_the_runs_of_an_epoch_count_for_each_of_its_turns() -> None:
     manifest = json_bytes.encode(StoredManifest(1, epoch=8, runs=((8, 9, 40),), summary=7))
     found = build_metrics(TURN, manifest, {8: Epoch("p", 8, runs=RUNS[:3]), 4: Epoch("p", 4)})
     assert (found.history, found.left_out, found.summary) == (70, 30, 7)
@@ -52,12 +52,12 @@ def test_without_a_manifest_that_can_be_read_nothing_is_known_of_the_request(man
     assert (found.calls, found.usage) == (2, Usage(7, 2))
 
 
-def test_a_manifest_without_a_cost_is_of_one_that_is_not_known() -> None:
+def test_a_manifest_without_a_cost_means_unknown_cost() -> None:
     found = build_metrics(TURN, b'{"tokens":9,"runs":[[0,1,8]]}', {})
     assert (found.total, found.history, found.cost) == (9, 8, None)
 
 
-def test_what_is_free_is_kept_and_what_is_not_known_is_not() -> None:
+def test_a_free_cost_is_stored_and_an_unknown_one_is_not() -> None:
     context = Context((), (), 0, "", tokens=1)
     assert kept(context, Transcript()) == b'{"tokens":1}'
     assert read_manifest(kept(context, Transcript(), Cost())).cost == 0.0

@@ -161,7 +161,7 @@ def test_the_environment_can_name_the_store(loopback: Loopback, environment: dic
         (["--nonsense"], "No such option"),
     ],
 )
-def test_what_is_wrong_is_said_without_a_traceback(
+def test_errors_are_printed_without_a_traceback(
     arguments: list[str], said: str, environment: dict[str, str], loopback: Loopback
 ) -> None:
     loopback.say(streamed("One."))

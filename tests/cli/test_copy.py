@@ -56,7 +56,7 @@ def test_a_store_goes_to_another_kind_and_back(tmp_path: Path) -> None:
     assert done.stdout == ("0 conversations copied, 1 updated, 1 unchanged; 4 entries verified\n")
 
 
-def test_what_is_left_is_told(tmp_path: Path) -> None:
+def test_skipped_conversations_are_reported(tmp_path: Path) -> None:
     send(tmp_path / "a.db", "one", "x")
     run("copy", tmp_path / "a.db", tmp_path / "b.db")
     send(tmp_path / "a.db", "one", "here")
@@ -64,7 +64,7 @@ def test_what_is_left_is_told(tmp_path: Path) -> None:
     done = run("copy", tmp_path / "a.db", tmp_path / "b.db")
     assert done.exit_code == 1
     assert done.stdout == "0 conversations copied, 1 skipped; 0 entries verified\n"
-    assert "longtalk: skipped one: the target store has data of it that the source store lacks" in done.stderr
+    assert "longtalk: skipped one: the target store has entries or metadata that the source store lacks" in done.stderr
 
 
 def test_some_of_them(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 # import
 
 
-def test_an_import_says_what_could_not_come_along(tmp_path: Path) -> None:
+def test_an_import_prints_notes_about_what_was_left_out(tmp_path: Path) -> None:
     path, store = tmp_path / "conversations.json", tmp_path / "a.db"
     path.write_bytes(as_json(chatgpt(), chatgpt("violins")))
     done = run("import", path, "--store", store)

@@ -96,7 +96,7 @@ def test_a_file_is_written_whole_and_none_is_overwritten(filled: str, tmp_path: 
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(("out", ".out"))] == ["out.json"]
 
 
-def test_what_can_t_be_written_leaves_nothing(filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_export_keeps_the_old_file(filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "out.md"
     path.write_text("before")
 
@@ -179,7 +179,7 @@ def test_a_state_is_called_as_its_file_is(tmp_path: Path, store: str) -> None:
     assert ids(store) == ["ada", "import", "lesson-8"]
 
 
-def test_messages_are_taken_in_and_can_be_gone_on_with(tmp_path: Path, store: str) -> None:
+def test_imported_messages_can_be_continued(tmp_path: Path, store: str) -> None:
     path = tmp_path / "old.chat.json"
     path.write_text(json.dumps(MESSAGES))
     lines = tmp_path / "tuning.jsonl"
@@ -196,7 +196,7 @@ def test_messages_are_taken_in_and_can_be_gone_on_with(tmp_path: Path, store: st
     held.close()
 
 
-def test_what_is_there_already_is_refused_and_nothing_is_taken_in(filled: str, tmp_path: Path) -> None:
+def test_an_import_with_an_existing_id_changes_nothing(filled: str, tmp_path: Path) -> None:
     (tmp_path / "new.json").write_text(json.dumps(MESSAGES))
     (tmp_path / "lesson-7.json").write_text(json.dumps(MESSAGES))
     before = ids(filled)
@@ -231,7 +231,7 @@ def test_what_is_there_already_is_refused_and_nothing_is_taken_in(filled: str, t
         b"\x89TLS sealed",
     ],
 )
-def test_garbage_is_told_in_one_line_and_changes_nothing(
+def test_garbage_is_reported_in_one_line_and_changes_nothing(
     content: bytes, tmp_path: Path, environment: dict[str, str], store: str
 ) -> None:
     path = tmp_path / "garbage.bin"
@@ -257,7 +257,7 @@ def test_an_import_that_makes_no_sense_is_refused(tmp_path: Path, filled: str) -
     assert "sealed" in refused("import", tmp_path / "s.talk", "--store", filled)
 
 
-def test_what_is_one_is_told_as_one(tmp_path: Path, store: str) -> None:
+def test_counts_of_one_are_printed_in_the_singular(tmp_path: Path, store: str) -> None:
     def told(*contents: dict[str, object]) -> list[str]:
         talk = ChatGPT("bows")
         for content in contents:
@@ -280,23 +280,21 @@ def test_what_is_one_is_told_as_one(tmp_path: Path, store: str) -> None:
 # delete, redact
 
 
-def test_what_is_deleted_is_gone_and_there_is_a_receipt(filled: str) -> None:
+def test_deleting_prints_a_receipt(filled: str) -> None:
     shown = run("delete", "lesson-7", "lesson-7", "--yes", "--store", filled)
     assert shown.startswith("deleted lesson-7: 6 entries, 3 turns, ")
     assert shown.endswith(", 2 branches\n")
     assert "lesson-7" not in ids(filled)
 
 
-def test_one_that_is_not_there_keeps_the_others(filled: str) -> None:
+def test_an_unknown_id_prevents_deletion_of_the_others(filled: str) -> None:
     before = ids(filled)
     assert "Conversation 'nope' not found" in refused("delete", "lesson-7", "nope", "--yes", "--store", filled)
     assert ids(filled) == before
 
 
 @pytest.mark.parametrize("command", [["delete", "lesson-7"], ["redact", "lesson-7", "ENTRY"]])
-def test_where_nobody_can_be_asked_nothing_is_removed(
-    command: list[str], filled: str, environment: dict[str, str]
-) -> None:
+def test_without_a_terminal_nothing_is_removed(command: list[str], filled: str, environment: dict[str, str]) -> None:
     held = store_at(filled)
     entry = Archive(held).history("lesson-7")[0].id
     held.close()
@@ -339,7 +337,7 @@ def test_an_entry_is_redacted_for_good(filled: str, tmp_path: Path, environment:
     assert not any(b"violin" in each.read_bytes() for each in kept)
 
 
-def test_what_is_damaged_can_be_deleted(tmp_path: Path) -> None:
+def test_a_damaged_conversation_can_be_deleted(tmp_path: Path) -> None:
     store = f"{tmp_path}/talks/"
     held = store_at(store)
     Conversation("x", model=Scripted(says("Hi.")), store=held).send("Hello!")

@@ -59,7 +59,7 @@ def test_a_provider_has_its_own(own: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
-def test_nothing_found_is_told_with_a_status(own: Path, more: tuple[str, ...]) -> None:
+def test_no_matches_exit_with_status_1(own: Path, more: tuple[str, ...]) -> None:
     done = invoke("no", "such", "model", *more)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "`longtalk models` lists all" in done.stderr

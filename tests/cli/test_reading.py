@@ -131,7 +131,7 @@ def test_an_empty_store_is_said_to_be(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("command", [["list"], ["list", "--json"], ["stats"], ["export", "--all", "-f", "json"]])
-def test_a_damaged_file_is_told_and_does_not_hide_the_others(
+def test_a_damaged_file_is_reported_and_does_not_hide_the_others(
     command: list[str], tmp_path: Path, environment: dict[str, str]
 ) -> None:
     store = f"{tmp_path}/talks/"
@@ -153,9 +153,7 @@ def test_a_damaged_file_is_told_and_does_not_hide_the_others(
     assert "other" in both.stdout or command == ["stats"]
 
 
-def test_where_nothing_can_be_read_nobody_says_that_nothing_is_there(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_unreadable_files_are_not_reported_as_an_empty_store(tmp_path: Path, environment: dict[str, str]) -> None:
     store = f"{tmp_path}/talks/"
     held = store_at(store)
     talk(held, "x", ("Hello!", "Hi."))
@@ -168,14 +166,14 @@ def test_where_nothing_can_be_read_nobody_says_that_nothing_is_there(
     assert "This store has no readable conversations." in done.stderr
 
 
-def test_what_has_no_time_has_none() -> None:
+def test_an_unknown_time_is_printed_as_a_dash() -> None:
     assert [format_time(at) for at in (0, -1, 2**62, 2**80)] == ["-"] * 4
 
 
 # show
 
 
-def test_what_was_said_is_shown_with_roles_and_times(store: str) -> None:
+def test_entries_are_shown_with_roles_and_times(store: str) -> None:
     held = store_at(store)
     made = Conversation(
         "x",
@@ -287,7 +285,7 @@ def test_a_state_is_shown_in_the_same_form(tmp_path: Path) -> None:
 # search
 
 
-def test_what_is_found_is_shown_with_the_text_around_it(store: str) -> None:
+def test_matches_are_shown_with_the_text_around_them(store: str) -> None:
     held = store_at(store)
     talk(held, "x", ("so " * 50 + "hold the BOW lightly" + " and on" * 50, "Well."), ("Nothing.", "No."))
     held.close()
@@ -410,7 +408,7 @@ def test_turns_are_those_of_one_conversation(filled: str) -> None:
         (["redact", "bows", "x", "--yes"], "Entry 'x' not found"),
     ],
 )
-def test_what_is_not_there_is_said_in_one_line(
+def test_unknown_ids_are_reported_in_one_line(
     filled: str, arguments: list[Any], said: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     files = {"GARBAGE": tmp_path / "garbage", "SEALED": tmp_path / "sealed"}
@@ -449,7 +447,7 @@ def test_no_path_is_special(path: str, environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
-def test_a_file_that_is_no_store_is_told(content: bytes, environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_store_is_reported(content: bytes, environment: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     path.write_bytes(content)
     done = longtalk("list", "--store", path, environment=environment)
@@ -583,7 +581,7 @@ def test_the_brief_of_a_state_is_shown(tmp_path: Path) -> None:
 # topics
 
 
-def test_topics_tell_what_was_talked_about(store: str) -> None:
+def test_topics_are_printed_with_typical_words(store: str) -> None:
     held = store_at(store)
     asked = (
         "How warm must sourdough bread dough be while it rises?",

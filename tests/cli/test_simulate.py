@@ -156,7 +156,9 @@ def test_the_system_text_counts(file: Path) -> None:
         (b"Hello!", "Can't read a conversation from"),
     ],
 )
-def test_what_can_not_be_played_is_one_line(said: bytes, why: str, environment: dict[str, str]) -> None:
+def test_input_that_can_not_be_simulated_is_reported_in_one_line(
+    said: bytes, why: str, environment: dict[str, str]
+) -> None:
     done = longtalk("simulate", "-", said=said, environment=environment)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert why in done.stderr
@@ -173,7 +175,7 @@ def test_what_is_not_there_is_told(environment: dict[str, str], file: Path) -> N
     assert "The model 'ollama:none' is unknown" in done.stderr
 
 
-def test_an_empty_conversation_is_told(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_an_empty_conversation_is_reported(tmp_path: Path, environment: dict[str, str]) -> None:
     path = tmp_path / "talks.db"
     held = stored(str(path), "lesson", ("How?", "Slowly."))
     held.rewind(held.history()[0].id)
@@ -308,7 +310,7 @@ def test_json_has_each_call(file: Path) -> None:
     assert len(economy["receipts"]) == economy["totals"]["epochs"] > 0
 
 
-def test_a_cost_that_nobody_knows_is_a_dash(
+def test_an_unknown_cost_is_printed_as_a_dash(
     file: Path, tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "models.json"
@@ -322,7 +324,7 @@ def test_a_cost_that_nobody_knows_is_a_dash(
     assert {each["totals"]["cost"] for each in objects(file, "-m", "ollama:talker-2")} == {None}
 
 
-def test_a_play_without_an_end_is_told(tmp_path: Path, file: Path, environment: dict[str, str]) -> None:
+def test_an_incomplete_simulation_is_reported(tmp_path: Path, file: Path, environment: dict[str, str]) -> None:
     own = tmp_path / "models.json"
     own.write_text('{"ollama:tiny": {"window": 300, "prices": {"input": 1, "output": 1}}}')
     file.write_text(json.dumps([*messages(1, 10), *messages(2, 10)[2:], {"role": "user", "content": "word " * 900}]))

@@ -270,7 +270,7 @@ def test_a_name_that_is_no_text_can_be_shown(tmp_path: Path) -> None:
     assert run(path)[0][0] == str(Estimator().count("Peg."))
 
 
-def test_what_is_wrong_is_said_and_the_status_is_2(tmp_path: Path) -> None:
+def test_files_that_can_not_be_counted_exit_with_status_2(tmp_path: Path) -> None:
     garbage, sealed, damaged = tmp_path / "garbage", tmp_path / "sealed", tmp_path / "damaged"
     garbage.write_bytes(b"\xff\x00\xfe garbage")
     damaged.write_bytes(b"\x89TLK\x02 damaged")
@@ -310,7 +310,7 @@ def test_bytes_that_are_no_json_count_by_their_size() -> None:
     assert count_message(b"z" * 400, Estimator()) == frame + 100
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_invalid_messages_are_rejected() -> None:
     endless: dict[str, Any] = {}
     endless["content"] = endless
     for wrong, said in (

@@ -79,7 +79,7 @@ def test_each_answer_was_asked_for_with_all_before_it() -> None:
     assert (found.turns, found.prompts, found.problem) == (2, [call.usage.input for call in found.calls], "")
 
 
-def test_what_was_sent_before_is_cached_and_the_rest_written() -> None:
+def test_a_repeated_prefix_is_cached_and_the_rest_written() -> None:
     calls = play(talk((5, 10), (7, 20), (9, 30)), KeepAll()).calls
     for before, call in pairwise(calls):
         assert call.usage.cached == before.usage.input
@@ -107,7 +107,7 @@ def test_after_a_pause_nothing_is_cached() -> None:
     assert [call.usage.cached > 0 for call in calls] == [False, True, False]
 
 
-def test_times_that_can_not_be_are_taken_for_minutes() -> None:
+def test_unusable_times_are_replaced_by_minutes() -> None:
     calls = play(at(talk((5, 10), (7, 20)), 90 * MINUTE, 60 * MINUTE, 30 * MINUTE, 0), KeepAll()).calls
     assert calls[1].usage.cached == calls[0].usage.input
 
@@ -132,7 +132,7 @@ def test_without_prices_the_cost_is_not_known() -> None:
     assert found.weight > 0
 
 
-def test_what_the_model_said_first_was_not_asked_for() -> None:
+def test_an_answer_at_the_start_is_not_a_call() -> None:
     found = play(messages_of([said("assistant", 9), said("user", 5), said("assistant", 7, 1)]), KeepAll())
     assert [call.entry for call in found.calls] == [2]
     assert found.usage.input == tokens(said("assistant", 9), said("user", 5))
@@ -192,7 +192,7 @@ def test_another_text_can_stand_in_for_a_summary() -> None:
 
 
 @given(st.integers(50, 4_000), st.integers(0, 99))
-def test_what_stands_in_is_as_long_as_it_should_be(length: int, number: int) -> None:
+def test_a_placeholder_summary_has_the_requested_length(length: int, number: int) -> None:
     text = placeholder_summary(length, number, Estimator())
     assert Estimator().count(text) == pytest.approx(length, rel=0.1)
     assert text != placeholder_summary(length, number + 1, Estimator())
@@ -262,12 +262,12 @@ def test_a_model_is_found_by_its_name() -> None:
         (talk((5, 10)), {"policies": [KeepLast]}, "A policy must be an object such as"),
     ],
 )
-def test_what_can_not_be_played_is_told(transcript: Transcript, more: dict[str, Any], why: str) -> None:
+def test_input_that_can_not_be_simulated_is_rejected(transcript: Transcript, more: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
         simulate(transcript, **{"models": [MARKS], **more})
 
 
-def test_two_wires_are_not_played() -> None:
+def test_a_conversation_in_two_wires_is_rejected() -> None:
     one, other = talk((5, 10)), messages_of([said("user", 5), said("assistant", 7)], wire="anthropic")
     with pytest.raises(InputError, match="not anthropic, openai-chat"):
         simulate(Transcript(fresh=(*one, *other)), models=[MARKS])

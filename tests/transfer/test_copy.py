@@ -80,7 +80,7 @@ def same(one: Store, other: Store, *names: str, owner: str = "") -> bool:
 
 
 @pytest.mark.parametrize(("one", "other"), [*product(KINDS, repeat=2)])
-def test_all_goes_along_from_any_store_to_any_other(one: str, other: str, make: Make) -> None:
+def test_a_copy_is_complete_between_any_two_stores(one: str, other: str, make: Make) -> None:
     source, target = make(one), make(other)
     fill(source)
     done = Archive(source).copy_to(target)
@@ -124,7 +124,7 @@ def test_again_changes_nothing(kind: str, make: Make) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_has_come_since_is_added(kind: str, make: Make) -> None:
+def test_a_second_copy_adds_what_is_new(kind: str, make: Make) -> None:
     source, target = make("sqlite"), make(kind)
     fill(source)
     Archive(source).copy_to(target)
@@ -138,7 +138,7 @@ def test_what_has_come_since_is_added(kind: str, make: Make) -> None:
     assert same(source, target, "lesson", "short")
 
 
-def test_what_has_gone_on_there_is_left_when_it_has_here_too(make: Make) -> None:
+def test_a_conversation_that_continued_in_both_stores_is_skipped(make: Make) -> None:
     source, target = make("sqlite"), make("jsonl")
     fill(source)
     Archive(source).copy_to(target)
@@ -151,7 +151,7 @@ def test_what_has_gone_on_there_is_left_when_it_has_here_too(make: Make) -> None
     assert whole(target, "short").comparison_key() == before
 
 
-def test_what_was_added_there_alone_stays(make: Make) -> None:
+def test_metadata_added_only_in_the_target_stays(make: Make) -> None:
     source, target = make("sqlite"), make("sqlite")
     fill(source)
     there = Archive(target)
@@ -178,7 +178,7 @@ def test_a_value_that_the_source_has_changed_is_changed(make: Make) -> None:
     assert Archive(target).meta("lesson") == {"topic": "strings"}
 
 
-def test_it_goes_back_to_where_it_began(make: Make) -> None:
+def test_a_copy_can_be_copied_back(make: Make) -> None:
     home, away = make("sqlite"), make("jsonl")
     fill(home)
     Archive(home).copy_to(away)
@@ -188,7 +188,7 @@ def test_it_goes_back_to_where_it_began(make: Make) -> None:
     assert same(home, away, "lesson", "short")
 
 
-def test_one_on_which_a_turn_runs_is_left(make: Make) -> None:
+def test_a_conversation_with_a_running_turn_is_skipped(make: Make) -> None:
     source, target = make("memory"), make("memory")
     fill(source)
     Archive(source).copy_to(target)
@@ -201,7 +201,7 @@ def test_one_on_which_a_turn_runs_is_left(make: Make) -> None:
     assert [(each.id, each.why) for each in done.left] == [("short", "a turn is running on it in the target store")]
 
 
-def test_one_that_can_not_be_read_does_not_stop_the_others(make: Make) -> None:
+def test_an_unreadable_conversation_does_not_stop_the_others(make: Make) -> None:
     source, target = make("memory"), make("memory")
     fill(source)
 
@@ -233,7 +233,7 @@ def test_a_store_that_is_gone_ends_it(make: Make) -> None:
         Archive(source).copy_to(gone)
 
 
-def test_what_is_written_anew_is_what_was_read(make: Make) -> None:
+def test_a_changed_conversation_is_not_removed(make: Make) -> None:
     target = make("sqlite")
     fill(target)
     there = whole(target, "short")
@@ -245,14 +245,18 @@ def test_what_is_written_anew_is_what_was_read(make: Make) -> None:
     assert read_snapshot(target, "", "short") is None
 
 
-def test_what_was_redacted_since_is_left_and_told(make: Make) -> None:
+def test_a_conversation_redacted_in_the_source_is_skipped_and_reported(make: Make) -> None:
     source, target = make("sqlite"), make("sqlite")
     fill(source)
     Archive(source).copy_to(target)
     Archive(source).redact("short", Archive(source).history("short")[0].id)
     done = Archive(source).copy_to(target)
     assert [(each.id, each.why) for each in done.left] == [
-        ("short", "the target store has data of it that the source store lacks; delete it in one of the two stores")
+        (
+            "short",
+            "the target store has entries or metadata that the source store lacks; "
+            "delete the conversation in one of the stores",
+        )
     ]
 
 
@@ -274,7 +278,7 @@ class Dies:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_goes_on_wherever_it_was_cut_off(kind: str, make: Make) -> None:
+def test_an_interrupted_copy_can_be_repeated_from_any_point(kind: str, make: Make) -> None:
     source = make("memory")
     fill(source)
     writes = 0
@@ -293,7 +297,7 @@ def test_it_goes_on_wherever_it_was_cut_off(kind: str, make: Make) -> None:
     assert writes > 6
 
 
-def test_growing_goes_on_wherever_it_was_cut_off(make: Make) -> None:
+def test_an_interrupted_update_can_be_repeated_from_any_point(make: Make) -> None:
     source = make("memory")
     fill(source)
     early = make("memory")
@@ -355,14 +359,14 @@ def test_a_store_is_not_copied_to_itself(tmp_path: Path) -> None:
     other.close()
 
 
-def test_what_is_only_half_there_is_left(make: Make) -> None:
+def test_an_incompletely_imported_conversation_is_skipped(make: Make) -> None:
     source, target = make("memory"), make("memory")
     source.write("", "half", Commit(expect=0, at=1, meta={IMPORTING: "x"}))
     done = Archive(source).copy_to(target)
     assert "imported only in part" in done.left[0].why
 
 
-def test_what_is_read_back_is_compared(make: Make) -> None:
+def test_the_copy_is_read_back_and_compared(make: Make) -> None:
     source = make("memory")
     fill(source)
 
@@ -379,7 +383,7 @@ def test_what_is_read_back_is_compared(make: Make) -> None:
     assert {each.why for each in Archive(source).copy_to(Rots()).left} == {"a checksum does not hold"}
 
 
-def test_what_can_not_be_added_to_is_written_anew(make: Make) -> None:
+def test_a_copy_that_differs_after_an_update_is_rewritten(make: Make) -> None:
     source = make("memory")
     fill(source)
 
@@ -401,7 +405,7 @@ def test_what_can_not_be_added_to_is_written_anew(make: Make) -> None:
     assert same(source, target, "lesson", "short")
 
 
-def test_one_that_somebody_else_makes_is_left(make: Make) -> None:
+def test_a_conversation_created_at_the_same_time_is_skipped(make: Make) -> None:
     source, target = make("memory"), make("memory")
     fill(source)
 
@@ -418,7 +422,7 @@ def test_one_that_somebody_else_makes_is_left(make: Make) -> None:
     ]
 
 
-def test_one_that_is_deleted_meanwhile_is_passed_over(make: Make) -> None:
+def test_a_conversation_deleted_during_the_copy_is_ignored(make: Make) -> None:
     source, target = make("memory"), make("memory")
     fill(source)
 
@@ -435,7 +439,7 @@ def test_one_that_is_deleted_meanwhile_is_passed_over(make: Make) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
-def test_all_goes_along_to_a_server_and_back(kind: str, make: Make, tmp_path: Path) -> None:
+def test_a_copy_to_a_server_and_back_is_complete(kind: str, make: Make, tmp_path: Path) -> None:
     source, back = make("sqlite"), make("sqlite")
     fill(source)
     made = {
@@ -459,7 +463,7 @@ async def test_the_async_archive_copies_too(make: Make) -> None:
     assert same(source, target, "lesson", "short")
 
 
-def test_a_turn_that_runs_goes_along_without_who_runs_it(make: Make) -> None:
+def test_a_running_turn_is_copied_without_its_lease(make: Make) -> None:
     source, target = make("sqlite"), make("sqlite")
     lease = Lease(Holder("host", "boot", 1, 2), until=2**45, token=7)
     entries = link_entries(None, "t", 0, [make_message("x", role="user", at=1)])

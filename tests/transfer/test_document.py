@@ -147,7 +147,7 @@ def test_lines_say_what_they_are() -> None:
 # Later versions
 
 
-def test_what_a_later_version_adds_is_passed_over() -> None:
+def test_unknown_keys_and_line_types_are_ignored() -> None:
     found = talk(HELLO)
     lines = [json.loads(line) for line in to_jsonl([found]).splitlines()]
     new = [*({**line, "later": {"x": 1}} for line in lines), {"type": "mood", "of": "ada"}]
@@ -199,7 +199,7 @@ def _broken() -> dict[str, BranchPart]:
 
 
 @pytest.mark.parametrize("what", _broken())
-def test_what_no_store_could_hold_is_not_written(what: str) -> None:
+def test_an_invalid_export_is_not_written(what: str) -> None:
     wrong = ConversationExport(
         id="x", branches=(BranchPart(name="main", entries=said(HELLO, turn="m")), _broken()[what])
     )
@@ -252,7 +252,7 @@ def test_a_damaged_export_is_refused_with_the_place(data: bytes, what: str) -> N
 
 @given(found=talks())
 @examples(10, 75)
-def test_branches_can_be_made_whole_and_be_told_apart_again(found: ConversationExport) -> None:
+def test_branches_can_be_expanded_and_split_again(found: ConversationExport) -> None:
     paths = [expand_branch(found, part.name) for part in found.branches]
     again = ConversationExport(id="again", branches=split_branches(paths))
     check_export(again)
@@ -262,7 +262,7 @@ def test_branches_can_be_made_whole_and_be_told_apart_again(found: ConversationE
         assert {turn.id for turn in other.turns} == {turn.id for turn in path.turns}
 
 
-def test_what_branches_share_is_there_once() -> None:
+def test_shared_entries_occur_once() -> None:
     root = said(HELLO, HELLO)
     left, right = said(b'{"x":1}', turn="l", parent="t-1"), said(b'{"x":2}', turn="r", parent="t-0")
     record = PlacedRecord(Record("k", "t-0", 0, b"{}"), 0)
@@ -280,12 +280,12 @@ def test_what_branches_share_is_there_once() -> None:
     assert [expand_branch(ConversationExport(id="", branches=made), path.name) for path in paths] == paths
 
 
-def test_a_branch_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_an_unknown_branch_is_reported_with_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"no branch 'x'.*'main'"):
         expand_branch(talk(HELLO), "x")
 
 
-def test_many_branches_of_a_long_one_are_told_apart_in_one_walk() -> None:
+def test_many_branches_are_split_in_linear_time() -> None:
     compared = 0
 
     class Counted(bytes):

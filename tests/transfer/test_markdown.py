@@ -83,14 +83,14 @@ def test_a_conversation_is_readable() -> None:
     )
 
 
-def test_tools_are_shown_with_what_they_got_and_gave() -> None:
+def test_tool_calls_are_shown_with_arguments_and_results() -> None:
     result = message("tool", "```\nthree days\n````", tool_call_id="c-plan", mark="error")
     shown = to_markdown(talk(message("user", "plan"), calling("Let me see.", "plan", "ask"), result))
     assert "> Let me see.\n\nCalls **plan**:\n\n```json\n{}\n```\n\nCalls **ask**:" in shown
     assert "### Result of plan · 2026-01-02T03:04:05Z · error\n\n`````\n```\nthree days\n````\n`````\n" in shown
 
 
-def test_what_is_special_is_said() -> None:
+def test_marks_and_failures_are_shown() -> None:
     entries = [
         message("user", "x"),
         message("assistant", "half a", mark="interrupted"),
@@ -107,7 +107,7 @@ def test_what_is_special_is_said() -> None:
     assert "*local:tiny · failed: no \\*route\\**" in shown
 
 
-def test_events_name_their_source_and_system_messages_are_told() -> None:
+def test_events_name_their_source_and_system_messages_are_shown() -> None:
     shown = to_markdown(talk(event("A string broke\n# now", source="tuner\n# app", at=AT), system("Be kind.", at=AT)))
     assert "> **Event** from tuner \\# app · 2026-01-02T03:04:05Z\n>\n> A string broke\n> \\# now\n" in shown
     assert "### System · 2026-01-02T03:04:05Z\n\n> Be kind.\n" in shown
@@ -184,7 +184,7 @@ def test_a_wire_that_is_not_known_is_shown_as_json(native: bytes) -> None:
     assert native.decode("utf-8", "replace") in shown
 
 
-def test_what_can_not_be_read_is_shown_as_json() -> None:
+def test_an_unreadable_entry_is_shown_as_json() -> None:
     broken = Entry(role="assistant", wire="openai-chat", native=b'{"role":"assistant","tool_calls":[5]}', at=AT)
     assert '```json\n{"role":"assistant","tool_calls":[5]}\n```' in to_markdown(talk(broken))
 
@@ -264,7 +264,7 @@ def test_headings_and_html_in_a_quote_are_text_and_code_stays_as_it_is(text: str
     assert quoted(text) == shown
 
 
-def test_a_time_that_no_calendar_has_is_left_out() -> None:
+def test_a_time_out_of_range_is_left_out() -> None:
     assert to_markdown(ConversationExport(id="x", created=2**62)) == "# x\n\nbranch main\n"
 
 
@@ -282,7 +282,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_nobody_can_write_a_heading_of_ours(text: str) -> None:
+def test_a_message_can_not_imitate_a_heading(text: str) -> None:
     plain = ours(to_markdown(talk(message("user", "x"), calling("y", "f"), message("tool", "z", tool_call_id="c-f"))))
     forged = talk(message("user", text), calling(text, "f"), message("tool", text, tool_call_id="c-f"))
     assert ours(to_markdown(forged)) == plain

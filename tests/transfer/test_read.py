@@ -65,7 +65,7 @@ def turns(part: BranchPart) -> list[tuple[str, int]]:
     return [(turn.status, sum(entry.turn == turn.id for entry in part.entries)) for turn in part.turns]
 
 
-def going_on(part: BranchPart) -> list[dict[str, Any]]:
+def next_request_messages(part: BranchPart) -> list[dict[str, Any]]:
     """Return the messages of the next request, which the provider must accept."""
     provider = Scripted(says("fine"))
     transcript = Transcript(fresh=part.entries, turns=Turns(fresh=part.turns), revision=1)
@@ -75,7 +75,7 @@ def going_on(part: BranchPart) -> list[dict[str, Any]]:
     return messages
 
 
-def refused(data: bytes, **more: Any) -> str:
+def read_error(data: bytes, **more: Any) -> str:
     with pytest.raises(InputError) as caught:
         read(data, **more)
     message = str(caught.value)
@@ -93,7 +93,7 @@ def test_an_array_of_messages_is_a_conversation() -> None:
     assert [entry.native for entry in part.entries] == [USER, ANSWER, b'{"content" : "ok", "x":1e2, "role":"user"}']
     assert turns(part) == [("complete", 2), ("interrupted", 1)]
     assert all(entry.id.startswith(f"{entry.turn}-") and entry.tokens for entry in part.entries)
-    assert [message["content"] for message in going_on(part)] == ["hi", "hello", "ok", "and now?"]
+    assert [message["content"] for message in next_request_messages(part)] == ["hi", "hello", "ok", "and now?"]
 
 
 def test_a_request_body_names_its_model() -> None:
@@ -120,12 +120,12 @@ def test_lines_of_messages_are_one_conversation() -> None:
     assert texts(only(USER)) == [("user", "hi")]
 
 
-def test_a_turn_begins_with_what_is_said_behind_an_answer() -> None:
+def test_a_turn_begins_with_the_message_after_an_answer() -> None:
     system, developer = b'{"role":"system","content":"s"}', b'{"role":"developer","content":"d"}'
     part = only(array(system, developer, USER, USER, ANSWER, system, USER, calls("a"), result("a"), ANSWER, USER))
     assert turns(part) == [("complete", 5), ("complete", 5), ("interrupted", 1)]
     assert [b - a for a, b in Transcript(fresh=part.entries).exchanges()] == [5, 5, 1]
-    assert len(going_on(part)) == 12
+    assert len(next_request_messages(part)) == 12
 
 
 def test_an_answer_may_come_first() -> None:
@@ -136,7 +136,7 @@ def test_calls_that_the_end_leaves_open_are_closed() -> None:
     part = only(array(USER, calls("a", "b"), result("b")))
     assert turns(part) == [("interrupted", 4)]
     assert [entry.mark for entry in part.entries] == ["", "", "", "closed"]
-    assert len(going_on(part)) == 5
+    assert len(next_request_messages(part)) == 5
 
 
 def test_results_may_come_in_any_order_and_ids_twice() -> None:
@@ -167,7 +167,7 @@ def test_results_may_come_in_any_order_and_ids_twice() -> None:
         ([], "contains no messages"),
     ],
 )
-def test_what_no_server_takes_is_refused_by_number(natives: list[bytes], what: str) -> None:
+def test_a_message_that_no_provider_accepts_is_rejected_with_its_number(natives: list[bytes], what: str) -> None:
     with pytest.raises(InputError, match=what):
         read(array(*natives))
 
@@ -186,10 +186,10 @@ def test_what_no_server_takes_is_refused_by_number(natives: list[bytes], what: s
     ],
     ids=lambda part: part["type"],
 )
-def test_messages_in_anthropics_form_are_not_taken_for_openais(part: dict[str, Any]) -> None:
+def test_messages_in_anthropics_format_are_rejected(part: dict[str, Any]) -> None:
     for role in ("user", "assistant"):
         message = json.dumps({"role": role, "content": [{"type": "text", "text": "x"}, part]}).encode()
-        said = refused(array(USER, message))
+        said = read_error(array(USER, message))
         assert f"message 2 is in Anthropic's format (it has a part of type '{part['type']}')" in said
         assert "Supported files" not in said
 
@@ -200,23 +200,23 @@ def test_parts_of_other_servers_in_openais_form_are_read() -> None:
     assert only(array(USER, calls("a").replace(b'"content": null, ', b""), result("a"), ANSWER)).entries
 
 
-def test_what_is_expected_is_said_where_nothing_was_recognised() -> None:
+def test_the_supported_files_are_listed_only_if_the_format_is_unknown() -> None:
     for unknown in (b"", b"# Notes", b"\x1f\x8b\x08\0rest", b"[1]", b'{"hello":"world"}', b"5"):
-        assert "Supported files: Longtalk exports" in refused(unknown)
+        assert "Supported files: Longtalk exports" in read_error(unknown)
     for known in (b"[]", array(USER, result("x")), b'{"messages":5}', b'{"longtalk":99,"conversations":[]}', b"[{"):
-        assert "Supported files" not in refused(known)
+        assert "Supported files" not in read_error(known)
 
 
-def test_what_was_found_is_shown_as_safe_text() -> None:
-    assert "it begins with '# \u00dcbung  no\ufffd'" in refused("# \u00dcbung\n\tno\x1b".encode())
-    assert "it begins with binary data" in refused(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
-    assert "role '{}'".format("x" * 40) in refused(array(b'{"role":"%s","content":"x"}' % (b"x" * 5000)))
+def test_excerpts_in_errors_are_printable() -> None:
+    assert "it begins with '# \u00dcbung  no\ufffd'" in read_error("# \u00dcbung\n\tno\x1b".encode())
+    assert "it begins with binary data" in read_error(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    assert "role '{}'".format("x" * 40) in read_error(array(b'{"role":"%s","content":"x"}' % (b"x" * 5000)))
 
 
 def test_a_conversation_among_several_is_named() -> None:
     good, bad = b'{"messages":%s}' % array(USER), b'{"messages":%s}' % array(USER, result("x"))
-    assert "conversation 2: message 2" in refused(lines(good, bad))
-    assert "conversation 2: not JSON" in refused(lines(good, b'{"messages":[}'))
+    assert "conversation 2: message 2" in read_error(lines(good, bad))
+    assert "conversation 2: not JSON" in read_error(lines(good, b'{"messages":[}'))
 
 
 def test_messages_that_say_nothing_are_kept_and_not_sent() -> None:
@@ -227,7 +227,7 @@ def test_messages_that_say_nothing_are_kept_and_not_sent() -> None:
     ]
     part = only(array(USER, *silent, ANSWER))
     assert [entry.mark for entry in part.entries] == ["", "empty", "empty", "empty", ""]
-    assert len(going_on(part)) == 3
+    assert len(next_request_messages(part)) == 3
 
 
 @given(st.data())
@@ -243,7 +243,7 @@ def test_any_messages_are_refused_or_go_on_byte_for_byte(data: st.DataObject) ->
     except InputError:
         return
     assert [entry.native for entry in part.entries if entry.mark != "closed"] == natives
-    going_on(part)
+    next_request_messages(part)
 
 
 # Longtalk's own formats
@@ -259,7 +259,7 @@ def test_a_state_is_a_conversation() -> None:
     assert talk.created
     assert all(-1 <= placed.position < 3 for placed in part.records)
     assert read(to_json([talk])) == [talk]
-    going_on(part)
+    next_request_messages(part)
 
 
 def test_a_compressed_state_is_one_too() -> None:
@@ -272,14 +272,14 @@ def test_a_compressed_state_is_one_too() -> None:
 def test_a_sealed_state_is_said_to_be_sealed() -> None:
     seal = Seal({"k": Seal.new_key()})
     state = Chat(Scripted(says("hello"))).send("hi", seal=seal.to(owner="ada")).state
-    assert "sealed" in refused(state)
+    assert "sealed" in read_error(state)
 
 
 def test_a_damaged_state_is_refused() -> None:
     state = Chat(Scripted(says("hello"))).send("hi").state
-    assert "content" in refused(state[:-3])
-    assert "checksum" in refused(state[:-3] + b"xyz")
-    assert "ends after its first few bytes" in refused(state[:4])
+    assert "content" in read_error(state[:-3])
+    assert "checksum" in read_error(state[:-3] + b"xyz")
+    assert "ends after its first few bytes" in read_error(state[:4])
 
 
 def test_a_state_that_has_handed_out_a_part_is_refused() -> None:
@@ -291,8 +291,8 @@ def test_a_state_that_has_handed_out_a_part_is_refused() -> None:
         state = reply.state
         parts += [reply.shed] if reply.shed else []
     assert parts
-    assert "join" in refused(state or b"")
-    assert "join" in refused(parts[0])
+    assert "join" in read_error(state or b"")
+    assert "join" in read_error(parts[0])
 
 
 def test_a_state_of_the_go_library_is_a_conversation() -> None:
@@ -301,7 +301,7 @@ def test_a_state_of_the_go_library_is_a_conversation() -> None:
     assert [entry.native for entry in part.entries] == [USER, ANSWER]
     assert [placed.record.kind for placed in part.records] == ["origin"]
     assert part.records[0].position == 1
-    assert "version 9" in refused(b'{"version":9,"messages":[]}')
+    assert "version 9" in read_error(b'{"version":9,"messages":[]}')
 
 
 def test_a_file_of_the_jsonl_store_is_the_conversation_in_it(tmp_path: Path) -> None:
@@ -325,12 +325,12 @@ def test_a_file_of_the_jsonl_store_is_the_conversation_in_it(tmp_path: Path) -> 
     assert read(to_json([found])) == [found]
     # A torn write was never acknowledged.
     assert read(data + b'{"type":"entry","id":"x')[0] == found
-    assert "damaged" in refused(data.replace(b"more", b"less"))
-    assert "no complete commit" in refused(data.split(b"\n")[0])
-    assert "format has version 8" in refused(_resummed(data.replace(b'"format":1', b'"format":8')))
+    assert "damaged" in read_error(data.replace(b"more", b"less"))
+    assert "no complete commit" in read_error(data.split(b"\n")[0])
+    assert "format has version 8" in read_error(_resummed(data.replace(b'"format":1', b'"format":8')))
 
 
-def test_a_store_file_tells_what_was_removed_and_is_not_believed_when_it_lies(tmp_path: Path) -> None:
+def test_removals_in_a_store_file_are_applied_and_contradictions_rejected(tmp_path: Path) -> None:
     store = JSONL(tmp_path)
     talk = Conversation("x", model=Scripted(says("one"), says("two")), owner="ada", store=store)
     talk.send("a secret")
@@ -339,12 +339,12 @@ def test_a_store_file_tells_what_was_removed_and_is_not_believed_when_it_lies(tm
     data = (tmp_path / to_file_name("ada") / "x.jsonl").read_bytes()
     assert texts(only(data))[0] == ("user", "[redacted]")
     assert len(only(data).entries) == 4
-    assert "contradicts the lines before it" in refused(_resummed(data.replace(b'"revision":1', b'"revision":5')))
+    assert "contradicts the lines before it" in read_error(_resummed(data.replace(b'"revision":1', b'"revision":5')))
     for old, new in ((b'"at":', b'"at":99999999999999999'), (b'"role":"user"', b'"role":5'), (b'"id":"x"', b'"id":5')):
-        assert refused(_resummed(data.replace(old, new)))
-    assert "Expected `object`" in refused(data + format_group([], b'{"type":"meta","meta":[1]}'))
-    forged = data.replace(b'{"role":"user","content":"[redacted]"}', b'[{"role":"system"}]')
-    assert "not one JSON object" in refused(_resummed(forged))
+        assert read_error(_resummed(data.replace(old, new)))
+    assert "Expected `object`" in read_error(data + format_group([], b'{"type":"meta","meta":[1]}'))
+    make_export = data.replace(b'{"role":"user","content":"[redacted]"}', b'[{"role":"system"}]')
+    assert "not one JSON object" in read_error(_resummed(make_export))
 
 
 def _resummed(data: bytes) -> bytes:
@@ -390,7 +390,7 @@ def test_a_session_log_is_a_conversation() -> None:
     kept = {key: value for key, value in TOLD.items() if key != "result"}
     assert part.metas[1] == {"ksi": kept}
     assert part.metas[0] == {"ksi": {"timestamp": ASKED["timestamp"], "type": "human"}}
-    going_on(part)
+    next_request_messages(part)
 
 
 _CLI = {key: value for key, value in TOLD.items() if key not in ("type", "timestamp")}
@@ -444,14 +444,14 @@ def test_all_forms_of_a_log_say_the_same(question: dict[str, Any], answer: dict[
         ({"type": "claude", "is_error": True}, "error"),
     ],
 )
-def test_the_text_of_an_error_is_not_what_the_model_said(answer: dict[str, Any], error: str) -> None:
+def test_an_error_message_is_not_an_answer(answer: dict[str, Any], error: str) -> None:
     if not answer.get("ksi", True):
         answer = {**answer, "type": "claude"}
     part = only(lines(ASKED, answer, ASKED, TOLD))
     assert [(turn.status, turn.error) for turn in part.turns] == [("failed", error), ("complete", "")]
     assert texts(part)[1:] == [("user", "How far is it?"), ("assistant", "Two miles.")]
     assert "ksi_error" in part.metas[0]
-    going_on(part)
+    next_request_messages(part)
 
 
 def test_lines_that_are_not_known_are_counted() -> None:
@@ -461,7 +461,7 @@ def test_lines_that_are_not_known_are_counted() -> None:
     assert len(talk.branches[0].entries) == 2
 
 
-def test_what_a_daemon_has_logged_twice_was_said_once() -> None:
+def test_an_answer_that_was_logged_twice_is_imported_once() -> None:
     again = [
         {**line, "process_id": "12ab", "agent_id": None, "timestamp": "2025-06-20T03:33:02Z"} for line in (ASKED, TOLD)
     ]
@@ -477,13 +477,13 @@ def test_an_answer_to_nothing_says_so_and_a_question_may_be_the_last() -> None:
     assert [entry.role for entry in part.entries] == ["event", "assistant", "event", "assistant", "user"]
     assert [turn.status for turn in part.turns] == ["complete", "complete", "interrupted"]
     assert len(Transcript(fresh=part.entries).exchanges()) == 3
-    going_on(part)
+    next_request_messages(part)
 
 
 def test_an_answer_without_words_is_kept_and_not_sent() -> None:
     part = only(lines(ASKED, {**TOLD, "result": ""}))
     assert part.entries[1].mark == "empty"
-    assert len(going_on(part)) == 2
+    assert len(next_request_messages(part)) == 2
 
 
 @pytest.mark.parametrize("time", ["yesterday", -5, 1e300, None, True, [], "9999-99-99", "0001-01-01T00:00:00+14:00"])
@@ -497,10 +497,12 @@ def test_the_model_is_named_where_the_log_does() -> None:
     assert only(lines(ASKED, {**TOLD, "model": "claude-cli/sonnet"})).turns[0].model == "claude-cli:sonnet"
 
 
-def test_a_log_of_another_tool_is_not_read_by_half() -> None:
+def test_a_log_of_another_tool_is_rejected() -> None:
     """Refuse the logs of Claude Code, which also have lines of type `user`, but answers in another format."""
     foreign = {"type": "assistant", "message": {"content": [{"type": "text", "text": "hi"}]}, "uuid": "1"}
-    assert "1 × 'assistant'" in refused(lines({"type": "user", "message": {"content": "hello"}, "uuid": "0"}, foreign))
+    assert "1 × 'assistant'" in read_error(
+        lines({"type": "user", "message": {"content": "hello"}, "uuid": "0"}, foreign)
+    )
 
 
 # Anything else
@@ -538,14 +540,14 @@ def test_a_log_of_another_tool_is_not_read_by_half() -> None:
         (b"\x89TLK\x02", "prefix"),
     ],
 )
-def test_anything_else_is_refused_and_shown(data: bytes, what: str) -> None:
+def test_any_other_content_is_rejected_with_an_excerpt(data: bytes, what: str) -> None:
     with pytest.raises(InputError, match=what):
         Archive(InMemory()).load(data)
-    assert "'my file'" in refused(data, name="my file")
+    assert "'my file'" in read_error(data, name="my file")
 
 
 def test_a_hundred_megabytes_of_brackets_are_refused() -> None:
-    refused(b"[" * 100_000_000)
+    read_error(b"[" * 100_000_000)
 
 
 @given(st.binary(max_size=60))
@@ -579,7 +581,7 @@ def test_any_lines_are_read_or_refused(found: list[bytes], between: bytes, cut: 
             assert all(isinstance(entry, Entry) for part in talk.branches for entry in part.entries)
 
 
-def forged(*entries: dict[str, Any], updated: int = 6) -> bytes:
+def make_export(*entries: dict[str, Any], updated: int = 6) -> bytes:
     """Return an export with these entries, each following the previous one."""
     lines: list[dict[str, Any]] = [
         {"type": "conversation", "longtalk": 1, "id": "c", "created": 5, "updated": updated, "meta": {}},
@@ -599,19 +601,21 @@ SAID = {"role": "user", "content": "x"}
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (forged({"native": {"role": "tool", "tool_call_id": "c1", "content": "x"}}), "without its call"),
-        (forged({"native": CALLS}, {"native": SAID}), "before the result"),
+        (make_export({"native": {"role": "tool", "tool_call_id": "c1", "content": "x"}}), "without its call"),
+        (make_export({"native": CALLS}, {"native": SAID}), "before the result"),
         (
-            forged({"native": CALLS}, {"native": {"source": "a", "text": "b"}, "wire": "longtalk", "kind": "event"}),
+            make_export(
+                {"native": CALLS}, {"native": {"source": "a", "text": "b"}, "wire": "longtalk", "kind": "event"}
+            ),
             "before the result",
         ),
-        (forged({"native": {}}), "another role"),
-        (forged({"native": {"role": "system", "content": "x"}, "role": "user"}), "another role"),
-        (forged(*[{"native": SAID, "role": f"r{i}"} for i in range(300)]), "combinations of kind, role and wire"),
-        (forged(*[{"native": SAID, "tokens": 2**53 - 1}] * 3), "token counts"),
-        (forged({"native": SAID}, updated=2**62 + 1), "time"),
+        (make_export({"native": {}}), "another role"),
+        (make_export({"native": {"role": "system", "content": "x"}, "role": "user"}), "another role"),
+        (make_export(*[{"native": SAID, "role": f"r{i}"} for i in range(300)]), "combinations of kind, role and wire"),
+        (make_export(*[{"native": SAID, "tokens": 2**53 - 1}] * 3), "token counts"),
+        (make_export({"native": SAID}, updated=2**62 + 1), "time"),
     ],
 )
-def test_an_export_that_no_store_could_go_on_with_is_refused(data: bytes, what: str):
+def test_an_export_that_no_provider_could_continue_is_rejected(data: bytes, what: str):
     with pytest.raises(InputError, match=what):
         Archive(InMemory()).load(data)

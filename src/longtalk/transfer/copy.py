@@ -106,7 +106,10 @@ def _write_copy(target: Store, owner: str, found: Snapshot) -> ImportedConversat
     if has_all_data(there, found, values=True) and _is_up_to_date(there, found):
         return make_outcome(found, "here")
     if not has_all_data(found, there, values=False):
-        why = "the target store has data of it that the source store lacks; delete it in one of the two stores"
+        why = (
+            "the target store has entries or metadata that the source store lacks; "
+            "delete the conversation in one of the stores"
+        )
         return ImportedConversation(found.id, "left", why=why)
     if any(head.lease is not None and head.lease.until > now() for head in there.heads):
         return ImportedConversation(found.id, "left", why="a turn is running on it in the target store")

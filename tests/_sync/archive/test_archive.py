@@ -33,7 +33,7 @@ USED = {"prompt_tokens": 50, "completion_tokens": 25}
 CALL = says("Let me see.", calls=[("c1", "lookup", {"q": "a secret"})])
 
 
-def opened(kind: str, folder: Path) -> Store:
+def open_kind(kind: str, folder: Path) -> Store:
     if kind == "memory":
         return InMemory()
     return JSONL(folder / "talks") if kind == "jsonl" else SQLite(folder / "talks.db")
@@ -41,7 +41,7 @@ def opened(kind: str, folder: Path) -> Store:
 
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    made = opened(request.param, tmp_path)
+    made = open_kind(request.param, tmp_path)
     yield made
     made.close()
 
@@ -104,7 +104,7 @@ def test_words_and_phrases_are_found(store: Store) -> None:
     assert archive.search("") == [] == archive.search("nothing")
 
 
-def test_nothing_of_somebody_else_is_there(store: Store) -> None:
+def test_conversations_of_other_owners_are_hidden(store: Store) -> None:
     talk(store, owner="ada").send("secret")
     archive = Archive(store, owner="bob")
     assert (archive.conversations(), archive.search("secret")) == ([], [])
@@ -180,7 +180,7 @@ def test_a_cost_that_is_not_known_is_not_nothing(store: Store, prices: Prices | 
     assert (stats.cost, stats.unpriced) == (0.0, int(cost is None))
 
 
-def test_what_branches_share_is_paid_for_once(store: Store) -> None:
+def test_the_cost_of_shared_turns_is_counted_once(store: Store) -> None:
     one = priced(store, *[says("a", usage=USED)] * 3)
     first, second = one.send("x"), one.send("y")
     branch, other = one.regenerate()
@@ -193,7 +193,7 @@ def test_what_branches_share_is_paid_for_once(store: Store) -> None:
     assert (Archive(store).stats()).cost == 0.0004
 
 
-def test_a_turn_that_was_cut_off_has_sent_nobody_knows_what(store: Store) -> None:
+def test_an_interrupted_turn_has_no_figures_for_its_request(store: Store) -> None:
     one = priced(store, says("a", usage=USED))
     one.send("x")
     head = store.head("", "c")
@@ -208,7 +208,7 @@ def test_a_turn_that_was_cut_off_has_sent_nobody_knows_what(store: Store) -> Non
     assert (stats.cost, stats.unpriced) == (0.0001, 1)
 
 
-def test_what_was_taken_in_has_no_price(store: Store) -> None:
+def test_imported_turns_have_no_cost(store: Store) -> None:
     priced(store, says("a", usage=USED)).send("x")
     archive = Archive(store)
     data = archive.export("c", "jsonl")
@@ -221,7 +221,7 @@ def test_what_was_taken_in_has_no_price(store: Store) -> None:
     assert (stats.cost, stats.unpriced) == (0.0, 1)
 
 
-def test_where_nothing_was_said_there_are_no_metrics(store: Store) -> None:
+def test_an_empty_conversation_has_no_metrics(store: Store) -> None:
     one = talk(store)
     assert one.metrics() == []
     one.send("x")
@@ -229,7 +229,7 @@ def test_where_nothing_was_said_there_are_no_metrics(store: Store) -> None:
         Archive(store).metrics("c", branch="b")
 
 
-def test_what_changes_while_it_is_measured_is_measured_anew(
+def test_metrics_are_read_again_if_the_branch_changes_meanwhile(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = priced(store, *[says("a", usage=USED)] * 2)
@@ -247,7 +247,7 @@ def test_what_changes_while_it_is_measured_is_measured_anew(
     assert [each.status for each in Archive(store).metrics("c")] == ["complete"] * 2
 
 
-def test_what_was_exported_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
+def test_an_export_can_be_imported_unchanged(store: Store, tmp_path: Path) -> None:
     one = talk(store, CALL, *[says("a")] * 20, policy=KeepLast(4))
     first = one.send("x", meta={"lesson": 1})
     for i in range(6):
@@ -263,7 +263,7 @@ def test_what_was_exported_comes_back_as_it_was(store: Store, tmp_path: Path) ->
     for number, form in enumerate(("json", "jsonl")):
         text = archive.export("c", form)
         for kind in ("memory", "jsonl", "sqlite"):
-            there = opened(kind, tmp_path / f"{number}")
+            there = open_kind(kind, tmp_path / f"{number}")
             taken = Archive(there, owner="ada")
             assert taken.load(text.encode()) == ["c"]
             assert taken.talk("c") == wanted
@@ -289,7 +289,7 @@ def test_markdown_is_of_one_branch(store: Store) -> None:
         Archive(store).export("c", branch="nowhere")
 
 
-def test_what_is_there_already_is_not_taken_in(store: Store) -> None:
+def test_an_import_with_an_existing_id_is_rejected(store: Store) -> None:
     one = talk(store)
     one.send("x")
     archive = Archive(store)
@@ -317,7 +317,7 @@ def test_the_same_export_again_changes_nothing(store: Store) -> None:
     assert archive.talk("c") == before
 
 
-def test_what_was_cut_off_while_it_was_taken_in_begins_anew(store: Store) -> None:
+def test_an_interrupted_import_starts_again(store: Store) -> None:
     one = talk(store)
     for i in range(3):
         one.send(f"{i}")
@@ -366,7 +366,7 @@ def test_a_failed_try_leaves_nothing(store: Store) -> None:
     assert Archive(store, owner="ada").conversations() == []
 
 
-def test_messages_in_openais_form_are_taken_in_and_go_on(store: Store) -> None:
+def test_messages_in_openais_format_can_be_imported_and_continued(store: Store) -> None:
     messages = [{"role": "user", "content": "I'm Ada."}, {"role": "assistant", "content": "Hello Ada."}]
     assert Archive(store).load(json.dumps(messages).encode(), id="c") == ["c"]
     one = talk(store)
@@ -376,7 +376,7 @@ def test_messages_in_openais_form_are_taken_in_and_go_on(store: Store) -> None:
 
 
 @pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
-def test_what_is_redacted_is_gone_and_the_talk_goes_on(store: Store, tmp_path: Path, wire: str) -> None:
+def test_redacted_content_is_gone_and_the_conversation_continues(store: Store, tmp_path: Path, wire: str) -> None:
     call = says("Let me see.", calls=[("c1", "lookup", {"q": "a secret"})], wire=wire)
     answers = [says(text, wire=wire) for text in ("secret said", "b", "c")]
     one = talk(store, call, *answers, wire=WIRES[wire])
@@ -399,7 +399,7 @@ def test_what_is_redacted_is_gone_and_the_talk_goes_on(store: Store, tmp_path: P
     assert "secret" not in on_disk(tmp_path)
 
 
-def test_what_is_not_there_is_not_redacted(store: Store) -> None:
+def test_redacting_an_unknown_entry_is_an_error(store: Store) -> None:
     talk(store).send("x")
     with pytest.raises(InputError, match="Entry 'x-0' of conversation 'c' not found"):
         Archive(store).redact("c", "x-0")
@@ -434,7 +434,7 @@ def test_a_changed_letter_is_noticed_in_a_database_too(tmp_path: Path) -> None:
         Archive(SQLite(tmp_path / "talks.db")).verify("c")
 
 
-def test_what_is_taken_in_may_be_text(store: Store) -> None:
+def test_an_import_accepts_text(store: Store) -> None:
     talk(store).send("x")
     archive = Archive(store)
     assert archive.load(archive.export("c", "json"), id="d") == ["d"]
@@ -442,7 +442,7 @@ def test_what_is_taken_in_may_be_text(store: Store) -> None:
         archive.load(7)  # type: ignore[arg-type]
 
 
-def test_what_is_damaged_does_not_hide_the_rest(tmp_path: Path) -> None:
+def test_a_damaged_conversation_does_not_hide_the_others(tmp_path: Path) -> None:
     talk(JSONL(tmp_path)).send("hello")
     damage(tmp_path)
     talk(JSONL(tmp_path), id="other").send("x")
@@ -468,7 +468,7 @@ def test_a_conversation_that_is_deleted_while_it_is_answered_stays_deleted(store
     talk(store).send("anew")
 
 
-def test_a_conversation_of_another_wire_goes_on(store: Store) -> None:
+def test_a_conversation_in_another_wire_can_be_continued(store: Store) -> None:
     talk(store, says("a", wire="anthropic"), wire=WIRES["anthropic"]).send("x", key="k")
     reply = talk(store, says("b")).send("y")
     assert [notice.kind for notice in reply.notices] == ["converted"]
@@ -492,7 +492,7 @@ class Beside:
         return self._store.write(owner, conversation, commit)
 
 
-def test_what_is_begun_during_an_import_is_not_replaced(store: Store) -> None:
+def test_a_conversation_begun_during_an_import_is_not_replaced(store: Store) -> None:
     model = Scripted(says("a"), says("b"))
 
     def begin(_: str) -> None:
@@ -506,7 +506,7 @@ def test_what_is_begun_during_an_import_is_not_replaced(store: Store) -> None:
     assert (Archive(store).history("two"))[0].text == "an acknowledged message"
 
 
-def test_who_goes_on_with_an_import_that_was_cut_off_keeps_it(store: Store) -> None:
+def test_an_incomplete_import_that_was_continued_is_kept(store: Store) -> None:
     commit = Commit(expect=0, at=1, meta={"longtalk importing": True})
     store.write("", "c", commit)
     talk(store).send("an acknowledged message")

@@ -13,19 +13,19 @@ from longtalk.transfer.load import ImportResult
 from tests.transfer.importers.exports import ChatGPT, as_json
 
 
-def taken(*talks: ChatGPT) -> tuple[Archive, ImportResult]:
+def import_talks(*talks: ChatGPT) -> tuple[Archive, ImportResult]:
     archive = Archive(InMemory())
     return archive, archive.import_conversations(as_json(*talks))
 
 
-def said(talk: ChatGPT, branch: str = "main") -> list[HistoryEntry]:
-    archive, done = taken(talk)
+def read_history(talk: ChatGPT, branch: str = "main") -> list[HistoryEntry]:
+    archive, done = import_talks(talk)
     archive.verify(done.ids[0])
     return archive.history(done.ids[0], branch=branch)
 
 
 def texts(talk: ChatGPT) -> list[tuple[str, str]]:
-    return [(each.role, each.text) for each in said(talk)]
+    return [(each.role, each.text) for each in read_history(talk)]
 
 
 def simple() -> ChatGPT:
@@ -36,15 +36,15 @@ def simple() -> ChatGPT:
     return talk
 
 
-def test_it_is_known_by_what_it_holds() -> None:
+def test_the_format_is_recognized_by_its_content() -> None:
     found = open_tool_file(as_json(simple(), ChatGPT("other")))
     assert found is not None
     assert (found.tool, found.count) == ("chatgpt", 2)
     assert open_tool_file(json.dumps(simple().value()).encode()) is not None
 
 
-def test_what_was_said_comes_along_with_its_times_and_ids() -> None:
-    archive, done = taken(simple())
+def test_messages_are_imported_with_their_times_and_ids() -> None:
+    archive, done = import_talks(simple())
     (id,) = done.ids  # noqa: A001
     assert id == "6995e870-eafc-83a6-ab22-d89ad9e2b447"
     asked, answer = archive.history(id)
@@ -59,7 +59,7 @@ def test_what_was_said_comes_along_with_its_times_and_ids() -> None:
     assert done.notes == {}
 
 
-def test_what_was_edited_and_asked_again_is_a_branch() -> None:
+def test_edits_and_regenerated_answers_become_branches() -> None:
     talk = simple()
     first = talk.current
     other = talk.say("assistant", "Like a bird.", behind="node-2")
@@ -68,7 +68,7 @@ def test_what_was_edited_and_asked_again_is_a_branch() -> None:
     talk.say("user", "And the violin?", behind=first)
     end = talk.say("assistant", "Under the chin.")
     talk.current = "node-6"
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     (id,) = done.ids  # noqa: A001
     assert [each.text for each in archive.history(id)][1:] == ["Like a bird.", "Which bird?", "A small one."]
     assert (done.conversations[0].entries, done.conversations[0].branches) == (7, 2)
@@ -85,14 +85,14 @@ def test_without_a_current_node_the_newest_path_is_the_main_branch() -> None:
     talk = simple()
     talk.say("assistant", "Like a bird.", behind="node-2")
     talk.current = "nowhere"
-    assert [each.text for each in said(talk)] == ["How do I hold the bow?", "Like a bird."]
+    assert [each.text for each in read_history(talk)] == ["How do I hold the bow?", "Like a bird."]
 
 
 def test_a_current_node_in_the_middle_is_where_main_ends() -> None:
     talk = simple()
     talk.say("user", "And then?")
     talk.current = "node-3"
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     assert len(archive.history(done.ids[0])) == 2
     assert done.conversations[0].branches == 2
 
@@ -106,7 +106,7 @@ def test_a_tool_is_called_and_gives_its_result() -> None:
     talk.say("assistant", content={"content_type": "code", "text": '{"query": "four"}'}, recipient="web.search")
     talk.say("tool", content={"content_type": "tether_browsing_display", "result": "IV", "summary": ""}, name="web")
     talk.say("assistant", "It is 4.")
-    entries = said(talk)[3:]
+    entries = read_history(talk)[3:]
     called = json.loads(entries[0].native)["tool_calls"][0]
     assert called["function"] == {"name": "python", "arguments": '{"input":"print(2 + 2)"}'}
     assert json.loads(entries[1].native) == {"role": "tool", "tool_call_id": called["id"], "content": "4"}
@@ -118,26 +118,26 @@ def test_a_tool_is_called_and_gives_its_result() -> None:
     assert entries[0].meta["imported"]["content_type"] == "code"
 
 
-def test_what_is_said_right_before_a_call_is_one_answer_with_it() -> None:
+def test_text_right_before_a_call_is_merged_with_it() -> None:
     talk = simple()
     talk.say("assistant", "Let me compute.")
     talk.say("assistant", content={"content_type": "code", "text": "2 + 2"}, recipient="python")
     talk.say("tool", "4", name="python")
-    answer = said(talk)[1]
+    answer = read_history(talk)[1]
     message = json.loads(answer.native)
     assert message["content"] == "Lightly.\n\nLet me compute."
     assert message["tool_calls"][0]["function"]["name"] == "python"
     assert answer.meta["imported"]["ids"] == ["node-3", "node-4", "node-5"]
 
 
-def test_calls_and_results_that_are_alone_are_closed_and_told() -> None:
+def test_unpaired_calls_and_results_are_closed_and_noted() -> None:
     talk = simple()
     talk.say("user", "Look.")
     talk.say("assistant", content={"content_type": "code", "text": "a"}, recipient="python")
     talk.say("assistant", "Never mind.")
     talk.say("tool", "Model set context updated.", name="bio")
     talk.say("assistant", content={"content_type": "code", "text": "b"}, recipient="python")
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     entries = archive.history(done.ids[0])[3:]
     assert [(each.role, each.mark) for each in entries] == [
         ("assistant", ""),
@@ -162,7 +162,7 @@ def test_pictures_and_recordings_are_pointers() -> None:
     heard = {"content_type": "audio_transcription", "text": "My bow!"}
     parts = {"content_type": "multimodal_text", "parts": [picture, voice, heard, "What is it?"]}
     talk.say("user", content=parts, metadata={"attachments": [{"name": "bow.png", "id": "file_1"}]})
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     entry = archive.history(done.ids[0])[-1]
     told = "[image, not in the export]\n[audio asset pointer, not in the export]\nMy bow!\nWhat is it?"
     assert entry.text == told
@@ -184,7 +184,7 @@ def test_thoughts_and_instructions_stay_beside() -> None:
     talk.say("assistant", "The light one.")
     talk.say("user", "hidden words", metadata={"is_visually_hidden_from_conversation": True})
     talk.say("assistant", "")
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     (id,) = done.ids  # noqa: A001
     assert [(each.role, each.text) for each in archive.history(id)] == [
         ("user", "Which bow?"),
@@ -217,7 +217,7 @@ def test_a_message_of_an_unknown_kind_keeps_its_place() -> None:
     told = {"content_type": "later_thing", "text": "Words.", "more": 7}
     talk.say("user", content=told)
     talk.say("user", content=held, metadata={"is_visually_hidden_from_conversation": True})
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     unknown, known = archive.history(done.ids[0])[2:]
     assert (unknown.role, unknown.text) == ("assistant", "[future_thing]")
     assert unknown.meta["imported"]["content"] == held
@@ -228,16 +228,16 @@ def test_a_message_of_an_unknown_kind_keeps_its_place() -> None:
     }
 
 
-def test_a_message_of_somebody_else_is_told() -> None:
+def test_a_message_of_an_unknown_author_is_noted() -> None:
     talk = simple()
     talk.say("critic", "Well held.")
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     entry = archive.history(done.ids[0])[-1]
     assert (entry.role, entry.text, entry.meta["imported"]["role"]) == ("user", "Well held.", "critic")
     assert list(done.notes.values()) == [1]
 
 
-def test_one_that_is_not_as_it_should_be_is_left_and_the_others_come() -> None:
+def test_a_malformed_conversation_is_skipped_and_the_others_are_imported() -> None:
     broken: Any = simple().value()
     broken["id"] = broken["conversation_id"] = "broken"
     broken["mapping"]["node-2"]["message"]["content"] = 7
@@ -255,6 +255,6 @@ def test_a_tree_that_bites_its_tail_ends() -> None:
     talk = simple()
     talk.mapping["node-2"]["parent"] = "node-3"
     talk.mapping["node-3"]["children"] = ["node-2"]
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     assert archive.history(done.ids[0])
     archive.verify(done.ids[0])

@@ -12,13 +12,13 @@ from longtalk.transfer.load import ImportResult
 from tests.transfer.importers.exports import Claude, as_json
 
 
-def taken(*talks: Claude) -> tuple[Archive, ImportResult]:
+def import_talks(*talks: Claude) -> tuple[Archive, ImportResult]:
     archive = Archive(InMemory())
     return archive, archive.import_conversations(as_json(*talks))
 
 
 def natives(talk: Claude) -> list[Any]:
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     archive.verify(done.ids[0])
     return [json.loads(each.native) for each in archive.history(done.ids[0])]
 
@@ -35,7 +35,7 @@ def text(said: str) -> dict[str, Any]:
     return {"type": "text", "text": said, "citations": [], "start_timestamp": "2026-11-16T10:00:00Z"}
 
 
-def test_it_is_known_by_what_it_holds() -> None:
+def test_the_format_is_recognized_by_its_content() -> None:
     talk = Claude()
     talk.say("human", "Hi")
     found = open_tool_file(as_json(talk))
@@ -43,11 +43,11 @@ def test_it_is_known_by_what_it_holds() -> None:
     assert (found.tool, found.count) == ("claude.ai", 1)
 
 
-def test_what_was_said_comes_along_as_anthropics_messages() -> None:
+def test_messages_are_imported_in_anthropics_format() -> None:
     talk = Claude()
     talk.say("human", "How do I hold the bow?")
     talk.say("assistant", "Lightly.")
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     (id,) = done.ids  # noqa: A001
     asked, answer = archive.history(id)
     assert (id, asked.wire) == ("019d18cb-47a0-7e53-8bd6-1278557eae3b", "anthropic")
@@ -85,7 +85,7 @@ def test_rounds_of_tools_in_one_message_are_messages_of_their_own() -> None:
         {"type": "token_budget"},
     ]
     talk.say("assistant", "", *blocks)
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     entries = archive.history(done.ids[0])
     assert [(each.role, each.mark) for each in entries] == [
         ("user", ""),
@@ -117,7 +117,7 @@ def text_of(said: str) -> dict[str, str]:
     return {"type": "text", "text": said}
 
 
-def test_what_was_attached_comes_along_as_far_as_it_is_text() -> None:
+def test_the_text_of_attachments_is_imported() -> None:
     talk = Claude()
     talk.say(
         "human",
@@ -128,7 +128,7 @@ def test_what_was_attached_comes_along_as_far_as_it_is_text() -> None:
         ],
         files=[{"file_name": "bow.png"}],
     )
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     parts = [block["text"] for block in json.loads(archive.history(done.ids[0])[0].native)["content"]]
     assert parts == [
         "Read this.",
@@ -140,13 +140,13 @@ def test_what_was_attached_comes_along_as_far_as_it_is_text() -> None:
     assert [hit.role for hit in archive.search("pernambuco")] == ["user"]
 
 
-def test_what_was_asked_again_is_a_branch() -> None:
+def test_a_regenerated_answer_becomes_a_branch() -> None:
     talk = Claude()
     talk.say("human", "Which bow?")
     talk.say("assistant", "The old one.")
     talk.say("assistant", "The new one.", parent="message-0")
     talk.say("human", "Thanks.")
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     (id,) = done.ids  # noqa: A001
     assert [each.text for each in archive.history(id)] == ["Which bow?", "The new one.", "Thanks."]
     (branch,) = set(archive.branches(id)) - {"main"}
@@ -159,7 +159,7 @@ def test_calls_without_results_and_results_without_calls() -> None:
     talk.say("assistant", "", text("Looking."), call("toolu_1"), call("toolu_2"), result("toolu_2", "two"))
     talk.say("human", "And?")
     talk.say("assistant", "", result("toolu_9", "nine"), text("Done."))
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     roles = [(each.role, each.mark) for each in archive.history(done.ids[0])]
     assert roles[1:4] == [("assistant", ""), ("tool", ""), ("tool", "closed")]
     assert roles[5:] == [("event", ""), ("assistant", "")]
@@ -167,13 +167,13 @@ def test_calls_without_results_and_results_without_calls() -> None:
     archive.verify(done.ids[0])
 
 
-def test_messages_that_say_nothing_are_left_out() -> None:
+def test_empty_messages_are_left_out() -> None:
     talk = Claude()
     talk.say("human", "Hi")
     talk.say("assistant", "")
     talk.say("human", "")
     talk.say("assistant", "Hello.")
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     assert [each.text for each in archive.history(done.ids[0])] == ["Hi", "Hello."]
     assert done.notes == {"empty messages were left out": 2}
 
@@ -186,7 +186,7 @@ def test_blocks_of_unknown_kinds_alone_keep_their_place() -> None:
     talk.say("assistant", "", one, one, other)
     talk.say("human", "And?")
     talk.say("assistant", "", thought)
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     entries = archive.history(done.ids[0])
     assert [(each.role, each.text) for each in entries] == [
         ("user", "[future_thing]"),
@@ -204,16 +204,16 @@ def test_blocks_of_unknown_kinds_alone_keep_their_place() -> None:
     archive.verify(done.ids[0])
 
 
-def test_a_message_of_somebody_else_is_told() -> None:
+def test_a_message_of_an_unknown_author_is_noted() -> None:
     talk = Claude()
     talk.say("critic", "Well held.")
-    archive, done = taken(talk)
+    archive, done = import_talks(talk)
     (entry,) = archive.history(done.ids[0])
     assert (entry.role, entry.text, entry.meta["imported"]["sender"]) == ("user", "Well held.", "critic")
     assert list(done.notes.values()) == [1]
 
 
-def test_what_a_tool_gave_is_text_whatever_form_it_has() -> None:
+def test_a_tool_result_in_any_format_becomes_text() -> None:
     talk = Claude()
     talk.say("human", "Look.")
     plain = {"type": "tool_result", "tool_use_id": "a", "content": "plain"}
@@ -224,10 +224,10 @@ def test_what_a_tool_gave_is_text_whatever_form_it_has() -> None:
     assert results == ["plain", '[{"type":"knowledge","title":"Bows"}]', None]
 
 
-def test_one_that_is_not_as_it_should_be_is_left() -> None:
+def test_a_malformed_conversation_is_skipped() -> None:
     talk = Claude()
     talk.say("human", "Hi")
     talk.messages[0]["attachments"] = [7]
-    _, done = taken(talk)
+    _, done = import_talks(talk)
     assert done.conversations[0].how == "left"
     assert "format is not supported" in done.conversations[0].why

@@ -18,7 +18,7 @@ from longtalk.transfer.importers import open_tool_file
 FILES = Path(__file__).parent / "files"
 
 
-def made(name: str, folder: Path, *more: str) -> Path:
+def make_database(name: str, folder: Path, *more: str) -> Path:
     """Return a file of another tool, with more statements run on it."""
     path = folder / f"{name}.db"
     db = sqlite3.connect(path)
@@ -30,7 +30,7 @@ def made(name: str, folder: Path, *more: str) -> Path:
     return path
 
 
-def taken(path: Path) -> Archive:
+def import_file(path: Path) -> Archive:
     archive = Archive(InMemory())
     done = archive.import_conversations(path)
     assert not done.left, done.left
@@ -52,7 +52,7 @@ def roles(archive: Archive, id: str) -> list[str]:  # noqa: A002
     [("llm", "llm", 2), ("llm-old", "llm", 2), ("langgraph", "langgraph", 2), ("agents-sdk", "agents-sdk", 2)],
 )
 def test_each_is_known_by_its_tables(name: str, tool: str, count: int, tmp_path: Path) -> None:
-    path = made(name, tmp_path)
+    path = make_database(name, tmp_path)
     for source in (path, path.read_bytes()):
         found = open_tool_file(source)
         assert found is not None
@@ -61,7 +61,7 @@ def test_each_is_known_by_its_tables(name: str, tool: str, count: int, tmp_path:
 
 @pytest.mark.parametrize("name", ["llm", "llm-old"])
 def test_a_conversation_of_llm(name: str, tmp_path: Path) -> None:
-    archive = taken(made(name, tmp_path))
+    archive = import_file(make_database(name, tmp_path))
     first, second = sorted(each.id for each in archive.conversations())
     entries = archive.history(first)
     assert [each.role for each in entries] == [
@@ -84,32 +84,32 @@ def test_a_conversation_of_llm(name: str, tmp_path: Path) -> None:
     assert pictures == ["data:image/png;base64,iVBORw0KGgoAAAAAAAAAAA==", "https://example.com/bow.png"]
 
 
-def test_attachments_that_are_not_in_the_log_are_told(tmp_path: Path) -> None:
+def test_attachments_missing_in_the_log_are_noted(tmp_path: Path) -> None:
     gone = "UPDATE attachments SET content = NULL, url = NULL, path = '/home/ada/bow.png'"
     for name in ("llm", "llm-old"):
-        path = made(name, tmp_path, gone)
+        path = make_database(name, tmp_path, gone)
         assert notes(path) == {"attachments are missing: the log has only their names": 2}
-        archive = taken(path)
+        archive = import_file(path)
         asked = archive.history(max(each.id for each in archive.conversations()))[2]
         assert asked.text == "What is in the picture?\n[bow.png, not in the log]\n[bow.png, not in the log]"
 
 
-def test_what_a_model_thought_stays_beside_its_answer(tmp_path: Path) -> None:
+def test_reasoning_is_kept_as_metadata_of_the_answer(tmp_path: Path) -> None:
     thought = "INSERT INTO parts SELECT 900, tip_message_hash, 7, 'reasoning', NULL, 'hm', NULL FROM threads LIMIT 1"
-    assert notes(made("llm", tmp_path, thought)) == {
+    assert notes(make_database("llm", tmp_path, thought)) == {
         "texts of the model's reasoning were kept as metadata of its answers and are not sent": 1
     }
     old = (
         "ALTER TABLE responses ADD COLUMN reasoning TEXT",
         "UPDATE responses SET reasoning = 'hm' WHERE prompt LIKE 'And%'",
     )
-    archive = taken(made("llm-old", tmp_path, *old))
+    archive = import_file(make_database("llm-old", tmp_path, *old))
     entry = archive.history(min(each.id for each in archive.conversations()))[4]
     assert entry.meta["imported"]["thoughts"] == ["hm"]
 
 
 def test_a_log_of_llm_may_have_both_forms(tmp_path: Path) -> None:
-    path = made("llm", tmp_path)
+    path = make_database("llm", tmp_path)
     with sqlite3.connect(path) as db:
         (thread,) = db.execute("SELECT id FROM threads LIMIT 1").fetchone()
         db.execute("INSERT INTO conversations VALUES (?, 'the same', 'echo'), ('old', 'Old', 'echo')", (thread,))
@@ -117,7 +117,7 @@ def test_a_log_of_llm_may_have_both_forms(tmp_path: Path) -> None:
             "INSERT INTO responses (id, model, prompt, response, conversation_id, datetime_utc)"
             " VALUES ('r', 'echo', 'Hi', 'Hello', 'old', '2024-01-02T03:04:05+00:00')"
         )
-    archive = taken(path)
+    archive = import_file(path)
     assert len(archive.conversations()) == 3
     assert [each.text for each in archive.history("old")] == ["Hi", "Hello"]
 
@@ -130,20 +130,22 @@ def test_a_log_of_llm_before_it_had_tools_and_fragments(tmp_path: Path) -> None:
             *("system_fragments", "fragment_aliases", "prompt_attachments", "attachments"),
         )
     ]
-    archive = taken(made("llm-old", tmp_path, *gone, "UPDATE responses SET prompt = 'x', response = 'y'"))
+    archive = import_file(
+        make_database("llm-old", tmp_path, *gone, "UPDATE responses SET prompt = 'x', response = 'y'")
+    )
     assert len(archive.conversations()) == 2
 
 
 def test_a_message_that_is_missing_leaves_its_thread(tmp_path: Path) -> None:
-    path = made("llm", tmp_path, "DELETE FROM messages WHERE role = 'system'")
+    path = make_database("llm", tmp_path, "DELETE FROM messages WHERE role = 'system'")
     done = Archive(InMemory()).import_conversations(path)
     assert [each.how for each in done.conversations] == ["left", "new"]
     assert "is missing" in done.left[0].why
 
 
 def test_a_thread_of_langgraph(tmp_path: Path) -> None:
-    path = made("langgraph", tmp_path)
-    archive = taken(path)
+    path = make_database("langgraph", tmp_path)
+    archive = import_file(path)
     entries = archive.history("ada")
     assert [(each.role, each.text) for each in entries] == [
         ("system", "You sell rosin."),
@@ -199,8 +201,8 @@ def test_messages_of_langchain_in_all_their_forms(tmp_path: Path) -> None:
         object_of("ai", content=""),
         object_of("ai", content="done"),
     ]
-    path = checkpoint(made("langgraph", tmp_path), held)
-    archive = taken(path)
+    path = checkpoint(make_database("langgraph", tmp_path), held)
+    archive = import_file(path)
     entries = archive.history("eve")
     assert [each.role for each in entries] == [
         *("user", "assistant", "user", "user", "user", "assistant", "tool", "event", "assistant"),
@@ -222,8 +224,8 @@ def test_messages_of_langchain_in_all_their_forms(tmp_path: Path) -> None:
         ([], "pickle", "stored as 'pickle' instead of msgpack"),
     ],
 )
-def test_threads_that_are_not_read_are_left(messages: object, kind: str, why: str, tmp_path: Path) -> None:
-    done = Archive(InMemory()).import_conversations(checkpoint(made("langgraph", tmp_path), messages, kind))
+def test_unsupported_threads_are_skipped(messages: object, kind: str, why: str, tmp_path: Path) -> None:
+    done = Archive(InMemory()).import_conversations(checkpoint(make_database("langgraph", tmp_path), messages, kind))
     assert [each.how for each in done.conversations] == ["left"]
     assert why in done.left[0].why
 
@@ -231,14 +233,14 @@ def test_threads_that_are_not_read_are_left(messages: object, kind: str, why: st
 def test_nothing_is_unpickled(tmp_path: Path) -> None:
     marker = tmp_path / "was here"
     evil = b"cos\nsystem\n(S'touch %s'\ntR." % str(marker).encode()
-    path = checkpoint(made("langgraph", tmp_path), [msgspec.msgpack.Ext(5, evil)])
+    path = checkpoint(make_database("langgraph", tmp_path), [msgspec.msgpack.Ext(5, evil)])
     assert Archive(InMemory()).import_conversations(path).left
     assert Archive(InMemory()).import_conversations(checkpoint(path, [], "pickle", raw=evil)).left
     assert not marker.exists()
 
 
 def test_a_session_of_the_agents_sdk(tmp_path: Path) -> None:
-    archive = taken(made("agents-sdk", tmp_path))
+    archive = import_file(make_database("agents-sdk", tmp_path))
     entries = archive.history("ada")
     assert [(each.role, each.text) for each in entries] == [
         ("user", "Have you amber rosin?"),
@@ -255,7 +257,7 @@ def test_a_session_of_the_agents_sdk(tmp_path: Path) -> None:
     assert [each.text for each in archive.history("bob")] == ["I'm Bob.", "Hello, Bob."]
 
 
-def test_items_behind_each_other_are_one_answer(tmp_path: Path) -> None:
+def test_consecutive_items_are_one_answer(tmp_path: Path) -> None:
     items = [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": "Hi"},
@@ -263,13 +265,13 @@ def test_items_behind_each_other_are_one_answer(tmp_path: Path) -> None:
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
     ]
-    path = made(
+    path = make_database(
         "agents-sdk", tmp_path, "DELETE FROM agent_messages", "DELETE FROM agent_sessions WHERE session_id = 'bob'"
     )
     with sqlite3.connect(path) as db:
         rows = [("ada", json.dumps(item)) for item in items]
         db.executemany("INSERT INTO agent_messages (session_id, message_data) VALUES (?, ?)", rows)
-    archive = taken(path)
+    archive = import_file(path)
     assert roles(archive, "ada") == ["system", "user", "assistant", "tool"]
     answer = archive.history("ada")[2]
     assert json.loads(answer.native)["output"] == items[2:]
@@ -277,7 +279,7 @@ def test_items_behind_each_other_are_one_answer(tmp_path: Path) -> None:
 
 
 def test_an_item_that_is_no_json_leaves_its_session(tmp_path: Path) -> None:
-    path = made("agents-sdk", tmp_path, "UPDATE agent_messages SET message_data = '{' WHERE id = 2")
+    path = make_database("agents-sdk", tmp_path, "UPDATE agent_messages SET message_data = '{' WHERE id = 2")
     done = Archive(InMemory()).import_conversations(path)
     assert [(each.id, each.how) for each in done.conversations] == [("ada", "left"), ("bob", "new")]
 
@@ -285,7 +287,7 @@ def test_an_item_that_is_no_json_leaves_its_session(tmp_path: Path) -> None:
 # Damaged databases
 
 
-def hows(path: Path) -> list[tuple[str, str]]:
+def list_outcomes(path: Path) -> list[tuple[str, str]]:
     return [(each.how, each.why) for each in Archive(InMemory()).import_conversations(path).conversations]
 
 
@@ -305,12 +307,12 @@ BAD = "CAST(x'61ff' AS TEXT)"
     ],
 )
 def test_a_text_that_is_not_utf_8_leaves_its_conversation_alone(name: str, sql: str, tmp_path: Path) -> None:
-    assert hows(made(name, tmp_path, sql)) == [NOT_TEXT, ("new", "")]
+    assert list_outcomes(make_database(name, tmp_path, sql)) == [NOT_TEXT, ("new", "")]
 
 
-def test_a_table_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
+def test_a_table_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     name, sql = "CAST(x'ff' AS TEXT)", "CAST(x'" + b'CREATE TABLE "\xff"(x)'.hex() + "' AS TEXT)"
-    path = made(
+    path = make_database(
         "agents-sdk",
         tmp_path,
         "CREATE TABLE odd (x)",
@@ -323,13 +325,13 @@ def test_a_table_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", ["fragments", "attachments"])
 def test_a_table_that_is_missing_leaves_those_that_name_it(table: str, tmp_path: Path) -> None:
-    taken, left = hows(made("llm", tmp_path, f"DROP TABLE {table}"))
-    assert taken == ("new", "")
+    import_file, left = list_outcomes(make_database("llm", tmp_path, f"DROP TABLE {table}"))
+    assert import_file == ("new", "")
     assert left == ("left", f"its format is not supported (no such table: {table})")
 
 
-def test_a_thread_without_messages_is_told(tmp_path: Path) -> None:
-    done = Archive(InMemory()).import_conversations(checkpoint(made("langgraph", tmp_path), []))
+def test_a_thread_without_messages_is_noted(tmp_path: Path) -> None:
+    done = Archive(InMemory()).import_conversations(checkpoint(make_database("langgraph", tmp_path), []))
     assert (done.conversations, done.notes) == ((), {"conversations without messages were skipped": 1})
 
 
@@ -337,29 +339,29 @@ def test_a_thread_without_messages_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_still_in_the_log_beside_a_file_is_read(tmp_path: Path) -> None:
-    path = made("agents-sdk", tmp_path, "PRAGMA journal_mode = WAL")
+    path = make_database("agents-sdk", tmp_path, "PRAGMA journal_mode = WAL")
     db = sqlite3.connect(path)
     item = '{"role": "user", "content": "Still here?"}'
     db.execute("INSERT INTO agent_messages (session_id, message_data) VALUES ('bob', ?)", (item,))
     db.commit()
     # The writer still has the file open, so its last commit is only in the write-ahead log.
-    assert [each.text for each in taken(path).history("bob")][-1] == "Still here?"
+    assert [each.text for each in import_file(path).history("bob")][-1] == "Still here?"
     db.close()
 
 
 def test_a_file_that_nobody_writes_is_left_as_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir()
-    path = made("agents-sdk", folder, "PRAGMA journal_mode = WAL")
+    path = make_database("agents-sdk", folder, "PRAGMA journal_mode = WAL")
     before = path.read_bytes()
-    taken(path)
+    import_file(path)
     assert path.read_bytes() == before
 
 
 def test_a_file_beside_which_nothing_can_be_made_is_read(tmp_path: Path) -> None:
-    path = made("agents-sdk", tmp_path, "PRAGMA journal_mode = WAL")
+    path = make_database("agents-sdk", tmp_path, "PRAGMA journal_mode = WAL")
     Path(f"{path}-shm").mkdir()
-    assert taken(path).history("bob")
+    assert import_file(path).history("bob")
 
 
 def test_an_unknown_database_is_named_with_what_can_be_read(tmp_path: Path) -> None:

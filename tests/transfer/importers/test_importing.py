@@ -22,7 +22,7 @@ from longtalk.wires import HTTP_WIRES, WIRES
 from tests.support.card_model import CardModel
 from tests.support.properties import holds
 from tests.transfer.importers.exports import ChatGPT, Claude, as_json, as_zip
-from tests.transfer.importers.test_databases import made
+from tests.transfer.importers.test_databases import make_database
 
 
 def chatgpt(turns: int = 2, name: str = "bows") -> ChatGPT:
@@ -116,7 +116,7 @@ def test_what_has_gone_on_here_is_left_when_it_has_grown_there(store: Store) -> 
     assert archive.talk("bows") == before
 
 
-def test_what_took_another_course_there_is_left(store: Store) -> None:
+def test_a_conversation_that_differs_is_skipped(store: Store) -> None:
     archive = Archive(store)
     talk = chatgpt()
     archive.import_conversations(as_json(talk))
@@ -181,7 +181,7 @@ def test_an_archive_of_claude(tmp_path: Path) -> None:
         (b"words", "data exports of ChatGPT and Claude, the log of llm, LangGraph"),
     ],
 )
-def test_what_is_not_known_is_named_with_what_can_be_read(data: bytes, why: str) -> None:
+def test_an_unknown_file_is_rejected_with_the_supported_ones(data: bytes, why: str) -> None:
     with pytest.raises(InputError, match=why):
         Archive(InMemory()).import_conversations(data)
 
@@ -202,7 +202,7 @@ def test_a_name_that_is_not_utf_8_can_be_no_id(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"its name is not UTF-8 and can.t become the id .*; pass an id"):
         Archive(InMemory()).import_conversations(path)
     assert Archive(InMemory()).load(path, id="bow") == ["bow"]
-    made("agents-sdk", tmp_path).replace(path)
+    make_database("agents-sdk", tmp_path).replace(path)
     assert Archive(InMemory()).load(path) == ["ada", "bob"]
 
 
@@ -244,7 +244,7 @@ def test_somebody_elses_conversation_is_not_touched(store: Store) -> None:
     assert how(Archive(store, owner="bob"), data) == ["new"]
 
 
-def test_one_that_somebody_else_makes_is_left() -> None:
+def test_a_conversation_created_at_the_same_time_is_skipped() -> None:
     class Hasty(InMemory):
         def write(self, owner: str, conversation: str, commit: Any) -> Any:
             if conversation == "bows" and not self.branches(owner, conversation):
@@ -285,8 +285,8 @@ def full(tmp_path: Path) -> Archive:
     for data in (as_json(talk), as_json(claude()), as_json(other)):
         assert not archive.import_conversations(data).left
     for name in ("llm", "llm-old", "langgraph"):
-        archive.import_conversations(made(name, tmp_path))
-    Archive(archive.store, owner="agents").import_conversations(made("agents-sdk", tmp_path))
+        archive.import_conversations(make_database(name, tmp_path))
+    Archive(archive.store, owner="agents").import_conversations(make_database("agents-sdk", tmp_path))
     return archive
 
 
@@ -400,7 +400,7 @@ def test_many_conversations_take_time_in_proportion() -> None:
 
 
 def test_a_database_that_grows_is_added_to(tmp_path: Path) -> None:
-    path = made("agents-sdk", tmp_path)
+    path = make_database("agents-sdk", tmp_path)
     archive = Archive(InMemory())
     archive.import_conversations(path)
     with sqlite3.connect(path) as db:
