@@ -48,7 +48,7 @@ class Case(NamedTuple):
     then: str
     """What the next process does: `key` repeats the request, `message` sends another one, `note` adds a note first."""
     idempotent: bool = False
-    inside: bool = True
+    split_writes: bool = True
     """Whether there are steps within a write."""
     wire: str = "openai-chat"
     policy: Policy = KeepAll()
@@ -59,7 +59,7 @@ class Case(NamedTuple):
     def name(self) -> str:
         policy = "" if self.policy == KeepAll() else type(self.policy).__name__
         kind = "idempotent" if self.idempotent else "once"
-        parts = (self.store, self.way, self.then, kind, "inside" if self.inside else "", self.wire, policy)
+        parts = (self.store, self.way, self.then, kind, "split" if self.split_writes else "", self.wire, policy)
         return "-".join(filter(None, (*parts, str(self.history))))
 
     def open(self, folder: Path) -> Store:
@@ -118,31 +118,31 @@ class Stepped:
         return head
 
 
-def tear(case: Case, step: Steps) -> None:
+def split_writes(case: Case, step: Steps) -> None:
     """Make this process write to its files in parts from now on, with steps between the parts."""
     if case.store in ("sqlite", "postgres"):
-        (_tear_sqlite if case.store == "sqlite" else _tear_postgres)(step)
+        (_split_writes_sqlite if case.store == "sqlite" else _split_writes_postgres)(step)
         return
     if case.store == "redis":
-        _tear_redis(step)
+        _split_writes_redis(step)
         return
     write, fsync = os.write, os.fsync
 
-    def torn(file: int, data: Any) -> int:
+    def write_in_parts(file: int, data: Any) -> int:
         step()
         size = len(data)
         # Write half, or all but the end of the line if little remains.
         return write(file, data[: size // 2 if size > 300 else max(1, size - 1)])
 
-    def synced(file: int) -> None:
+    def sync_with_steps(file: int) -> None:
         step()
         fsync(file)
         step()
 
-    os.write, os.fsync = torn, synced  # type: ignore[assignment]
+    os.write, os.fsync = write_in_parts, sync_with_steps  # type: ignore[assignment]
 
 
-def _tear_sqlite(step: Steps) -> None:
+def _split_writes_sqlite(step: Steps) -> None:
     class File(apsw.VFSFile):
         def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
             half = len(data) // 2
@@ -157,11 +157,11 @@ def _tear_sqlite(step: Steps) -> None:
     apsw.torn = System("torn", "unix", makedefault=True)  # type: ignore[attr-defined]
 
 
-def _tear_postgres(step: Steps) -> None:
+def _split_writes_postgres(step: Steps) -> None:
     """Add a step whenever the client has sent something to the server, and whenever the server has answered."""
     wait = psycopg.Connection.wait
 
-    def torn(work: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    def write_in_parts(work: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         try:
             state = next(work)
             while True:
@@ -172,14 +172,14 @@ def _tear_postgres(step: Steps) -> None:
         except StopIteration as done:
             return done.value
 
-    def waited(self: Any, work: Generator[Any, Any, Any], *args: Any, **settings: Any) -> Any:
-        return wait(self, torn(work), *args, **settings)
+    def wait_in_parts(self: Any, work: Generator[Any, Any, Any], *args: Any, **settings: Any) -> Any:
+        return wait(self, write_in_parts(work), *args, **settings)
 
-    psycopg.Connection.wait = waited  # type: ignore[method-assign]
+    psycopg.Connection.wait = wait_in_parts  # type: ignore[method-assign]
 
 
-def _tear_redis(step: Steps) -> None:
-    def torn(self: Any, command: Any, check_health: bool = True) -> None:
+def _split_writes_redis(step: Steps) -> None:
+    def write_in_parts(self: Any, command: Any, check_health: bool = True) -> None:
         if not self._sock:
             self.connect()
         data = b"".join(command)
@@ -189,7 +189,7 @@ def _tear_redis(step: Steps) -> None:
         # The server may have run the command, but the client has no answer.
         step()
 
-    redis.Connection.send_packed_command = torn
+    redis.Connection.send_packed_command = write_in_parts
 
 
 # The turn
@@ -286,7 +286,7 @@ class Payer:
 
     def _begin(self, to: str) -> None:
         self._step()
-        note(self._log, to)
+        append_line(self._log, to)
         if to == "ben":
             self._both.set()
         self._step()
@@ -296,16 +296,16 @@ class Payer:
         return f"paid {to}"
 
 
-def note(file: Path, line: str) -> None:
+def append_line(file: Path, line: str) -> None:
     with file.open("a") as log:
         log.write(f"{line}\n")
 
 
-def noted(file: Path) -> list[str]:
+def read_lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def hold(
+def run_turn(
     case: Case,
     folder: Path,
     store: Store,
@@ -321,7 +321,7 @@ def hold(
     stepped = Stepped(store, step)
     tools = [Payer(case, folder, stepped, step, together=together).tool]
     settings: dict[str, Any] = {"store": stepped, "tools": tools, "policy": case.policy}
-    asked: dict[str, Any] = {"key": key, "on_busy": "reject"}
+    options: dict[str, Any] = {"key": key, "on_busy": "reject"}
 
     def hear(event: Any) -> str | None:
         if isinstance(event, ToolResult):
@@ -331,21 +331,21 @@ def hold(
         step()
         return event.reply.text if isinstance(event, Done) else None
 
-    def sync() -> tuple[str, list[bytes]]:
+    def run_sync() -> tuple[str, list[bytes]]:
         model = Model(case.wire, step)
         talk = Conversation("c", model=model, **settings)
         if case.way == "stream":
-            return [hear(event) for event in talk.stream(message, **asked)][-1] or "", model.requests
-        return hear(Done(talk.send(message, **asked))) or "", model.requests
+            return [hear(event) for event in talk.stream(message, **options)][-1] or "", model.requests
+        return hear(Done(talk.send(message, **options))) or "", model.requests
 
-    async def other() -> tuple[str, list[bytes]]:
+    async def run_async() -> tuple[str, list[bytes]]:
         model = AsyncModel(case.wire, step)
         talk = AsyncConversation("c", model=model, **settings)
         if case.way == "async stream":
-            return [hear(event) async for event in talk.stream(message, **asked)][-1] or "", model.requests
-        return hear(Done(await talk.send(message, **asked))) or "", model.requests
+            return [hear(event) async for event in talk.stream(message, **options)][-1] or "", model.requests
+        return hear(Done(await talk.send(message, **options))) or "", model.requests
 
-    return anyio.run(other) if case.way.startswith("async") else sync()
+    return anyio.run(run_async) if case.way.startswith("async") else run_sync()
 
 
 # State before and after the crash
@@ -360,7 +360,7 @@ class Before(NamedTuple):
     whole: list[Entry]
 
 
-def look(store: Store, branch: str = "main") -> tuple[list[Entry], list[Turn]]:
+def read_branch(store: Store, branch: str = "main") -> tuple[list[Entry], list[Turn]]:
     pack = store.read("", "c", branch, 0, 10_000)
     return [pack.entry(i) for i in range(len(pack))], [turn for _, turn in store.turns("", "c", branch, 0, 10_000)]
 
@@ -371,12 +371,12 @@ def prepare(case: Case, folder: Path) -> Before:
     first.mkdir(parents=True)
     with closing(case.open(first)) as store:
         for i in range(case.history):
-            hold(case, first, store, f"Hello {i}")
-        said, turns = look(store)
+            run_turn(case, first, store, f"Hello {i}")
+        said, turns = read_branch(store)
     case.copy(first, whole)
     with closing(case.open(whole)) as store:
-        assert hold(case, whole, store, ASKED, key=KEY)[0] == "Both are paid."
-        return Before(first, said, turns, look(store)[0][len(said) :])
+        assert run_turn(case, whole, store, ASKED, key=KEY)[0] == "Both are paid."
+        return Before(first, said, turns, read_branch(store)[0][len(said) :])
 
 
 def crash(case: Case, source: Path, folder: Path, at: int, *, again: bool = False) -> bool:
@@ -389,10 +389,10 @@ def crash(case: Case, source: Path, folder: Path, at: int, *, again: bool = Fals
     if not pid:
         try:
             step = Steps(at)
-            if case.inside:
-                tear(case, step)
+            if case.split_writes:
+                split_writes(case, step)
             store = case.open(folder)
-            hold(
+            run_turn(
                 case,
                 folder,
                 store,
@@ -400,7 +400,7 @@ def crash(case: Case, source: Path, folder: Path, at: int, *, again: bool = Fals
                 key=KEY,
                 step=step,
                 together=not again,
-                heard=lambda what: note(folder / "heard", what),
+                heard=lambda event: append_line(folder / "heard", event),
             )
             step()
             os._exit(0)
@@ -424,7 +424,7 @@ def crash(case: Case, source: Path, folder: Path, at: int, *, again: bool = Fals
 ZOMBIES: list[int] = []
 
 
-def bury() -> None:
+def reap_zombies() -> None:
     while ZOMBIES:
         os.waitpid(ZOMBIES.pop(), 0)
 
@@ -440,77 +440,77 @@ def results(wire: str, entries: list[Entry]) -> dict[str, str]:
 def check(case: Case, before: Before, folder: Path) -> tuple[str, ...]:
     """Check the data of a killed process and continue the conversation. Return the roles of the turn's entries."""
     with closing(case.open(folder)) as store:
-        left = _check_left(case, before, folder, store)
-        _go_on(case, before, folder, store, left)
-        now_there = {head.branch: look(store, head.branch) for head in store.branches("", "c")}
+        stored = _check_stored(case, before, folder, store)
+        _continue_conversation(case, before, folder, store, stored)
+        branches = {head.branch: read_branch(store, head.branch) for head in store.branches("", "c")}
     # A store that is opened again has the same data.
     with closing(case.open(folder)) as store:
-        assert {head.branch: look(store, head.branch) for head in store.branches("", "c")} == now_there
-    return tuple(entry.role for entry in left)
+        assert {head.branch: read_branch(store, head.branch) for head in store.branches("", "c")} == branches
+    return tuple(entry.role for entry in stored)
 
 
-def _check_left(case: Case, before: Before, folder: Path, store: Store) -> list[Entry]:
-    said, turns = look(store)
+def _check_stored(case: Case, before: Before, folder: Path, store: Store) -> list[Entry]:
+    said, turns = read_branch(store)
     # Everything that was acknowledged before is stored, byte for byte.
     assert said[: len(before.said)] == before.said
     assert turns[: len(before.turns)] == before.turns
-    left, ours, whole = said[len(before.said) :], turns[len(before.turns) :], before.whole
-    assert len(ours) == bool(left)
-    assert {entry.turn for entry in left} == {turn.id for turn in ours}
+    stored, ours, whole = said[len(before.said) :], turns[len(before.turns) :], before.whole
+    assert len(ours) == bool(stored)
+    assert {entry.turn for entry in stored} == {turn.id for turn in ours}
     # The entries are the beginning of the turn, with the results in any order.
-    assert [entry.role for entry in left] == [entry.role for entry in whole][: len(left)]
-    for is_one, will_be in zip(left, whole, strict=False):
-        assert is_one.role == "tool" or is_one.native == will_be.native
-    for call, text in results(case.wire, left).items():
+    assert [entry.role for entry in stored] == [entry.role for entry in whole][: len(stored)]
+    for entry, expected in zip(stored, whole, strict=False):
+        assert entry.role == "tool" or entry.native == expected.native
+    for call, text in results(case.wire, stored).items():
         assert text in (f"paid {PAID[call]}", UNKNOWN)
         assert text != UNKNOWN or not case.idempotent
     # The turn is complete if and only if all its entries are stored. Everything that the caller received is stored.
     for turn in ours:
-        assert turn.status == ("complete" if len(left) == len(whole) else "running")
-    heard = noted(folder / "heard")
-    assert set(heard) - {"done"} <= set(results(case.wire, left))
-    assert "done" not in heard or len(left) == len(whole)
+        assert turn.status == ("complete" if len(stored) == len(whole) else "running")
+    heard = read_lines(folder / "heard")
+    assert set(heard) - {"done"} <= set(results(case.wire, stored))
+    assert "done" not in heard or len(stored) == len(whole)
     verify(case, store)
-    return left
+    return stored
 
 
 def verify(case: Case, store: Store) -> None:
     model = Scripted(wire=WIRES[case.wire])
     for head in store.branches("", "c"):
         Conversation("c", model=model, store=store, branch=head.branch).verify()
-        entries, _ = look(store, head.branch)
+        entries, _ = read_branch(store, head.branch)
         # A turn is never interleaved with another one.
         firsts = [entry.turn for i, entry in enumerate(entries) if not i or entries[i - 1].turn != entry.turn]
         assert len(firsts) == len(set(firsts))
         assert len({entry.id for entry in entries}) == len(entries)
 
 
-def _go_on(case: Case, before: Before, folder: Path, store: Store, left: list[Entry]) -> None:
+def _continue_conversation(case: Case, before: Before, folder: Path, store: Store, stored: list[Entry]) -> None:
     log = folder / "log"
-    kept, ran = results(case.wire, left), noted(log)
+    kept, ran = results(case.wire, stored), read_lines(log)
     # The calls are stored before a tool runs.
-    called, complete = len(left) > 1, len(left) == len(before.whole)
+    called, complete = len(stored) > 1, len(stored) == len(before.whole)
     assert called or not ran
     sent: list[bytes] = []
 
     def turn(message: str, key: str | None = None) -> str:
-        text, requests = hold(case, folder, store, message, key=key)
+        text, requests = run_turn(case, folder, store, message, key=key)
         for request in requests:
             validate(request, wire=case.wire)
         sent.extend(requests)
         return text
 
     if case.then == "note":
-        told = Conversation("c", model=Scripted(wire=WIRES[case.wire]), store=store, tools=[], policy=case.policy)
-        told.note("The power is back.")
+        noting = Conversation("c", model=Scripted(wire=WIRES[case.wire]), store=store, tools=[], policy=case.policy)
+        noting.note("The power is back.")
     if case.then == "key":
         assert turn(ASKED, KEY) == "Both are paid."
         assert len(sent) == (0 if complete else 1 if called else 2)
     else:
         assert turn(NEXT) == "Nothing else."
         assert len(sent) == 1
-    now_ran, said = noted(log), look(store)[0]
-    assert said[: len(before.said) + len(left)] == [*before.said, *left]
+    now_ran, said = read_lines(log), read_branch(store)[0]
+    assert said[: len(before.said) + len(stored)] == [*before.said, *stored]
     for call, to in PAID.items():
         runs, was = now_ran.count(to), ran.count(to)
         if call in kept or complete:
@@ -533,26 +533,26 @@ def _go_on(case: Case, before: Before, folder: Path, store: Store, left: list[En
     assert turn(ASKED, KEY) == "Both are paid."
     assert turn(NEXT) == "Nothing else."
     assert len(sent) == many + 1
-    _check_end(case, before, store, left)
-    assert case.idempotent or max(map(noted(log).count, PAID.values())) <= 1
+    _check_end(case, before, store, stored)
+    assert case.idempotent or max(map(read_lines(log).count, PAID.values())) <= 1
     if case.policy != KeepAll():
         assert all(b"Hello 0" not in request for request in sent)
 
 
-def _check_end(case: Case, before: Before, store: Store, left: list[Entry]) -> None:
+def _check_end(case: Case, before: Before, store: Store, stored: list[Entry]) -> None:
     asked = store.keyed_turn("", "c", KEY)
     assert asked is not None
     assert asked.turn.status == "complete"
     verify(case, store)
-    cut_off = case.then != "key" and 0 < len(left) < len(before.whole)
-    first = [ASKED] if left or case.then == "key" else []
+    cut_off = case.then != "key" and 0 < len(stored) < len(before.whole)
+    first = [ASKED] if stored or case.then == "key" else []
     then = [NEXT] if case.then == "key" else [NEXT, NEXT] if first else [NEXT, ASKED, NEXT]
     heads = store.branches("", "c")
     # If the conversation went on without the turn, the turn is completed on a branch of its own.
     assert [head.branch for head in heads] == ["main", *([f"main~{asked.turn.id}"] if cut_off else [])]
     for head in heads:
         assert head.lease is None
-        said, turns = look(store, head.branch)
+        said, turns = read_branch(store, head.branch)
         assert said[: len(before.said)] == before.said
         users = [entry for entry in said[len(before.said) :] if entry.role == "user"]
         assert [_text(case, entry) for entry in users] == ([*first, *then] if head.branch == "main" else [ASKED])
@@ -561,20 +561,20 @@ def _check_end(case: Case, before: Before, store: Store, left: list[Entry]) -> N
         for turn in turns[len(before.turns) :]:
             roles = [entry.role for entry in said if entry.turn == turn.id]
             cut = turn.id == asked.turn.id and cut_off and head.branch == "main"
-            assert len(roles) == (1 if len(left) < 2 else 4) if cut else len(roles) in (2, len(before.whole))
+            assert len(roles) == (1 if len(stored) < 2 else 4) if cut else len(roles) in (2, len(before.whole))
 
 
 def _text(case: Case, entry: Entry) -> str:
     return WIRES[case.wire].view(entry.native).text
 
 
-def run(case: Case, folder: Path) -> tuple[int, set[tuple[str, ...]]]:
+def kill_at_each_step(case: Case, folder: Path) -> tuple[int, set[tuple[str, ...]]]:
     """Kill the process at each step. Return the number of steps, and the roles of the entries found after each kill."""
     before = prepare(case, folder)
-    return _kills(case, before, before.folder, folder)
+    return _kill_at_each_step(case, before, before.folder, folder)
 
 
-def run_again(case: Case, folder: Path) -> int:
+def kill_twice(case: Case, folder: Path) -> int:
     """Kill the process while calls have no result, then kill the process that continues, at each of its steps.
 
     Returns the number of kills.
@@ -582,15 +582,15 @@ def run_again(case: Case, folder: Path) -> int:
     before = prepare(case, folder)
     found: dict[int, Path] = {}
     for at in count(1):
-        copy, looked = folder / f"first-{at}", folder / "looked"
+        copy, inspected = folder / f"first-{at}", folder / "inspected"
         killed = crash(case, before.folder, copy, at)
-        bury()
+        reap_zombies()
         if not killed:
             break
-        case.copy(copy, looked)
-        with closing(case.open(looked)) as store:
-            size = len(look(store)[0]) - len(before.said)
-        case.remove(looked)
+        case.copy(copy, inspected)
+        with closing(case.open(inspected)) as store:
+            size = len(read_branch(store)[0]) - len(before.said)
+        case.remove(inspected)
         # Keep the last kill with this many entries: the next commit is torn.
         if size in (2, 3):
             found[size] = copy
@@ -598,11 +598,11 @@ def run_again(case: Case, folder: Path) -> int:
     kills = at - 1
     for size, source in found.items():
         folder.joinpath(f"from-{size}").mkdir()
-        kills += _kills(case, before, source, folder / f"from-{size}", again=True)[0]
+        kills += _kill_at_each_step(case, before, source, folder / f"from-{size}", again=True)[0]
     return kills
 
 
-def _kills(
+def _kill_at_each_step(
     case: Case, before: Before, source: Path, folder: Path, *, again: bool = False
 ) -> tuple[int, set[tuple[str, ...]]]:
     seen: set[tuple[str, ...]] = set()
@@ -610,7 +610,7 @@ def _kills(
         copy = folder / f"at-{at}"
         killed = crash(case, source, copy, at, again=again)
         seen.add(check(case, before, copy))
-        bury()
+        reap_zombies()
         case.remove(copy)
         if not killed:
             return at - 1, seen

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longtalk.policies import KeepLast
-from tests.stores.crashing import Case, run, run_again
+from tests.stores.crashing import Case, kill_at_each_step, kill_twice
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
@@ -20,14 +20,14 @@ STORES = ["sqlite", "jsonl"]
 WAYS = ["send", "stream", "async send", "async stream"]
 QUICK = [
     Case("sqlite", "send", "message", idempotent=True),
-    Case("sqlite", "async stream", "key", inside=False),
+    Case("sqlite", "async stream", "key", split_writes=False),
     Case("jsonl", "stream", "message"),
     Case("jsonl", "async send", "key", idempotent=True),
 ]
 REDIS = [
     Case("redis", "send", "key"),
-    Case("redis", "async stream", "message", idempotent=True, inside=False, policy=KeepLast(2), history=5),
-    Case("redis", "send", "message", inside=False, history=0),
+    Case("redis", "async stream", "message", idempotent=True, split_writes=False, policy=KeepLast(2), history=5),
+    Case("redis", "send", "message", split_writes=False, history=0),
 ]
 # Each store with each way to run a turn and each next turn. Whether the tools are idempotent alternates, because it
 # affects only one step of the next turn, whatever the store and the way.
@@ -37,23 +37,23 @@ ALL = [
         way,
         then,
         idempotent=number.bit_count() % 2 == 1,
-        inside=store == "jsonl" or way in ("send", "async stream"),
+        split_writes=store == "jsonl" or way in ("send", "async stream"),
     )
     for number, (way, store, then) in enumerate(product(WAYS, STORES, ["key", "message"]))
 ]
 FURTHER = [
     # With a policy that leaves most of the conversation out of the request.
     *(
-        Case(store, way, then, idempotent=then == "key", inside=False, policy=KeepLast(2), history=5)
+        Case(store, way, then, idempotent=then == "key", split_writes=False, policy=KeepLast(2), history=5)
         for store, (way, then) in product(STORES, [("stream", "key"), ("async send", "message")])
     ),
     *(
-        Case(store, way, then, idempotent=way == "send", inside=False, wire="anthropic")
+        Case(store, way, then, idempotent=way == "send", split_writes=False, wire="anthropic")
         for store, (way, then) in product(STORES, [("send", "message"), ("async stream", "key")])
     ),
     # With a note of the app before the next message.
     *(
-        Case(store, "stream", "note", idempotent=idempotent, inside=False)
+        Case(store, "stream", "note", idempotent=idempotent, split_writes=False)
         for store, idempotent in product(STORES, [False, True])
     ),
     # With the first turn of a conversation.
@@ -67,12 +67,12 @@ AGAIN = [
 # Separate, because a server may still execute a command after its client was killed.
 SERVED = [
     Case("postgres", "send", "message", idempotent=True),
-    Case("postgres", "async stream", "key", inside=False),
+    Case("postgres", "async stream", "key", split_writes=False),
 ]
 
 
-def kills(case: Case, folder: Path) -> int:
-    number, seen = run(case, folder)
+def count_kills(case: Case, folder: Path) -> int:
+    number, seen = kill_at_each_step(case, folder)
     # A turn was found in each possible state: nothing, its message, its calls, each result, its answer.
     assert {len(roles) for roles in seen} == {0, 1, 2, 3, 4, 5}
     return number
@@ -84,7 +84,7 @@ def kills(case: Case, folder: Path) -> int:
     ids=lambda case: case.name,
 )
 def test_a_kill_at_any_step_loses_nothing_and_repeats_nothing(tmp_path: Path, case: Case) -> None:
-    assert kills(case, tmp_path) > 20
+    assert count_kills(case, tmp_path) > 20
 
 
 @pytest.mark.parametrize(
@@ -92,30 +92,30 @@ def test_a_kill_at_any_step_loses_nothing_and_repeats_nothing(tmp_path: Path, ca
     [pytest.param(case, marks=[pytest.mark.slow] if case.history else []) for case in REDIS],
     ids=lambda case: case.name,
 )
-def test_neither_does_it_on_a_server(tmp_path: Path, case: Case) -> None:
-    assert kills(case, tmp_path) > 20
+def test_a_kill_at_any_step_on_redis_loses_nothing_and_repeats_nothing(tmp_path: Path, case: Case) -> None:
+    assert count_kills(case, tmp_path) > 20
 
 
 @pytest.mark.slow
-def test_whatever_the_store_and_the_way_and_the_next_turn(tmp_path: Path) -> None:
-    number = sum(kills(case, tmp_path / case.name) for case in ALL)
+def test_a_kill_at_any_step_with_each_store_way_and_next_turn(tmp_path: Path) -> None:
+    number = sum(count_kills(case, tmp_path / case.name) for case in ALL)
     print(f"{number} processes killed")
     assert number >= 500
 
 
 @pytest.mark.slow
-def test_under_a_policy_and_over_another_wire_and_behind_a_note_and_at_the_very_first(tmp_path: Path) -> None:
+def test_a_kill_at_any_step_with_a_policy_another_wire_a_note_and_a_first_turn(tmp_path: Path) -> None:
     for case in FURTHER:
-        assert kills(case, tmp_path / case.name) > 20
+        assert count_kills(case, tmp_path / case.name) > 20
 
 
 @pytest.mark.slow
-def test_who_goes_on_can_be_killed_at_any_step_too(tmp_path: Path) -> None:
+def test_the_process_that_continues_can_be_killed_at_any_step_too(tmp_path: Path) -> None:
     for case in (*AGAIN, Case("redis", "send", "key")):
-        assert run_again(case, tmp_path / case.name) > 60
+        assert kill_twice(case, tmp_path / case.name) > 60
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SERVED, ids=lambda case: case.name)
-def test_who_is_killed_leaves_nothing_half_on_a_server(tmp_path: Path, case: Case) -> None:
-    assert kills(case, tmp_path / "folder") > 20
+def test_a_kill_at_any_step_on_postgres_loses_nothing_and_repeats_nothing(tmp_path: Path, case: Case) -> None:
+    assert count_kills(case, tmp_path / "folder") > 20

@@ -20,7 +20,7 @@ def test_the_store_in_memory_keeps_the_contract(case: Case):
     case.run(InMemory)
 
 
-def test_a_redaction_gives_another_revision_to_the_branches_that_have_the_entry():
+def test_a_redaction_changes_the_revision_of_each_branch_with_the_entry():
     talk = Harness(InMemory()).conversation()
     talk.say("secret", "answer")
     talk.say("else", branch="other", source=(MAIN, 0))
@@ -30,7 +30,7 @@ def test_a_redaction_gives_another_revision_to_the_branches_that_have_the_entry(
     assert talk.head("other") == other
 
 
-def test_an_entry_that_can_not_be_read_is_not_found():
+def test_a_search_skips_unreadable_entries():
     talk = Harness(InMemory()).conversation()
     for number, (wire, native) in enumerate(
         [("later", b'{"content":"lisbon"}'), ("openai-chat", b"lisbon"), ("longtalk", b'{"says":"lisbon"}')]
@@ -50,7 +50,7 @@ def test_an_entry_that_can_not_be_read_is_not_found():
         ("…。!", "  "),
     ],
 )
-def test_words_stand_between_spaces(text: str, found: str):
+def test_normalized_words_are_between_spaces(text: str, found: str):
     assert normalize_words(text) == found
 
 
@@ -61,12 +61,12 @@ def test_the_id_of_an_entry_is_its_turn_and_a_number(name: str):
         ConversationTree().apply(Commit(expect=0, at=0, entries=(entry,)))
 
 
-def test_a_turn_that_has_no_entry_can_not_begin():
+def test_a_turn_without_entries_is_refused():
     with pytest.raises(ValueError, match="has no entries"):
         ConversationTree().apply(Commit(expect=0, at=0, turn=Turn("t", "running", "m", 0)))
 
 
-def test_a_turn_that_goes_on_beside_its_branch_begins_where_it_did():
+def test_a_turn_that_continues_on_another_branch_keeps_its_start():
     talk = Harness(InMemory()).conversation()
     begun = talk.make_turn(None, "hello", status="running")
     talk.write(**begun)
@@ -76,7 +76,7 @@ def test_a_turn_that_goes_on_beside_its_branch_begins_where_it_did():
     assert talk.store.turns(talk.owner, talk.id, "aside", 0, 9) == [(0, turn)]
 
 
-def test_many_cuts_make_no_long_path():
+def test_many_cuts_do_not_make_the_path_longer():
     talk = Harness(InMemory()).conversation()
     for i in range(2_000):
         talk.say(str(i), cut=min(i, 1) if i else None)
@@ -84,7 +84,7 @@ def test_many_cuts_make_no_long_path():
 
 
 @pytest.mark.parametrize(
-    ("fields", "what"),
+    ("fields", "message"),
     [
         ({"request": KeyedRequest("k", "b")}, "needs a turn"),
         ({"manifest": b"{}"}, "needs a turn"),
@@ -93,14 +93,14 @@ def test_many_cuts_make_no_long_path():
         ({"records": (PlacedRecord(Record("brief", "", 0, b"{}"), -2),)}, "can't be attached to position"),
     ],
 )
-def test_what_hangs_on_nothing_is_refused(fields: dict[str, Any], what: str):
+def test_commits_that_refer_to_missing_parts_are_refused(fields: dict[str, Any], message: str):
     tree = ConversationTree()
-    with pytest.raises(ValueError, match=what):
+    with pytest.raises(ValueError, match=message):
         tree.apply(Commit(expect=0, at=0, **fields))
     assert not tree
 
 
-def test_data_that_is_not_json_is_refused_and_nothing_is_kept():
+def test_metadata_that_is_not_json_is_refused_and_nothing_is_stored():
     store, entries = InMemory(), link_entries(None, "t", 0, [make_message("x")])
     for fields in ({"meta": {"a": object()}}, {"entries": entries, "entry_meta": {0: {"a": object()}}}):
         with pytest.raises(InputError):
@@ -112,7 +112,7 @@ def test_data_that_is_not_json_is_refused_and_nothing_is_kept():
     assert store.metas("ann", "talk", MAIN, 0, 9) == {0: {"a": 1}}
 
 
-def test_an_entry_that_does_not_follow_the_one_before_it_is_named():
+def test_verify_names_an_entry_with_a_wrong_parent():
     store = InMemory()
     store.write(
         "ann",

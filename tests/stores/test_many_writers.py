@@ -73,41 +73,41 @@ def lookup(q: str) -> str:
     return f"about {q}"
 
 
-def text_of(who: str, turn: int) -> str:
+def make_text(who: str, turn: int) -> str:
     return f"{who} {'tool' if turn % 2 else 'talk'} {turn}"
 
 
-def opened(kind: str, place: Path) -> Store:
+def open_store(kind: str, location: Path) -> Store:
     kinds: dict[str, Callable[[Path], Store]] = {
         "memory": lambda _: InMemory(),
         "sqlite": SQLite,
         "jsonl": JSONL,
-        "postgres": served,
-        "redis": _redis,
+        "postgres": _open_postgres,
+        "redis": _open_redis,
     }
-    return kinds[kind](place)
+    return kinds[kind](location)
 
 
-def served(place: Path) -> Store:
+def _open_postgres(location: Path) -> Store:
     """Return the PostgreSQL store that a file names."""
-    if not place.exists():
+    if not location.exists():
         # Imported only by a test. The processes that it starts can't import `tests`.
         from tests.support import postgres_server
 
-        return postgres_server.open_at(place)
-    url, schema = json.loads(place.read_text())
+        return postgres_server.open_at(location)
+    url, schema = json.loads(location.read_text())
     return Postgres(url, schema=schema)
 
 
-def _redis(place: Path) -> Store:
+def _open_redis(location: Path) -> Store:
     """Return the Redis store that a file names."""
     from longtalk.stores.redis.store import Redis
 
-    url, prefix = place.read_text().split()
+    url, prefix = location.read_text().split()
     return Redis(url, prefix=prefix)
 
 
-def on_redis(folder: Path, *, cluster: bool = False) -> None:
+def use_redis(folder: Path, *, cluster: bool = False) -> None:
     from tests.support import redis_server
 
     url = redis_server.cluster().url if cluster else redis_server.single().url
@@ -121,7 +121,7 @@ class Job(NamedTuple):
     """The work of each thread of a process."""
 
     store: str
-    place: str
+    location: str
     process: str
     threads: int
     turns: int
@@ -134,13 +134,13 @@ class Job(NamedTuple):
     """Whether the threads share conversation objects."""
 
 
-def work(job: Job) -> dict[str, Any]:
+def run_job(job: Job) -> dict[str, Any]:
     """Run the turns of a job. Return the answers, the errors, and how often a writer was refused."""
-    told: list[tuple[str, str, str, list[str]]] = []
+    answers: list[tuple[str, str, str, list[str]]] = []
     problems: list[str] = []
     busy: list[str] = []
-    refused = Path(f"{job.place}-refused") if job.on_busy == "reject" else None
-    with closing(opened(job.store, Path(job.place))) as store:
+    refused = Path(f"{job.location}-refused") if job.on_busy == "reject" else None
+    with closing(open_store(job.store, Path(job.location))) as store:
 
         def make(name: str) -> Conversation:
             return Conversation(name, model=Model(refused), store=store, tools=[lookup])
@@ -154,12 +154,12 @@ def work(job: Job) -> dict[str, Any]:
             try:
                 for turn in range(job.turns):
                     for name in names:
-                        text = text_of(who, turn)
-                        told.append((name, text, *hold(mine[name], text)))
+                        text = make_text(who, turn)
+                        answers.append((name, text, *send(mine[name], text)))
             except BaseException as problem:
                 problems.append(f"{type(problem).__name__}: {problem}")
 
-        def hold(talk: Conversation, text: str) -> tuple[str, list[str]]:
+        def send(talk: Conversation, text: str) -> tuple[str, list[str]]:
             while True:
                 try:
                     reply = talk.send(text, key=f"key of {text}", on_busy=job.on_busy)  # type: ignore[arg-type]
@@ -177,17 +177,17 @@ def work(job: Job) -> dict[str, Any]:
             each.start()
         for each in threads:
             each.join()
-    return {"told": told, "problems": problems, "busy": len(busy)}
+    return {"answers": answers, "problems": problems, "busy": len(busy)}
 
 
-class Told(NamedTuple):
+class Answer(NamedTuple):
     conversation: str
     text: str
     answer: str
     notices: list[str]
 
 
-def together(jobs: Sequence[Job]) -> tuple[list[Told], int]:
+def run_jobs(jobs: Sequence[Job]) -> tuple[list[Answer], int]:
     """Run each job in a process, all at once. Return all answers, and how often a writer was refused."""
     with ExitStack() as stack:
         processes = [
@@ -214,13 +214,13 @@ def together(jobs: Sequence[Job]) -> tuple[list[Told], int]:
     ]
     did = [json.loads(out) for out, _ in said]
     assert [problem for each in did for problem in each["problems"]] == []
-    return [Told(*each) for one in did for each in one["told"]], sum(each["busy"] for each in did)
+    return [Answer(*each) for one in did for each in one["answers"]], sum(each["busy"] for each in did)
 
 
 # Checks of the stored data
 
 
-def path(store: Store, conversation: str, branch: str) -> dict[str, list[str]]:
+def read_turns(store: Store, conversation: str, branch: str) -> dict[str, list[str]]:
     """Return the entries of each turn of a branch, in order. Fail if the entries of a turn are not contiguous."""
     wire = WIRES["openai-chat"]
     pack = store.read("", conversation, branch, 0, 100_000)
@@ -238,7 +238,7 @@ def path(store: Store, conversation: str, branch: str) -> dict[str, list[str]]:
     return turns
 
 
-def turn_of(text: str, number: int) -> list[str]:
+def list_expected_entries(text: str, number: int) -> list[str]:
     """Return the expected entries of the turn with this text, if it is turn number `number` of its branch."""
     calls = ["assistant: Hm.", *[f"tool: about {text}"] * 2] if "tool" in text else []
     return [f"user: {text}", *calls, f"assistant: {text}: {number}"]
@@ -247,17 +247,17 @@ def turn_of(text: str, number: int) -> list[str]:
 def check_path(turns: dict[str, list[str]]) -> list[str]:
     """Check that each turn is complete and was answered with all turns before it. Return the users' messages."""
     texts = [said[0].removeprefix("user: ") for said in turns.values()]
-    assert list(turns.values()) == [turn_of(text, number) for number, text in enumerate(texts, 1)]
+    assert list(turns.values()) == [list_expected_entries(text, number) for number, text in enumerate(texts, 1)]
     return texts
 
 
-def check_all_on_main(store: Store, told: Sequence[Told]) -> None:
+def check_all_on_main(store: Store, answers: Sequence[Answer]) -> None:
     """Check that each turn is stored exactly once, and that all of them are on the main branch."""
-    for name in {each.conversation for each in told}:
-        here = [each for each in told if each.conversation == name]
+    for name in {each.conversation for each in answers}:
+        here = [each for each in answers if each.conversation == name]
         assert [head.branch for head in store.branches("", name)] == ["main"]
         assert all(head.lease is None for head in store.branches("", name))
-        texts = check_path(path(store, name, "main"))
+        texts = check_path(read_turns(store, name, "main"))
         assert Counter(texts) == Counter(each.text for each in here)
         assert Counter(texts).most_common(1)[0][1] == 1
         numbers = {text: number for number, text in enumerate(texts, 1)}
@@ -265,103 +265,105 @@ def check_all_on_main(store: Store, told: Sequence[Told]) -> None:
         assert all(each.notices == [] for each in here)
 
 
-def check_on_branches(store: Store, told: Sequence[Told]) -> None:
+def check_on_branches(store: Store, answers: Sequence[Answer]) -> None:
     """Check that each answer is on a branch, and that each message has exactly one turn."""
     turns: dict[str, list[str]] = {}
     for head in store.branches("", "c"):
         assert head.lease is None
-        here = path(store, "c", head.branch)
+        here = read_turns(store, "c", head.branch)
         check_path(here)
         for turn, said in here.items():
             assert turns.setdefault(turn, said) == said
     there = {said[0].removeprefix("user: "): said[-1].removeprefix("assistant: ") for said in turns.values()}
-    assert len(there) == len(turns) == len(told)
-    assert there == {each.text: each.answer for each in told}
+    assert len(there) == len(turns) == len(answers)
+    assert there == {each.text: each.answer for each in answers}
 
 
-def jobs(kind: str, place: Path, processes: int, **settings: Any) -> list[Job]:
-    return [Job(store=kind, place=str(place), process=f"p{i}", **settings) for i in range(processes)]
+def make_jobs(kind: str, location: Path, processes: int, **settings: Any) -> list[Job]:
+    return [Job(store=kind, location=str(location), process=f"p{i}", **settings) for i in range(processes)]
 
 
 # Many conversations
 
 
-def many_conversations(folder: Path, *, processes: int, own: int, shared: int, turns: int) -> None:
-    place, names = folder / "talks.db", [f"shared-{i}" for i in range(shared)]
-    told, _ = together(jobs("sqlite", place, processes, threads=1, turns=turns, on_busy="wait", shared=names, own=own))
-    assert len(told) == processes * turns * (own + shared)
-    with closing(SQLite(place)) as store:
-        assert len({each.conversation for each in told}) == processes * own + shared
-        check_all_on_main(store, told)
+def check_many_conversations(folder: Path, *, processes: int, own: int, shared: int, turns: int) -> None:
+    location, names = folder / "talks.db", [f"shared-{i}" for i in range(shared)]
+    answers, _ = run_jobs(
+        make_jobs("sqlite", location, processes, threads=1, turns=turns, on_busy="wait", shared=names, own=own)
+    )
+    assert len(answers) == processes * turns * (own + shared)
+    with closing(SQLite(location)) as store:
+        assert len({each.conversation for each in answers}) == processes * own + shared
+        check_all_on_main(store, answers)
 
 
-def test_processes_with_conversations_of_their_own_and_some_in_common(tmp_path: Path) -> None:
-    many_conversations(tmp_path, processes=2, own=4, shared=2, turns=2)
+def test_processes_with_own_and_shared_conversations(tmp_path: Path) -> None:
+    check_many_conversations(tmp_path, processes=2, own=4, shared=2, turns=2)
 
 
 @pytest.mark.slow
 def test_eight_processes_with_fifty_conversations_each(tmp_path: Path) -> None:
-    many_conversations(tmp_path, processes=8, own=50, shared=10, turns=3)
+    check_many_conversations(tmp_path, processes=8, own=50, shared=10, turns=3)
 
 
 # One conversation
 
 
-def one_conversation(kind: str, folder: Path, *, processes: int, **settings: Any) -> None:
-    place = folder / "talks.db"
-    told, refused = together(jobs(kind, place, processes, shared=["c"], **settings))
-    assert len(told) == processes * settings["threads"] * settings["turns"]
+def check_one_conversation(kind: str, folder: Path, *, processes: int, **settings: Any) -> None:
+    location = folder / "talks.db"
+    answers, refused = run_jobs(make_jobs(kind, location, processes, shared=["c"], **settings))
+    assert len(answers) == processes * settings["threads"] * settings["turns"]
     assert (refused > 0) == (settings["on_busy"] == "reject")
-    with closing(opened(kind, place)) as store:
-        (check_on_branches if settings["on_busy"] == "fork" else check_all_on_main)(store, told)
+    with closing(open_store(kind, location)) as store:
+        (check_on_branches if settings["on_busy"] == "fork" else check_all_on_main)(store, answers)
 
 
 @pytest.mark.parametrize("on_busy", ["wait", "reject", "fork"])
 def test_writers_on_one_conversation(tmp_path: Path, on_busy: str) -> None:
-    one_conversation("sqlite", tmp_path, processes=2, threads=2, turns=2, on_busy=on_busy)
+    check_one_conversation("sqlite", tmp_path, processes=2, threads=2, turns=2, on_busy=on_busy)
 
 
-def test_writers_on_one_file_of_lines(tmp_path: Path) -> None:
-    one_conversation("jsonl", tmp_path, processes=2, threads=2, turns=2, on_busy="wait")
+def test_writers_on_one_jsonl_file(tmp_path: Path) -> None:
+    check_one_conversation("jsonl", tmp_path, processes=2, threads=2, turns=2, on_busy="wait")
 
 
 @pytest.mark.slow
-def test_writers_on_one_conversation_of_a_server(tmp_path: Path) -> None:
-    on_redis(tmp_path)
-    one_conversation("redis", tmp_path, processes=2, threads=2, turns=2, on_busy="wait")
+def test_writers_on_one_conversation_in_redis(tmp_path: Path) -> None:
+    use_redis(tmp_path)
+    check_one_conversation("redis", tmp_path, processes=2, threads=2, turns=2, on_busy="wait")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on_busy", ["wait", "reject", "fork"])
-def test_sixteen_writers_on_one_conversation_of_a_cluster(tmp_path: Path, on_busy: str) -> None:
-    on_redis(tmp_path, cluster=True)
-    one_conversation("redis", tmp_path, processes=4, threads=4, turns=2, on_busy=on_busy, one=on_busy == "wait")
+def test_sixteen_writers_on_one_conversation_in_a_redis_cluster(tmp_path: Path, on_busy: str) -> None:
+    use_redis(tmp_path, cluster=True)
+    check_one_conversation("redis", tmp_path, processes=4, threads=4, turns=2, on_busy=on_busy, one=on_busy == "wait")
 
 
 @pytest.mark.slow
-def test_writers_on_one_server(tmp_path: Path) -> None:
-    opened("postgres", tmp_path / "talks.db").close()
-    one_conversation("postgres", tmp_path, processes=2, threads=2, turns=2, on_busy="wait")
+def test_writers_on_one_conversation_in_postgres(tmp_path: Path) -> None:
+    open_store("postgres", tmp_path / "talks.db").close()
+    check_one_conversation("postgres", tmp_path, processes=2, threads=2, turns=2, on_busy="wait")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on_busy", ["reject", "fork"])
-def test_twelve_writers_on_one_server(tmp_path: Path, on_busy: str) -> None:
-    opened("postgres", tmp_path / "talks.db").close()
-    one_conversation("postgres", tmp_path, processes=3, threads=4, turns=3, on_busy=on_busy)
+def test_twelve_writers_on_one_conversation_in_postgres(tmp_path: Path, on_busy: str) -> None:
+    open_store("postgres", tmp_path / "talks.db").close()
+    check_one_conversation("postgres", tmp_path, processes=3, threads=4, turns=3, on_busy=on_busy)
 
 
 @pytest.mark.slow
 # Threads that share an object wait for each other there, so only "wait" is tested with a shared one.
 @pytest.mark.parametrize(("on_busy", "one"), [("wait", False), ("wait", True), ("reject", False), ("fork", False)])
 def test_thirty_two_writers_on_one_conversation(tmp_path: Path, on_busy: str, one: bool) -> None:
-    one_conversation("sqlite", tmp_path, processes=8, threads=4, turns=4, on_busy=on_busy, one=one)
+    check_one_conversation("sqlite", tmp_path, processes=8, threads=4, turns=4, on_busy=on_busy, one=one)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on_busy", ["wait", "reject", "fork"])
-def test_eight_writers_on_one_file_of_lines(tmp_path: Path, on_busy: str) -> None:
-    one_conversation("jsonl", tmp_path, processes=4, threads=2, turns=6, on_busy=on_busy)
+def test_eight_writers_on_one_jsonl_file(tmp_path: Path, on_busy: str) -> None:
+    check_one_conversation("jsonl", tmp_path, processes=4, threads=2, turns=6, on_busy=on_busy)
 
 
 # Threads of one process, which a lease's holder can't distinguish
@@ -390,7 +392,7 @@ class Interrupted:
         return interrupted
 
 
-def test_a_turn_is_held_from_the_moment_that_it_is_in_the_store() -> None:
+def test_a_turn_is_held_from_its_first_commit_on() -> None:
     store, refused = InMemory(), list[str]()
 
     def other() -> None:
@@ -400,10 +402,10 @@ def test_a_turn_is_held_from_the_moment_that_it_is_in_the_store() -> None:
 
     reply = Conversation("c", model=Model(), store=Interrupted(store, "write", other)).send("first")
     assert (reply.notices, len(refused)) == ((), 1)
-    assert check_path(path(store, "c", "main")) == ["first"]
+    assert check_path(read_turns(store, "c", "main")) == ["first"]
 
 
-def test_so_is_one_that_goes_on_on_a_branch_of_its_own() -> None:
+def test_a_turn_that_continues_on_its_own_branch_is_held_at_once() -> None:
     store, refused = InMemory(), list[str]()
     calls = says("Hm.", calls=[("c1", "lookup", {"q": "a"})])
     stream = Conversation("c", model=Scripted(calls, says("late")), store=store, tools=[lookup]).stream("first")
@@ -434,16 +436,16 @@ def test_so_is_one_that_goes_on_on_a_branch_of_its_own() -> None:
     assert store.branches("", "c")[1].lease is None
 
 
-def test_a_fork_beside_a_turn_that_just_ends_has_all_of_it_or_nothing() -> None:
+def test_a_fork_during_the_end_of_a_turn_has_all_of_the_turn_or_nothing() -> None:
     store = InMemory()
     running = Conversation("c", model=Scripted(says("first: 1")), store=store).stream("first")
     next(running)
     late = Interrupted(store, "head", lambda: list(running))
     branch = Conversation("c", model=Model(), store=late).fork()
-    assert check_path(path(store, "c", branch.branch)) == ["first"]
+    assert check_path(read_turns(store, "c", branch.branch)) == ["first"]
 
 
-def test_an_object_can_be_used_by_threads_that_forget_what_it_has_read() -> None:
+def test_threads_can_share_an_object_whose_cache_is_dropped_at_any_time() -> None:
     store = InMemory()
     talk = Conversation("c", model=Model(), store=store)
 
@@ -460,52 +462,52 @@ def test_an_object_can_be_used_by_threads_that_forget_what_it_has_read() -> None
         talk.send("first")
     finally:
         sys.settrace(before)
-    assert check_path(path(store, "c", "main")) == ["first"]
+    assert check_path(read_turns(store, "c", "main")) == ["first"]
 
 
 # Tasks
 
 
-async def tasks(kind: str, folder: Path, *, turns: int, one: bool) -> None:
-    told: list[Told] = []
-    with closing(opened(kind, folder / "talks.db")) as store:
+async def check_tasks(kind: str, folder: Path, *, turns: int, one: bool) -> None:
+    answers: list[Answer] = []
+    with closing(open_store(kind, folder / "talks.db")) as store:
         first = AsyncConversation("c", model=AsyncModel(), store=store, tools=[lookup])
 
         async def task(number: int) -> None:
             talk = first if one else AsyncConversation("c", model=AsyncModel(), store=store, tools=[lookup])
             for turn in range(turns):
-                text = text_of(f"t{number}", number + turn)
+                text = make_text(f"t{number}", number + turn)
                 reply = await talk.send(text, key=f"key of {text}", on_busy="wait")
-                told.append(Told("c", text, reply.text, [notice.kind for notice in reply.notices]))
+                answers.append(Answer("c", text, reply.text, [notice.kind for notice in reply.notices]))
 
         async with anyio.create_task_group() as group:
             for number in range(32):
                 group.start_soon(task, number)
-        assert len(told) == 32 * turns
-        check_all_on_main(store, told)
+        assert len(answers) == 32 * turns
+        check_all_on_main(store, answers)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl", "postgres"])
 async def test_thirty_two_tasks_on_one_conversation(tmp_path: Path, kind: str) -> None:
-    await tasks(kind, tmp_path, turns=1, one=False)
+    await check_tasks(kind, tmp_path, turns=1, one=False)
 
 
 @pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])
 async def test_thirty_two_tasks_that_share_one_object(tmp_path: Path, kind: str) -> None:
-    await tasks(kind, tmp_path, turns=4, one=True)
+    await check_tasks(kind, tmp_path, turns=4, one=True)
 
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_thirty_two_tasks_on_one_conversation_of_a_server(tmp_path: Path) -> None:
-    on_redis(tmp_path)
-    await tasks("redis", tmp_path, turns=1, one=False)
+async def test_thirty_two_tasks_on_one_conversation_in_redis(tmp_path: Path) -> None:
+    use_redis(tmp_path)
+    await check_tasks("redis", tmp_path, turns=1, one=False)
 
 
 if __name__ == "__main__":
     # Switch threads after a few instructions, to provoke rare interleavings.
     sys.setswitchinterval(1e-6)
-    print(json.dumps(work(Job(*json.loads(sys.argv[1])))))
+    print(json.dumps(run_job(Job(*json.loads(sys.argv[1])))))

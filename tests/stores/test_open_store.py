@@ -22,7 +22,7 @@ from longtalk.stores.base import Commit
         " mysql://ann:hunter2@db/app/",
     ],
 )
-def test_an_address_of_another_kind_is_no_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_address_is_not_opened_as_a_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"Use postgres://, postgresql://, redis://, rediss:// or a path") as caught:
         open_store(name)
@@ -32,7 +32,9 @@ def test_an_address_of_another_kind_is_no_file(name: str, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("name", ["host=/tmp dbname=x password=hunter2", "password=hunter2 host=db", "dbname = x"])
-def test_the_settings_of_a_database_are_no_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_string_is_not_opened_as_a_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="postgresql://user@host:5432/name") as caught:
         open_store(name)

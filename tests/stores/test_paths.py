@@ -30,8 +30,10 @@ def trees(draw: st.DrawFn) -> tuple[Tree, dict[int, list[tuple[int, int]]]]:
 
 
 @given(trees(), st.data())
-def test_a_path_is_its_entries(made: tuple[Tree, dict[int, list[tuple[int, int]]]], data: st.DataObject) -> None:
-    tree, paths = made
+def test_a_path_contains_its_entries(
+    tree_and_paths: tuple[Tree, dict[int, list[tuple[int, int]]]], data: st.DataObject
+) -> None:
+    tree, paths = tree_and_paths
     tip = data.draw(st.sampled_from(sorted(tree)))
     entries = paths[tip]
     path = trace_path(tip, len(entries), tree.__getitem__)
@@ -51,7 +53,7 @@ def _entries(path: list[Span[int]]) -> list[tuple[int, int]]:
     return [(segment, position) for segment, start, stop in path for position in range(start, stop)]
 
 
-def test_a_segment_that_adds_nothing_before_a_fork_is_passed_over_unless_it_has_records_of_its_own() -> None:
+def test_a_fork_skips_segments_without_entries_before_it_unless_they_have_own_records() -> None:
     path = [Span("a", 0, 3), Span("b", 3, 3), Span("c", 3, 5)]
     assert find_base(path, 4, lambda _: False) == "c"
     assert find_base(path, 3, lambda _: False) == "a"
@@ -59,6 +61,6 @@ def test_a_segment_that_adds_nothing_before_a_fork_is_passed_over_unless_it_has_
     assert find_base(path, 0, lambda _: False) == "a"
 
 
-def test_a_head_shows_the_newest_of_some_kinds_and_all_of_others() -> None:
+def test_a_head_has_the_newest_record_of_some_kinds_and_all_of_others() -> None:
     records = [("epoch", 1), ("quirks", 2), ("epoch", 3), ("unknown", 4), ("quirks", 5), ("pins", 6)]
     assert [number for _, number in list_head_records(records, lambda record: record[0])] == [2, 3, 4, 5, 6]
