@@ -137,7 +137,7 @@ def test_settings_can_be_given_with_the_function():
     assert (made.name, made.description, made.idempotent) == ("find", "Finds.", True)
 
 
-def test_a_tool_made_again_keeps_what_is_not_said_anew():
+def test_a_tool_made_from_a_tool_keeps_what_is_not_replaced():
     first = tool(weather, idempotent=True, description="Sun or rain.")
     again = tool(first, name="forecast")
     assert (again.name, again.description, again.idempotent) == ("forecast", "Sun or rain.", True)

@@ -54,7 +54,7 @@ def test_what_fails_does_not_take_others_along() -> None:
     assert isinstance(stopped, RuntimeError)
 
 
-def test_who_is_cancelled_does_not_wait_and_others_go_on() -> None:
+def test_a_cancelled_caller_does_not_wait_and_others_continue() -> None:
     async def work(store: Store) -> None:
         begun, free, done = threading.Event(), threading.Event(), list[str]()
 
@@ -136,7 +136,7 @@ def test_an_idle_thread_ends_and_another_begins(monkeypatch: pytest.MonkeyPatch)
     run(work)
 
 
-def test_nobody_waits_when_the_loop_ends_first() -> None:
+def test_no_caller_waits_when_the_loop_ends_first() -> None:
     free, done = threading.Event(), threading.Event()
 
     async def work(store: Store) -> None:

@@ -361,7 +361,7 @@ async def test_a_sealed_conversation_goes_on() -> None:
         (None, "unknown_key"),
     ],
 )
-async def test_a_sealed_state_opens_for_nobody_else(seal: Any, reason: str) -> None:
+async def test_a_sealed_state_opens_for_its_owner_only(seal: Any, reason: str) -> None:
     chat = AsyncChat(AsyncScripted(says("a")))
     state = (await chat.send("x", seal=SEAL.to(owner="ada", conversation="1"))).state
     with pytest.raises(BadState) as caught:

@@ -138,7 +138,7 @@ def test_every_request_of_every_conversation_is_valid_and_nothing_is_lost(
 
 @examples(30, 130)
 @given(scripts("anthropic"), stories, policies)
-def test_so_is_every_request_of_a_conversation_with_thinking(
+def test_every_request_of_a_conversation_with_thinking_is_valid(
     script: list[Any], story: list[tuple[Any, ...]], policy: Any
 ) -> None:
     play("anthropic", script, story, policy)
@@ -147,7 +147,7 @@ def test_so_is_every_request_of_a_conversation_with_thinking(
 @pytest.mark.slow
 @examples(30, 130)
 @given(scripts("gemini"), stories, policies)
-def test_so_is_every_request_of_a_conversation_with_signatures(
+def test_every_request_of_a_conversation_with_signatures_is_valid(
     script: list[Any], story: list[tuple[Any, ...]], policy: Any
 ) -> None:
     play("gemini", script, story, policy)
@@ -156,7 +156,7 @@ def test_so_is_every_request_of_a_conversation_with_signatures(
 @pytest.mark.slow
 @examples(30, 130)
 @given(scripts("openai-responses"), stories, policies)
-def test_so_is_every_request_of_a_conversation_with_encrypted_reasoning(
+def test_every_request_of_a_conversation_with_encrypted_reasoning_is_valid(
     script: list[Any], story: list[tuple[Any, ...]], policy: Any
 ) -> None:
     play("openai-responses", script, story, policy)

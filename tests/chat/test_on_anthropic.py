@@ -135,7 +135,7 @@ async def test_another_account_gets_no_thinking_of_the_first(server: StrictAnthr
     assert b'"signature"' not in server.requests[-1]
 
 
-async def test_thinking_that_the_server_refuses_all_the_same_is_left_out_once_and_for_all(
+async def test_thinking_that_the_server_refuses_is_left_out_permanently(
     server: StrictAnthropic,
 ) -> None:
     async with chat(server) as c:

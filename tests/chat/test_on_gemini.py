@@ -155,7 +155,7 @@ async def test_a_turn_that_goes_on_with_another_model_tells_its_rounds_in_words(
     assert any(b"<done_so_far>" in request for request in server.requests)
 
 
-async def test_signatures_that_the_server_refuses_all_the_same_are_left_out(server: StrictGemini) -> None:
+async def test_signatures_that_the_server_refuses_are_left_out(server: StrictGemini) -> None:
     async with chat(server) as c:
         first = await c.send("#tools x")
         server.faults.append(refusal("Corrupted thought signature."))

@@ -129,9 +129,7 @@ async def test_another_account_or_model_gets_no_reasoning_of_the_first(
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_reasoning_that_the_server_refuses_all_the_same_is_left_out_for_good(
-    server: StrictResponses, late: bool
-) -> None:
+async def test_reasoning_that_the_server_refuses_is_left_out_permanently(server: StrictResponses, late: bool) -> None:
     server.late = late
     async with chat(server) as c:
         first = await c.send("#think #tools x")
@@ -312,7 +310,7 @@ async def test_what_a_chat_sets_or_holds_itself_is_no_option(server: StrictRespo
 
 
 @pytest.mark.parametrize("said", [b"", b"<html>", b"{}", b"[]", b'{"id":5}', b'{"id":"conv_/../x"}'])
-async def test_a_conversation_that_has_no_name_is_none(server: StrictResponses, said: bytes) -> None:
+async def test_a_conversation_without_a_valid_id_is_a_bad_answer(server: StrictResponses, said: bytes) -> None:
     server._answer_conversation_call = lambda *_: (200, said)  # type: ignore[method-assign]
     async with chat(server, options={"conversation": "auto"}) as c:
         with pytest.raises(BadAnswer):

@@ -50,7 +50,7 @@ def test_piped_lines_are_messages_and_the_conversation_goes_on_next_time(
     assert sent(loopback) == ["S", "a", "One.", "b", "Two.", "c"]
 
 
-def test_without_a_store_the_conversation_is_in_the_users_data_folder_and_nobody_elses_to_read(
+def test_without_a_store_the_conversation_is_private_in_the_users_data_folder(
     loopback: Loopback, environment: dict[str, str], tmp_path: Path
 ) -> None:
     loopback.say(streamed("One."))
@@ -62,9 +62,7 @@ def test_without_a_store_the_conversation_is_in_the_users_data_folder_and_nobody
     assert [path.name for path in folder.iterdir()] == ["conversations.db"]
 
 
-def test_a_folder_that_is_made_is_nobody_elses_to_read(
-    loopback: Loopback, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_created_folder_is_private(loopback: Loopback, environment: dict[str, str], tmp_path: Path) -> None:
     loopback.say(streamed("One."))
     longtalk(*at(loopback, "--store", f"{tmp_path}/talks/"), said="a\n", environment=environment)
     assert (tmp_path / "talks").stat().st_mode & 0o077 == 0
@@ -96,7 +94,7 @@ def test_a_conversation_can_be_named(loopback: Loopback, environment: dict[str, 
     )
 
 
-def test_without_an_id_it_goes_on_with_what_was_changed_last_whoever_began_it(
+def test_without_an_id_chat_continues_the_conversation_that_was_changed_last(
     loopback: Loopback, environment: dict[str, str], store: str
 ) -> None:
     loopback.say(streamed("One."), streamed("Two."))
@@ -111,9 +109,7 @@ def test_without_an_id_it_goes_on_with_what_was_changed_last_whoever_began_it(
     assert sent(loopback) == ["Hello!", "Hi.", "b"]
 
 
-def test_one_that_was_held_over_another_wire_goes_on(
-    loopback: Loopback, environment: dict[str, str], store: str
-) -> None:
+def test_a_conversation_of_another_wire_continues(loopback: Loopback, environment: dict[str, str], store: str) -> None:
     held = store_at(store)
     model = Scripted(says("Hi.", wire="anthropic"), wire=WIRES["anthropic"])
     Conversation("app", model=model, store=held).send("Hello!")
@@ -294,7 +290,7 @@ def test_a_store_that_breaks_in_between_is_said_and_the_chat_goes_on(
     assert sent(loopback) == ["a", "b"]
 
 
-def test_what_is_no_unicode_is_said_all_the_same(loopback: Loopback, environment: dict[str, str], store: str) -> None:
+def test_text_that_is_not_unicode_is_printed_too(loopback: Loopback, environment: dict[str, str], store: str) -> None:
     loopback.say(streamed("One."))
     done = longtalk(*at(loopback, "--store", store), said=b"caf\xe9\n", environment=environment)
     assert (done.returncode, done.stdout) == (0, "One.\n")
@@ -411,7 +407,7 @@ def test_of_two_that_begin_under_one_name_the_second_gets_another(
     held.close()
 
 
-def test_one_that_is_begun_under_a_free_name_in_the_last_moment_is_not_gone_on_with(
+def test_a_conversation_created_under_the_chosen_id_meanwhile_is_not_continued(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = store_at(store)
@@ -508,7 +504,7 @@ def test_killed_in_mid_answer_the_conversation_goes_on_at_once(
     assert longtalk("show", "--store", store, environment=environment).stdout.count("Three.") == 1
 
 
-def test_when_nobody_reads_any_more_the_conversation_is_kept(
+def test_when_the_reader_of_the_output_leaves_the_conversation_is_kept(
     loopback: Loopback, environment: dict[str, str], store: str
 ) -> None:
     loopback.say(streamed("One. " * 20_000))

@@ -161,7 +161,7 @@ def test_simulate_reads_them_too(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
 
 
-def test_who_waits_at_a_terminal_sees_a_count(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_terminal_shows_a_count_while_copying(tmp_path: Path, environment: dict[str, str]) -> None:
     path = tmp_path / "conversations.json"
     path.write_bytes(as_json(*[chatgpt(f"talk-{i}") for i in range(30)]))
     terminal = Terminal(["import", str(path), "--store", str(tmp_path / "a.db")], environment)

@@ -97,7 +97,7 @@ def test_an_owner_sees_their_own(filled: str) -> None:
         (["none=null"], []),
     ],
 )
-def test_those_with_some_data_can_be_listed(filled: str, pairs: list[str], names: list[str]) -> None:
+def test_conversations_can_be_listed_by_metadata(filled: str, pairs: list[str], names: list[str]) -> None:
     given = [word for pair in pairs for word in ("--meta", pair)]
     assert [each["id"] for each in objects("list", "--store", filled, *given)] == names
 

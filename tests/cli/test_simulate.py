@@ -117,7 +117,7 @@ def test_standard_input_is_played() -> None:
     assert {row[0] for row in lines("-", said=said)} == {CHEAP}
 
 
-def test_it_is_played_with_the_models_that_it_was_held_with(tmp_path: Path) -> None:
+def test_a_conversation_is_simulated_with_its_own_models(tmp_path: Path) -> None:
     path = tmp_path / "talks.db"
     for model in (CHEAP, "ollama:llama3.2", "anthropic:claude-sonnet-5", CHEAP):
         provider = Scripted(says("Hi."))

@@ -290,7 +290,7 @@ def test_files_that_can_not_be_counted_exit_with_status_2(tmp_path: Path) -> Non
         assert said in done.output
 
 
-def test_its_help_has_an_example() -> None:
+def test_the_help_of_tokens_has_an_example() -> None:
     assert "longtalk tokens notes.md" in CliRunner().invoke(commands, ["tokens", "--help"]).output
 
 

@@ -188,14 +188,14 @@ def test_elsewhere_it_goes_without_and_nothing_else_changes(tail: int, reader: s
     assert context.manifest == (Run(0, 3, "sent", "kept"),)
 
 
-def test_what_a_server_has_refused_goes_without_also_when_nobody_knows_where_it_was_made() -> None:
+def test_refused_opaque_blocks_are_left_out_even_if_their_origin_is_unknown() -> None:
     answer = msgspec.structs.replace(bound_to(read_by(transcript(ASKED), "me")), bound="")
     assert b"gAAA" in b"".join(read_by(transcript(ASKED, answer), "me").pieces)
     assert b"gAAA" not in b"".join(read_by(transcript(ASKED, answer), "me", quirks=Quirks(opaque_void=2)).pieces)
 
 
 @pytest.mark.parametrize("packed", [0, 3])
-def test_so_it_does_on_a_wire_whose_answers_mostly_go_unseen(packed: int) -> None:
+def test_refused_signatures_are_left_out_on_the_gemini_wire(packed: int) -> None:
     wire = gemini.WIRE
     asked = Entry(role="user", wire=wire.name, native=wire.write_user("Hi."), at=0)
     native = b'{"role":"model","parts":[{"text":"a","thoughtSignature":"c2ln"}]}'

@@ -26,7 +26,7 @@ TALK: dict[str, Any] = {
 # Ratios
 
 
-def test_prices_are_against_a_token_sent_anew() -> None:
+def test_prices_are_relative_to_an_uncached_input_token() -> None:
     prices = Prices(input=3, output=15, cache_read=0.3, cache_write=3.75)
     found = ratios(prices, 1_000, caches=True)
     assert (found.read, found.write, found.output) == pytest.approx((0.1, 1.25, 5.0))
@@ -66,7 +66,7 @@ def test_a_long_request_has_the_prices_of_its_tier() -> None:
         (Usage(input=10, cached=900), 90),
     ],
 )
-def test_a_call_weighs_what_it_costs_in_tokens_sent_anew(usage: Usage, weight: float) -> None:
+def test_a_call_is_weighed_in_uncached_input_tokens(usage: Usage, weight: float) -> None:
     assert Ratios().weigh(usage) == pytest.approx(weight)
 
 
@@ -95,7 +95,7 @@ def test_when_it_is_cold() -> None:
 
 
 @pytest.mark.parametrize(("carried", "due"), [(1_869.0, False), (1_871.0, True)])
-def test_it_is_due_when_carrying_has_cost_as_much(carried: float, due: bool) -> None:
+def test_a_summary_is_due_when_carrying_has_cost_as_much(carried: float, due: bool) -> None:
     # 200 for the next call, and 2,070 is the price.
     assert reckon(Ratios(), warm=True, **{**TALK, "carried": carried}).due is due
 

@@ -165,7 +165,7 @@ def test_a_new_epoch_cuts_once_for_a_whole_turn_with_tools() -> None:
     assert lengths == [1, 3, 3, 5, 7, 9]
 
 
-def test_another_policy_begins_anew_from_everything() -> None:
+def test_another_policy_begins_an_epoch_from_everything() -> None:
     talk = Talk(KeepLast(1))
     for _ in range(4):
         talk.say()
@@ -184,7 +184,7 @@ def test_an_equal_policy_goes_on_in_the_epoch() -> None:
     assert talk.asked == questions(4, 5, 6)
 
 
-def test_a_policy_that_comes_back_begins_anew_too() -> None:
+def test_a_policy_that_comes_back_begins_a_new_epoch_too() -> None:
     talk = Talk(KeepLast(3, to=1))
     for _ in range(4):
         talk.say()
@@ -238,7 +238,7 @@ def test_an_unsound_epoch_is_ignored(said: Any) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b'"epoch"', b'{"policy":"p","start":1e999}'])
-def test_so_is_one_that_is_no_json(data: bytes) -> None:
+def test_an_epoch_that_is_not_json_is_ignored(data: bytes) -> None:
     assert current(FOUR.add_record("epoch", data), "p") == Epoch("p")
 
 
@@ -288,7 +288,7 @@ def epochs(draw: st.DrawFn) -> dict[str, Any]:
 @given(
     epochs(), st.sampled_from([KeepAll(), KeepLast(1), KeepLast(2), KeepMessages(4), TokenBudget(60), TokenBudget(200)])
 )
-def test_no_epoch_that_somebody_made_up_takes_a_turn_down(epoch: dict[str, Any], policy: Policy) -> None:
+def test_a_forged_epoch_fails_no_turn(epoch: dict[str, Any], policy: Policy) -> None:
     of = conversation(worked(0), talked(1), [said("now")])
     data = json.dumps({"policy": fingerprint(policy), **epoch}).encode()
     talk = Talk(policy)
@@ -362,7 +362,7 @@ def test_in_another_epoch_the_report_is_a_scale() -> None:
     assert context.counted < context.tokens <= 2 * context.counted
 
 
-def test_so_it_is_behind_another_system_text() -> None:
+def test_with_another_system_text_the_report_is_a_scale() -> None:
     talk = Talk(KeepAll())
     first = counted("hello", system="A.")[0]
     talk.say("hello", answers("answer", reporting=2 * first), system="A.")
@@ -391,7 +391,7 @@ def test_a_budget_is_kept_by_what_was_reported() -> None:
     assert talk.asked == questions(2, 3)
 
 
-def test_an_anchor_that_somebody_made_up_is_no_harm() -> None:
+def test_a_forged_anchor_does_no_harm() -> None:
     for reported, count in ((-5, 10), (10, -5), (0, 0), (10**30, 1)):
         of = anchored(FOUR, Anchor(0, "m", "", count, reported))
         made = plan(of, TokenBudget(1_000), terms())
@@ -524,7 +524,7 @@ def test_where_the_policy_has_nothing_to_say_the_window_has() -> None:
     assert told(of, KeepLast(50), "window", window=150)
 
 
-def test_a_window_that_a_policy_needs_and_nobody_knows_is_assumed_and_told() -> None:
+def test_an_unknown_window_that_a_policy_needs_is_assumed_and_reported() -> None:
     of = conversation([said("x" * 3_000), *talked(0)[1:]], [said("z" * 200)])
     text = "Nobody knows the window of m: 32,000 tokens are assumed. Chat(window=…) says it."
     assert told(of, WindowShare(0.1), "window_assumed") == text
@@ -534,7 +534,7 @@ def test_a_window_that_a_policy_needs_and_nobody_knows_is_assumed_and_told() -> 
     assert not told(of, TokenBudget(3_200), "window_assumed")
 
 
-def test_as_long_as_it_asks_for_nothing_nobody_needs_to_know() -> None:
+def test_an_unknown_window_is_not_reported_while_no_policy_needs_it() -> None:
     assert plan(conversation([said("now")]), WindowShare(0.1), terms()).notices == ()
 
 
@@ -565,7 +565,7 @@ def test_what_is_not_conversation_is_told_when_it_is_more_than_a_quarter_of_what
     )
 
 
-def test_it_is_told_as_the_provider_counts() -> None:
+def test_the_size_of_the_preamble_is_reported_as_the_provider_counts() -> None:
     of = anchored(conversation([said("x" * 100)]), Anchor(0, "m", "", 200, 400))
     text = told(of, TokenBudget(100), "over_limit", fixed=100)
     assert "(200 tokens are system text" in text
@@ -610,7 +610,7 @@ def test_a_pinned_exchange_stays_whole_in_every_epoch() -> None:
         assert len(talk.asked) <= 4
 
 
-def test_it_counts_towards_the_limits() -> None:
+def test_a_pinned_exchange_counts_towards_the_limits() -> None:
     talk = Talk(KeepLast(4))
     talk.pin(talk.say().id)
     counts = []
@@ -621,7 +621,7 @@ def test_it_counts_towards_the_limits() -> None:
     assert counts == [2, 3, 4, 3, 4, 3, 4, 3, 4]
 
 
-def test_it_stays_whole_where_others_are_digested() -> None:
+def test_a_pinned_exchange_stays_whole_where_others_are_digested() -> None:
     talk = Talk(TokenBudget(6_000, to=5_000, digest=DigestTools(keep=1)))
     work = [answers(None, calls=[("c1", "look", {"q": "x" * 400})]), answers("done")]
     talk.pin(talk.say("", *work).id)
@@ -797,7 +797,7 @@ def test_tokens_are_a_limit_for_pins_too(policy: Policy) -> None:
         talk.pin(long.id)
 
 
-def test_so_is_the_window_itself() -> None:
+def test_the_window_is_a_limit_for_pins_too() -> None:
     talk = Talk(KeepAll(), window=2_000)
     short, long = talk.say("x" * 400), talk.say("y" * 600)
     talk.pin(short.id)
@@ -844,7 +844,7 @@ def test_pins_that_do_not_fit_under_a_smaller_policy_are_left_out_and_the_caller
     assert len(talk.asked) == left if left else reply.context is not None and reply.context.tokens <= 99
 
 
-def test_it_is_told_once() -> None:
+def test_pins_that_do_not_fit_are_reported_once() -> None:
     talk = Talk(KeepLast(9, to=8))
     for reply in [talk.say() for _ in range(4)]:
         talk.pin(reply.id)
@@ -869,7 +869,7 @@ def test_under_the_larger_policy_they_are_there_again() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b'{"place":"x","on":true}', b'{"place":99,"on":true}', b'{"place":-1,"on":true}']
 )
-def test_a_pin_that_somebody_made_up_is_no_harm(data: bytes) -> None:
+def test_a_forged_pin_does_no_harm(data: bytes) -> None:
     of = conversation(*[talked(n) for n in range(5)], [said("now")]).add_record("pin", data)
     made = plan(of, KeepLast(4), terms())
     assert made.epoch.exchanges == 2

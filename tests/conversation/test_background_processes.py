@@ -212,7 +212,7 @@ def test_after_one_that_is_killed_while_it_makes_a_summary_the_next_one_goes_on(
         check_whole(store, {*(f"p0 {turn}" for turn in range(turns)), "p1 0", "p1 1"})
 
 
-def test_one_that_a_program_does_not_wait_for_is_told_of_by_the_next(tmp_path: Path) -> None:
+def test_a_summary_that_a_program_did_not_wait_for_is_reported_by_the_next_program(tmp_path: Path) -> None:
     path = tmp_path / "talks.db"
     asyncio.run(_until_asked(path))
     with closing(SQLite(path)) as store:

@@ -307,7 +307,7 @@ async def test_without_a_store_there_is_one(tmp_path: Path, monkeypatch: pytest.
     store.close()
 
 
-async def test_it_is_a_context_manager(store: Store) -> None:
+async def test_a_conversation_is_a_context_manager(store: Store) -> None:
     async with talk(store, says("a")) as conversation:
         await conversation.send("x")
     assert (conversation.id, conversation.owner, conversation.branch) == ("c", "", "main")
@@ -622,7 +622,7 @@ async def test_the_turn_of_a_dead_process_is_interrupted_at_once(store: Store, w
     await conversation.verify()
 
 
-async def test_it_goes_on_without_a_message_as_the_same_turn(store: Store) -> None:
+async def test_an_interrupted_turn_continues_without_a_message_as_the_same_turn(store: Store) -> None:
     await die(store, 3, BOTH)
     provider = AsyncScripted(says("b"))
     reply = await talk(store, provider).send(None)
@@ -779,7 +779,7 @@ async def test_a_turn_that_others_left_behind_goes_on_beside_them(store: Store) 
     assert len(provider.requests) == 2
 
 
-async def test_so_it_does_behind_a_note(store: Store) -> None:
+async def test_a_turn_left_by_another_process_continues_after_a_note(store: Store) -> None:
     await die(store, 1, says("never"), key="k")
     conversation = talk(store, says("done"))
     await conversation.note("seen")
@@ -996,7 +996,7 @@ async def test_rewinding_waits_for_the_turn_that_runs(store: Store, monkeypatch:
     assert texts(store, kept) == ["user: w", "assistant: a", "user: x", "assistant: Once upon a time"]
 
 
-async def test_rewinding_looks_again_when_somebody_was_faster(store: Store) -> None:
+async def test_rewinding_reads_the_branch_again_after_a_concurrent_commit(store: Store) -> None:
     class Faster(Wrapped):
         def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
             if commit.cut is not None and not self.commits[1:]:
@@ -1086,7 +1086,7 @@ async def test_the_same_is_sent_as_by_a_chat_and_no_more_is_read(
     await conversation.verify()
 
 
-async def test_another_policy_begins_anew_from_all_that_there_is(store: Store) -> None:
+async def test_another_policy_begins_an_epoch_from_all_entries(store: Store) -> None:
     provider = AsyncScripted(*[says(f"answer {i}") for i in range(9)])
     for i in range(8):
         await talk(store, provider, policy=KeepLast(2)).send(f"question {i}")

@@ -40,7 +40,7 @@ def sent(one: AsyncConversation) -> str:
 # The app's own data
 
 
-async def test_a_conversation_that_nobody_has_begun_can_be_described(store: Store) -> None:
+async def test_a_conversation_without_entries_can_be_described(store: Store) -> None:
     one = talk(store)
     assert await one.meta() == {}
     await one.describe({"title": "Bows"})

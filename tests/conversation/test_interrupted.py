@@ -69,7 +69,7 @@ def test_a_turn_that_was_done_before_its_interruption_is_told_again_by_its_key()
 
 
 @pytest.mark.slow
-def test_ctrl_c_anywhere_in_a_turn_loses_nothing_and_hinders_nobody(tmp_path: Path) -> None:
+def test_ctrl_c_anywhere_in_a_turn_loses_nothing_and_blocks_no_later_turn(tmp_path: Path) -> None:
     package = Path(longtalk.__file__).parent
     struck, stopped = Interrupts(*(path for path in package.iterdir() if path.name != "testing")), True
     with closing(SQLite(tmp_path / "talks.db")) as store:

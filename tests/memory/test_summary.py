@@ -70,23 +70,23 @@ def test_an_empty_one_is_not(text: str) -> None:
         "**Error:** something went wrong",
     ],
 )
-def test_what_reads_like_an_error_or_a_refusal_is_not(text: str) -> None:
+def test_text_that_reads_like_an_error_or_a_refusal_is_no_summary(text: str) -> None:
     assert find_summary_problem(text, 10, 400) == "it reads like an error or a refusal"
 
 
 @pytest.mark.parametrize(("tokens", "is_fine"), [(399, True), (400, False), (401, False)])
-def test_one_that_is_not_shorter_is_not(tokens: int, is_fine: bool) -> None:
+def test_a_summary_that_is_not_shorter_is_refused(tokens: int, is_fine: bool) -> None:
     assert find_summary_problem(SUMMARY_TEXT, tokens, 400) == ("" if is_fine else "it is longer than what it covers")
 
 
 @pytest.mark.parametrize(
     "text", ["ok", "Done.", "....................", "{}[]{}[]()()--==++abc", "👍👍👍👍👍👍👍👍👍👍👍👍"]
 )
-def test_one_that_says_nothing_is_not(text: str) -> None:
+def test_an_empty_summary_is_refused(text: str) -> None:
     assert find_summary_problem(text, 5, 400) == "it has hardly any words"
 
 
-def test_one_that_says_the_same_over_and_over_is_not() -> None:
+def test_a_repetitive_summary_is_refused() -> None:
     assert find_summary_problem("Ada plays the violin. " * 60, 300, 4_000) == "it repeats itself"
 
 
@@ -141,7 +141,7 @@ def test_spans_are_joined_where_they_touch(spans: list[tuple[int, int]]) -> None
     assert merge_spans(made) == made
 
 
-def test_it_covers_what_is_whole_in_one_of_its_spans() -> None:
+def test_a_summary_covers_exchanges_that_are_whole_in_one_of_its_spans() -> None:
     summary = Summary(text="", covers=((2, 6), (8, 10)))
     assert [summary.covers_range(*span) for span in ((2, 6), (3, 4), (8, 10))] == [True] * 3
     assert [summary.covers_range(*span) for span in ((1, 3), (5, 9), (2, 10), (10, 11), (6, 8))] == [False] * 5

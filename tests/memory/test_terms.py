@@ -76,7 +76,7 @@ def test_any_string_has_terms(text: str) -> None:
     assert split_words(text) == split_words(text)
 
 
-def test_terms_that_are_spelt_alike_stand_for_one_that_nobody_used() -> None:
+def test_similar_spellings_replace_a_term_that_does_not_occur() -> None:
     known = Vocabulary()
     numbers = {term: known.add(term) for term in ("violin", "viola", "kitchen", "go")}
     assert [number for number, _ in known.find_similar("voilin")] == []

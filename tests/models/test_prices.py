@@ -78,7 +78,7 @@ def test_without_prices_nothing_is_known(usage: Usage) -> None:
 
 
 @given(draw_usage(), st.sampled_from(["cache_read", "cache_write", "cache_write_1h"]))
-def test_what_costs_nobody_knows_how_much_makes_the_whole_unknown(usage: Usage, missing: str) -> None:
+def test_a_part_with_an_unknown_price_makes_the_total_unknown(usage: Usage, missing: str) -> None:
     prices = {"input": 1, "output": 2, "cache_read": 3, "cache_write": 4, "cache_write_1h": 5} | {missing: None}
     unpriced_tokens = {
         "cache_read": usage.cached,

@@ -466,7 +466,7 @@ def make_client() -> httpx2.Client:
     return httpx2.Client(transport=httpx2.MockTransport(lambda _: httpx2.Response(200, content=says("Hello.").body)))
 
 
-def test_a_hosted_model_that_nobody_knows_is_told_once() -> None:
+def test_an_unknown_hosted_model_is_reported_once() -> None:
     chat = Chat("groq:nobody", api_key="k", client=make_client())
     first, second = chat.send("Hello"), chat.send("Hello")
     notice = first.notices[0]
@@ -476,7 +476,7 @@ def test_a_hosted_model_that_nobody_knows_is_told_once() -> None:
     assert (len(first.notices), second.notices, first.cost) == (1, (), None)
 
 
-def test_who_says_the_window_is_told_of_the_price_alone() -> None:
+def test_with_a_given_window_only_the_unknown_price_is_reported() -> None:
     notice = Chat("groq:nobody", api_key="k", client=make_client(), window=9_000).send("Hello").notices[0]
     assert "nobody is in no list of models: its price is not known" in notice.text
 

@@ -126,7 +126,7 @@ def test_a_counter_costs_no_answer(said: list[Any], policy: Any) -> None:
     assert chat.send("y", state=chat.send("x").state).text == "ho"
 
 
-def test_many_new_lines_are_counted_while_somebody_still_waits() -> None:
+def test_many_newlines_are_counted_without_delay() -> None:
     native = json.dumps({"role": "assistant", "content": "x", "reasoning_content": "\n" * 200_000 + "."}).encode()
     assert count_message(native, Estimator()) > 1_000
 

@@ -170,7 +170,7 @@ def test_a_trigger_of_one_s_own_decides_when() -> None:
     assert sent(conversation(worked(0), [said("now")]), policy) == ["now"]
 
 
-def test_its_words_are_the_reason_in_the_manifest() -> None:
+def test_the_repr_of_a_custom_trigger_is_the_reason_in_the_manifest() -> None:
     policy = Compactor(MoreThanTwice(), (DropOldest(),), MoreThanTwice())
     of = conversation(worked(0), [said("now")])
     assert plan(of, policy, terms()).epoch.reason == "MoreThanTwice()"

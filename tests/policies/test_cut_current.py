@@ -42,7 +42,7 @@ def test_a_result_is_cut_only_as_far_as_needed() -> None:
     assert view.tokens == 3_000
 
 
-def test_it_is_cut_down_to_the_target_so_that_more_rounds_find_room() -> None:
+def test_the_exchange_is_cut_to_the_target_to_leave_room_for_more_rounds() -> None:
     view = CutCurrent().apply(view_of(conversation(make_rounds("r" * 5_000))), tokens(3_000, 2_000))
     assert list_kept_lengths(view) == {2: 2_000 - 12 - NOTE_TOKENS}
 
@@ -89,7 +89,7 @@ def test_the_user_s_words_are_never_cut() -> None:
     assert set(list_kept_lengths(view)) == {2}
 
 
-def test_nor_is_what_the_model_said() -> None:
+def test_the_models_text_is_never_cut() -> None:
     view = cut_current([said("go"), answered("m" * 900), *make_rounds("r" * 5_000)[1:]], 1_500)
     assert set(list_kept_lengths(view)) == {3}
 

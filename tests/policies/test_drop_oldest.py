@@ -43,22 +43,22 @@ def test_the_current_exchange_stays_whatever_the_target_is() -> None:
     assert left(DropOldest().apply(view_of(FIVE), tokens(1))) == [4]
 
 
-def test_the_one_before_it_stays_where_the_limit_has_room_and_the_target_has_not() -> None:
+def test_the_exchange_before_the_current_one_stays_within_the_limit_but_over_the_target() -> None:
     assert left(DropOldest().apply(view_of(FIVE), tokens(40, 39))) == [3, 4]
     assert left(DropOldest().apply(view_of(FIVE), tokens(39, 39))) == [4]
     assert left(DropOldest().apply(view_of(FIVE), tokens(40, 1))) == [3, 4]
 
 
-def test_it_stays_beside_what_is_pinned() -> None:
+def test_the_exchange_before_the_current_one_stays_beside_pinned_ones() -> None:
     assert left(DropOldest().apply(view_of(FIVE, pinned=[0]), tokens(60, 40))) == [0, 3, 4]
     assert left(DropOldest().apply(view_of(FIVE, pinned=[0]), tokens(59, 40))) == [0, 4]
 
 
-def test_when_it_is_pinned_itself_no_other_stays_in_its_place() -> None:
+def test_if_the_exchange_before_the_current_one_is_pinned_no_other_stays_over_the_target() -> None:
     assert left(DropOldest().apply(view_of(FIVE, pinned=[3]), tokens(60, 40))) == [3, 4]
 
 
-def test_no_other_stays_over_the_target() -> None:
+def test_only_the_exchange_before_the_current_one_may_stay_over_the_target() -> None:
     assert left(DropOldest().apply(view_of(FIVE), tokens(100, 41))) == [3, 4]
     assert left(DropOldest().apply(view_of(FIVE), tokens(100, 1))) == [3, 4]
 

@@ -52,7 +52,7 @@ def is_due(transcript: Transcript, of: Terms | None = None) -> bool:
 
 
 @pytest.mark.parametrize(("carried", "due"), [(0.0, False), (429.0, False), (430.0, True)])
-def test_it_is_due_when_carrying_has_cost_as_much_as_a_summary_would(carried: float, due: bool) -> None:
+def test_a_summary_is_due_when_carrying_has_cost_as_much(carried: float, due: bool) -> None:
     assert is_due(talk(carried)) is due
 
 
@@ -145,7 +145,7 @@ def notices(transcript: Transcript, of: Terms, **how: Any) -> list[str]:
     return [notice.kind for notice in plan(transcript, POLICY, of, **how).notices]
 
 
-def test_it_is_told_once_that_they_are_assumed() -> None:
+def test_assumed_prices_are_reported_once() -> None:
     first = conversation([said("hello")])
     assert notices(first, at(prices=None)) == ["prices_assumed"]
     assert notices(first, at(prices=None), settled=True) == []
@@ -153,13 +153,13 @@ def test_it_is_told_once_that_they_are_assumed() -> None:
 
 
 @pytest.mark.parametrize("prices", [USUAL, FREE])
-def test_known_and_free_ones_are_not_worth_a_word(prices: Prices) -> None:
+def test_known_and_free_prices_are_not_reported(prices: Prices) -> None:
     assert notices(conversation([said("hello")]), at(prices=prices)) == []
 
 
 @pytest.mark.parametrize("prices", [None, FREE])
 @pytest.mark.parametrize(("carried", "due"), [(429.0, False), (430.0, True)])
-def test_they_are_taken_for_the_usual_ones(prices: Prices | None, carried: float, due: bool) -> None:
+def test_unknown_prices_are_assumed_to_be_the_usual_ones(prices: Prices | None, carried: float, due: bool) -> None:
     assert is_due(talk(carried), at(prices=prices)) is due
 
 
@@ -226,7 +226,7 @@ def test_each_decision_leaves_a_receipt_of_what_was_expected_and_what_came_of_it
     assert meter.calls == 40
 
 
-def test_it_costs_less_than_to_carry_all_of_it() -> None:
+def test_economy_costs_less_than_sending_everything() -> None:
     """By what a provider bills, over a long talk."""
     spent = {}
     for name, policy in (("all", None), ("economy", Economy(length=100))):

@@ -51,7 +51,7 @@ def test_any_policy_on_any_conversation_sends_what_is_right(wire: str, data: st.
 @pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
 @examples(35, 160)
 @given(st.data(), policies, st.sampled_from([100, 300, 600, 1_000, 2_000]))
-def test_so_it_does_in_a_small_window_unless_the_message_alone_is_too_long(
+def test_any_policy_sends_valid_requests_in_a_small_window_unless_the_message_is_too_long(
     wire: str, data: st.DataObject, policy: Any, window: int
 ) -> None:
     transcript = data.draw(traces(wire))

@@ -20,7 +20,7 @@ def test_at_the_limit_half_of_the_exchanges_are_left_out_at_once() -> None:
     assert counts == [1, 2, 3, 4, 2, 3, 4, 2, 3]
 
 
-def test_it_is_the_oldest_that_are_left_out() -> None:
+def test_the_oldest_exchanges_are_left_out() -> None:
     assert users(asked(KeepLast(4), 5)[-1]) == ["3", "4"]
 
 

@@ -78,7 +78,7 @@ def test_when_it_has_cost_enough_a_card_is_asked_for_once_and_the_brief_stands_f
     assert [run.verdict for run in replies[first + 1].context.manifest] == ["summarised", "sent"]  # type: ignore[union-attr]
 
 
-def test_nobody_sees_the_card_and_the_model_gets_its_own_words_back() -> None:
+def test_the_card_is_hidden_and_the_model_gets_its_own_answer_back() -> None:
     provider = CardModel(make_answer(LONG))
     replies = run_turns(provider, 12)
     assert all(reply.text.strip() == LONG.strip() for reply in replies)
@@ -134,7 +134,7 @@ def test_an_empty_card_says_that_there_is_nothing_to_note() -> None:
     assert (record.content, record.covers, record.marks) == (BriefContent(), 2 * first + 2, ".")
 
 
-def test_a_card_that_nobody_asked_for_changes_nothing() -> None:
+def test_an_unrequested_card_changes_nothing() -> None:
     provider = CardModel(lambda _, __: 'Hello!<memory_card>{"goal":"Sing"}</memory_card>')
     (reply,) = run_turns(provider, 1)
     assert (read_brief_record(decode_transcript(reply)), reply.text) == (BriefRecord(), "Hello!")
@@ -374,7 +374,7 @@ def test_a_store_has_what_each_turn_sent(tmp_path: Path) -> None:
     assert metrics[first + 1].outline > 0
 
 
-def test_it_goes_on_after_a_restart_as_if_nothing_had_happened(tmp_path: Path) -> None:
+def test_a_stored_conversation_continues_unchanged_after_a_restart(tmp_path: Path) -> None:
     once, again = CardModel(make_answer(LONG)), CardModel(make_answer(LONG))
     with closing(SQLite(tmp_path / "a.db")) as store:
         held = Conversation("lesson", model=once, store=store, policy=OLD)
@@ -409,7 +409,7 @@ def test_what_makes_no_sense_is_refused(given: dict[str, Any], says_what: str) -
         Memory(**given)
 
 
-def test_an_app_that_changes_the_brief_each_turn_does_not_begin_anew_in_vain() -> None:
+def test_an_app_that_changes_the_brief_each_turn_begins_no_useless_epochs() -> None:
     plain, busy = CardModel(make_answer(LONG)), CardModel(make_answer(LONG))
     run_turns(plain, 20)
     chat, state = Chat(busy, policy=OLD), None

@@ -52,12 +52,12 @@ def grown(transcript: Transcript, exchanges: int) -> Transcript:
 # When, and of what
 
 
-def test_none_is_wanted_within_the_limit() -> None:
+def test_no_summary_is_wanted_within_the_limit() -> None:
     assert wanted(talk(20)) is None
     assert wanted(talk(21)) is not None
 
 
-def test_it_goes_up_to_where_the_target_is_reached() -> None:
+def test_a_summary_covers_exchanges_until_the_target_is_reached() -> None:
     # 600 tokens, 200 are aimed at: 23 exchanges have to go, since the summary has 50.
     assert wanted(talk(30)) == 46
     assert wanted(talk(30), Summarize(400, to=300, length=50)) == 36
@@ -70,12 +70,12 @@ def test_the_last_two_before_the_current_one_stay_if_the_limit_has_room() -> Non
     assert wanted(conversation(*[long] * 5), Summarize(310, to=120, length=50)) == 6
 
 
-def test_none_is_wanted_that_would_make_nothing_shorter() -> None:
+def test_no_summary_is_wanted_that_would_not_shorten_the_context() -> None:
     short, long = talked(1), [said("q" * 500)]
     assert wanted(conversation(short, short, long)) is None
 
 
-def test_whoever_can_not_ask_gets_what_there_is() -> None:
+def test_no_summary_is_wanted_where_the_model_cannot_be_asked() -> None:
     made = plan(talk(), LIMIT, terms())
     assert (made.wants, made.begins) == (None, False)
 
@@ -88,7 +88,7 @@ def test_in_the_background_it_is_wanted_after_the_answer_else_before_the_call(
     assert (wanted(talk(), policy, settled=bool(settled)) is not None) == bool(asks)
 
 
-def test_what_is_wanted_says_how() -> None:
+def test_a_summary_request_has_length_timeout_and_predicted_cost() -> None:
     found = plan(talk(), Summarize(400, length=60, timeout=5), terms(fixed=7), may_ask=True).wants
     assert found is not None
     assert (found.length, found.timeout, found.predicted) == (60, 5.0, None)
@@ -97,7 +97,7 @@ def test_what_is_wanted_says_how() -> None:
 # What is sent with it
 
 
-def test_it_goes_at_the_head_in_place_of_what_it_covers() -> None:
+def test_a_summary_replaces_what_it_covers_at_the_head() -> None:
     transcript, made = summarised(talk())
     assert made.begins
     sent = texts(composed(transcript, made))
@@ -119,7 +119,7 @@ def test_nothing_changes_at_the_front_until_the_limit_is_reached_again() -> None
     assert texts(composed(transcript, made))[: len(before)] == before
 
 
-def test_the_next_one_covers_what_the_first_one_did_and_more() -> None:
+def test_the_next_summary_covers_what_the_first_one_did_and_more() -> None:
     transcript, _ = summarised(talk())
     transcript, made = summarised(grown(transcript, 20))
     assert made.epoch.summary is not None
@@ -139,7 +139,7 @@ def test_what_was_left_out_before_is_not_said_to_be_covered() -> None:
     assert composed(transcript, made).manifest[0].verdict == "left_out"
 
 
-def test_one_that_is_there_is_used_by_another_policy() -> None:
+def test_an_existing_summary_is_used_by_another_policy() -> None:
     transcript, _ = summarised(talk())
     transcript = msgspec.structs.replace(transcript, records=tuple(r for r in transcript.records if r.kind != "epoch"))
     made = plan(transcript, Summarize(500, length=60), terms(), may_ask=True)
@@ -147,7 +147,7 @@ def test_one_that_is_there_is_used_by_another_policy() -> None:
     assert texts(composed(transcript, made))[0].startswith("<earlier_conversation>")
 
 
-def test_one_that_is_there_is_not_used_before_it_is_needed() -> None:
+def test_an_existing_summary_is_not_used_before_it_is_needed() -> None:
     transcript, _ = summarised(talk())
     made = plan(transcript, Summarize(5_000, length=60), terms())
     assert len(texts(composed(transcript, made))) == 60
@@ -182,7 +182,7 @@ def test_what_is_unpinned_goes_without_asking_again() -> None:
     assert not composed(transcript, made).pieces[1].startswith(big[0].native)
 
 
-def test_of_two_the_one_counts_that_covers_what_the_other_does() -> None:
+def test_of_two_summaries_the_one_that_covers_the_other_is_used() -> None:
     less, more = (Summary(text="", covers=(span,), tokens=5) for span in ((4, 46), (0, 46)))
     view = view_of(talk())
     for there, offered, newest in ((less, more, more), (more, less, more), (None, less, less), (less, None, less)):
@@ -286,7 +286,7 @@ def test_what_makes_no_sense_is_refused(make: Any) -> None:
         make()
 
 
-def test_it_is_a_strategy_of_your_own_policies() -> None:
+def test_summarize_oldest_can_be_used_in_custom_policies() -> None:
     own = Compactor(OverTokens(400), (SummarizeOldest(length=50, keep=5),), OverTokens(200))
     assert wanted(talk(), own) == 46
     assert wanted(talk(22), own) == 30

@@ -82,7 +82,7 @@ def test_a_share_is_of_the_model_s_window() -> None:
     assert lengths([sent(of, policy, window=800)]) == [190]
 
 
-def test_while_nobody_knows_the_window_it_has_32_000_tokens() -> None:
+def test_an_unknown_window_is_assumed_to_have_32_000_tokens() -> None:
     of = conversation([said("x" * 3_000), answered("y")], [said("z" * 199)])
     assert len(sent(of, WindowShare(0.1))) == 3
     of = conversation([said("x" * 3_000), answered("y")], [said("z" * 200)])

@@ -58,7 +58,7 @@ def test_a_provider_that_keeps_the_conversation_is_not_asked_to_be_sent_all(clie
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-def test_nor_is_one_that_has_to_begin_it_there(blocking: bool) -> None:
+def test_a_provider_that_creates_the_conversation_itself_passes(blocking: bool) -> None:
     with strict_responses.StrictResponses() as strict:
         address = ("openai-responses", strict.url.removesuffix("/v1"), strict_responses.KEY)
 
@@ -86,7 +86,7 @@ def test_the_async_providers_of_all_wires_pass(wire: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", MODELS)
-def test_those_with_clients_of_their_own_pass(wire: str) -> None:
+def test_providers_with_their_own_clients_pass(wire: str) -> None:
     report = check_provider(serve=over_http(lambda url, key: at(wire, url, key).provider))
     report.raise_for_failures()
     assert len(report.passed) == len(CASES)

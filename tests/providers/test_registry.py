@@ -48,7 +48,7 @@ def test_every_provider_speaks_a_wire_that_there_is() -> None:
     assert {address.wire for address in PROVIDERS.values()} <= set(WIRES)
 
 
-def test_a_provider_that_nobody_described_is_stateless_and_takes_the_history() -> None:
+def test_an_unknown_provider_is_stateless_and_gets_the_history() -> None:
     found = resolve("compatible:m", base_url="http://x/v1").capabilities
     assert (found.keeps_state, found.accepts_history, found.streaming, found.window) == (False, True, True, None)
 

@@ -127,7 +127,7 @@ def test_branches_of_a_stored_conversation_keep_apart(agent: str, home: Path, se
 
 
 @pytest.mark.parametrize("agent", MODELS)
-def test_it_streams_and_sees_no_more_than_it_needs(agent: str, home: Path, server: AgentServer) -> None:
+def test_an_agent_streams_and_sees_no_more_than_it_needs(agent: str, home: Path, server: AgentServer) -> None:
     chat = _chat(agent, home, server)
     with chat.stream("Hello.") as stream:
         said = [event.text for event in stream if isinstance(event, Text)]

@@ -48,7 +48,7 @@ def told(what: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_it_keeps_all_of_the_contract_but_the_bytes() -> None:
+def test_litellm_passes_all_cases_except_those_about_bytes() -> None:
     found = told("conformance")
     for way in ("sync", "async"):
         assert set(found[way]["failed"]) == NORMALISED, found[way]["failed"]

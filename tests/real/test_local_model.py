@@ -22,7 +22,7 @@ def chat() -> Iterator[Chat]:
         yield chat
 
 
-def test_it_answers_and_each_request_extends_the_one_before(chat: Chat) -> None:
+def test_the_local_model_answers_and_each_request_extends_the_previous_one(chat: Chat) -> None:
     state, before = None, 0
     for message in ("Hello, I am Ada and I play the violin.", "What do I play?", "And who am I?"):
         reply = chat.send(message, state=state, system="You are a music teacher.")
@@ -81,14 +81,14 @@ def test_inside_an_epoch_the_model_reads_all_but_the_new_part_from_its_cache() -
     assert sum(begins for begins, *_ in seen) >= 2, seen
 
 
-def test_it_streams_the_same_words(chat: Chat) -> None:
+def test_the_local_model_streams_the_same_text(chat: Chat) -> None:
     whole = chat.send("Count from one to five.")
     events = list(chat.stream("Count from one to five."))
     assert "".join(event.text for event in events if isinstance(event, Text)) == whole.text
     assert events[-1].reply.usage.output == whole.usage.output  # type: ignore[union-attr]
 
 
-def test_it_takes_events_system_messages_and_instructions(chat: Chat) -> None:
+def test_the_local_model_accepts_events_system_messages_and_instructions(chat: Chat) -> None:
     state = chat.note("Ada has just tuned her violin", source="tuner")
     reply = chat.send([System("Answer in one sentence."), "What did I do?"], state=state, instruction="It is noon.")
     assert reply.text.strip()
@@ -117,7 +117,7 @@ def test_a_conversation_that_has_outgrown_the_model_is_a_typed_error(chat: Chat)
     assert caught.value.state is None
 
 
-def test_it_serves_an_async_program_too() -> None:
+def test_the_local_model_serves_an_async_chat_too() -> None:
     async def main() -> list[str]:
         async with AsyncChat("local", options=SHORT) as chat:
             replies = await asyncio.gather(chat.send("Hello!"), chat.send("Good morning!"))
@@ -126,7 +126,7 @@ def test_it_serves_an_async_program_too() -> None:
     assert all(text.strip() for text in asyncio.run(main()))
 
 
-def test_it_speaks_the_other_wire_too() -> None:
+def test_the_local_model_speaks_the_anthropic_wire_too() -> None:
     running = get_engine(find_weights(""), context=4096)
     system = "You are a music teacher."
     with Chat("anthropic:local", base_url=running.url, api_key=running.key, options=SHORT) as chat:
@@ -140,7 +140,7 @@ def test_it_speaks_the_other_wire_too() -> None:
     assert third.usage.input > third.usage.cached >= first.usage.input
 
 
-def test_it_speaks_the_responses_wire_too() -> None:
+def test_the_local_model_speaks_the_responses_wire_too() -> None:
     running = get_engine(find_weights(""), context=4096)
     options = {"max_output_tokens": 24, "temperature": 0}
     system = "You are a music teacher."

@@ -264,7 +264,7 @@ def test_a_malformed_state_is_corrupt(state: bytes) -> None:
 
 
 @pytest.mark.parametrize("role", [b'"robot"', b"1", b"null", b'""'])
-def test_a_role_that_nobody_has_is_corrupt(role: bytes) -> None:
+def test_an_unknown_role_is_corrupt(role: bytes) -> None:
     problem = refused(b'{"version":1,"messages":[{"role":%s,"content":"x"}]}' % role)
     assert problem.reason == "corrupt"
     assert "role" in str(problem)

@@ -157,7 +157,7 @@ def test_nothing_of_content_owner_or_conversation_shows() -> None:
     assert not pieces(STATE) & pieces(sealed[SALT:])
 
 
-def test_what_is_sealed_for_nobody_looks_like_what_is_sealed_for_somebody() -> None:
+def test_a_state_sealed_without_an_owner_looks_like_one_sealed_for_an_owner() -> None:
     assert len(SEAL.close(STATE)) == len(SEAL.close(STATE, owner="ada", conversation="a long name" * 100))
     assert FIXED.unpack_from(SEAL.close(STATE))[OWNER] != FIXED.unpack_from(SEAL.close(STATE))[OWNER]
 

@@ -186,7 +186,7 @@ class Says:
         (Decimal("4.9"), 5),
     ],
 )
-def test_what_a_counter_of_somebody_else_s_says_is_rounded(said: Any, tokens: int) -> None:
+def test_the_numbers_of_a_custom_counter_are_rounded(said: Any, tokens: int) -> None:
     counted = CheckedCounter(Says(said)).count("text")
     assert (counted, type(counted)) == (tokens, int)
 
@@ -226,7 +226,7 @@ def test_two_texts_together_cost_about_what_they_cost_alone(parts: list[str]) ->
 
 
 @pytest.mark.parametrize("piece", ["a", " ", "\n", "1", "!", "中", "🎉", "Ab1", "ｱ", "\ud83d"])
-def test_what_nobody_writes_takes_linear_work_and_a_sane_count(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusual_text_takes_linear_time_and_gets_a_plausible_count(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     real = features.estimate
 
@@ -341,7 +341,7 @@ def test_parts_without_a_type_count_by_what_they_are() -> None:
         assert count_fixed({"role": "user", "parts": [part]}, "gemma") == frame + tokens
 
 
-def test_thinking_that_nobody_can_read_counts_by_its_size() -> None:
+def test_encrypted_thinking_counts_by_its_size() -> None:
     block = {"type": "redacted_thinking", "data": "A" * 1600}
     assert read_counted_text({"role": "assistant", "content": [block]}) == ""
     assert count_fixed({"role": "assistant", "content": [block]}) == FRAME + 300
@@ -487,7 +487,7 @@ def test_an_image_by_its_address_counts_as_a_usual_one() -> None:
         assert count_fixed({"role": "user", "content": [block]}) == FRAME + 765
 
 
-def test_base64_is_never_text_not_even_in_blocks_that_nobody_knows() -> None:
+def test_base64_is_never_counted_as_text_even_in_unknown_blocks() -> None:
     data = make_png(512, 512, more=30_000)
     for block in (
         {"type": "new_image", "payload": {"bytes": data}},

@@ -159,7 +159,7 @@ def test_parts_without_a_type_are_read_too() -> None:
     assert "AAAA" not in shown
 
 
-def test_so_are_the_items_of_an_answer() -> None:
+def test_items_of_an_answer_without_a_type_are_read_too() -> None:
     items = [
         {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"},
         {"type": "web_search_call", "id": "ws_1"},

@@ -291,7 +291,7 @@ def test_an_event_has_no_card(wire: str) -> None:
     assert "Ada wrote ‹MEMORY_CARD>" in request_text(request)
 
 
-def test_an_agent_is_not_told_its_cards_anew() -> None:
+def test_an_agent_is_not_sent_its_cards_again() -> None:
     for wire in AGENTS:
         one = chat(wire, says_in(wire, ["Play.", CARD])).send("Hello.")
         request, _ = sent(wire, one.state)

@@ -221,7 +221,7 @@ async def test_the_way_can_change(server: StrictResponses) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_server_that_has_forgotten_is_told_anew(
+async def test_a_server_that_has_lost_the_conversation_gets_it_again(
     server: StrictResponses, way: dict[str, Any], late: bool
 ) -> None:
     server.late = late
@@ -263,7 +263,7 @@ async def test_the_notice_says_why_once(server: StrictResponses) -> None:
     assert "Previous response with id" in notice.text
 
 
-async def test_what_is_forgotten_between_two_rounds_is_told_anew(server: StrictResponses, way: dict[str, Any]) -> None:
+async def test_a_response_lost_between_two_rounds_is_sent_again(server: StrictResponses, way: dict[str, Any]) -> None:
     def lookup(q: str = "") -> str:
         """Look something up."""
         server.forget()
@@ -276,7 +276,9 @@ async def test_what_is_forgotten_between_two_rounds_is_told_anew(server: StrictR
     assert server.kinds() == ["user", "reasoning", "function_call", "function_call_output"]
 
 
-async def test_another_account_is_told_anew_and_each_goes_on(server: StrictResponses, way: dict[str, Any]) -> None:
+async def test_another_account_gets_the_whole_conversation_and_both_continue(
+    server: StrictResponses, way: dict[str, Any]
+) -> None:
     async with chat(server, **way) as one, chat(server, api_key=OTHER_KEY, **way) as two:
         first = await one.send("#think a")
         second = await two.send("#think b", state=first.state)
@@ -300,7 +302,7 @@ async def test_another_model_of_the_account_goes_on(server: StrictResponses, way
     assert server.kinds() == ["user"]
 
 
-async def test_a_conversation_in_which_somebody_speaks_is_left_to_them(server: StrictResponses) -> None:
+async def test_a_busy_conversation_is_not_used(server: StrictResponses) -> None:
     async with chat(server, **WITHIN) as c:
         first = await c.send("a")
         server.locked |= set(server.conversations)
@@ -311,7 +313,7 @@ async def test_a_conversation_in_which_somebody_speaks_is_left_to_them(server: S
     assert len(server.conversations) == 2
 
 
-async def test_who_cannot_be_asked_about_a_conversation_is_asked_again(server: StrictResponses) -> None:
+async def test_a_failed_check_of_a_conversation_is_repeated(server: StrictResponses) -> None:
     async with chat(server, **WITHIN) as c:
         first = await c.send("a")
         server.down = [503, 429]
@@ -453,7 +455,7 @@ async def test_what_was_redacted_is_not_gone_on_from(
 # Policies
 
 
-async def test_a_policy_that_leaves_something_out_tells_the_rest_anew(
+async def test_a_policy_that_leaves_something_out_sends_the_rest_again(
     server: StrictResponses, way: dict[str, Any]
 ) -> None:
     state: bytes | None = None
@@ -491,7 +493,7 @@ async def test_a_summary_is_asked_for_beside_the_conversation(server: StrictResp
     assert SUMMARY_TEXT in json.dumps(server.seen(last)[0])
 
 
-async def test_another_policy_is_told_anew_when_it_sends_something_else(server: StrictResponses) -> None:
+async def test_another_policy_sends_everything_again_if_its_context_differs(server: StrictResponses) -> None:
     state: bytes | None = None
     async with chat(server, policy=KeepLast(2), **BY_ID) as few, chat(server, policy=KeepAll(), **BY_ID) as every:
         for turn in range(4):
@@ -623,9 +625,7 @@ async def test_a_stream_that_is_closed_early_leaves_a_conversation_that_goes_on(
     verdicts(second)
 
 
-async def test_calls_that_nobody_has_answered_are_closed_with_the_provider_too(
-    server: StrictResponses, way: dict[str, Any]
-) -> None:
+async def test_unanswered_calls_are_closed_with_the_provider_too(server: StrictResponses, way: dict[str, Any]) -> None:
     async with chat(server, **way) as c:
         with pytest.raises(TooManyRounds) as caught:
             await c.send("#tools a", max_rounds=0)
@@ -736,7 +736,7 @@ def test_only_the_newest_keepers_are_remembered() -> None:
     assert "k39" not in json.loads(drop(talked, "k39").records[-1].data)
 
 
-async def test_who_keeps_the_conversation_is_asked_for_a_memory_card_with_what_is_given_fresh(
+async def test_a_provider_that_keeps_the_conversation_is_asked_for_a_card_in_the_instructions(
     server: StrictResponses, way: dict[str, Any]
 ) -> None:
     policy = Memory(recall=0, recent=0, limit=0)

@@ -36,7 +36,7 @@ def last(transcript: Transcript) -> SummaryClaim:
     return found
 
 
-def test_whoever_was_never_refused_may_ask() -> None:
+def test_without_a_failed_attempt_a_summary_may_be_requested() -> None:
     assert may_ask(talk())
 
 
@@ -51,7 +51,7 @@ def test_whoever_was_never_refused_may_ask() -> None:
         (ELSEWHERE, -1, True),
     ],
 )
-def test_while_somebody_makes_one_nobody_else_may(holder: Holder | None, left: int, may: bool) -> None:
+def test_while_one_process_writes_a_summary_no_other_does(holder: Holder | None, left: int, may: bool) -> None:
     assert may_ask(noted(SummaryClaim(size=4, until=now() + left, holder=holder))) is may
 
 

@@ -74,7 +74,7 @@ async def test_a_stream_goes_on_too_and_tells_before_the_answer() -> None:
     assert events[-1].reply.text == "Here we are."
 
 
-async def test_it_is_tried_once() -> None:
+async def test_a_request_that_is_too_long_is_retried_once() -> None:
     provider = AsyncScripted(*[says(WORDS * 5)] * 6, too_long(2_000, 2_500), too_long(900, 1_000))
     chat = AsyncChat(provider)
     before = await talk(chat, 6)
@@ -246,7 +246,7 @@ async def test_a_window_that_the_caller_knows_is_never_exceeded() -> None:
     assert set(told) == {"window"}
 
 
-async def test_it_goes_before_the_one_that_we_know() -> None:
+async def test_the_callers_window_takes_precedence_over_the_known_window() -> None:
     for ours, given, cut in ((2_000, 20_000, False), (20_000, 2_000, True), (2_000, None, True)):
         provider = AsyncScripted(*[says(WORDS * 5)] * 20, window=ours)
         chat = AsyncChat(provider, window=given)

@@ -35,7 +35,7 @@ def test_an_event_is_delimited_and_names_its_source_and_time() -> None:
     assert shown == '<event source="app" time="2026-01-02T03:04:05Z">\nAda has tuned her violin\n</event>'
 
 
-def test_an_event_is_an_entry_of_our_own_grammar_that_nobody_said() -> None:
+def test_an_event_is_an_entry_of_the_neutral_format() -> None:
     entry = event("x", source="app", at=AT)
     assert (entry.kind, entry.role, entry.wire, entry.at) == ("event", "event", LONGTALK, AT)
     assert json.loads(entry.native) == {"source": "app", "text": "x"}
@@ -82,7 +82,7 @@ def test_a_system_message_reads_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
-def test_a_result_that_nobody_gave_answers_its_call_and_is_marked(wire) -> None:
+def test_a_substitute_result_answers_its_call_and_is_marked(wire) -> None:
     entry = make_closing_result(wire, "call_1", "Not run.", at=AT)
     view = wire.view(entry.native)
     assert (entry.role, entry.wire, entry.mark) == ("tool", wire.name, "closed")

@@ -135,7 +135,7 @@ def test_another_account_gets_no_thinking_of_the_first(server: StrictAnthropic) 
     assert b'"signature"' not in server.requests[-1]
 
 
-def test_thinking_that_the_server_refuses_all_the_same_is_left_out_once_and_for_all(
+def test_thinking_that_the_server_refuses_is_left_out_permanently(
     server: StrictAnthropic,
 ) -> None:
     with chat(server) as c:

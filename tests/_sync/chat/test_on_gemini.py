@@ -155,7 +155,7 @@ def test_a_turn_that_goes_on_with_another_model_tells_its_rounds_in_words(server
     assert any(b"<done_so_far>" in request for request in server.requests)
 
 
-def test_signatures_that_the_server_refuses_all_the_same_are_left_out(server: StrictGemini) -> None:
+def test_signatures_that_the_server_refuses_are_left_out(server: StrictGemini) -> None:
     with chat(server) as c:
         first = c.send("#tools x")
         server.faults.append(refusal("Corrupted thought signature."))

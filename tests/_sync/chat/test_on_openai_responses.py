@@ -129,9 +129,7 @@ def test_another_account_or_model_gets_no_reasoning_of_the_first(
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_reasoning_that_the_server_refuses_all_the_same_is_left_out_for_good(
-    server: StrictResponses, late: bool
-) -> None:
+def test_reasoning_that_the_server_refuses_is_left_out_permanently(server: StrictResponses, late: bool) -> None:
     server.late = late
     with chat(server) as c:
         first = c.send("#think #tools x")
@@ -312,7 +310,7 @@ def test_what_a_chat_sets_or_holds_itself_is_no_option(server: StrictResponses, 
 
 
 @pytest.mark.parametrize("said", [b"", b"<html>", b"{}", b"[]", b'{"id":5}', b'{"id":"conv_/../x"}'])
-def test_a_conversation_that_has_no_name_is_none(server: StrictResponses, said: bytes) -> None:
+def test_a_conversation_without_a_valid_id_is_a_bad_answer(server: StrictResponses, said: bytes) -> None:
     server._answer_conversation_call = lambda *_: (200, said)  # type: ignore[method-assign]
     with chat(server, options={"conversation": "auto"}) as c:
         with pytest.raises(BadAnswer):

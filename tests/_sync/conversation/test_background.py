@@ -151,7 +151,7 @@ def test_closing_a_branch_waits_for_it_too(store: Store) -> None:
     assert read_record(store).text == SUMMARY_TEXT
 
 
-def test_one_that_is_done_while_a_turn_runs_does_not_disturb_it(store: Store) -> None:
+def test_a_summary_that_ends_during_a_turn_does_not_disturb_it(store: Store) -> None:
     gate = Gate()
     teller = SummaryModel(gate=gate)
     talk = open_talk(store, teller)
@@ -251,7 +251,7 @@ def test_a_failure_is_told_with_the_next_reply_and_once(store: Store, outcome: A
     talk.verify()
 
 
-def test_one_that_never_comes_is_not_waited_for(store: Store) -> None:
+def test_a_background_summary_that_takes_too_long_is_not_waited_for(store: Store) -> None:
     gate = Gate()
     gate.open()
     talk = open_talk(store, SummaryModel(HANGS, gate=gate), QUICK)
@@ -274,7 +274,7 @@ def test_after_failures_it_waits_longer_and_longer(store: Store) -> None:
     assert [turn - turns[0] for turn in turns] == [0, 2, 6, 14]
 
 
-def test_a_store_that_fails_hurts_nobody() -> None:
+def test_a_failing_store_fails_no_turn() -> None:
     store, gate = InMemory(), Gate()
     talk = open_talk(store, SummaryModel(gate=gate))
     until_asked(talk, gate)
@@ -296,7 +296,7 @@ def test_a_store_that_fails_hurts_nobody() -> None:
 
 
 @pytest.mark.parametrize(("holder", "asks"), [("elsewhere", False), ("gone", True), ("me", False)])
-def test_whoever_makes_one_is_left_alone_while_they_live(store: Store, holder: str, asks: bool) -> None:
+def test_a_summary_is_left_to_its_process_while_that_lives(store: Store, holder: str, asks: bool) -> None:
     gate = Gate()
     gate.open()
     teller = SummaryModel(gate=gate)
@@ -424,7 +424,7 @@ def test_what_is_redacted_while_it_is_made_is_in_no_summary(store: Store) -> Non
     talk.verify()
 
 
-def test_nor_what_an_older_summary_knew(store: Store) -> None:
+def test_text_redacted_while_a_summary_is_made_is_not_taken_from_an_older_summary(store: Store) -> None:
     gate = Gate()
     gate.open()
     teller = SummaryModel(
@@ -451,7 +451,7 @@ def test_nor_what_an_older_summary_knew(store: Store) -> None:
     assert reply.text
 
 
-def test_nor_what_was_said_instead_of_one(store: Store) -> None:
+def test_a_redaction_removes_a_failed_summarys_error_text(store: Store) -> None:
     gate = Gate()
     gate.open()
     talk = open_talk(store, SummaryModel("Error: the password hunter2 is not allowed here", gate=gate))
@@ -473,7 +473,7 @@ def test_what_is_deleted_while_it_is_made_stays_so(store: Store) -> None:
     assert store.head("", "c") is None
 
 
-def test_one_that_has_begun_anew_under_its_name_has_nothing_of_it(store: Store) -> None:
+def test_a_recreated_conversation_gets_no_summary_of_the_deleted_one(store: Store) -> None:
     gate = Gate()
     talk = open_talk(store, SummaryModel(gate=gate))
     until_asked(talk, gate)

@@ -307,7 +307,7 @@ def test_without_a_store_there_is_one(tmp_path: Path, monkeypatch: pytest.Monkey
     store.close()
 
 
-def test_it_is_a_context_manager(store: Store) -> None:
+def test_a_conversation_is_a_context_manager(store: Store) -> None:
     with talk(store, says("a")) as conversation:
         conversation.send("x")
     assert (conversation.id, conversation.owner, conversation.branch) == ("c", "", "main")
@@ -622,7 +622,7 @@ def test_the_turn_of_a_dead_process_is_interrupted_at_once(store: Store, writes:
     conversation.verify()
 
 
-def test_it_goes_on_without_a_message_as_the_same_turn(store: Store) -> None:
+def test_an_interrupted_turn_continues_without_a_message_as_the_same_turn(store: Store) -> None:
     die(store, 3, BOTH)
     provider = Scripted(says("b"))
     reply = talk(store, provider).send(None)
@@ -779,7 +779,7 @@ def test_a_turn_that_others_left_behind_goes_on_beside_them(store: Store) -> Non
     assert len(provider.requests) == 2
 
 
-def test_so_it_does_behind_a_note(store: Store) -> None:
+def test_a_turn_left_by_another_process_continues_after_a_note(store: Store) -> None:
     die(store, 1, says("never"), key="k")
     conversation = talk(store, says("done"))
     conversation.note("seen")
@@ -996,7 +996,7 @@ def test_rewinding_waits_for_the_turn_that_runs(store: Store, monkeypatch: pytes
     assert texts(store, kept) == ["user: w", "assistant: a", "user: x", "assistant: Once upon a time"]
 
 
-def test_rewinding_looks_again_when_somebody_was_faster(store: Store) -> None:
+def test_rewinding_reads_the_branch_again_after_a_concurrent_commit(store: Store) -> None:
     class Faster(Wrapped):
         def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
             if commit.cut is not None and not self.commits[1:]:
@@ -1086,7 +1086,7 @@ def test_the_same_is_sent_as_by_a_chat_and_no_more_is_read(
     conversation.verify()
 
 
-def test_another_policy_begins_anew_from_all_that_there_is(store: Store) -> None:
+def test_another_policy_begins_an_epoch_from_all_entries(store: Store) -> None:
     provider = Scripted(*[says(f"answer {i}") for i in range(9)])
     for i in range(8):
         talk(store, provider, policy=KeepLast(2)).send(f"question {i}")

@@ -40,7 +40,7 @@ def sent(one: Conversation) -> str:
 # The app's own data
 
 
-def test_a_conversation_that_nobody_has_begun_can_be_described(store: Store) -> None:
+def test_a_conversation_without_entries_can_be_described(store: Store) -> None:
     one = talk(store)
     assert one.meta() == {}
     one.describe({"title": "Bows"})

@@ -45,7 +45,7 @@ def test_each_call_that_takes_something_away_is_a_new_edition() -> None:
         assert count_editions(goal, facts, change, Operation.clear("goal")) == 2
 
 
-def test_one_that_fell_out_is_revoked_with_what_it_said() -> None:
+def test_a_line_that_fell_out_is_revoked_with_its_text() -> None:
     transcript = apply_edits(*[Operation.add("facts", f"fact {i}") for i in range(3)])
     (old,) = list_removed_lines([read_brief_record(transcript)])
     record = read_brief_record(revoke_line(transcript, old.id, FEW, COUNTER, [old]))

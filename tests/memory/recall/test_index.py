@@ -155,7 +155,7 @@ def test_excerpts_have_dates_speakers_and_marks() -> None:
     )
 
 
-def test_who_goes_on_is_not_named_again() -> None:
+def test_a_speaker_is_named_once_for_consecutive_excerpts() -> None:
     index = index_talk()
     hits = [Hit(place, 1, start, len(TALK[place][1])) for place, start in ((3, 0), (5, 0), (6, 7), (8, 0))]
     assert render_hits(index, hits) == (

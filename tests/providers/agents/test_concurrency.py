@@ -93,7 +93,7 @@ async def test_a_cancelled_turn_ends_the_program(word: str, stream: bool, agents
 
 
 @pytest.mark.anyio
-async def test_whoever_is_cancelled_while_all_is_made_ready_leaves_nothing(
+async def test_a_turn_cancelled_during_preparation_leaves_nothing(
     agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find_program, go = agent_run._find_program, threading.Event()
@@ -124,7 +124,7 @@ def test_a_stream_that_is_dropped_ends_the_program(agents: Agents) -> None:
     assert agents.wait_until_gone()
 
 
-def test_it_runs_on_trio(agents: Agents) -> None:
+def test_agents_run_on_trio(agents: Agents) -> None:
     async def talk() -> tuple[str, str]:
         chat = AsyncChat("codex-cli")
         one = await chat.send("One.")

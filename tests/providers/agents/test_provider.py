@@ -91,7 +91,9 @@ async def test_codex_gets_what_it_needs_and_no_more(agents: Agents) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENT_NAMES)
-async def test_it_sees_the_variables_that_it_needs(agent: str, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_sees_only_the_variables_that_it_needs(
+    agent: str, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("A[B]-*", "odd")
     own = {"claude-cli": "DISABLE_TELEMETRY", "gemini-cli": "GEMINI_TELEMETRY_ENABLED", "codex-cli": "CODEX_QUIET"}

@@ -35,13 +35,13 @@ def litellm(monkeypatch: pytest.MonkeyPatch) -> FakeLiteLLM:
     return FakeLiteLLM.install(monkeypatch)
 
 
-async def test_it_is_asked_for_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_litellm_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "litellm", None)
     with pytest.raises(InputError, match=r"longtalk\[litellm\].*not work with openai 3"):
         AsyncChat(MODEL)
 
 
-async def test_it_is_asked_in_the_words_of_chat_completions_and_tries_nothing_again(litellm: FakeLiteLLM) -> None:
+async def test_litellm_is_called_with_chat_completions_and_without_retries(litellm: FakeLiteLLM) -> None:
     litellm.say(OK)
     chat = AsyncChat(MODEL, base_url="http://127.0.0.1:9/v1/", api_key="key", options={"num_retries": 5, "top_k": 3})
     reply = await chat.send("Hi.", system="S")
@@ -59,14 +59,16 @@ async def test_it_is_asked_in_the_words_of_chat_completions_and_tries_nothing_ag
     }
 
 
-async def test_it_finds_its_keys_by_itself(litellm: FakeLiteLLM) -> None:
+async def test_litellm_finds_its_keys_itself(litellm: FakeLiteLLM) -> None:
     litellm.say(OK)
     await AsyncChat(MODEL).send("Hi.")
     assert litellm.asked[0]["api_key"] is None
     assert litellm.asked[0]["api_base"] is None
 
 
-async def test_it_is_loaded_quietly(litellm: FakeLiteLLM, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_litellm_is_loaded_without_output_and_telemetry(
+    litellm: FakeLiteLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("LITELLM_LOCAL_MODEL_COST_MAP", raising=False)
     litellm.say(OK)
     await AsyncChat(MODEL).send("Hi.")
@@ -231,7 +233,7 @@ async def test_a_stream_that_does_not_begin_is_an_error_of_the_request(litellm: 
         [event async for event in AsyncChat(MODEL).stream("Hi.")]
 
 
-async def test_it_has_clients_of_its_own(litellm: FakeLiteLLM) -> None:
+async def test_a_client_cannot_be_passed_to_litellm(litellm: FakeLiteLLM) -> None:
     async with httpx2.AsyncClient() as client:
         with pytest.raises(InputError, match="LiteLLM has its own clients"):
             AsyncChat(MODEL, client=client)

@@ -113,7 +113,7 @@ def test_the_engine_listens_on_loopback_only(model: str) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "wrong"], ids=["no key", "a wrong key"])
-def test_nobody_else_on_the_machine_can_use_it(model: str, key: str | None) -> None:
+def test_other_users_of_the_machine_cannot_use_the_server(model: str, key: str | None) -> None:
     running = get_engine(model)
     with pytest.raises(urllib.error.HTTPError) as refused:
         ask(running.url, key)

@@ -15,7 +15,7 @@ from longtalk.wires.openai_chat.wire import WIRE
 from longtalk.wires.protocol import Wire
 
 
-def test_it_says_its_steps_in_order_and_records_what_it_was_asked() -> None:
+def test_the_scripted_provider_gives_its_steps_in_order_and_records_requests() -> None:
     provider = Scripted(says("One."), says("Two."))
     assert [WIRE.parse(provider.send(body)).view.text for body in (b"first", b"second")] == ["One.", "Two."]
     assert provider.requests == [b"first", b"second"]
@@ -38,21 +38,21 @@ def test_steps_can_be_added_later() -> None:
     assert b"Two." in provider.send(b"")
 
 
-def test_steps_that_nobody_used_are_an_error() -> None:
+def test_unused_steps_are_an_error() -> None:
     provider = Scripted(says("One."), says("Two."), says("Three."))
     provider.send(b"")
     with pytest.raises(UnusedSteps, match="2 steps"):
         provider.check()
 
 
-def test_as_a_context_manager_it_checks_at_the_end() -> None:
+def test_as_a_context_manager_the_scripted_provider_checks_at_the_end() -> None:
     with pytest.raises(UnusedSteps), Scripted(says("One.")):
         pass
     with Scripted(says("One.")) as provider:
         provider.send(b"")
 
 
-def test_as_a_context_manager_it_does_not_hide_another_error() -> None:
+def test_as_a_context_manager_the_scripted_provider_hides_no_other_error() -> None:
     with pytest.raises(ZeroDivisionError), Scripted(says("One.")):
         raise ZeroDivisionError
 
@@ -81,7 +81,7 @@ def test_an_exception_among_the_events_is_raised_after_those_before_it() -> None
     assert heard == list(events[:2])
 
 
-def test_it_is_a_provider_that_a_chat_can_ask() -> None:
+def test_a_chat_can_use_the_scripted_provider() -> None:
     with Scripted(says("One."), says("Two.")) as provider:
         chat = Chat(provider)
         reply = chat.send("Hello.")
@@ -92,7 +92,7 @@ def test_it_is_a_provider_that_a_chat_can_ask() -> None:
     assert json.loads(provider.requests[1])["stream"] is True
 
 
-def test_there_is_one_for_async_programs() -> None:
+def test_an_async_chat_can_use_the_async_scripted_provider() -> None:
     async def talk() -> str:
         async with AsyncScripted(says("One."), says("Two.")) as provider, AsyncChat(provider) as chat:
             reply = await chat.send("Hello.")
@@ -118,7 +118,7 @@ def test_a_step_says_the_same_whole_and_streamed(step: Step) -> None:
 
 @pytest.mark.parametrize("finish", [None, "completed", "max_output_tokens"])
 @pytest.mark.parametrize("text", [None, "", "😀é and more"])
-def test_so_does_one_of_the_responses_wire(text: str | None, finish: str | None) -> None:
+def test_a_step_of_the_responses_wire_is_the_same_whole_and_streamed(text: str | None, finish: str | None) -> None:
     calls = [("c1", "add", {"a": 1}), ("c2", "add", '{"broken')]
     fields = {"reasoning": ["gAAA", "gBBB"], "phase": "commentary"}
     wire = WIRES["openai-responses"]
@@ -151,7 +151,7 @@ def same(step: Step, wire: Wire) -> None:
         {"text": None},
     ],
 )
-def test_so_does_one_of_gemini(made: dict[str, Any]) -> None:
+def test_a_step_of_the_gemini_wire_is_the_same_whole_and_streamed(made: dict[str, Any]) -> None:
     wire, step = WIRES["gemini"], says(**made, wire="gemini")
     pieces = wire.new_accumulator()
     for data in step.events:

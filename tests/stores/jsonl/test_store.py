@@ -76,7 +76,7 @@ class Pair:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.reopens], ids=str)
-def test_files_keep_the_contract_between_two_who_take_turns(case: Case, tmp_path: Path):
+def test_files_keep_the_contract_between_two_alternating_writers(case: Case, tmp_path: Path):
     case.run(lambda: Pair(tmp_path))  # type: ignore[arg-type, return-value]
 
 
@@ -358,7 +358,7 @@ def test_what_others_append_is_read_without_reading_the_file_again(
     assert 0 < sum(read) < 2_000
 
 
-def test_a_file_that_was_deleted_and_made_anew_is_another_one(talk: ConversationDriver, tmp_path: Path):
+def test_a_deleted_and_recreated_file_is_another_conversation(talk: ConversationDriver, tmp_path: Path):
     other = ConversationDriver(JSONL(tmp_path), "ann", "talk")
     for number in range(20):
         talk.say(f"old {number}", at=number)

@@ -140,7 +140,7 @@ def _told(head: BranchHead) -> tuple[Any, ...]:
 
 
 @holds(st.integers(0, 2**32), few=6, many=60)
-def test_it_is_what_a_store_in_memory_is(seed: int) -> None:
+def test_postgres_behaves_like_the_in_memory_store(seed: int) -> None:
     owner, model, store = f"owner-{new_id()}", InMemory(), STORE[0]
     drawn = Drawn(seed, ConversationDriver(model, owner, "talk"))
     for step in range(STEPS):

@@ -77,7 +77,7 @@ def test_the_store_keeps_the_contract(case: Case) -> None:
     case.run(server().store, reopen=reopen)
 
 
-def test_whoever_is_stopped_leaves_room_for_others() -> None:
+def test_a_dropped_claim_frees_its_connection() -> None:
     with closing(Pool(server().url(), 1)) as pool:
         user = _Claim()
         pool._wait_for_claim(user)
@@ -152,7 +152,7 @@ def test_a_newer_schema_is_refused(store: Postgres) -> None:
     assert rows(store, "SELECT version FROM {s}.migrations ORDER BY 1") == [*seen, (99,)]
 
 
-def test_tokens_that_nobody_has_reported_become_unknown_in_a_schema_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreported_tokens_become_unknown_in_an_older_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = server().schema()
     with monkeypatch.context() as earlier:
         earlier.setattr(postgres_opening, "VERSION", 1)
@@ -186,7 +186,7 @@ def test_a_database_that_is_not_in_utf8_is_refused() -> None:
         Postgres(server().url().replace("/postgres?", "/latin?"))
 
 
-def test_who_may_not_make_a_schema_is_told() -> None:
+def test_a_missing_right_to_create_a_schema_is_reported() -> None:
     with server().asking() as connection:
         connection.execute("CREATE ROLE guest LOGIN")
     with pytest.raises(InputError, match="does not allow"):
@@ -750,7 +750,7 @@ def test_a_commit_whose_answer_got_lost_is_there_once() -> None:
         assert made.list_head_records() == [("once", 0)]
 
 
-def test_a_commit_whose_answer_got_lost_is_told_as_it_was_when_somebody_went_on() -> None:
+def test_a_commit_with_a_lost_answer_is_reported_unchanged_after_a_later_commit() -> None:
     with Proxy(server().folder) as proxy, closing(Postgres(proxy.url, schema=server().schema())) as store:
         made = talk(store)
         made.say("a", "b")
@@ -912,7 +912,7 @@ def test_the_view_of_metrics_tells_what_an_archive_does(store: Postgres, policy:
     assert max(each.left_out for each in Archive(store).metrics("talk")) > 0
 
 
-def test_tokens_are_unknown_where_nobody_has_reported_them(store: Postgres) -> None:
+def test_tokens_are_unknown_where_none_were_reported(store: Postgres) -> None:
     said = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello!"}]
     Archive(store, owner=ME).import_conversations(json.dumps(said).encode(), id="talk")
     told = "SELECT calls, input, output, cached, written, cost FROM {s}."

@@ -633,7 +633,7 @@ def test_a_killed_process_leaves_all_that_it_was_told_is_saved(path: Path) -> No
     assert saved > 100
 
 
-def test_a_file_that_somebody_keeps_locked_is_waited_for(store: SQLite, path: Path, monkeypatch: Any) -> None:
+def test_a_locked_file_is_waited_for(store: SQLite, path: Path, monkeypatch: Any) -> None:
     say(store, "talk", "a")
     store._file.db.set_busy_timeout(50)  # type: ignore[union-attr]
     with somebody_else(path, "BEGIN IMMEDIATE") as goes:
@@ -752,7 +752,7 @@ def test_a_file_of_the_first_layout_is_migrated_and_works(tmp_path: Path) -> Non
     again.close()
 
 
-def test_many_who_open_a_file_of_the_first_layout_migrate_it_once(tmp_path: Path) -> None:
+def test_many_processes_that_open_a_file_of_the_first_layout_migrate_it_once(tmp_path: Path) -> None:
     SQLite(tmp_path / "filled.db").close()
     first_layout(tmp_path / "talks.db", tmp_path / "filled.db")
     _all(_write_talks, tmp_path / "talks.db", 4)
@@ -1097,7 +1097,7 @@ def test_a_key_that_comes_later_than_its_turn_tells_where_the_turn_begins(store:
 # Search, and data that remains on disk
 
 
-def test_nothing_is_indexed_before_somebody_searches(store: SQLite) -> None:
+def test_nothing_is_indexed_before_the_first_search(store: SQLite) -> None:
     say(store, "talk", "apples and pears")
     assert rows(store, "SELECT count(*) FROM words_docsize") == [(0,)]
     assert [hit.text for hit in store.candidates(ME, ["pears"], 9)] == ["apples and pears"]
@@ -1153,7 +1153,7 @@ def test_a_long_history_is_made_ready_in_parts(store: SQLite, monkeypatch: Any) 
     assert len(hits) == len({(hit.branch, hit.position) for hit in hits}) == 21
 
 
-def test_another_way_to_read_entries_makes_the_index_anew(store: SQLite, monkeypatch: Any) -> None:
+def test_a_new_way_to_read_entries_rebuilds_the_index(store: SQLite, monkeypatch: Any) -> None:
     say(store, "talk", "apples")
     assert store.candidates(ME, ["apples"], 9)
     monkeypatch.setattr(sqlite_search, "INDEX_VERSION", sqlite_search.INDEX_VERSION + 1)
@@ -1278,7 +1278,7 @@ def test_a_deleted_conversation_is_nowhere_in_the_file(store: SQLite, path: Path
     assert len(store.candidates(ME, ["words", "password"], 9)) == 1
 
 
-def test_somebody_who_reads_for_long_does_not_keep_a_deletion_from_happening(store: SQLite, path: Path) -> None:
+def test_a_long_read_does_not_prevent_a_deletion(store: SQLite, path: Path) -> None:
     _secrets(store, sealed=False, searched=True)
     store._file.db.set_busy_timeout(50)  # type: ignore[union-attr]
     with somebody_else(path, "BEGIN; SELECT count(*) FROM entries"):
@@ -1295,7 +1295,7 @@ def test_the_package_does_not_import_the_driver() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_what_one_removed_while_another_read_leaves_the_log_with_the_next_write_of_anybody(tmp_path: Path):
+def test_data_removed_during_a_read_leaves_the_log_with_the_next_write(tmp_path: Path):
     path = tmp_path / "talks.db"
     one, other = SQLite(path), SQLite(path, synchronous="full")
     talk = ConversationDriver(one, "ann", "talk")
@@ -1373,14 +1373,16 @@ def test_full_commits_that_wait_together_are_one(full: SQLite, monkeypatch: pyte
     assert not full.serial
 
 
-def test_one_that_fails_does_not_take_the_others_along(full: SQLite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_commit_does_not_fail_commits_that_wait_with_it(
+    full: SQLite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     works = [first(full, "a"), first(full, "b", expect=7), first(full, "a"), first(full, "c")]
     outcomes, _ = at_once(full, works, monkeypatch)
     assert [type(outcome) for outcome in outcomes] == [BranchHead, HeadMoved, HeadMoved, BranchHead]
     assert sorted(each.id for each in full.conversations(ME)) == ["a", "c"]
 
 
-def test_ctrl_c_ends_who_got_it_and_nobody_else(full: SQLite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_only_the_call_that_got_it(full: SQLite, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, struck = sqlite_file._run_transaction, list[int]()
 
     def strike(db: Any, begin: str, work: Any) -> Any:

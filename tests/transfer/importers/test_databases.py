@@ -349,7 +349,7 @@ def test_what_is_still_in_the_log_beside_a_file_is_read(tmp_path: Path) -> None:
     db.close()
 
 
-def test_a_file_that_nobody_writes_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_without_writers_is_not_changed(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir()
     path = make_database("agents-sdk", folder, "PRAGMA journal_mode = WAL")

@@ -128,7 +128,7 @@ def test_a_conversation_that_differs_is_skipped(store: Store) -> None:
     assert archive.talk("bows") == before
 
 
-def test_one_that_was_cut_off_begins_anew(store: Store) -> None:
+def test_an_interrupted_import_starts_again(store: Store) -> None:
     class Dies:
         left = 4
 
@@ -232,13 +232,13 @@ def test_one_may_be_called_otherwise() -> None:
     assert [each.id for each in archive.conversations()] == ["other"]
 
 
-def test_who_waits_is_told_how_many_are_done() -> None:
+def test_progress_reports_the_number_of_imported_conversations() -> None:
     seen: list[int] = []
     Archive(InMemory()).import_conversations(as_json(chatgpt(name="a"), chatgpt(name="b")), progress=seen.append)
     assert seen == [1, 2]
 
 
-def test_somebody_elses_conversation_is_not_touched(store: Store) -> None:
+def test_another_owners_conversation_is_not_changed(store: Store) -> None:
     data = as_json(chatgpt())
     Archive(store, owner="ada").import_conversations(data)
     assert how(Archive(store, owner="bob"), data) == ["new"]
@@ -302,13 +302,13 @@ def test_any_import_goes_on_with_any_model(wire: str, full: Archive) -> None:
         assert talk.history()[-1].text == "Gladly."
 
 
-def test_its_contents_are_found(full: Archive) -> None:
+def test_imported_text_is_found_by_search(full: Archive) -> None:
     assert {hit.conversation for hit in full.search("sheep")} == {"strings", "more strings"}
     assert [hit.role for hit in full.search("chaconne")].count("user") == 2
     assert {hit.conversation for hit in full.search("amber")} >= {"ada"}
 
 
-def test_its_contents_are_recalled() -> None:
+def test_imported_text_is_recalled() -> None:
     talk = ChatGPT("long")
     talk.say("user", "My teacher's name is Leontine Abegg.")
     talk.say("assistant", "A fine name.")

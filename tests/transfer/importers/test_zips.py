@@ -51,7 +51,7 @@ def test_more_than_fits_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None
         unpack(as_zip(parts))
 
 
-def test_one_that_lies_about_its_size_takes_no_more_memory_than_it_says() -> None:
+def test_a_zip_with_a_false_size_uses_no_more_memory_than_it_declares() -> None:
     data = claiming(packed(bytes(60_000_000)), 1000)
     tracemalloc.start()
     try:

@@ -235,7 +235,7 @@ def test_a_result_without_a_name_has_that_of_its_call() -> None:
     assert contents[2]["parts"][0]["functionResponse"] == {"id": "c2", "name": "look", "response": {"result": "5"}}
 
 
-def test_a_result_of_nobodys_call_is_sent_behind_the_others() -> None:
+def test_a_result_without_a_call_is_sent_after_the_others() -> None:
     stray = WIRE.write_result("call_000000000000_7", "stray", error=False, name="s")
     result = WIRE.write_result("c2", "5", error=False, name="look")
     contents = json.loads(sent(WIRE.write_user("x"), native(OTHER), stray, result))["contents"]

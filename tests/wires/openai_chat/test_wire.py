@@ -445,7 +445,7 @@ _TAGS = ("done_so_far", "earlier_tool_calls", "left_out")
         max_size=6,
     ).map("".join),
 )
-def test_it_cannot_end_its_quotation_or_begin_another(tag: str, text: str) -> None:
+def test_quoted_text_cannot_end_its_quotation_or_begin_another(tag: str, text: str) -> None:
     message = json.loads(WIRE.quote(tag, text))
     said = message["content"]
     assert message["role"] == "user"
@@ -480,7 +480,7 @@ def test_what_a_tool_has_read_never_goes_with_the_system_s_authority() -> None:
     assert forms == {"", "<done_so_far>", "<earlier_tool_calls>"}
 
 
-def test_nor_does_the_word_about_events_that_are_left_out() -> None:
+def test_the_note_about_omitted_events_has_the_role_of_the_user() -> None:
     provider = Scripted(says("ok"))
     chat = Chat(provider, policy=TokenBudget(500))
     state = None

@@ -127,7 +127,7 @@ def test_middleware_of_the_client_is_called() -> None:
 
 
 @pytest.mark.parametrize("provider", MODELS)
-def test_its_time_limit_holds(provider: str) -> None:
+def test_the_clients_time_limit_is_used(provider: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with client_of(provider, url, timeout=0.05) as client:
@@ -251,7 +251,7 @@ def test_a_token_that_can_not_be_fetched_is_told() -> None:
     assert server.requests == []
 
 
-def test_tokens_are_fetched_anew_and_the_account_stays() -> None:
+def test_tokens_are_fetched_again_and_the_account_stays() -> None:
     tokens = iter(["first", "second", "third"])
     with Loopback() as server:
         server.say(*answers("openai-chat"))
