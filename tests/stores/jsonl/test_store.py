@@ -304,7 +304,7 @@ def test_a_writer_that_is_killed_leaves_what_it_acknowledged_and_nothing_half(tm
         made = [text for text in texts[::2] if text.startswith(f"{round}/")]
         assert texts[::2] == texts[1::2]
         assert made == [f"{round}/{number}" for number in range(len(made))]
-        assert len(made) - known in (0, 1), "acknowledged commits are lost, or there are some that nobody made"
+        assert len(made) - known in (0, 1), "acknowledged commits are lost, or there are unknown ones"
 
 
 def test_two_processes_and_this_one_write_in_turn(tmp_path: Path):
@@ -526,7 +526,7 @@ def test_a_commit_that_was_taken_out_is_noticed(lines: list[bytes], talk: Conver
     first = next(i for i, line in enumerate(lines) if b'"sum"' in line) + 1
     second = next(i for i, line in enumerate(lines) if b'"sum"' in line and i > first) + 1
     path.write_bytes(b"".join(lines[:first] + lines[second:]))
-    assert talk.texts() == ["one", "two", "last", "words"], "a branch that nobody else needs"
+    assert talk.texts() == ["one", "two", "last", "words"], "a branch that shares no entries"
     path.write_bytes(b"".join(lines[first:]))
     with pytest.raises(Damaged, match="must have the type 'conversation'"):
         talk.head()

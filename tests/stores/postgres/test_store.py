@@ -307,17 +307,17 @@ def test_a_query_by_an_ordinary_role_sees_what_its_owner_has(store: Postgres) ->
             return {owner for (owner,) in connection.execute(f"SELECT DISTINCT owner FROM {table}")}
 
         for table in tables:
-            assert seen(table) == set(), f"{table}: nobody asks"
+            assert seen(table) == set(), f"{table}: no owner is set"
         for setting, owner in ((ME, ME), ("other", "other"), ("\x01", "")):
             with connection.transaction():
                 connection.execute("SELECT set_config('longtalk.owner', %s, true)", (setting,))
                 for table in tables:
                     assert seen(table) == {owner}, f"{table}: {owner!r} asks"
             for table in tables:
-                assert seen(table) == set(), f"{table}: nobody asks any more"
+                assert seen(table) == set(), f"{table}: no owner is set any more"
         connection.execute("SET longtalk.owner = 'nobody'")
         for table in tables:
-            assert seen(table) == set(), f"{table}: somebody else asks"
+            assert seen(table) == set(), f"{table}: another owner is set"
             if table.rpartition(".")[2] in TABLES:
                 assert connection.execute(f"DELETE FROM {table}").rowcount == 0
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -791,11 +791,11 @@ def test_a_removal_whose_end_got_lost_leaves_what_began_meanwhile() -> None:
     with Proxy(server().folder) as proxy, closing(Postgres(proxy.url, schema=server().schema())) as store:
         talk(store).say("a", "b")
         with closing(Postgres(server().url(), schema=get_schema(store))) as other:
-            proxy.lose_answer(after=2, then=lambda: talk(other).say("of somebody else"))
+            proxy.lose_answer(after=2, then=lambda: talk(other).say("of another writer"))
             receipt = store.delete(ME, "talk")
         assert receipt is not None
         assert receipt.entries == 2
-        assert talk(store).texts() == ["of somebody else"]
+        assert talk(store).texts() == ["of another writer"]
 
 
 def test_a_removal_that_never_ended_is_made() -> None:

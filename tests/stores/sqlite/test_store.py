@@ -932,7 +932,7 @@ def test_verify_names_a_row_that_only_a_fork_still_needs(store: SQLite) -> None:
     store.write(ME, "talk", Commit(branch="fork", expect=0, source=(MAIN, 2), at=1))
     store.write(ME, "talk", Commit(expect=1, cut=1, at=1))
     change(store, "DELETE FROM entries WHERE number = 2")
-    assert store.verify(ME, "talk") == [], "nobody has it on a path"
+    assert store.verify(ME, "talk") == [], "it is on no path"
     change(store, "DELETE FROM entries WHERE number = 1")
     assert store.verify(ME, "talk") == ["entries are missing before position 2"]
 
