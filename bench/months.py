@@ -47,7 +47,7 @@ class RandomModel(Scripted):
         self._random = random.Random(7)
         self.last = b""
 
-    def _next(self, body: bytes) -> Step:
+    def _take_step(self, body: bytes) -> Step:
         self.last = body
         text = f"Well, {' '.join(self._random.choices(self._words, k=40))}."
         if b"End your answer with a note of" in body:

@@ -27,7 +27,7 @@ class CardModel(Scripted):
         super().__init__(wire=WIRES[wire], window=window)
         self.respond = respond or make_answer()
 
-    def _next(self, body: bytes) -> Step:
+    def _take_step(self, body: bytes) -> Step:
         self.requests.append(body)
         return _make_step(self.respond, self.wire.name, body)
 
@@ -39,7 +39,7 @@ class AsyncCardModel(AsyncScripted):
         super().__init__(wire=WIRES[wire], window=window)
         self.respond = respond or make_answer()
 
-    def _next(self, body: bytes) -> Step:
+    def _take_step(self, body: bytes) -> Step:
         self.requests.append(body)
         return _make_step(self.respond, self.wire.name, body)
 
