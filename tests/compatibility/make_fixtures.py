@@ -70,14 +70,14 @@ class Model(Scripted):
 
     bad_summaries = 0
 
-    def _take_step(self, body: bytes) -> Step:
+    def _next(self, body: bytes) -> Step:
         name = self.wire.name
         if b"<summary_request>" in body and not self._steps:
             self.requests.append(body)
             self.bad_summaries -= 1
             return says("" if self.bad_summaries >= 0 else SUMMARY, wire=name, usage=_usage(name, body))
         if self._steps:
-            return super()._take_step(body)
+            return super()._next(body)
         self.requests.append(body)
         card = f"\n{CARD}" if b"End your answer with a note of" in body else ""
         text = f"Answer {len(self.requests)}: the bow is held loosely, the wrist leads and the arm follows it. " * 2
