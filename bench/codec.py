@@ -16,7 +16,7 @@ from typing import Any
 from bench.workload import MODEL, USAGE, messages
 from longtalk.context.compose import compose
 from longtalk.context.measure import Terms
-from longtalk.context.planning import plan
+from longtalk.context.planning import make_plan
 from longtalk.policies import KeepAll
 from longtalk.state import codec as states
 from longtalk.tokens import Estimator
@@ -99,7 +99,7 @@ def run_longtalk_turn(state: bytes, clock: Clock, compress_over: int) -> tuple[b
     def request(transcript: Transcript) -> tuple[Draft, bytes]:
         said = parse_message(_USER["content"], _WIRE)
         draft = begin(transcript, said, wire=_WIRE, model=MODEL, preamble=_DIGEST).hear()
-        made = plan(draft.transcript, KeepAll(), _TERMS)
+        made = make_plan(draft.transcript, KeepAll(), _TERMS)
         context = compose(
             draft.transcript,
             wire=_WIRE,

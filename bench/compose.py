@@ -16,9 +16,9 @@ from typing import Any
 from bench.codec import make_conversation
 from bench.workload import messages
 from longtalk.context.compose import Context, compose
-from longtalk.context.epochs import begin as begin_epoch
+from longtalk.context.epochs import begin_epoch
 from longtalk.context.measure import Terms
-from longtalk.context.planning import Plan, plan
+from longtalk.context.planning import Plan, make_plan
 from longtalk.policies import (
     Combine,
     DigestTools,
@@ -85,7 +85,7 @@ def read_back_from_state(transcript: Transcript) -> Transcript:
 
 def compose_request(transcript: Transcript, policy: Policy) -> tuple[Plan, Context]:
     """Plan and compose one request."""
-    made = plan(transcript, policy, _TERMS)
+    made = make_plan(transcript, policy, _TERMS)
     context = compose(
         transcript,
         epoch=made.epoch,

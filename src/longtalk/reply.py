@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from longtalk.context.costs import CostReceipt, Meter, told
+from longtalk.context.costs import CostReceipt, Meter, complete_receipts
 from longtalk.context.epochs import Epoch
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.record import read_brief_record
@@ -160,7 +160,7 @@ class Reply:
         """The costs and savings of the newest compaction that was made to save money; None if there was none."""
         transcript = self._draft.transcript
         receipt = read_latest(transcript, "receipt", CostReceipt)
-        return told([receipt], read_latest(transcript, "meter", Meter))[0] if receipt is not None else None
+        return complete_receipts([receipt], read_latest(transcript, "meter", Meter))[0] if receipt is not None else None
 
     @property
     def worked(self) -> bool:

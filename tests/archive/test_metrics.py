@@ -8,7 +8,7 @@ from longtalk._util import json_bytes
 from longtalk.archive.metrics import Metrics, build_metrics
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch
-from longtalk.context.manifest import kept
+from longtalk.context.manifest import encode_manifest
 from longtalk.models.prices import Cost
 from longtalk.transcript.manifest import Run, StoredManifest, read_manifest
 from longtalk.transcript.transcript import Transcript, Turn
@@ -24,7 +24,7 @@ RUNS = (
 
 
 def test_sent_and_omitted_entries_are_counted_separately() -> None:
-    manifest = kept(Context((), RUNS, 0, "", tokens=123), Transcript(), Cost(input=0.1, output=0.2))
+    manifest = encode_manifest(Context((), RUNS, 0, "", tokens=123), Transcript(), Cost(input=0.1, output=0.2))
     assert build_metrics(TURN, manifest, {}) == Metrics(
         turn="t",
         at=5,
@@ -59,5 +59,5 @@ def test_a_manifest_without_a_cost_means_unknown_cost() -> None:
 
 def test_a_free_cost_is_stored_and_an_unknown_one_is_not() -> None:
     context = Context((), (), 0, "", tokens=1)
-    assert kept(context, Transcript()) == b'{"tokens":1}'
-    assert read_manifest(kept(context, Transcript(), Cost())).cost == 0.0
+    assert encode_manifest(context, Transcript()) == b'{"tokens":1}'
+    assert read_manifest(encode_manifest(context, Transcript(), Cost())).cost == 0.0

@@ -141,7 +141,7 @@ def test_what_a_server_refuses_is_left_out_of_every_message() -> None:
 
 def bound_to(context: Context) -> Entry:
     native = b'{"output":[{"type":"reasoning","summary":[],"encrypted_content":"gAAA"},%s]}' % SAID
-    return Entry(role="assistant", wire=RESPONSES.name, native=native, at=0, bound=context.bound())
+    return Entry(role="assistant", wire=RESPONSES.name, native=native, at=0, bound=context.compute_bound())
 
 
 RESPONSES = openai_responses.WIRE
@@ -212,7 +212,7 @@ def test_what_must_not_be_dropped_from_an_open_exchange_is_told_in_words_there(r
     wire = gemini.WIRE
     asked = Entry(role="user", wire=wire.name, native=wire.write_user("Hi."), at=0)
     native = b'{"role":"model","parts":[{"functionCall":{"id":"c","name":"look"},"thoughtSignature":"c2ln"}]}'
-    bound = read_by(transcript(asked), "me", wire=wire).bound()
+    bound = read_by(transcript(asked), "me", wire=wire).compute_bound()
     answer = Entry(role="assistant", wire=wire.name, native=native, at=0, bound=bound)
     result = Entry(role="tool", wire=wire.name, native=wire.write_result("c", "ok", error=False, name="look"), at=0)
     sent = b",".join(read_by(transcript(asked, answer, result), reader, wire=wire).pieces)

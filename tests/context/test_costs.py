@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk.context.costs import CostReceipt, Ratios, ratios, reckon
+from longtalk.context.costs import CostReceipt, Ratios, compare_costs, compute_ratios
 from longtalk.models.prices import FREE, Prices, Tier
 from longtalk.usage import Usage
 
@@ -28,27 +28,30 @@ TALK: dict[str, Any] = {
 
 def test_prices_are_relative_to_an_uncached_input_token() -> None:
     prices = Prices(input=3, output=15, cache_read=0.3, cache_write=3.75)
-    found = ratios(prices, 1_000, caches=True)
+    found = compute_ratios(prices, 1_000, caches=True)
     assert (found.read, found.write, found.output) == pytest.approx((0.1, 1.25, 5.0))
     assert found.unit == pytest.approx(0.000_003)
 
 
 @pytest.mark.parametrize("prices", [None, FREE, Prices(input=0, output=7)])
 def test_unknown_and_free_ones_are_the_usual(prices: Prices | None) -> None:
-    assert ratios(prices, 1_000, caches=True) == Ratios(0.1, 1.25, 5.0, None)
+    assert compute_ratios(prices, 1_000, caches=True) == Ratios(0.1, 1.25, 5.0, None)
 
 
 def test_a_provider_without_a_price_for_its_cache() -> None:
     prices = Prices(input=2, output=6)
     # What it reads is as cheap as elsewhere if it has one, and writing costs nothing more.
-    assert ratios(prices, 1, caches=True) == Ratios(pytest.approx(0.1), 1.0, 3.0, pytest.approx(0.000_002))
-    assert ratios(prices, 1, caches=False) == Ratios(1.0, 1.0, 3.0, pytest.approx(0.000_002))
+    assert compute_ratios(prices, 1, caches=True) == Ratios(pytest.approx(0.1), 1.0, 3.0, pytest.approx(0.000_002))
+    assert compute_ratios(prices, 1, caches=False) == Ratios(1.0, 1.0, 3.0, pytest.approx(0.000_002))
 
 
 def test_a_long_request_has_the_prices_of_its_tier() -> None:
     prices = Prices(input=1, output=4, cache_read=0.5, tiers=(Tier(above=10_000, input=2, output=6, cache_read=0.2),))
-    assert ratios(prices, 10_000, caches=True).read == 0.5
-    assert (ratios(prices, 10_001, caches=True).read, ratios(prices, 10_001, caches=True).output) == (0.1, 3.0)
+    assert compute_ratios(prices, 10_000, caches=True).read == 0.5
+    assert (compute_ratios(prices, 10_001, caches=True).read, compute_ratios(prices, 10_001, caches=True).output) == (
+        0.1,
+        3.0,
+    )
 
 
 # A model call
@@ -74,7 +77,7 @@ def test_a_call_is_weighed_in_uncached_input_tokens(usage: Usage, weight: float)
 
 
 def test_while_the_cache_is_warm() -> None:
-    found = reckon(Ratios(), warm=True, **TALK)
+    found = compare_costs(Ratios(), warm=True, **TALK)
     # Asking: 0.1 × 3,000 read, 145 to ask, 5 × 200 answered. Then 0.1 × 1,000 read, 1.25 × 800 written.
     assert found.predicted == pytest.approx(300 + 145 + 1_000 + 100 + 1_000)
     # To go on: 0.1 × 3,500 read, 1.25 × 100 written.
@@ -85,7 +88,7 @@ def test_while_the_cache_is_warm() -> None:
 
 
 def test_when_it_is_cold() -> None:
-    found = reckon(Ratios(), warm=False, **TALK)
+    found = compare_costs(Ratios(), warm=False, **TALK)
     # Asking: 1.25 × 3,000 written, 145, 5 × 200. Then 0.1 × 1,000 read, 1.25 × 800 written. To go on: 1.25 × 3,600.
     assert found.predicted == pytest.approx(3_750 + 145 + 1_000 + 100 + 1_000)
     assert found.price == pytest.approx(5_995 - 4_500)
@@ -97,12 +100,12 @@ def test_when_it_is_cold() -> None:
 @pytest.mark.parametrize(("carried", "due"), [(1_869.0, False), (1_871.0, True)])
 def test_a_summary_is_due_when_carrying_has_cost_as_much(carried: float, due: bool) -> None:
     # 200 for the next call, and 2,070 is the price.
-    assert reckon(Ratios(), warm=True, **{**TALK, "carried": carried}).due is due
+    assert compare_costs(Ratios(), warm=True, **{**TALK, "carried": carried}).due is due
 
 
 def test_the_summary_that_is_there_is_read_too() -> None:
-    with_head = reckon(Ratios(), warm=True, **{**TALK, "head": 200})
-    without = reckon(Ratios(), warm=True, **TALK)
+    with_head = compare_costs(Ratios(), warm=True, **{**TALK, "head": 200})
+    without = compare_costs(Ratios(), warm=True, **TALK)
     assert with_head.predicted - without.predicted == pytest.approx(20)
     # It would be read in any case.
     assert with_head.price == pytest.approx(without.price)
@@ -111,14 +114,14 @@ def test_the_summary_that_is_there_is_read_too() -> None:
 def test_a_new_epoch_costs_at_least_the_writing_of_its_summary() -> None:
     # If writing were cheaper than reading, writing everything again would be a gain.
     cheap = Ratios(read=1.0, write=0.1)
-    found = reckon(cheap, warm=True, carried=0, preamble=0, head=0, old=1_000, recent=10_000, new=0, length=200)
+    found = compare_costs(cheap, warm=True, carried=0, preamble=0, head=0, old=1_000, recent=10_000, new=0, length=200)
     assert found.price == 5 * 200
 
 
 @given(st.booleans(), st.lists(st.integers(0, 10**9), min_size=6, max_size=6), st.floats(0, 1e12))
 def test_no_price_is_less_than_nothing(warm: bool, numbers: list[int], carried: float) -> None:
     names = ("preamble", "head", "old", "recent", "new", "length")
-    found = reckon(Ratios(), warm=warm, carried=carried, **dict(zip(names, numbers, strict=True)))
+    found = compare_costs(Ratios(), warm=warm, carried=carried, **dict(zip(names, numbers, strict=True)))
     assert found.price >= 0
     assert found.carried >= carried
     assert found.predicted >= 145

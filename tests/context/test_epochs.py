@@ -12,9 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk import Chat
-from longtalk.context.epochs import Anchor, Epoch, anchored, begin, current, fingerprint, windows
-from longtalk.context.measure import pinned
-from longtalk.context.planning import plan
+from longtalk.context.epochs import (
+    Anchor,
+    Epoch,
+    begin_epoch,
+    find_epoch,
+    fingerprint_policy,
+    read_windows,
+    record_anchor,
+)
+from longtalk.context.measure import list_pinned_positions
+from longtalk.context.planning import make_plan
 from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.policies import (
     AnyOf,
@@ -132,14 +140,14 @@ def test_an_epoch_survives_the_way_through_a_state() -> None:
     talk = Talk(KeepLast(2))
     for _ in range(3):
         talk.say()
-    epoch = current(talk.transcript, fingerprint(KeepLast(2)))
+    epoch = find_epoch(talk.transcript, fingerprint_policy(KeepLast(2)))
     assert epoch.start == 5
-    assert current(decode(encode(talk.transcript), wires=NAMES), fingerprint(KeepLast(2))) == epoch
+    assert find_epoch(decode(encode(talk.transcript), wires=NAMES), fingerprint_policy(KeepLast(2))) == epoch
 
 
 def test_an_epoch_says_of_each_entry_what_becomes_of_it_and_why() -> None:
     of = conversation(*[talked(n) for n in range(3)], [said("now")])
-    epoch = plan(of, KeepLast(3, to=2), terms()).epoch
+    epoch = make_plan(of, KeepLast(3, to=2), terms()).epoch
     assert [(run.first, run.last, run.verdict, run.reason) for run in epoch.runs] == [
         (0, 3, "left_out", "over 3 exchanges"),
         (4, 6, "sent", "kept"),
@@ -234,24 +242,30 @@ def runs(*spans: tuple[int, int]) -> list[dict[str, Any]]:
 )
 def test_an_unsound_epoch_is_ignored(said: Any) -> None:
     data = json.dumps({"policy": "p", **said} if isinstance(said, dict) else said).encode()
-    assert current(FOUR.add_record("epoch", data), "p") == Epoch("p")
+    assert find_epoch(FOUR.add_record("epoch", data), "p") == Epoch("p")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b'"epoch"', b'{"policy":"p","start":1e999}'])
 def test_an_epoch_that_is_not_json_is_ignored(data: bytes) -> None:
-    assert current(FOUR.add_record("epoch", data), "p") == Epoch("p")
+    assert find_epoch(FOUR.add_record("epoch", data), "p") == Epoch("p")
 
 
 def test_a_sound_epoch_of_the_same_form_is_believed() -> None:
     data = {"policy": "p", "start": 2, "runs": runs((0, 1)), "raw": 2, "current": 2}
-    assert current(FOUR.add_record("epoch", json.dumps(data).encode()), "p").start == 2
+    assert find_epoch(FOUR.add_record("epoch", json.dumps(data).encode()), "p").start == 2
 
 
 def test_a_chat_goes_on_from_a_state_with_an_unsound_epoch() -> None:
     talk = Talk(KeepLast(2))
     for _ in range(3):
         talk.say()
-    hostile = {"policy": fingerprint(KeepLast(2)), "start": 6, "runs": runs((0, 2), (4, 5)), "raw": 4, "current": 4}
+    hostile = {
+        "policy": fingerprint_policy(KeepLast(2)),
+        "start": 6,
+        "runs": runs((0, 2), (4, 5)),
+        "raw": 4,
+        "current": 4,
+    }
     talk.state = encode(talk.transcript.add_record("epoch", json.dumps(hostile).encode(), replace=True))
     talk.say()
     assert talk.asked == questions(3, 4)
@@ -259,10 +273,10 @@ def test_a_chat_goes_on_from_a_state_with_an_unsound_epoch() -> None:
 
 def test_an_epoch_that_cuts_through_an_exchange_does_no_harm() -> None:
     of = conversation(worked(0), [said("now")])
-    data = {"policy": fingerprint(KeepAll()), "start": 5, "runs": runs((0, 1)), "raw": 2, "current": 4}
+    data = {"policy": fingerprint_policy(KeepAll()), "start": 5, "runs": runs((0, 1)), "raw": 2, "current": 4}
     data["runs"] += [{"first": 2, "last": 4, "verdict": "sent", "reason": "kept"}]
     of = of.add_record("epoch", json.dumps(data).encode())
-    composed(of, plan(of, KeepAll(), terms()))  # which validates it
+    composed(of, make_plan(of, KeepAll(), terms()))  # which validates it
 
 
 @st.composite
@@ -290,7 +304,7 @@ def epochs(draw: st.DrawFn) -> dict[str, Any]:
 )
 def test_a_forged_epoch_fails_no_turn(epoch: dict[str, Any], policy: Policy) -> None:
     of = conversation(worked(0), talked(1), [said("now")])
-    data = json.dumps({"policy": fingerprint(policy), **epoch}).encode()
+    data = json.dumps({"policy": fingerprint_policy(policy), **epoch}).encode()
     talk = Talk(policy)
     talk.state = encode(of.add_record("epoch", data))
     talk.provider.add(answers("ok"))
@@ -393,14 +407,14 @@ def test_a_budget_is_kept_by_what_was_reported() -> None:
 
 def test_a_forged_anchor_does_no_harm() -> None:
     for reported, count in ((-5, 10), (10, -5), (0, 0), (10**30, 1)):
-        of = anchored(FOUR, Anchor(0, "m", "", count, reported))
-        made = plan(of, TokenBudget(1_000), terms())
+        of = record_anchor(FOUR, Anchor(0, "m", "", count, reported))
+        made = make_plan(of, TokenBudget(1_000), terms())
         assert made.tokens >= 1
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"counted":"x"}', b"\xff"])
 def test_an_anchor_that_can_t_be_read_is_ignored(data: bytes) -> None:
-    made = plan(FOUR.add_record("anchor", data), KeepAll(), terms())
+    made = make_plan(FOUR.add_record("anchor", data), KeepAll(), terms())
     assert made.tokens == made.counted == 40
 
 
@@ -418,7 +432,7 @@ def test_a_window_is_learnt_from_a_refusal_and_kept_in_the_state() -> None:
     for _ in range(4):
         talk.say("x" * 1_000)
     reply = talk.say("now", too_long(window=4_000, tokens=5_000), answers("ok"))
-    assert windows(talk.transcript) == {"scripted:model": 4_000}
+    assert read_windows(talk.transcript) == {"scripted:model": 4_000}
     assert talk.asked[-1] == "now"
     assert len(talk.asked) < 5
     assert "window" in [notice.kind for notice in reply.notices]
@@ -484,20 +498,20 @@ def test_a_conversation_that_outgrows_its_window_goes_on() -> None:
 
 def told(of: Transcript, policy: Policy, kind: str, **given: Any) -> str:
     """What is said of this kind: nothing, or once."""
-    found = [notice.text for notice in plan(of, policy, terms(**given)).notices if notice.kind == kind]
+    found = [notice.text for notice in make_plan(of, policy, terms(**given)).notices if notice.kind == kind]
     assert len(found) <= 1
     return "".join(found)
 
 
 def test_what_the_window_leaves_out_is_told_with_how_many() -> None:
     of = conversation(*[talked(n) for n in range(9)], [said("now")])
-    made = plan(of, KeepAll(), terms(window=150))
+    made = make_plan(of, KeepAll(), terms(window=150))
     assert made.epoch.reason == "more than fits into the window"
     assert [notice.text for notice in made.notices] == [
         "The conversation has outgrown the window of 150 tokens: 6 more exchanges are left out from now on."
     ]
     assert made.epoch.exchanges == 4
-    of = begin(of, made.epoch)
+    of = begin_epoch(of, made.epoch)
     for n in range(6):
         of = of.append_to_turn(f"u{n}", talked(n))
     # What was left out before is not counted again.
@@ -512,11 +526,11 @@ def test_one_is_told_as_one() -> None:
 @pytest.mark.parametrize("policy", [KeepLast(4), KeepMessages(9), TokenBudget(90), WindowShare(0.5)])
 def test_what_the_policy_leaves_out_is_not_the_window_s_doing(policy: Policy) -> None:
     of = conversation(*[talked(n) for n in range(9)], [said("now")])
-    made = plan(of, policy, terms(window=150))
+    made = make_plan(of, policy, terms(window=150))
     # The window would have asked for it too.
     assert made.begins
     assert made.notices == ()
-    assert plan(of, KeepAll(), terms(window=150)).begins
+    assert make_plan(of, KeepAll(), terms(window=150)).begins
 
 
 def test_where_the_policy_has_nothing_to_say_the_window_has() -> None:
@@ -530,12 +544,12 @@ def test_an_unknown_window_that_a_policy_needs_is_assumed_and_reported() -> None
     assert told(of, WindowShare(0.1), "window_assumed") == text
     assert told(of, Compactor(OverWindow(0.1), (DropOldest(),), OverTokens(1)), "window_assumed") == text
     assert not told(of, WindowShare(0.1), "window_assumed", window=32_000)
-    assert plan(of, TokenBudget(3_200), terms()).begins
+    assert make_plan(of, TokenBudget(3_200), terms()).begins
     assert not told(of, TokenBudget(3_200), "window_assumed")
 
 
 def test_an_unknown_window_is_not_reported_while_no_policy_needs_it() -> None:
-    assert plan(conversation([said("now")]), WindowShare(0.1), terms()).notices == ()
+    assert make_plan(conversation([said("now")]), WindowShare(0.1), terms()).notices == ()
 
 
 def test_a_chat_that_was_told_the_window_assumes_none() -> None:
@@ -559,14 +573,14 @@ def test_what_is_not_conversation_is_told_when_it_is_more_than_a_quarter_of_what
     assert text == f"With the current exchange alone the request is over 100 tokens{says}: it is sent whole."
     assert ("system text" in text) is bool(says)
     with pytest.raises(ContextOverflow) as caught:
-        plan(conversation([said("x" * 750)]), KeepAll(), terms(fixed=fixed, window=700))
+        make_plan(conversation([said("x" * 750)]), KeepAll(), terms(fixed=fixed, window=700))
     assert f"The request is longer than m takes: about {750 + fixed:,} tokens{says}, and the window has 700." in str(
         caught.value
     )
 
 
 def test_the_size_of_the_preamble_is_reported_as_the_provider_counts() -> None:
-    of = anchored(conversation([said("x" * 100)]), Anchor(0, "m", "", 200, 400))
+    of = record_anchor(conversation([said("x" * 100)]), Anchor(0, "m", "", 200, 400))
     text = told(of, TokenBudget(100), "over_limit", fixed=100)
     assert "(200 tokens are system text" in text
 
@@ -593,7 +607,7 @@ def test_events_are_counted_in_words_too() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"scripted:model":"x"}', b"\xff"])
 def test_a_window_that_can_t_be_read_is_unknown(data: bytes) -> None:
-    assert windows(FOUR.add_record("window", data)) == {}
+    assert read_windows(FOUR.add_record("window", data)) == {}
 
 
 # Pins
@@ -686,12 +700,12 @@ def test_an_entry_is_pinned_by_its_own_id_and_unpinned_by_it() -> None:
     first = talk.say()
     answer = first.entries[1].id
     talk.pin(answer)
-    assert pinned(talk.transcript) == (1,)
+    assert list_pinned_positions(talk.transcript) == (1,)
     for _ in range(3):
         talk.say()
     assert talk.asked == questions(1, 4)
     talk.unpin(answer)
-    assert pinned(talk.transcript) == ()
+    assert list_pinned_positions(talk.transcript) == ()
 
 
 def test_a_pin_by_an_entry_is_undone_by_the_id_of_its_turn() -> None:
@@ -720,7 +734,7 @@ def test_pinning_twice_is_pinning_once() -> None:
     talk.pin(first.id)
     talk.pin(first.id)
     talk.unpin(first.id)
-    assert pinned(talk.transcript) == ()
+    assert list_pinned_positions(talk.transcript) == ()
 
 
 @pytest.mark.parametrize("name", ["", "missing", "missing-0"])
@@ -731,7 +745,7 @@ def test_an_unknown_id_is_refused_by_name(name: Any) -> None:
         with pytest.raises(InputError, match=r"There is no entry or turn|is not pinned") as caught:
             change(name)
         assert repr(name) in str(caught.value)
-    assert not pinned(talk.transcript)
+    assert not list_pinned_positions(talk.transcript)
 
 
 @pytest.mark.parametrize("name", [None, 3, b"t1-0", ["t1-0"]])
@@ -784,7 +798,7 @@ def test_pins_may_take_what_a_cut_leaves_and_no_more(policy: Policy, fits: int) 
     for reply in replies[fits : fits + 1]:
         with pytest.raises(PinRefused, match="all that is pinned and the current exchange would be over"):
             talk.pin(reply.id)
-    assert len(pinned(talk.transcript)) == fits
+    assert len(list_pinned_positions(talk.transcript)) == fits
     talk.say()
 
 
@@ -818,7 +832,7 @@ def test_a_refused_pin_leaves_the_state_as_it_was() -> None:
     with pytest.raises(PinRefused):
         talk.pin(reply.id)
     assert talk.state == before
-    assert not pinned(talk.transcript)
+    assert not list_pinned_positions(talk.transcript)
 
 
 @pytest.mark.parametrize(
@@ -871,10 +885,10 @@ def test_under_the_larger_policy_they_are_there_again() -> None:
 )
 def test_a_forged_pin_does_no_harm(data: bytes) -> None:
     of = conversation(*[talked(n) for n in range(5)], [said("now")]).add_record("pin", data)
-    made = plan(of, KeepLast(4), terms())
+    made = make_plan(of, KeepLast(4), terms())
     assert made.epoch.exchanges == 2
-    of = begin(of, made.epoch)
-    assert not plan(of, KeepLast(4), terms()).begins
+    of = begin_epoch(of, made.epoch)
+    assert not make_plan(of, KeepLast(4), terms()).begins
 
 
 def test_a_pin_in_a_conversation_that_is_sealed_goes_through_the_seal() -> None:
@@ -882,4 +896,4 @@ def test_a_pin_in_a_conversation_that_is_sealed_goes_through_the_seal() -> None:
     chat = Chat(Scripted(says("a")), seal=seal)
     reply = chat.send("x")
     state = chat.pin(reply.id, state=reply.state)
-    assert pinned(decode(seal.open(state), wires=NAMES)) == (0,)
+    assert list_pinned_positions(decode(seal.open(state), wires=NAMES)) == (0,)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from longtalk import Chat, KeepAll, KeepLast, TokenBudget
-from longtalk.context.epochs import Epoch, Pin, TurnSuffix, fingerprint
+from longtalk.context.epochs import Epoch, Pin, TurnSuffix, fingerprint_policy
 from longtalk.errors import ContextOverflow, InputError, RequestRefused
 from longtalk.policies import Compactor, OverExchanges, View
 from longtalk.state.codec import decode, encode
@@ -177,7 +177,7 @@ def test_forged_records_break_no_request(wire: str) -> None:
             Run(first, last, verdict, "x", keep=keep),
             Run(last + 1, 11, "sent", "x"),
         )
-        return Epoch(fingerprint(KeepAll()), 12, "x", runs, current=8, exchanges=3, messages=12)
+        return Epoch(fingerprint_policy(KeepAll()), 12, "x", runs, current=8, exchanges=3, messages=12)
 
     records = [
         ("aside", TurnSuffix("hi", 2)),

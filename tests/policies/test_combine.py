@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from longtalk import Chat
-from longtalk.context.epochs import current, fingerprint
-from longtalk.context.planning import plan
+from longtalk.context.epochs import find_epoch, fingerprint_policy
+from longtalk.context.planning import make_plan
 from longtalk.errors import InputError
 from longtalk.policies import (
     AllOf,
@@ -128,8 +128,8 @@ def test_combinations_can_be_nested() -> None:
 
 def test_equal_combinations_go_on_in_each_other_s_epochs() -> None:
     one, same = (Combine(KeepLast(2), TokenBudget(10, digest=DigestTools())) for _ in range(2))
-    assert fingerprint(one) == fingerprint(same)
-    assert fingerprint(one) != fingerprint(Combine(KeepLast(3), TokenBudget(10, digest=DigestTools())))
+    assert fingerprint_policy(one) == fingerprint_policy(same)
+    assert fingerprint_policy(one) != fingerprint_policy(Combine(KeepLast(3), TokenBudget(10, digest=DigestTools())))
 
 
 @pytest.mark.parametrize("wrong", [KeepLast, 5, "KeepLast(5)", None, OverTokens(5)])
@@ -173,7 +173,7 @@ def test_a_trigger_of_one_s_own_decides_when() -> None:
 def test_the_repr_of_a_custom_trigger_is_the_reason_in_the_manifest() -> None:
     policy = Compactor(MoreThanTwice(), (DropOldest(),), MoreThanTwice())
     of = conversation(worked(0), [said("now")])
-    assert plan(of, policy, terms()).epoch.reason == "MoreThanTwice()"
+    assert make_plan(of, policy, terms()).epoch.reason == "MoreThanTwice()"
 
 
 def test_a_strategy_of_one_s_own_decides_what() -> None:
@@ -202,9 +202,9 @@ def test_strategies_that_undo_each_other_come_to_an_end() -> None:
 
 def test_a_strategy_that_does_nothing_begins_no_epoch() -> None:
     policy = Compactor(OverExchanges(1), (Useless(),), OverExchanges(1))
-    made = plan(conversation(talked(0), [said("now")]), policy, terms())
+    made = make_plan(conversation(talked(0), [said("now")]), policy, terms())
     assert not made.begins
-    assert made.epoch == current(conversation(), fingerprint(policy))
+    assert made.epoch == find_epoch(conversation(), fingerprint_policy(policy))
 
 
 def test_a_compactor_is_a_policy_by_itself() -> None:
@@ -218,7 +218,7 @@ def test_a_limit_that_a_later_policy_exceeds_again_is_looked_at_again() -> None:
         Compactor(OverMessages(10), (DigestTools(keep=1),), OverMessages(10)),
         Compactor(OverTokens(1_000), (LastFourWhole(),), OverTokens(1_000)),
     )
-    epoch = plan(conversation(*[worked(n, "r" * 300) for n in range(9)], [said("now")]), policy, terms()).epoch
+    epoch = make_plan(conversation(*[worked(n, "r" * 300) for n in range(9)], [said("now")]), policy, terms()).epoch
     assert epoch.exchanges == 4
     # Whole, they were thirteen messages.
     assert epoch.messages == 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from longtalk.context.epochs import begin
-from longtalk.context.planning import plan
+from longtalk.context.epochs import begin_epoch
+from longtalk.context.planning import make_plan
 from longtalk.policies import Compactor, DigestTools, DropOldest, OverExchanges, OverMessages, TokenBudget, View
 from longtalk.policies.drop_oldest import MAX_TOOL_LINES
 from tests.policies.views import conversation, said, talked, terms, tokens, view_of, worked
@@ -176,5 +176,5 @@ def test_lines_have_the_room_of_the_target_or_of_the_limit_where_that_is_not_rea
 def test_what_an_earlier_epoch_has_digested_leaves_its_lines_whichever_limit_fires() -> None:
     policy = TokenBudget(1_000, to=900, digest=DigestTools(keep=1))
     of = conversation(*[worked(n, "r" * 250) for n in range(4)], [said("now")])
-    of = begin(of, plan(of, policy, terms()).epoch)
-    assert plan(of, policy, terms(window=540)).epoch.lines
+    of = begin_epoch(of, make_plan(of, policy, terms()).epoch)
+    assert make_plan(of, policy, terms(window=540)).epoch.lines

@@ -11,7 +11,7 @@ from longtalk import Chat
 from longtalk._util import json_bytes
 from longtalk.context.costs import CostReceipt, Meter, Ratios
 from longtalk.context.measure import Terms
-from longtalk.context.planning import plan
+from longtalk.context.planning import make_plan
 from longtalk.errors import InputError
 from longtalk.memory.summary import Summary
 from longtalk.models.prices import FREE, Prices
@@ -42,7 +42,7 @@ def at(**fields: Any) -> Terms:
 
 
 def is_due(transcript: Transcript, of: Terms | None = None) -> bool:
-    return plan(transcript, POLICY, of or at(), may_ask=True).wants is not None
+    return make_plan(transcript, POLICY, of or at(), may_ask=True).summary_request is not None
 
 
 # When
@@ -57,7 +57,7 @@ def test_a_summary_is_due_when_carrying_has_cost_as_much(carried: float, due: bo
 
 
 def test_what_was_carried_is_added_up() -> None:
-    made = plan(talk(100.0), POLICY, at())
+    made = make_plan(talk(100.0), POLICY, at())
     assert made.meter is not None
     assert made.meter.carried == pytest.approx(174)
     assert (made.meter.calls, made.meter.size, made.meter.epoch) == (40, 80, 0)
@@ -101,7 +101,7 @@ def test_what_is_no_longer_than_a_summary_stays() -> None:
 
 
 def test_the_last_two_before_the_current_one_stay() -> None:
-    wants = plan(talk(435.0), POLICY, at(), may_ask=True).wants
+    wants = make_plan(talk(435.0), POLICY, at(), may_ask=True).summary_request
     assert wants is not None
     assert wants.stop == 74
     assert wants.predicted == pytest.approx(469 + 137.5)
@@ -114,11 +114,11 @@ def test_near_the_end_of_the_window_it_is_due_whatever_it_costs() -> None:
 
 def test_nothing_is_spent_again_in_a_new_epoch() -> None:
     transcript = talk(435.0)
-    wants = plan(transcript, POLICY, at(), may_ask=True).wants
+    wants = make_plan(transcript, POLICY, at(), may_ask=True).summary_request
     assert wants is not None
     summary = Summary(text="s" * 50, covers=((0, 74),), tokens=50, predicted=wants.predicted)
     transcript = transcript.add_record("summary", json_bytes.encode(summary))
-    made = plan(transcript, POLICY, at())
+    made = make_plan(transcript, POLICY, at())
     assert made.begins
     assert made.meter is not None
     assert made.meter.carried == 0
@@ -142,7 +142,7 @@ def test_what_makes_no_sense_is_refused(make: Any) -> None:
 
 
 def notices(transcript: Transcript, of: Terms, **how: Any) -> list[str]:
-    return [notice.kind for notice in plan(transcript, POLICY, of, **how).notices]
+    return [notice.kind for notice in make_plan(transcript, POLICY, of, **how).notices]
 
 
 def test_assumed_prices_are_reported_once() -> None:
@@ -294,7 +294,7 @@ def test_absurd_numbers_stop_no_turn(kind: str, said: dict[str, Any]) -> None:
 
 def test_account_is_kept_whichever_policy_cuts_first() -> None:
     for policy in (Combine(KeepLast(5, sliding=True), Economy()), Combine(Economy(), KeepLast(5, sliding=True))):
-        made = plan(talk(), policy, terms(), may_ask=True)
+        made = make_plan(talk(), policy, terms(), may_ask=True)
         assert made.begins
         assert made.meter is not None
         assert made.meter.calls == 40

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from longtalk import Chat, LongtalkError, System
 from longtalk.context.compose import Context
-from longtalk.context.epochs import begin
+from longtalk.context.epochs import begin_epoch
 from longtalk.context.measure import Terms
-from longtalk.context.planning import plan
+from longtalk.context.planning import make_plan
 from longtalk.errors import ContextOverflow, Overloaded, RequestRefused
 from longtalk.memory.brief.schema import Brief
 from longtalk.policies import Combine, KeepLast, KeepMessages, Memory, TokenBudget
@@ -261,8 +261,8 @@ def test_the_exchange_before_the_current_one_is_sent_wherever_the_limit_has_room
         so_far = so_far.append_to_turn(entry.turn, [entry])
         if entry.role != "user":
             continue
-        made = plan(so_far, policy, terms)
-        so_far = begin(so_far, made.epoch) if made.begins else so_far
+        made = make_plan(so_far, policy, terms)
+        so_far = begin_epoch(so_far, made.epoch) if made.begins else so_far
         exchanges = so_far.exchanges()
         if len(exchanges) < 2:
             continue

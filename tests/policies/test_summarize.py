@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from longtalk._util import json_bytes
-from longtalk.context.epochs import begin, covered, summed_up
+from longtalk.context.epochs import begin_epoch, list_covered, record_summary
 from longtalk.context.measure import Terms
-from longtalk.context.planning import Plan, begun, pin, plan, unpin
+from longtalk.context.planning import Plan, apply_plan, make_plan, pin, unpin
 from longtalk.errors import InputError
 from longtalk.memory.summary import Summary
 from longtalk.policies import Compactor, KeepLast, OverTokens, Policy, Summarize, SummarizeOldest
@@ -28,19 +28,19 @@ def talk(exchanges: int = 30) -> Transcript:
 
 def wanted(transcript: Transcript, policy: Policy = LIMIT, **how: Any) -> int | None:
     """Up to where a summary is wanted."""
-    found = plan(transcript, policy, terms(), **{"may_ask": True, **how}).wants
+    found = make_plan(transcript, policy, terms(), **{"may_ask": True, **how}).summary_request
     return found.stop if found else None
 
 
 def summarised(transcript: Transcript, policy: Policy = LIMIT, of: Terms | None = None) -> tuple[Transcript, Plan]:
     """With the summary that the policy wants, and the epoch that begins with it."""
     of = of or terms()
-    made = plan(transcript, policy, of, may_ask=True)
-    assert made.wants is not None
-    summary = Summary(text="s" * 50, covers=covered(made.epoch, made.wants.stop), tokens=50)
-    transcript = summed_up(transcript, summary, transcript[transcript.index_of(made.wants.stop) - 1].id)
-    made = plan(transcript, policy, of)
-    return begun(transcript, made), made
+    made = make_plan(transcript, policy, of, may_ask=True)
+    assert made.summary_request is not None
+    summary = Summary(text="s" * 50, covers=list_covered(made.epoch, made.summary_request.stop), tokens=50)
+    transcript = record_summary(transcript, summary, transcript[transcript.index_of(made.summary_request.stop) - 1].id)
+    made = make_plan(transcript, policy, of)
+    return apply_plan(transcript, made), made
 
 
 def grown(transcript: Transcript, exchanges: int) -> Transcript:
@@ -76,8 +76,8 @@ def test_no_summary_is_wanted_that_would_not_shorten_the_context() -> None:
 
 
 def test_no_summary_is_wanted_where_the_model_cannot_be_asked() -> None:
-    made = plan(talk(), LIMIT, terms())
-    assert (made.wants, made.begins) == (None, False)
+    made = make_plan(talk(), LIMIT, terms())
+    assert (made.summary_request, made.begins) == (None, False)
 
 
 @pytest.mark.parametrize(("background", "settled", "asks"), [(0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 1)])
@@ -89,7 +89,7 @@ def test_in_the_background_it_is_wanted_after_the_answer_else_before_the_call(
 
 
 def test_a_summary_request_has_length_timeout_and_predicted_cost() -> None:
-    found = plan(talk(), Summarize(400, length=60, timeout=5), terms(fixed=7), may_ask=True).wants
+    found = make_plan(talk(), Summarize(400, length=60, timeout=5), terms(fixed=7), may_ask=True).summary_request
     assert found is not None
     assert (found.length, found.timeout, found.predicted) == (60, 5.0, None)
 
@@ -114,8 +114,8 @@ def test_nothing_changes_at_the_front_until_the_limit_is_reached_again() -> None
     transcript, made = summarised(talk())
     before = texts(composed(transcript, made))
     transcript = grown(transcript, 10)
-    made = plan(transcript, LIMIT, terms(), may_ask=True)
-    assert (made.begins, made.wants) == (False, None)
+    made = make_plan(transcript, LIMIT, terms(), may_ask=True)
+    assert (made.begins, made.summary_request) == (False, None)
     assert texts(composed(transcript, made))[: len(before)] == before
 
 
@@ -130,9 +130,9 @@ def test_the_next_summary_covers_what_the_first_one_did_and_more() -> None:
 
 def test_what_was_left_out_before_is_not_said_to_be_covered() -> None:
     transcript = talk()
-    made = plan(transcript, KeepLast(10, to=10), terms())
-    cut = msgspec.structs.replace(made.epoch, policy=plan(talk(1), LIMIT, terms()).epoch.policy)
-    transcript = grown(begin(transcript, cut), 20)
+    made = make_plan(transcript, KeepLast(10, to=10), terms())
+    cut = msgspec.structs.replace(made.epoch, policy=make_plan(talk(1), LIMIT, terms()).epoch.policy)
+    transcript = grown(begin_epoch(transcript, cut), 20)
     transcript, made = summarised(transcript)
     assert made.epoch.summary is not None
     assert made.epoch.summary.covers[0][0] == 40
@@ -142,14 +142,14 @@ def test_what_was_left_out_before_is_not_said_to_be_covered() -> None:
 def test_an_existing_summary_is_used_by_another_policy() -> None:
     transcript, _ = summarised(talk())
     transcript = msgspec.structs.replace(transcript, records=tuple(r for r in transcript.records if r.kind != "epoch"))
-    made = plan(transcript, Summarize(500, length=60), terms(), may_ask=True)
-    assert (made.wants, made.begins) == (None, True)
+    made = make_plan(transcript, Summarize(500, length=60), terms(), may_ask=True)
+    assert (made.summary_request, made.begins) == (None, True)
     assert texts(composed(transcript, made))[0].startswith("<earlier_conversation>")
 
 
 def test_an_existing_summary_is_not_used_before_it_is_needed() -> None:
     transcript, _ = summarised(talk())
-    made = plan(transcript, Summarize(5_000, length=60), terms())
+    made = make_plan(transcript, Summarize(5_000, length=60), terms())
     assert len(texts(composed(transcript, made))) == 60
 
 
@@ -175,9 +175,9 @@ def test_what_is_unpinned_goes_without_asking_again() -> None:
     transcript, made = summarised(pin(transcript, "t0", policy, terms()), policy)
     assert made.epoch.pinned == ((0, 2),)
     transcript = grown(unpin(transcript, "t0"), 6)
-    made = plan(transcript, policy, terms(), may_ask=True)
+    made = make_plan(transcript, policy, terms(), may_ask=True)
     # The summary was made of it too.
-    assert (made.wants, made.begins) == (None, True)
+    assert (made.summary_request, made.begins) == (None, True)
     assert made.epoch.runs[0].verdict == "summarised"
     assert not composed(transcript, made).pieces[1].startswith(big[0].native)
 
@@ -196,8 +196,8 @@ def test_without_a_summary_the_window_is_never_exceeded() -> None:
     transcript, told = Transcript(), []
     for n in range(60):
         transcript = transcript.append_to_turn(f"t{n}", talked(n)[:1])
-        made = plan(transcript, LIMIT, terms(window=600))
-        transcript = begun(transcript, made)
+        made = make_plan(transcript, LIMIT, terms(window=600))
+        transcript = apply_plan(transcript, made)
         told += [notice.kind for notice in made.notices]
         assert made.tokens <= 600
         context = composed(transcript, made)
@@ -211,8 +211,8 @@ def test_without_a_summary_the_window_is_never_exceeded() -> None:
 def test_a_summary_that_leaves_no_room_is_left_out_before_the_conversation_stops() -> None:
     transcript = talk(3)
     long = Summary(text="s" * 500, covers=((0, 4),), tokens=500)
-    transcript = summed_up(transcript, long, transcript[3].id)
-    made = plan(transcript, Summarize(55, to=54, length=50), terms(window=300))
+    transcript = record_summary(transcript, long, transcript[3].id)
+    made = make_plan(transcript, Summarize(55, to=54, length=50), terms(window=300))
     assert made.tokens <= 300
     assert made.epoch.summary is None
 
@@ -228,9 +228,9 @@ def test_a_summary_of_what_is_not_there_is_not_taken(covers: tuple[tuple[int, in
     transcript = talk()
     bad = Summary(text="Nothing was said.", covers=covers, tokens=5)
     transcript = msgspec.structs.replace(transcript, records=(Record("summary", "t0-0", 0, json_bytes.encode(bad)),))
-    made = plan(transcript, LIMIT, terms(), may_ask=True)
-    assert made.wants is not None
-    assert len(texts(composed(transcript, plan(transcript, LIMIT, terms())))) == 60
+    made = make_plan(transcript, LIMIT, terms(), may_ask=True)
+    assert made.summary_request is not None
+    assert len(texts(composed(transcript, make_plan(transcript, LIMIT, terms())))) == 60
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def test_an_epoch_with_a_summary_that_can_not_be_true_is_not_believed(field: str
     assert field in made.epoch.__struct_fields__
     other = msgspec.structs.replace(made.epoch, **{field: value})
     records = tuple(record for record in transcript.records if record.kind != "summary")
-    transcript = begin(msgspec.structs.replace(transcript, records=records), other)
-    made = plan(transcript, LIMIT, terms())
+    transcript = begin_epoch(msgspec.structs.replace(transcript, records=records), other)
+    made = make_plan(transcript, LIMIT, terms())
     assert len(texts(composed(transcript, made))) == 60
     assert read_latest(transcript, "epoch", type(other)) == other
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from longtalk.context.planning import plan
+from longtalk.context.planning import make_plan
 from longtalk.errors import InputError
 from longtalk.policies import DigestTools, TokenBudget, WindowShare
 from tests.policies.views import answered, conversation, grown, said, sent, talked, terms, worked
@@ -70,7 +70,7 @@ def test_a_long_result_in_the_current_exchange_is_cut_to_head_and_tail() -> None
 
 def test_what_the_user_said_is_never_cut_and_the_caller_is_told() -> None:
     of = conversation(talked(0), [said("x" * 500)])
-    made = plan(of, TokenBudget(100), terms())
+    made = make_plan(of, TokenBudget(100), terms())
     assert [notice.kind for notice in made.notices] == ["over_limit"]
     assert sent(of, TokenBudget(100)) == ["x" * 500]
 
@@ -126,7 +126,7 @@ def test_a_digest_is_a_strategy(digest: Any) -> None:
 
 def test_lines_about_old_tools_do_not_break_the_budget() -> None:
     of = conversation(*[worked(n, "r" * 90) for n in range(20)], [said("now")])
-    made = plan(of, TokenBudget(1_000, digest=DigestTools(keep=1)), terms())
+    made = make_plan(of, TokenBudget(1_000, digest=DigestTools(keep=1)), terms())
     assert made.tokens <= 1_000
 
 

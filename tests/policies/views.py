@@ -10,9 +10,9 @@ import msgspec
 
 from longtalk import Chat
 from longtalk.context.compose import Context, compose
-from longtalk.context.epochs import begin
+from longtalk.context.epochs import begin_epoch
 from longtalk.context.measure import Terms
-from longtalk.context.planning import Plan, plan
+from longtalk.context.planning import Plan, make_plan
 from longtalk.policies import Compactor, OverTokens, Policy, Strategy, View
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript.transcript import Entry, Transcript
@@ -113,7 +113,7 @@ def composed(transcript: Transcript, made: Plan) -> Context:
 
 def sent(transcript: Transcript, policy: Policy, **of: Any) -> list[str]:
     """What the texts of a request would be."""
-    return texts(composed(transcript, plan(transcript, policy, terms(**of))))
+    return texts(composed(transcript, make_plan(transcript, policy, terms(**of))))
 
 
 def texts(context: Context) -> list[str]:
@@ -127,8 +127,8 @@ def grown(policy: Policy, *exchanges: Sequence[Entry], **of: Any) -> list[list[s
         for entry in entries:
             so_far = so_far.append_to_turn(f"t{n}", [entry])
             if entry.role == "user":
-                made = plan(so_far, policy, terms(**of))
-                so_far = begin(so_far, made.epoch) if made.begins else so_far
+                made = make_plan(so_far, policy, terms(**of))
+                so_far = begin_epoch(so_far, made.epoch) if made.begins else so_far
                 requests.append(texts(composed(so_far, made)))
     return requests
 

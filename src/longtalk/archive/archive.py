@@ -18,9 +18,9 @@ from longtalk._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import HistoryEntry, parse_terms, to_history
 from longtalk.archive.metrics import Metrics, build_metrics
 from longtalk.branches.branch import AsyncBranch
-from longtalk.context.costs import CostReceipt, Meter, told
+from longtalk.context.costs import CostReceipt, Meter, complete_receipts
 from longtalk.context.epochs import Epoch
-from longtalk.context.manifest import whole
+from longtalk.context.manifest import restore_runs
 from longtalk.errors import InputError
 from longtalk.stores import open_default_store
 from longtalk.stores.base import (
@@ -137,7 +137,7 @@ class AsyncArchive:
         The manifest is empty if none was stored.
         """
         data = await self._call(self.store.manifest, conversation, turn)
-        return whole(read_manifest(data), await self._read_epochs(conversation, branch)) if data else ()
+        return restore_runs(read_manifest(data), await self._read_epochs(conversation, branch)) if data else ()
 
     async def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
         """Return what each turn of a branch sent, received and cost, oldest turn first."""
@@ -159,7 +159,7 @@ class AsyncArchive:
         records: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "receipt")
         found = [receipt for each in records if (receipt := read_record(each.record, CostReceipt))]
         meters = [read_record(each.record, Meter) for each in head.records if each.record.kind == "meter"]
-        return told(found, meters[-1] if meters else None)
+        return complete_receipts(found, meters[-1] if meters else None)
 
     async def stats(self, conversation: str | None = None) -> Stats:
         """Return statistics of one conversation, or of all conversations if none is given."""

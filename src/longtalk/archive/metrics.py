@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from longtalk.context.epochs import Epoch
-from longtalk.context.manifest import whole
+from longtalk.context.manifest import restore_runs
 from longtalk.transcript.manifest import read_manifest
 from longtalk.transcript.transcript import Turn, TurnStatus
 from longtalk.usage import Usage
@@ -52,7 +52,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 def build_metrics(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> Metrics:
     """Return the metrics of a turn, given its manifest (which may be empty) and the epochs of its branch."""
     stored = read_manifest(manifest)
-    runs = whole(stored, epochs)
+    runs = restore_runs(stored, epochs)
     # The provider may have the same name as its wire; otherwise the first wire that can read the report is used.
     wire = turn.model.partition(":")[0]
     return Metrics(

@@ -16,7 +16,7 @@ from longtalk._util.concurrency import ASYNC
 from longtalk.chat.brief import AsyncStateBrief, brief_of
 from longtalk.chat.state import read_state, state_shedder, state_writer
 from longtalk.chat.switching import check_switch
-from longtalk.context.epochs import windows
+from longtalk.context.epochs import read_windows
 from longtalk.context.measure import Terms
 from longtalk.context.planning import pin, unpin
 from longtalk.errors import BadState, InputError
@@ -202,7 +202,7 @@ class AsyncChat:
             model=self.provider.label,
             preamble="",
             fixed=0,
-            window=windows(transcript).get(self.provider.label) or self._window,
+            window=read_windows(transcript).get(self.provider.label) or self._window,
             answer=0,
         )
         return pin(transcript, entry, self._policy, terms)

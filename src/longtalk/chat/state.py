@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from longtalk.context.epochs import unreachable
+from longtalk.context.epochs import list_unreachable
 from longtalk.errors import BadState
 from longtalk.policies import Policy
 from longtalk.reply import Shed
@@ -47,7 +47,7 @@ def state_shedder(policy: Policy, seal: AnySeal) -> Shed:
     """Return the function that splits off what later turns can't reach, encoded and sealed like a state."""
 
     def shed(transcript: Transcript) -> tuple[Transcript, bytes | None]:
-        gone = unreachable(transcript, policy)
+        gone = list_unreachable(transcript, policy)
         if not gone:
             return transcript, None
         stays, part = split(transcript, gone)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from longtalk.context.costs import Meter
-from longtalk.context.epochs import Epoch, TurnSuffix, asides, joined
+from longtalk.context.epochs import Epoch, TurnSuffix, map_kept_suffixes, merge_runs
 from longtalk.memory.recall.config import Recalled
 from longtalk.memory.summary import TAG
 from longtalk.transcript.manifest import MIDDLE, Run, Verdict
@@ -40,8 +40,8 @@ class Context(msgspec.Struct, frozen=True):
     manifest: tuple[Run, ...]
     mark: int
     """How many of the pieces the next request will begin with."""
-    place: str
-    """Who reads it, and behind which preamble."""
+    binding: str
+    """What opaque blocks are bound to before any message: the wire, the account, the model, and a preamble digest."""
     binds: bool = True
     """Whether opaque blocks are bound to what stands before them, not just to who reads them."""
     epoch: int = 0
@@ -60,25 +60,26 @@ class Context(msgspec.Struct, frozen=True):
     """How long what is recalled is, as counted."""
     meter: Meter | None = None
     """What carrying on has cost, with this request."""
-    keeper: str = ""
-    """Who keeps the conversation, if the provider does …"""
+    session_key: str = ""
+    """The key of the provider's session, if the provider keeps the conversation …"""
     handle: Handle | None = None
     """… and what it calls what is not sent."""
 
-    def bound(self) -> str:
-        """Where opaque blocks of the answer to this will be valid."""
-        return _Prefix(self.place, self.binds).behind(self.pieces)
+    def compute_bound(self) -> str:
+        """Return the digest of where opaque blocks of the answer to this request will be valid."""
+        return _Prefix(self.binding, self.binds).digest_after(self.pieces)
 
 
 class _Prefix:
-    """A digest of all that binds an answer: who reads, and what stands before it, taken piece by piece."""
+    """A running digest of what an answer's opaque blocks are bound to: the reader, and all pieces before the answer."""
 
-    def __init__(self, place: str, binds: bool) -> None:
-        self._hash = hashlib.sha256(place.encode())
+    def __init__(self, binding: str, binds: bool) -> None:
+        self._hash = hashlib.sha256(binding.encode())
         self._seen = 0
         self._binds = binds
 
-    def behind(self, pieces: Sequence[Piece]) -> str:
+    def digest_after(self, pieces: Sequence[Piece]) -> str:
+        """Return the digest after these pieces, which must begin with those of the last call."""
         for piece in pieces[self._seen :] if self._binds else ():
             self._hash.update(b",")
             self._hash.update(piece)
@@ -107,8 +108,8 @@ def compose(
     `data`, in which some of it is `recalled`. With `until`, what would be sent of the entries before that place. What
     stands before the place `held` the provider has, and is not sent again.
     """
-    place = f"{wire.name} {reader} {preamble.digest()}" if wire.binds_prefix else f"{wire.name} {reader}"
-    sheet = _Sheet(transcript, wire, quirks, place)
+    binding = f"{wire.name} {reader} {preamble.digest()}" if wire.binds_prefix else f"{wire.name} {reader}"
+    builder = _ContextBuilder(transcript, wire, quirks, binding)
     size = transcript.size if until is None else until
     end, since = transcript.index_of(size), transcript.index_of(epoch.start)
     runs = [run for run in epoch.runs if run.first < size]
@@ -117,70 +118,70 @@ def compose(
         runs[-1] = msgspec.structs.replace(runs[-1], last=size - 1, tokens=min(runs[-1].tokens, tokens))
     if since < end:
         runs.append(Run(epoch.start, size - 1, "sent", "kept", tokens=transcript.tokens(since, end)))
-    said = asides(transcript, epoch)
-    kept = said.get(tail)
-    if kept is not None and instruction and not kept.text.endswith(instruction):
+    suffixes = map_kept_suffixes(transcript, epoch)
+    kept_suffix = suffixes.get(tail)
+    if kept_suffix is not None and instruction and not kept_suffix.text.endswith(instruction):
         # It goes on with another instruction. What memory had put there stays.
-        said[tail] = msgspec.structs.replace(kept, text=instruction)
-    behind = [] if kept is not None else TurnSuffix(instruction or "", tail, data=data).pieces(wire)
+        suffixes[tail] = msgspec.structs.replace(kept_suffix, text=instruction)
+    new_suffix = [] if kept_suffix is not None else TurnSuffix(instruction or "", tail, data=data).pieces(wire)
     if epoch.summary and epoch.summary.text and not held:
-        sheet.pieces.append(wire.quote(TAG, epoch.summary.text))
+        builder.pieces.append(wire.quote(TAG, epoch.summary.text))
     if epoch.lines and not held:
-        sheet.pieces.append(wire.quote("earlier_tool_calls", "\n".join(epoch.lines)))
+        builder.pieces.append(wire.quote("earlier_tool_calls", "\n".join(epoch.lines)))
     open_from = 0
     if held:
-        runs = list(_held(transcript, runs, held))
-        sheet.pass_over(transcript.index_of(held), end)
+        runs = list(_mark_held(transcript, runs, held))
+        builder.skip_held(transcript.index_of(held), end)
     for run in runs:
         if run.last < held:
             continue
         first, stop = transcript.index_of(run.first), transcript.index_of(run.last + 1)
         as_is = run.verdict == "sent" and not run.keep
-        cuts = {at for at in (*said, tail) if first < at < stop} if as_is else ()
+        cuts = {at for at in (*suffixes, tail) if first < at < stop} if as_is else ()
         for cut in sorted({*cuts, stop}) if first < stop else ():
             if not as_is:
-                sheet.add_special(run, first, cut)
-            elif not sheet.add(first, cut, tail):
+                builder.add_altered(run, first, cut)
+            elif not builder.add_entries(first, cut, tail):
                 # A block may not be left out alone here: the rounds that are done go in other words.
-                done = describe_tool_rounds(wire, [sheet.entry(i, runs) for i in range(tail, end)])
-                sheet.pieces[open_from:] = [done]
-                sheet.odd = [odd for odd in sheet.odd if odd[0] < tail]
-                sheet.odd += [(i, "summarised", "bound to another place") for i in range(tail, end)]
-                return sheet.context(runs, epoch, open_from)
-            if cut in said:
-                sheet.pieces += said[cut].pieces(wire)
+                done = describe_tool_rounds(wire, [builder.read_entry(i, runs) for i in range(tail, end)])
+                builder.pieces[open_from:] = [done]
+                builder.overrides = [override for override in builder.overrides if override[0] < tail]
+                builder.overrides += [(i, "summarised", "bound to another place") for i in range(tail, end)]
+                return builder.build(runs, epoch, open_from)
+            if cut in suffixes:
+                builder.pieces += suffixes[cut].pieces(wire)
             elif cut == tail:
-                sheet.pieces += behind
+                builder.pieces += new_suffix
             if cut <= tail:
-                open_from = len(sheet.pieces)
+                open_from = len(builder.pieces)
             first = cut
     if held:
-        sheet.put_behind(transcript.index_of(held) - 1)
+        builder.follow_held_answer(transcript.index_of(held) - 1)
     # The instruction of this turn will not be there next time, unless tools run behind it.
-    mark = len(sheet.pieces) - len(behind) if tail == end else len(sheet.pieces)
-    return sheet.context(runs if recalled is None else list(_recalled(runs, recalled)), epoch, mark, recalled)
+    mark = len(builder.pieces) - len(new_suffix) if tail == end else len(builder.pieces)
+    return builder.build(runs if recalled is None else list(_mark_recalled(runs, recalled)), epoch, mark, recalled)
 
 
-class _Sheet:
-    """The pieces of a request, as they are put together."""
+class _ContextBuilder:
+    """Collects the pieces of one request, and the entries whose verdict differs from that of their run."""
 
-    def __init__(self, transcript: Transcript, wire: Wire, quirks: Quirks, place: str) -> None:
+    def __init__(self, transcript: Transcript, wire: Wire, quirks: Quirks, binding: str) -> None:
         self.pieces: list[Piece] = []
-        self.odd: list[tuple[int, Verdict, str]] = []
-        """Entries that met another fate than their run."""
+        self.overrides: list[tuple[int, Verdict, str]] = []
+        """Entries whose verdict differs from their run's: index, verdict, reason."""
         self._transcript = transcript
         self._wire = wire
         self._quirks = quirks
-        self._place = place
+        self._binding = binding
         self._ids = CallIdMap()
         self._void = transcript.index_of(quirks.opaque_void)
-        self._prefix = _Prefix(place, wire.binds_prefix)
+        self._prefix = _Prefix(binding, wire.binds_prefix)
         # A server with quirks may want any message in another form, so none can go unseen.
         self._plain = msgspec.structs.replace(quirks, opaque_void=0, no_server_ids=False) == Quirks()
 
-    def add(self, first: int, stop: int, tail: int) -> bool:
-        """Entries as they are. False if an answer after `tail` can't go without the blocks that it would lose."""
-        for i, item in self._transcript.walk(first, stop, self._goes_unseen):
+    def add_entries(self, first: int, stop: int, tail: int) -> bool:
+        """Add entries unchanged. Returns False if an answer after `tail` would lose a block that it needs."""
+        for i, item in self._transcript.walk(first, stop, self._goes_verbatim):
             if not isinstance(item, Entry):
                 self.pieces.append(item)
                 continue
@@ -190,20 +191,20 @@ class _Sheet:
             if piece is None:
                 why = "says nothing elsewhere" if item.wire != self._wire.name else ""
                 why = why or ("bound to another place" if item.bound else "empty answer")
-                self.odd.append((i, "left_out", why))
+                self.overrides.append((i, "left_out", why))
             else:
                 self.pieces.append(piece)
         return True
 
-    def pass_over(self, held: int, end: int) -> None:
-        """The first entries, which the provider has. Ids that were made for them are not made again behind them."""
+    def skip_held(self, held: int, end: int) -> None:
+        """Skip the first `held` entries, which the provider has, but reserve the call ids that were made for them."""
         if any(map(self._is_foreign_answer, range(held, end))):
             for i in filter(self._is_foreign_answer, range(held)):
                 for call in view_entry(self._transcript[i]).calls:
                     self._ids.map_call(call)
 
-    def put_behind(self, last: int) -> None:
-        """Make the pieces fit the last entry that the provider has."""
+    def follow_held_answer(self, last: int) -> None:
+        """Adapt the pieces to the last entry that the provider has, if that is an answer on this wire."""
         entry = self._transcript[max(0, last)]
         if entry.role == "assistant" and entry.wire == self._wire.name:
             self.pieces = list(self._wire.follow_answer(entry.native, self.pieces))
@@ -212,11 +213,11 @@ class _Sheet:
         entry = self._transcript[i]
         return entry.role == "assistant" and entry.wire not in (self._wire.name, LONGTALK)
 
-    def add_special(self, run: Run, first: int, stop: int) -> None:
-        """Entries that go in another form, or not at all."""
+    def add_altered(self, run: Run, first: int, stop: int) -> None:
+        """Add what is sent instead of a run of entries that is cut, digested or left out."""
         wire, transcript = self._wire, self._transcript
         if run.keep:
-            piece = self._render(first, _cut(transcript[first], run.keep))
+            piece = self._render(first, _shorten(transcript[first], run.keep))
             self.pieces += [] if piece is None else [piece]
         elif run.is_digest:
             lines = digest_tool_calls([transcript[i] for i in range(first, stop)])
@@ -224,13 +225,13 @@ class _Sheet:
         elif run.reason == MIDDLE:
             self.pieces.append(wire.quote("left_out", f"{stop - first:,} events are left out here."))
 
-    def entry(self, i: int, runs: Sequence[Run]) -> Entry:
-        """An entry, cut where its run is."""
-        place = self._transcript.position(i)
-        keep = next((run.keep for run in runs if run.first <= place <= run.last), 0)
-        return _cut(self._transcript[i], keep) if keep else self._transcript[i]
+    def read_entry(self, i: int, runs: Sequence[Run]) -> Entry:
+        """Return an entry, shortened if its run says so."""
+        position = self._transcript.position(i)
+        keep = next((run.keep for run in runs if run.first <= position <= run.last), 0)
+        return _shorten(self._transcript[i], keep) if keep else self._transcript[i]
 
-    def _goes_unseen(self, role: str, wire: str) -> bool:
+    def _goes_verbatim(self, role: str, wire: str) -> bool:
         if self._void and role == "assistant":
             return False
         return wire == self._wire.name and self._plain and self._wire.is_plain(role)
@@ -240,20 +241,20 @@ class _Sheet:
             there = convert_entry(entry, self._wire, self._ids)
             return None if there is None else self._wire.render(there, self._quirks)
         refused = i < self._void and entry.role == "assistant"
-        if refused or (entry.bound and entry.bound != self._prefix.behind(self.pieces)):
+        if refused or (entry.bound and entry.bound != self._prefix.digest_after(self.pieces)):
             bare = self._wire.remove_opaque(entry.native)
             if bare is None:
                 return None
             entry = msgspec.structs.replace(entry, native=bare)
         return self._wire.render(entry, self._quirks)
 
-    def context(self, runs: Sequence[Run], epoch: Epoch, mark: int, recalled: Recalled | None = None) -> Context:
+    def build(self, runs: Sequence[Run], epoch: Epoch, mark: int, recalled: Recalled | None = None) -> Context:
         head = epoch.summary
         return Context(
             pieces=tuple(self.pieces),
-            manifest=tuple(joined(_overlaid(self._transcript, runs, self.odd))),
+            manifest=tuple(merge_runs(_override_runs(self._transcript, runs, self.overrides))),
             mark=mark,
-            place=self._place,
+            binding=self._binding,
             binds=self._wire.binds_prefix,
             epoch=epoch.start,
             summary=head.tokens if head else 0,
@@ -263,46 +264,51 @@ class _Sheet:
         )
 
 
-def _held(transcript: Transcript, runs: Sequence[Run], held: int) -> Iterator[Run]:
-    """Runs, where what would be sent of the entries before a place is with the provider already."""
+def _mark_held(transcript: Transcript, runs: Sequence[Run], held: int) -> Iterator[Run]:
+    """Yield the runs, with those sent before position `held` marked as held by the provider."""
     for run in runs:
         parts = [run]
         if run.first < held <= run.last:
-            parts = [*_part(transcript, run, run.first, held - 1), *_part(transcript, run, held, run.last)]
+            parts = [*_cut_run(transcript, run, run.first, held - 1), *_cut_run(transcript, run, held, run.last)]
         for part in parts:
             there = part.last < held and part.verdict == "sent"
             yield msgspec.structs.replace(part, verdict="held", reason="kept by the provider") if there else part
 
 
-def _recalled(runs: Sequence[Run], recalled: Recalled) -> Iterator[Run]:
-    """Runs, where what is recalled of those that are not sent is told apart."""
+def _mark_recalled(runs: Sequence[Run], recalled: Recalled) -> Iterator[Run]:
+    """Yield the runs, with recalled entries in runs of their own."""
     each = recalled.tokens // max(1, len(recalled.positions))
     for run in runs:
-        inside = [place for place in recalled.positions if run.first <= place <= run.last and run.is_gone]
+        inside = [position for position in recalled.positions if run.first <= position <= run.last and run.is_gone]
         size = run.last + 1 - run.first
         first = run.first
-        for place in (*inside, run.last + 1):
-            if first < place:
-                tokens = run.tokens * (place - first) // size
-                yield msgspec.structs.replace(run, first=first, last=place - 1, tokens=tokens)
-            if place <= run.last:
-                yield Run(place, place, "recalled", "fits the message", tokens=each)
-            first = place + 1
+        for position in (*inside, run.last + 1):
+            if first < position:
+                tokens = run.tokens * (position - first) // size
+                yield msgspec.structs.replace(run, first=first, last=position - 1, tokens=tokens)
+            if position <= run.last:
+                yield Run(position, position, "recalled", "fits the message", tokens=each)
+            first = position + 1
 
 
-def _cut(entry: Entry, keep: int) -> Entry:
+def _shorten(entry: Entry, keep: int) -> Entry:
     return shorten_entry(entry, keep) if entry.role == "tool" or entry.kind == "event" else entry
 
 
-def _overlaid(transcript: Transcript, runs: Sequence[Run], odd: Sequence[tuple[int, Verdict, str]]) -> Iterator[Run]:
-    """Runs, with the entries that met another fate in runs of their own."""
-    others = [Run(place, place, verdict, reason) for i, verdict, reason in odd for place in [transcript.position(i)]]
+def _override_runs(
+    transcript: Transcript, runs: Sequence[Run], overrides: Sequence[tuple[int, Verdict, str]]
+) -> Iterator[Run]:
+    """Yield the runs, with overridden and shed entries in runs of their own."""
+    others = []
+    for i, verdict, reason in overrides:
+        position = transcript.position(i)
+        others.append(Run(position, position, verdict, reason))
     if transcript.shed.number:
         for first, count in transcript.shed.entries:
             others.append(Run(first, first + count - 1, "handed_out", "shed"))
     others.sort(key=lambda run: run.first)
     for run in runs:
-        place = run.first
+        position = run.first
         inside = [other for other in others if run.first <= other.last and other.first <= run.last]
         # The middle of many events has in the epoch the length of what is sent instead.
         if not inside and run.reason != MIDDLE:
@@ -310,13 +316,14 @@ def _overlaid(transcript: Transcript, runs: Sequence[Run], odd: Sequence[tuple[i
             continue
         for other in inside:
             first, last = max(other.first, run.first), min(other.last, run.last)
-            yield from _part(transcript, run, place, first - 1)
-            yield from _part(transcript, other, first, last)
-            place = last + 1
-        yield from _part(transcript, run, place, run.last)
+            yield from _cut_run(transcript, run, position, first - 1)
+            yield from _cut_run(transcript, other, first, last)
+            position = last + 1
+        yield from _cut_run(transcript, run, position, run.last)
 
 
-def _part(transcript: Transcript, run: Run, first: int, last: int) -> list[Run]:
+def _cut_run(transcript: Transcript, run: Run, first: int, last: int) -> list[Run]:
+    """Return the run cut to these positions, in a list that is empty if there are none."""
     if first > last:
         return []
     tokens = transcript.tokens(transcript.index_of(first), transcript.index_of(last + 1))

@@ -21,7 +21,7 @@ from longtalk.usage import Usage
 if TYPE_CHECKING:
     from longtalk.models.prices import Prices
 
-SECONDS = 300
+CACHE_SECONDS = 300
 """For how long a provider keeps the beginning of a request, where nobody has said."""
 
 
@@ -36,12 +36,15 @@ class Ratios(msgspec.Struct, frozen=True):
 
     def weigh(self, usage: Usage) -> float:
         """A model call, in tokens sent anew."""
-        anew = max(0, usage.input - usage.cached - usage.written)
-        return anew + self.read * usage.cached + self.write * usage.written + self.output * usage.output
+        uncached = max(0, usage.input - usage.cached - usage.written)
+        return uncached + self.read * usage.cached + self.write * usage.written + self.output * usage.output
 
 
-def ratios(prices: Prices | None, tokens: int, *, caches: bool) -> Ratios:
-    """Those of a request of so many tokens. What costs no money still costs time, and unknown prices are the usual."""
+def compute_ratios(prices: Prices | None, tokens: int, *, caches: bool) -> Ratios:
+    """Return the ratios for a request of this many tokens; where no price is known, the usual ones.
+
+    A free model gets them too: what costs no money still costs time.
+    """
     rates = prices.get_rates(tokens) if prices is not None else None
     usual = Ratios()
     if rates is None or not rates.input:
@@ -112,30 +115,30 @@ class CostReceipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         return None if tokens is None or self.ratios.unit is None else tokens * self.ratios.unit
 
 
-def told(records: Iterable[CostReceipt], meter: Meter | None) -> list[CostReceipt]:
-    """The receipts of a conversation, the oldest first, each with what came of it so far."""
+def complete_receipts(records: Iterable[CostReceipt], meter: Meter | None) -> list[CostReceipt]:
+    """Return the receipts of a conversation, oldest first, each with its calls and savings so far."""
     newest = {receipt.epoch: receipt for receipt in records}
     receipts = [newest[epoch] for epoch in sorted(newest)]
-    made = []
+    completed = []
     for i, receipt in enumerate(receipts):
         calls, saved = (meter.calls, meter.saved) if meter is not None else (0, 0.0)
         if i + 1 < len(receipts):
             calls, saved = receipts[i + 1].calls_before, receipts[i + 1].saved_before
         own = {"calls": max(0, calls - receipt.calls_before), "saved": max(0.0, saved - receipt.saved_before)}
-        made.append(msgspec.structs.replace(receipt, **own))
-    return made
+        completed.append(msgspec.structs.replace(receipt, **own))
+    return completed
 
 
-NEAR = 1.2
-"""Of the price: there a card is asked for. A little more than it, since many conversations end before it would pay."""
-CARD = 150
+NEAR_RATIO = 1.2
+"""A card is asked for at this share of the price. It is above 1, since many conversations end before it would pay."""
+CARD_TOKENS = 150
 """Tokens of a card that catches up, roughly …"""
-CARD_ASKING = 100
+CARD_REQUEST_TOKENS = 100
 """… and of what asks for one."""
 
 
-class Reckoning(msgspec.Struct, frozen=True):
-    """Whether it is time for a new epoch, in numbers."""
+class CostComparison(msgspec.Struct, frozen=True):
+    """What going on and a new epoch cost, by which the balance rule decides."""
 
     carried: float
     """With the next call."""
@@ -153,10 +156,10 @@ class Reckoning(msgspec.Struct, frozen=True):
     @property
     def near(self) -> bool:
         """Whether an epoch should end as soon as there is a card."""
-        return self.carried >= NEAR * self.price
+        return self.carried >= NEAR_RATIO * self.price
 
 
-def reckon(
+def compare_costs(
     ratio: Ratios,
     *,
     warm: bool,
@@ -168,18 +171,21 @@ def reckon(
     new: int,
     length: int,
     card: bool = False,
-) -> Reckoning:
-    """The balance rule. Numbers are tokens: of the preamble, of the summary that is there, of what a new one would
-    stand for, of what would stay and was sent before, of what was not sent before, and of the new summary. With `card`
-    nobody is asked for a summary: a card inside of an answer, which is paid for there, is enough."""
+) -> CostComparison:
+    """Apply the balance rule: compare the cost of going on with that of a new epoch.
+
+    All numbers are tokens: `preamble`, `head` (the present summary), `old` (what a new summary would replace), `recent`
+    (what stays and was sent before), `new` (what was not sent before) and `length` (of the new summary). With `card`
+    the new epoch needs no summary call, because a card inside an answer replaces it.
+    """
     rate = ratio.read if warm else ratio.write
     first = ratio.read * preamble + ratio.write * (length + recent + new)
     usual = rate * (preamble + head + old + recent) + ratio.write * new
     if card:
-        call = least = CARD_ASKING + ratio.output * CARD
+        call = least = CARD_REQUEST_TOKENS + ratio.output * CARD_TOKENS
     else:
         # The summary call reads what the next request would have read, so only what is sent twice costs more.
         call = rate * (preamble + head + old) + PROMPT_TOKENS + ratio.output * length
         least = ratio.output * length
     predicted = first if card else call + first
-    return Reckoning(carried + rate * old, max(call + first - usual, least), predicted, rate)
+    return CostComparison(carried + rate * old, max(call + first - usual, least), predicted, rate)

@@ -115,11 +115,11 @@ class Anchor(msgspec.Struct, frozen=True):
         return 0 < self.counted <= 2 * self.reported <= 2 * (4 * self.counted + 4_000)
 
 
-def fingerprint(policy: Policy) -> str:
+def fingerprint_policy(policy: Policy) -> str:
     return hashlib.sha256(repr(policy).encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def joined(runs: Iterable[Run]) -> list[Run]:
+def merge_runs(runs: Iterable[Run]) -> list[Run]:
     """Runs of which neighbours that say the same are one."""
     merged: list[Run] = []
     for run in runs:
@@ -131,7 +131,7 @@ def joined(runs: Iterable[Run]) -> list[Run]:
     return merged
 
 
-def current(transcript: Transcript, policy: str) -> Epoch:
+def find_epoch(transcript: Transcript, policy: str) -> Epoch:
     """The newest epoch of this policy; without one, that of everything there is."""
     epoch = read_latest(transcript, "epoch", Epoch)
     if epoch is None or epoch.policy != policy or not _is_sound(epoch, transcript):
@@ -143,7 +143,7 @@ def _is_sound(epoch: Epoch, transcript: Transcript) -> bool:
     """Whether an epoch speaks of each entry once, in order, and of none that is not there."""
     ends = [0, *(run.last + 1 for run in epoch.runs)]
     follows = all(run.first == end <= run.last for run, end in zip(epoch.runs, ends[:-1], strict=True))
-    stays = [0, *(place for pair in epoch.pinned for place in pair), epoch.raw, epoch.current, epoch.start]
+    stays = [0, *(position for pair in epoch.pinned for position in pair), epoch.raw, epoch.current, epoch.start]
     return (
         follows
         and ends[-1] == epoch.start <= transcript.size
@@ -157,18 +157,18 @@ def _is_sound(epoch: Epoch, transcript: Transcript) -> bool:
 def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
     """Whether an epoch takes no answer from its question, and no result from its call."""
 
-    def role(place: int) -> str:
-        i = transcript.index_of(place)
+    def role(position: int) -> str:
+        i = transcript.index_of(position)
         return transcript[i].role if 0 <= i < len(transcript) else ""
 
-    borders = {epoch.raw, epoch.current, *(place for pair in epoch.pinned for place in pair)}
+    borders = {epoch.raw, epoch.current, *(position for pair in epoch.pinned for position in pair)}
     for run in epoch.runs:
         if run.verdict in ("handed_out", "held", "recalled") or (run.keep and not _is_cut(run, role(run.first))):
             return False
         if run.is_gone:
             borders |= {run.first, run.last + 1}
-            told = epoch.summary is not None and epoch.summary.covers_range(run.first, run.last + 1)
-            if run.verdict == "summarised" and not told:
+            is_covered = epoch.summary is not None and epoch.summary.covers_range(run.first, run.last + 1)
+            if run.verdict == "summarised" and not is_covered:
                 return False
         elif run.verdict == "summarised":
             if (role(run.first), role(run.last), role(run.last + 1) == "tool") != ("assistant", "tool", False):
@@ -176,33 +176,39 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
         elif run.verdict == "left_out":
             borders |= {run.first, run.last + 1}
     # What a conversation begins with has no question before it.
-    return all(role(place) not in ANSWERS for place in borders if place > 0)
+    return all(role(position) not in ANSWERS for position in borders if position > 0)
 
 
 def _is_cut(run: Run, role: str) -> bool:
     return run.verdict == "sent" and run.keep > 0 and run.first == run.last and role in ("tool", "event")
 
 
-def begin(transcript: Transcript, epoch: Epoch) -> Transcript:
+def begin_epoch(transcript: Transcript, epoch: Epoch) -> Transcript:
     """A transcript on which a new epoch begins. Instructions that had to stay in the last one end with it."""
-    kept = [r for r in transcript.records if r.kind != "aside" or ((a := _aside(r)) and a.place > epoch.current)]
-    transcript = msgspec.structs.replace(transcript, records=tuple(kept))
+    records = [
+        record
+        for record in transcript.records
+        if record.kind != "aside" or ((suffix := _parse_suffix(record)) and suffix.place > epoch.current)
+    ]
+    transcript = msgspec.structs.replace(transcript, records=tuple(records))
     return transcript.add_record("epoch", json_bytes.encode(epoch), replace=True)
 
 
-def asides(transcript: Transcript, epoch: Epoch) -> dict[int, TurnSuffix]:
+def map_kept_suffixes(transcript: Transcript, epoch: Epoch) -> dict[int, TurnSuffix]:
     """The instructions that stay in this epoch, by the number of entries before them here."""
-    kept = {transcript.index_of(aside.place - 1) + 1: aside for aside in list_kept_suffixes(transcript, epoch.current)}
+    suffixes = {
+        transcript.index_of(suffix.place - 1) + 1: suffix for suffix in list_kept_suffixes(transcript, epoch.current)
+    }
     # Nothing may stand between a call and its results.
-    return {at: aside for at, aside in kept.items() if at >= len(transcript) or transcript[at].role != "tool"}
+    return {at: suffix for at, suffix in suffixes.items() if at >= len(transcript) or transcript[at].role != "tool"}
 
 
 def list_kept_suffixes(transcript: Transcript, current: int) -> list[TurnSuffix]:
     """The instructions that stay behind this place."""
-    return [aside for record in transcript.records if (aside := _aside(record)) and aside.place > current]
+    return [suffix for record in transcript.records if (suffix := _parse_suffix(record)) and suffix.place > current]
 
 
-def _aside(record: Record) -> TurnSuffix | None:
+def _parse_suffix(record: Record) -> TurnSuffix | None:
     if record.kind == "aside":
         with contextlib.suppress(ValueError, RecursionError):
             return msgspec.json.decode(record.data, type=TurnSuffix)
@@ -216,23 +222,23 @@ class SentPositions:
         spans = [(run.first, run.last + 1) for run in epoch.runs if not run.is_gone]
         self._spans = [*spans, (epoch.start, size)]
 
-    def __contains__(self, place: object) -> bool:
-        return isinstance(place, int) and any(first <= place < stop for first, stop in self._spans)
+    def __contains__(self, position: object) -> bool:
+        return isinstance(position, int) and any(first <= position < stop for first, stop in self._spans)
 
 
-def unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:
+def list_unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:
     """The entries here that no later turn will send, as (first, past the last): whole exchanges."""
-    epoch = current(transcript, fingerprint(policy))
+    epoch = find_epoch(transcript, fingerprint_policy(policy))
     spans = [(transcript.index_of(run.first), transcript.index_of(run.last + 1)) for run in epoch.runs if run.is_gone]
     return [span for span in spans if span[0] < span[1]]
 
 
-def anchored(transcript: Transcript, anchor: Anchor) -> Transcript:
+def record_anchor(transcript: Transcript, anchor: Anchor) -> Transcript:
     """A transcript that knows how long its last request was."""
     return transcript.add_record("anchor", json_bytes.encode(anchor), replace=True)
 
 
-def metered(transcript: Transcript, meter: Meter, usage: Usage, *, at: int) -> Transcript:
+def record_meter(transcript: Transcript, meter: Meter, usage: Usage, *, at: int) -> Transcript:
     """A transcript that knows what a model call has cost: on what it carried, and on the epoch if it began one."""
     transcript = transcript.add_record("meter", json_bytes.encode(msgspec.structs.replace(meter, at=at)), replace=True)
     receipt = read_latest(transcript, "receipt", CostReceipt)
@@ -249,24 +255,24 @@ def metered(transcript: Transcript, meter: Meter, usage: Usage, *, at: int) -> T
     )
 
 
-def covered(epoch: Epoch, stop: int) -> tuple[tuple[int, int], ...]:
+def list_covered(epoch: Epoch, stop: int) -> tuple[tuple[int, int], ...]:
     """What a summary covers that is made of all that an epoch sends before a place."""
-    kept = [(run.first, min(run.last + 1, stop)) for run in epoch.runs if not run.is_gone]
-    told = epoch.summary.covers if epoch.summary else ()
-    return tuple(merge_spans((*told, *kept, (epoch.start, stop))))
+    sent = [(run.first, min(run.last + 1, stop)) for run in epoch.runs if not run.is_gone]
+    summarised = epoch.summary.covers if epoch.summary else ()
+    return tuple(merge_spans((*summarised, *sent, (epoch.start, stop))))
 
 
-def summed_up(transcript: Transcript, summary: Summary, last: str) -> Transcript:
+def record_summary(transcript: Transcript, summary: Summary, last: str) -> Transcript:
     """A transcript with a summary, which holds up to the entry of this id."""
     before = read_latest(transcript, "summary", Summary)
     usual = summary.tokens if before is None else (2 * before.usual + summary.tokens) // 3
     summary = msgspec.structs.replace(summary, usual=usual)
-    made = Record("summary", last, summary.at, json_bytes.encode(summary))
+    record = Record("summary", last, summary.at, json_bytes.encode(summary))
     older = [record for record in transcript.records if record.kind != "summary"]
-    return msgspec.structs.replace(transcript, records=(*older, made))
+    return msgspec.structs.replace(transcript, records=(*older, record))
 
 
-def windows(transcript: Transcript) -> dict[str, int]:
+def read_windows(transcript: Transcript) -> dict[str, int]:
     """The windows that this conversation has learnt from refusals, by model."""
-    learnt = read_latest(transcript, "window", dict[str, int])
-    return {model: window for model, window in (learnt or {}).items() if 0 < window <= MOST_WINDOW}
+    learned = read_latest(transcript, "window", dict[str, int])
+    return {model: window for model, window in (learned or {}).items() if 0 < window <= MOST_WINDOW}

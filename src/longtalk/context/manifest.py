@@ -19,39 +19,41 @@ from longtalk.transcript.transcript import Transcript
 if TYPE_CHECKING:
     from longtalk.models.prices import Cost
 
-SHORT = 8
-"""So many runs are kept with each turn."""
+MAX_STORED_RUNS = 8
+"""A manifest with more runs leaves out those that its epoch has."""
 
 
-def kept(context: Context, transcript: Transcript, cost: Cost | None = None) -> bytes:
-    """A manifest as JSON. The newest epoch of the transcript is kept too."""
+def encode_manifest(context: Context, transcript: Transcript, cost: Cost | None = None) -> bytes:
+    """Return a context's manifest as JSON for the store, which also has the newest epoch of the transcript."""
     runs = context.manifest
-    epoch = read_latest(transcript, "epoch", Epoch) if len(runs) > SHORT else None
+    epoch = read_latest(transcript, "epoch", Epoch) if len(runs) > MAX_STORED_RUNS else None
     if epoch is not None and epoch.start == context.epoch:
         since = tuple(run for run in runs if run.last >= epoch.start)
-        runs = since if _behind(epoch, since) == runs else runs
-    fields = tuple(map(_fields, runs))
+        runs = since if _prepend_epoch_runs(epoch, since) == runs else runs
+    fields = tuple(map(_to_fields, runs))
     spent = cost.total if cost else None
     memory = (context.brief, context.outline, context.recall)
     return json_bytes.encode(StoredManifest(context.tokens, context.epoch, fields, spent, context.summary, *memory))
 
 
-def whole(held: StoredManifest, epochs: Mapping[int, Epoch]) -> tuple[Run, ...]:
-    """All runs of a manifest, given the epochs of its branch by where they began."""
-    runs = tuple(_run(*fields) for fields in held.runs)
-    return _behind(epochs[held.epoch], runs) if held.epoch in epochs else runs
+def restore_runs(manifest: StoredManifest, epochs: Mapping[int, Epoch]) -> tuple[Run, ...]:
+    """Return all runs of a stored manifest, given the epochs of its branch by their start."""
+    runs = tuple(_from_fields(*fields) for fields in manifest.runs)
+    return _prepend_epoch_runs(epochs[manifest.epoch], runs) if manifest.epoch in epochs else runs
 
 
-def _fields(run: Run) -> tuple[Any, ...]:
+def _to_fields(run: Run) -> tuple[Any, ...]:
     more = (run.verdict, run.reason, run.keep)
     return (run.first, run.last, run.tokens, *(() if more == ("sent", "kept", 0) else more))
 
 
-def _run(first: int, last: int, tokens: int, verdict: Verdict = "sent", reason: str = "kept", keep: int = 0) -> Run:
+def _from_fields(
+    first: int, last: int, tokens: int, verdict: Verdict = "sent", reason: str = "kept", keep: int = 0
+) -> Run:
     return Run(first, last, verdict, reason, tokens, keep)
 
 
-def _behind(epoch: Epoch, runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    """Runs behind those of an epoch that end before them."""
+def _prepend_epoch_runs(epoch: Epoch, runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Return the runs, after those of the epoch that end before them."""
     first = runs[0].first if runs else epoch.start
     return (*(run for run in epoch.runs if run.last < first), *runs)

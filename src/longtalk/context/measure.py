@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from longtalk.context.costs import SECONDS, CostReceipt, Meter, Ratios, Reckoning, ratios, reckon
-from longtalk.context.epochs import Anchor, Epoch, Pin, joined, list_kept_suffixes
+from longtalk.context.costs import (
+    CACHE_SECONDS,
+    CostComparison,
+    CostReceipt,
+    Meter,
+    Ratios,
+    compare_costs,
+    compute_ratios,
+)
+from longtalk.context.epochs import Anchor, Epoch, Pin, list_kept_suffixes, merge_runs
 from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, read_brief_record
 from longtalk.memory.summary import Summary
 from longtalk.policies import Block, View
@@ -68,7 +76,7 @@ class RequestEstimate:
         self.transcript = transcript
         self.epoch = epoch
         self.terms = terms
-        self.reckoning: Reckoning | None = None
+        self.comparison: CostComparison | None = None
         """Of whether going on costs more than a new epoch, if somebody asked …"""
         self.meter: Meter | None = None
         """… and what carrying on has cost then, with the next call."""
@@ -79,7 +87,7 @@ class RequestEstimate:
         since = transcript.index_of(epoch.start)
         self.messages = epoch.messages + len(transcript) - since
         self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, len(transcript))
-        self.counted += staying(transcript, epoch.current)
+        self.counted += count_kept_suffixes(transcript, epoch.current)
         self.tokens = self.counted
         self._window = terms.window or UNKNOWN_WINDOW
         self.guessed = False
@@ -105,8 +113,8 @@ class RequestEstimate:
         starts = [first for first, _ in self._raw]
         stay = starts[-keep - 1] if len(starts) > keep else self.transcript.index_of(self.epoch.raw)
         usual = self.epoch.summary.usual if self.epoch.summary else 0
-        old = self._reckon(stay, round(self.scale * usual) if usual else length)
-        self.compaction_pays = self.reckoning is not None and self.reckoning.due
+        old = self._compare_costs(stay, round(self.scale * usual) if usual else length)
+        self.compaction_pays = self.comparison is not None and self.comparison.due
         return old > length and self.compaction_pays
 
     def brief_pays(self, recent: int, length: int) -> bool:
@@ -115,8 +123,8 @@ class RequestEstimate:
         lengths = [self._tokens(first, stop) for first, stop in before]
         number = len(before) - count_recent(lengths, recent, whole=recent)
         stay = self._raw[number][0] if self._raw else self.transcript.index_of(self.epoch.raw)
-        old = self._reckon(stay, length, card=True)
-        self.near = old > length and self.reckoning is not None and self.reckoning.near
+        old = self._compare_costs(stay, length, card=True)
+        self.near = old > length and self.comparison is not None and self.comparison.near
         record = read_brief_record(self.transcript)
         at_hand = record.covers >= self.transcript.position(stay)
         self.compaction_pays = self.near and (at_hand or record.count_asks_since(self.epoch.raw) >= MAX_FAILED_REQUESTS)
@@ -137,17 +145,17 @@ class RequestEstimate:
         current = self.transcript.tokens(first, stop)
         return round(self.scale * max(0, self.counted - self.terms.fixed - current))
 
-    def _reckon(self, stay: int, length: int, *, card: bool = False) -> int:
-        """What a new epoch would cost that leaves all from `stay` on. Returns the tokens that would go."""
+    def _compare_costs(self, stay: int, length: int, *, card: bool = False) -> int:
+        """Compare costs with a new epoch that keeps all from `stay` on. Returns the tokens that it would leave out."""
         transcript, epoch, terms = self.transcript, self.epoch, self.terms
         raw = transcript.index_of(epoch.raw)
         last = read_latest(transcript, "meter", Meter) or Meter(epoch=0, model="", preamble="", size=0)
         goes_on = last.epoch == epoch.start
         sent = transcript.index_of(last.size) if goes_on and last.calls else stay
         warm = (last.model, last.preamble) == (terms.model, terms.preamble)
-        warm = warm and terms.now - last.at < 1_000 * (terms.cache_seconds or SECONDS)
+        warm = warm and terms.now - last.at < 1_000 * (terms.cache_seconds or CACHE_SECONDS)
         old = self._tokens(raw, stay)
-        self.reckoning = reckon(
+        self.comparison = compare_costs(
             self.ratios,
             warm=warm,
             carried=last.carried if goes_on else 0.0,
@@ -166,9 +174,9 @@ class RequestEstimate:
             model=terms.model,
             preamble=terms.preamble,
             size=transcript.size,
-            carried=self.reckoning.carried,
+            carried=self.comparison.carried,
             calls=last.calls + 1,
-            saved=last.saved + self.reckoning.rate * spared,
+            saved=last.saved + self.comparison.rate * spared,
         )
         return old
 
@@ -179,7 +187,7 @@ class RequestEstimate:
 
     @property
     def ratios(self) -> Ratios:
-        return ratios(self.terms.prices, self.tokens, caches=self.terms.caches)
+        return compute_ratios(self.terms.prices, self.tokens, caches=self.terms.caches)
 
     @property
     def droppable(self) -> int:
@@ -191,99 +199,103 @@ class RequestEstimate:
         return self.epoch.exchanges - 1 + len(since)
 
 
-def view_of(glance: RequestEstimate, pins: tuple[int, ...]) -> View:
-    """All that the present epoch sends, and what was pinned since."""
-    transcript, epoch, terms = glance.transcript, glance.epoch, glance.terms
+def make_view(estimate: RequestEstimate, pins: tuple[int, ...]) -> View:
+    """Return the view of what the present epoch sends, with what was pinned since."""
+    transcript, epoch, terms = estimate.transcript, estimate.epoch, estimate.terms
     view = View(
         transcript=transcript,
         wire=terms.wire,
         count=terms.counter.count,
         blocks=(),
-        fixed=terms.fixed + staying(transcript, last_exchange(transcript, epoch)),
-        scale=glance.scale,
+        fixed=terms.fixed + count_kept_suffixes(transcript, find_current_exchange(transcript, epoch)),
+        scale=estimate.scale,
         window=terms.window or UNKNOWN_WINDOW,
         lines=epoch.lines,
         digests=bool(epoch.lines) or any(run.is_digest for run in epoch.runs),
-        summary=epoch.summary or stand_in(transcript, epoch),
-        latest_summary=_offered(transcript),
-        compaction_pays=glance.compaction_pays,
+        summary=epoch.summary or find_stand_in(transcript, epoch),
+        latest_summary=_read_summary(transcript),
+        compaction_pays=estimate.compaction_pays,
     )
     # What was pinned since may be anywhere.
-    exchanges = transcript.exchanges(transcript.index_of(epoch.raw) if all_there(epoch, pins) else 0)
-    places = [(transcript.position(first), transcript.position(stop - 1) + 1) for first, stop in exchanges]
-    known = set(places)
+    exchanges = transcript.exchanges(transcript.index_of(epoch.raw) if has_all_pins(epoch, pins) else 0)
+    spans = [(transcript.position(first), transcript.position(stop - 1) + 1) for first, stop in exchanges]
+    known = set(spans)
     old = [pair for pair in epoch.pinned if pair not in known]
     stay, before = set(epoch.pinned), set(epoch.pins)
     new = [pin for pin in pins if pin not in before]
     shaped = [run for run in epoch.runs if _is_special(run)]
     starts = [run.first for run in shaped]
     blocks: list[Block] = []
-    for first, stop in sorted([*old, *places]):
-        is_pinned = _any_in(pins, first, stop)
+    for first, stop in sorted([*old, *spans]):
+        is_pinned = _has_any_between(pins, first, stop)
         if first < epoch.raw and not is_pinned and (first, stop) not in stay:
             continue
         # What is pinned since goes whole from now on.
-        is_new = _any_in(new, first, stop)
+        is_new = _has_any_between(new, first, stop)
         inside = shaped[bisect_left(starts, first) : bisect_left(starts, stop)]
         altered = [] if is_new else [run for run in inside if run.last < stop]
         blocks.append(view.make_block(first, stop, pinned=is_pinned, altered=altered))
     return view.with_blocks(blocks)
 
 
-def _offered(transcript: Transcript) -> Summary | None:
-    """The newest summary that there is."""
+def _read_summary(transcript: Transcript) -> Summary | None:
+    """Return the newest summary, or None."""
     found = read_latest(transcript, "summary", Summary)
     return found if found is not None and found.is_consistent_with(transcript.size) else None
 
 
-def stand_in(transcript: Transcript, epoch: Epoch) -> Summary | None:
-    """A summary of what another policy has let go of, and what is not here any more."""
+def find_stand_in(transcript: Transcript, epoch: Epoch) -> Summary | None:
+    """Return the summary that covers entries which another policy left out and the state shed, or None."""
     if epoch.start or not transcript.shed.entries:
         return None
-    found = _offered(transcript)
-    told = found.covers if found is not None else ()
+    found = _read_summary(transcript)
+    covered = found.covers if found is not None else ()
     gone = [(first, first + count) for first, count in transcript.shed.entries]
-    return found if any(first < end and start < stop for first, stop in gone for start, end in told) else None
+    return found if any(first < end and start < stop for first, stop in gone for start, end in covered) else None
 
 
-def _any_in(places: Sequence[int], first: int, stop: int) -> bool:
-    """Whether one of these, in order, is from `first` on and before `stop`."""
-    return bisect_left(places, first) < bisect_left(places, stop)
+def _has_any_between(positions: Sequence[int], first: int, stop: int) -> bool:
+    """Return True if one of these sorted positions is at least `first` and below `stop`."""
+    return bisect_left(positions, first) < bisect_left(positions, stop)
 
 
-def staying(transcript: Transcript, current: int) -> int:
-    """Tokens of the instructions that stay behind this place."""
-    return sum(max(0, aside.tokens) for aside in list_kept_suffixes(transcript, current))
+def count_kept_suffixes(transcript: Transcript, current: int) -> int:
+    """Return the tokens of the kept suffixes after this position."""
+    return sum(max(0, suffix.tokens) for suffix in list_kept_suffixes(transcript, current))
 
 
-def last_exchange(transcript: Transcript, epoch: Epoch) -> int:
-    """Where the current exchange begins."""
+def find_current_exchange(transcript: Transcript, epoch: Epoch) -> int:
+    """Return the position where the current exchange begins."""
     exchanges = transcript.exchanges(transcript.index_of(epoch.current))
     return transcript.position(exchanges[-1][0]) if exchanges else epoch.current
 
 
-def epoch_of(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> Epoch:
-    """The epoch that sends a view, after another one."""
+def make_epoch(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> Epoch:
+    """Return the epoch that sends this view, to follow the epoch `before`."""
     # What was left out before may not be here any more, or not all of it.
     gone = [
         (run.first, max(0, run.tokens - view.count_tokens(run.first, run.last))) for run in before.runs if run.is_gone
     ]
     runs: list[Run] = []
-    place = 0
+    position = 0
     for block in view.blocks:
-        for run in _missing(view, place, block.first, reason):
+        for run in _make_gone_runs(view, position, block.first, reason):
             tokens = sum(tokens for first, tokens in gone if run.first <= first <= run.last)
             tokens += view.count_tokens(run.first, run.last)
             runs.append(msgspec.structs.replace(run, tokens=tokens))
-        place = block.first
+        position = block.first
         for run in block.altered:
-            if place < run.first:
-                runs.append(Run(place, run.first - 1, "sent", "kept", tokens=view.count_tokens(place, run.first - 1)))
+            if position < run.first:
+                runs.append(
+                    Run(position, run.first - 1, "sent", "kept", tokens=view.count_tokens(position, run.first - 1))
+                )
             runs.append(run)
-            place = run.last + 1
-        if place < block.stop:
-            runs.append(Run(place, block.stop - 1, "sent", "kept", tokens=view.count_tokens(place, block.stop - 1)))
-        place = block.stop
+            position = run.last + 1
+        if position < block.stop:
+            runs.append(
+                Run(position, block.stop - 1, "sent", "kept", tokens=view.count_tokens(position, block.stop - 1))
+            )
+        position = block.stop
     suffix = len(view.blocks) - 1
     while suffix > 0 and view.blocks[suffix - 1].stop == view.blocks[suffix].first:
         suffix -= 1
@@ -291,7 +303,7 @@ def epoch_of(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> E
         policy=before.policy,
         start=view.transcript.size,
         reason=reason,
-        runs=tuple(joined(runs)),
+        runs=tuple(merge_runs(runs)),
         lines=tuple(view.lines),
         summary=view.summary,
         raw=view.blocks[suffix].first,
@@ -304,16 +316,16 @@ def epoch_of(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> E
     )
 
 
-def _missing(view: View, first: int, stop: int, reason: str) -> list[Run]:
-    """What becomes of the exchanges that are not sent: those that the summary covers, and the others."""
+def _make_gone_runs(view: View, first: int, stop: int, reason: str) -> list[Run]:
+    """Return runs for the exchanges in this range, none of which is sent: covered by the summary, or left out."""
     runs = []
-    reason_told = BRIEF if view.summary is not None and view.summary.is_brief else SUMMARY
+    covered_reason = BRIEF if view.summary is not None and view.summary.is_brief else SUMMARY
     for start, end in view.summary.covers if view.summary else ():
         start, end = max(first, start), min(stop, end)
         if start < end:
             if first < start:
                 runs.append(Run(first, start - 1, "left_out", reason))
-            runs.append(Run(start, end - 1, "summarised", reason_told))
+            runs.append(Run(start, end - 1, "summarised", covered_reason))
             first = end
     if first < stop:
         runs.append(Run(first, stop - 1, "left_out", reason))
@@ -327,18 +339,18 @@ def _is_special(run: Run) -> bool:
 # Pins
 
 
-def pins_of(transcript: Transcript) -> list[Pin]:
-    """What is pinned."""
+def read_pins(transcript: Transcript) -> list[Pin]:
+    """Return the pins of the transcript."""
     return read_latest(transcript, "pins", list[Pin]) or []
 
 
-def pinned(transcript: Transcript) -> tuple[int, ...]:
-    """The places of the entries that are pinned."""
-    return tuple(sorted({pin.place for pin in pins_of(transcript)}))
+def list_pinned_positions(transcript: Transcript) -> tuple[int, ...]:
+    """Return the positions of the pinned entries, sorted."""
+    return tuple(sorted({pin.place for pin in read_pins(transcript)}))
 
 
-def all_there(epoch: Epoch, pins: tuple[int, ...]) -> bool:
-    """Whether nothing was pinned since that the epoch leaves out."""
+def has_all_pins(epoch: Epoch, pins: tuple[int, ...]) -> bool:
+    """Return True if the epoch sends all that is pinned."""
     whole = epoch.start if any(map(_is_special, epoch.runs)) else epoch.raw
     known = set(epoch.pins)
     return all(pin in known or pin >= whole for pin in pins)

@@ -5,7 +5,7 @@ a limit of the policy or the model's window is exceeded, it makes a view of what
 compactors make a shorter one of it, and that is the new epoch. The same happens when something was pinned that is not
 there.
 
-A policy may ask for a summary (`Plan.wants`). Whoever makes it adds it as a record and plans again.
+A policy may ask for a summary (`Plan.summary_request`). Whoever makes it adds it as a record and plans again.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.costs import CostReceipt, Meter, Ratios
-from longtalk.context.epochs import Epoch, Pin, begin, current, fingerprint, list_kept_suffixes
+from longtalk.context.epochs import Epoch, Pin, begin_epoch, find_epoch, fingerprint_policy, list_kept_suffixes
 from longtalk.context.measure import (
     UNKNOWN_WINDOW,
     RequestEstimate,
     Terms,
-    all_there,
-    epoch_of,
-    last_exchange,
-    pinned,
-    pins_of,
-    stand_in,
-    staying,
-    view_of,
+    count_kept_suffixes,
+    find_current_exchange,
+    find_stand_in,
+    has_all_pins,
+    list_pinned_positions,
+    make_epoch,
+    make_view,
+    read_pins,
 )
 from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.memory.brief.record import CardKind, read_brief_record
@@ -43,7 +43,7 @@ from longtalk.transcript.manifest import CUT, MIDDLE
 from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 
-Asks: TypeAlias = Literal["before", "after"] | None
+SummaryMoment: TypeAlias = Literal["before", "after"] | None
 """Whether a summary can be asked for: before the next call, or after an answer."""
 _ROUNDS = 8
 """How often limits that undo each other's work are tried."""
@@ -59,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True):
     tokens: int
     """How long it will be, by what was reported."""
     notices: tuple[Notice, ...] = ()
-    wants: SummaryRequest | None = None
+    summary_request: SummaryRequest | None = None
     """A summary that should be made first."""
     meter: Meter | None = None
     """What carrying on will have cost with the next call, if the policy goes by that."""
@@ -69,84 +69,88 @@ class Plan(msgspec.Struct, frozen=True):
     """Whether the model should be asked for a memory card with the next call, and for which."""
 
 
-def begun(transcript: Transcript, made: Plan) -> Transcript:
+def apply_plan(transcript: Transcript, plan: Plan) -> Transcript:
     """A transcript on which the epoch of a plan has begun."""
-    if not made.begins:
+    if not plan.begins:
         return transcript
-    transcript = begin(transcript, made.epoch)
-    if made.receipt is None:
+    transcript = begin_epoch(transcript, plan.epoch)
+    if plan.receipt is None:
         return transcript
-    return transcript.add_record("receipt", json_bytes.encode(made.receipt), replace=True)
+    return transcript.add_record("receipt", json_bytes.encode(plan.receipt), replace=True)
 
 
-def plan(transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool = False, may_ask: bool = False) -> Plan:
+def make_plan(
+    transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool = False, may_ask: bool = False
+) -> Plan:
     """The present epoch, or a new one if a limit is exceeded or something was pinned that is not there.
 
     When the last exchange is `settled`, it is not cut: the next turn may leave it out whole. With `may_ask` the policy
     may want a summary first.
     """
-    epoch = current(transcript, fingerprint(policy))
-    compactors = _compactors(policy, terms, settled=settled)
-    glance = RequestEstimate(transcript, epoch, terms)
-    fired = next((each for each in compactors if each.over.fires(glance)), None)
+    epoch = find_epoch(transcript, fingerprint_policy(policy))
+    compactors = _list_compactors(policy, terms, settled=settled)
+    estimate = RequestEstimate(transcript, epoch, terms)
+    fired = next((each for each in compactors if each.over.fires(estimate)), None)
     for each in compactors:
         if isinstance(each.over, SummaryPays | BriefPays):
             # It keeps account, whoever fires.
-            each.over.fires(glance)
-    pins = pinned(transcript)
+            each.over.fires(estimate)
+    pins = list_pinned_positions(transcript)
     memory = find_memory(policy)
-    beside = [aside.data for aside in list_kept_suffixes(transcript, epoch.current)]
+    beside = [suffix.data for suffix in list_kept_suffixes(transcript, epoch.current)]
     stale = None
     if memory is not None:
         leaves_out = any(run.is_gone for run in epoch.runs)
         if memory.needs_new_head(epoch.summary, transcript, terms.counter, beside, leaves_out=leaves_out):
             stale = memory
-    if fired is None and stale is None and all_there(epoch, pins) and stand_in(transcript, epoch) is None:
-        made = Plan(epoch, False, glance.counted, glance.tokens)
+    if fired is None and stale is None and has_all_pins(epoch, pins) and find_stand_in(transcript, epoch) is None:
+        plan = Plan(epoch, False, estimate.counted, estimate.tokens)
     else:
-        asks: Asks = None if not may_ask else "after" if settled else "before"
-        made = _begin(glance, compactors, pins, fired, asks, settled=settled, stale=stale)
+        moment: SummaryMoment = None if not may_ask else "after" if settled else "before"
+        plan = _plan_new_epoch(estimate, compactors, pins, fired, moment, settled=settled, stale=stale)
     if memory is not None:
-        made = _remembering(made, memory, glance, settled=settled)
-    if glance.meter is None:
-        return made
+        plan = _add_card_request(plan, memory, estimate, settled=settled)
+    if estimate.meter is None:
+        return plan
     # An epoch that lets go of nothing carries on.
-    carried = 0.0 if made.begins and made.epoch.raw != epoch.raw else glance.meter.carried
-    meter = msgspec.structs.replace(glance.meter, epoch=made.epoch.start, carried=carried)
-    return msgspec.structs.replace(made, meter=meter, notices=(*made.notices, *_assumed(glance, settled=settled)))
+    carried = 0.0 if plan.begins and plan.epoch.raw != epoch.raw else estimate.meter.carried
+    meter = msgspec.structs.replace(estimate.meter, epoch=plan.epoch.start, carried=carried)
+    return msgspec.structs.replace(
+        plan, meter=meter, notices=(*plan.notices, *_report_assumed_prices(estimate, settled=settled))
+    )
 
 
-def _remembering(made: Plan, memory: CompactToBrief, glance: RequestEstimate, *, settled: bool) -> Plan:
+def _add_card_request(plan: Plan, memory: CompactToBrief, estimate: RequestEstimate, *, settled: bool) -> Plan:
     """A plan of a conversation of which memory keeps a brief."""
-    record = read_brief_record(glance.transcript)
-    if made.begins:
-        epoch = msgspec.structs.replace(made.epoch, way=record.capture_mode or memory.config.capture)
-        made = msgspec.structs.replace(made, epoch=epoch)
-    if settled or made.wants is not None:
-        return made
-    current = last_exchange(glance.transcript, made.epoch)
-    near, history = glance.near, glance.history
-    if made.begins and made.epoch.raw != glance.epoch.raw:
-        near, history = False, made.epoch.tokens - glance.transcript.tokens(*_span(glance.transcript, current))
+    record = read_brief_record(estimate.transcript)
+    if plan.begins:
+        epoch = msgspec.structs.replace(plan.epoch, way=record.capture_mode or memory.config.capture)
+        plan = msgspec.structs.replace(plan, epoch=epoch)
+    if settled or plan.summary_request is not None:
+        return plan
+    current = find_current_exchange(estimate.transcript, plan.epoch)
+    near, history = estimate.near, estimate.history
+    if plan.begins and plan.epoch.raw != estimate.epoch.raw:
+        near, history = False, plan.epoch.tokens - estimate.transcript.tokens(*_span_from(estimate.transcript, current))
     wanted: CardKind = choose_card(
         memory.config,
         record,
         near=near,
         history=history,
-        raw=made.epoch.raw,
+        raw=plan.epoch.raw,
         current=current,
     )
-    return msgspec.structs.replace(made, card=wanted)
+    return msgspec.structs.replace(plan, card=wanted)
 
 
-def _span(transcript: Transcript, place: int) -> tuple[int, int]:
-    return transcript.index_of(place), len(transcript)
+def _span_from(transcript: Transcript, position: int) -> tuple[int, int]:
+    return transcript.index_of(position), len(transcript)
 
 
-def _assumed(glance: RequestEstimate, *, settled: bool) -> list[Notice]:
+def _report_assumed_prices(estimate: RequestEstimate, *, settled: bool) -> list[Notice]:
     """A notice if prices have to be assumed, with the first call of a model."""
-    last = read_latest(glance.transcript, "meter", Meter)
-    terms = glance.terms
+    last = read_latest(estimate.transcript, "meter", Meter)
+    terms = estimate.terms
     if terms.prices is not None or settled or (last is not None and last.model == terms.model):
         return []
     usual = Ratios()
@@ -158,73 +162,73 @@ def _assumed(glance: RequestEstimate, *, settled: bool) -> list[Notice]:
     return [Notice("prices_assumed", text)]
 
 
-class _Full(OverTokens, frozen=True):
+class _OverWindow(OverTokens, frozen=True):
     """Fires when the model's window has no room for an answer."""
 
     def __str__(self) -> str:
         return "more than fits into the window"
 
 
-def _compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> list[Compactor]:
+def _list_compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> list[Compactor]:
     """The policy's own, and the model's window, which no policy can do without."""
     found = [*policy.compactors]
     # What a summary can still stand for before the next call is not left out after the answer.
-    waits = settled and any(_summarises(each, background=False) for each in found)
+    waits = settled and any(_can_summarise(each, background=False) for each in found)
     if terms.room is not None and not waits:
-        found.append(make_limit_compactor(_Full(terms.room), OverTokens(max(1, terms.room // 2))))
+        found.append(make_limit_compactor(_OverWindow(terms.room), OverTokens(max(1, terms.room // 2))))
     if settled:
         kept = [(each, [s for s in each.strategies if not isinstance(s, CutCurrent)]) for each in found]
         return [Compactor(each.over, tuple(strategies), each.to) for each, strategies in kept if strategies]
     return found
 
 
-def _summarises(compactor: Compactor, *, background: bool | None = None) -> bool:
+def _can_summarise(compactor: Compactor, *, background: bool | None = None) -> bool:
     """Whether a limit can be exceeded for a while, until there is a summary."""
     how = [getattr(strategy, "background", None) for strategy in compactor.strategies]
     return any(each is not None and background in (None, each) for each in how)
 
 
-def _begin(
-    glance: RequestEstimate,
+def _plan_new_epoch(
+    estimate: RequestEstimate,
     compactors: list[Compactor],
     pins: tuple[int, ...],
     fired: Compactor | None,
-    asks: Asks,
+    moment: SummaryMoment,
     *,
     settled: bool,
     stale: CompactToBrief | None,
 ) -> Plan:
     """A new epoch; the present one if the compactors find nothing to do. Says what they did that nobody asked for."""
-    transcript, epoch, terms = glance.transcript, glance.epoch, glance.terms
+    transcript, epoch, terms = estimate.transcript, estimate.epoch, estimate.terms
     reason = str(fired.over) if fired is not None else "an entry was pinned"
-    if fired is None and all_there(epoch, pins):
+    if fired is None and has_all_pins(epoch, pins):
         reason = "a summary is left of it" if stale is None else "the brief was changed"
-    whole = msgspec.structs.replace(view_of(glance, pins), may_summarize=asks)
-    view = _compacted(whole if stale is None else stale.with_current_brief(whole), compactors)
-    saves = fired is not None and isinstance(fired.over, SummaryPays | BriefPays) and glance.reckoning is not None
-    predicted = glance.reckoning.predicted if saves and glance.reckoning is not None else None
+    whole = msgspec.structs.replace(make_view(estimate, pins), may_summarize=moment)
+    view = _compact(whole if stale is None else stale.with_current_brief(whole), compactors)
+    saves = fired is not None and isinstance(fired.over, SummaryPays | BriefPays) and estimate.comparison is not None
+    predicted = estimate.comparison.predicted if saves and estimate.comparison is not None else None
     if view.summary_request is not None:
-        wants = msgspec.structs.replace(view.summary_request, predicted=predicted)
-        return Plan(epoch, False, glance.counted, glance.tokens, wants=wants)
+        request = msgspec.structs.replace(view.summary_request, predicted=predicted)
+        return Plan(epoch, False, estimate.counted, estimate.tokens, summary_request=request)
     if view.summary is not None and view.summary.is_brief and view.summary != epoch.summary:
         view = msgspec.structs.replace(view, summary=msgspec.structs.replace(view.summary, predicted=predicted))
-    _check_kept(whole, view)
+    _check_exchanges(whole, view)
     notices = []
-    over = [each for each in compactors if each.over.fires(view) and not (view.droppable and _summarises(each))]
+    over = [each for each in compactors if each.over.fires(view) and not (view.droppable and _can_summarise(each))]
     if over and any(block.pinned for block in view.blocks[:-1]):
         # Whoever pinned them had other limits in mind.
         loose = [msgspec.structs.replace(block, pinned=False) for block in view.blocks]
-        view = _compacted(view.with_blocks(loose), compactors)
+        view = _compact(view.with_blocks(loose), compactors)
         notices.append(
             Notice("pins_left_out", f"Not all that is pinned fits any more ({reason}): the oldest is left out.")
         )
     if terms.window is not None and view.tokens > terms.window and view.summary is not None:
         # It comes back with the next cut.
-        view = _compacted(msgspec.structs.replace(view, summary=None, latest_summary=None), compactors)
+        view = _compact(msgspec.structs.replace(view, summary=None, latest_summary=None), compactors)
     if terms.window is not None and view.tokens > terms.window and not settled:
         error = ContextOverflow(
-            f"The request is longer than {terms.model} takes: about {view.tokens:,} tokens{_fixed(view)}, and the "
-            f"window has {terms.window:,}. Nothing more can be left out: send less."
+            f"The request is longer than {terms.model} takes: about {view.tokens:,} tokens{_describe_fixed(view)}, and "
+            f"the window has {terms.window:,}. Nothing more can be left out: send less."
         )
         error.window, error.tokens = terms.window, view.tokens
         raise error
@@ -232,69 +236,73 @@ def _begin(
         exceeded = [str(each.over) for each in compactors if each.over.fires(view)]
         if exceeded:
             limits = " and ".join(exceeded)
-            text = f"With the current exchange alone the request is {limits}{_fixed(view)}: it is sent whole."
+            text = f"With the current exchange alone the request is {limits}{_describe_fixed(view)}: it is sent whole."
             notices.append(Notice("over_limit", text))
     # Instructions that had to stay go with their epoch: a new one is shorter also when it keeps all exchanges.
-    old = staying(transcript, epoch.current) - staying(transcript, last_exchange(transcript, epoch))
+    old = count_kept_suffixes(transcript, epoch.current) - count_kept_suffixes(
+        transcript, find_current_exchange(transcript, epoch)
+    )
     same = (view.blocks, tuple(view.lines), view.summary) == (whole.blocks, epoch.lines, epoch.summary)
-    if same and all_there(epoch, pins) and not old:
-        return Plan(epoch, False, glance.counted, glance.tokens, tuple(notices))
-    full = _outgrown(whole, view, compactors)
-    new = epoch_of(view, epoch, reason if full is None else str(full), pins)
+    if same and has_all_pins(epoch, pins) and not old:
+        return Plan(epoch, False, estimate.counted, estimate.tokens, tuple(notices))
+    full = _find_outgrown_window(whole, view, compactors)
+    new = make_epoch(view, epoch, reason if full is None else str(full), pins)
     gone = len(whole.blocks) - len(view.blocks)
     if full is not None:
         text = f"The conversation has outgrown the window of {terms.window:,} tokens"
-        notices.append(Notice("window", f"{text}: {_are(gone, 'more exchange')} left out from now on."))
+        notices.append(Notice("window", f"{text}: {_render_count(gone, 'more exchange')} left out from now on."))
     by_memory = isinstance(fired.over, BriefPays | OverHistory) if fired is not None else stale is not None
-    if glance.guessed and terms.window is None and not by_memory:
+    if estimate.guessed and terms.window is None and not by_memory:
         text = (
             f"Nobody knows the window of {terms.model}: {UNKNOWN_WINDOW:,} tokens are assumed. Chat(window=…) says it."
         )
         notices.append(Notice("window_assumed", text))
-    notices += _told(new, whole.blocks[-1])
-    receipt = _receipt(view, new, glance) if view.summary != epoch.summary else None
+    notices += _report_shortened(new, whole.blocks[-1])
+    receipt = _make_receipt(view, new, estimate) if view.summary != epoch.summary else None
     return Plan(new, True, view.counted, view.tokens, tuple(notices), receipt=receipt)
 
 
-def _outgrown(whole: View, view: View, compactors: Sequence[Compactor]) -> _Full | None:
+def _find_outgrown_window(whole: View, view: View, compactors: Sequence[Compactor]) -> _OverWindow | None:
     """The window, if more exchanges are gone than the policy itself lets go of."""
-    full = next((each.over for each in compactors if isinstance(each.over, _Full) and each.over.fires(whole)), None)
+    full = next(
+        (each.over for each in compactors if isinstance(each.over, _OverWindow) and each.over.fires(whole)), None
+    )
     if full is None:
         return None
-    own = _compacted(whole, [each for each in compactors if not isinstance(each.over, _Full)])
+    own = _compact(whole, [each for each in compactors if not isinstance(each.over, _OverWindow)])
     return full if len(own.blocks) > len(view.blocks) else None
 
 
-def _receipt(view: View, new: Epoch, glance: RequestEstimate) -> CostReceipt | None:
+def _make_receipt(view: View, new: Epoch, estimate: RequestEstimate) -> CostReceipt | None:
     """What is expected of an epoch, if it began for the sake of money."""
-    summary, meter = view.summary, glance.meter
-    if summary is None or summary.predicted is None or meter is None or glance.reckoning is None:
+    summary, meter = view.summary, estimate.meter
+    if summary is None or summary.predicted is None or meter is None or estimate.comparison is None:
         return None
     return CostReceipt(
         epoch=new.start,
-        at=glance.terms.now,
+        at=estimate.terms.now,
         reason=new.reason,
-        before=glance.tokens,
+        before=estimate.tokens,
         after=view.tokens,
         carried=meter.carried,
         predicted=summary.predicted,
-        ratios=glance.ratios,
+        ratios=estimate.ratios,
         calls_before=meter.calls - 1,
         saved_before=meter.saved,
     )
 
 
-def _are(number: int, what: str) -> str:
+def _render_count(number: int, what: str) -> str:
     return f"{number:,} {what} is" if number == 1 else f"{number:,} {what}s are"
 
 
-def _fixed(view: View) -> str:
+def _describe_fixed(view: View) -> str:
     """How much of a request is not conversation, if that is worth saying."""
     fixed = round(view.scale * view.fixed)
     return f" ({fixed:,} tokens are system text, tools and instruction)" if fixed * 4 > view.tokens else ""
 
 
-def _check_kept(whole: View, view: View) -> None:
+def _check_exchanges(whole: View, view: View) -> None:
     """Raise unless a view is made of whole exchanges, in order, the current one last: a strategy may do anything."""
     there = iter([(block.first, block.stop) for block in whole.blocks])
     kept = [(block.first, block.stop) for block in view.blocks]
@@ -303,7 +311,7 @@ def _check_kept(whole: View, view: View) -> None:
         raise InputError("A strategy of the policy gave back something else than exchanges of its view, in order.")
 
 
-def _compacted(view: View, compactors: Sequence[Compactor]) -> View:
+def _compact(view: View, compactors: Sequence[Compactor]) -> View:
     """A view in which every limit holds, or nothing more can be done."""
     for _ in range(_ROUNDS):
         before = view
@@ -315,18 +323,20 @@ def _compacted(view: View, compactors: Sequence[Compactor]) -> View:
     return view
 
 
-def _told(epoch: Epoch, before: Block) -> list[Notice]:
+def _report_shortened(epoch: Epoch, before: Block) -> list[Notice]:
     """A notice if the new epoch shortens the current exchange, `before`: the caller did not ask for that."""
     runs = [run for run in epoch.runs if run.first >= epoch.current and run not in before.altered]
     cut = [run for run in runs if run.reason == CUT]
     thinned = sum(run.last + 1 - run.first for run in runs if run.reason == MIDDLE)
-    said = []
+    parts = []
     if cut:
-        said.append(f"{_are(len(cut), 'long text')} cut to head and tail")
+        parts.append(f"{_render_count(len(cut), 'long text')} cut to head and tail")
     if thinned:
-        said.append(f"{_are(thinned, 'event')} left out")
+        parts.append(f"{_render_count(thinned, 'event')} left out")
     return (
-        [Notice("shortened", f"To fit, {' and '.join(said)} in the current exchange ({epoch.reason}).")] if said else []
+        [Notice("shortened", f"To fit, {' and '.join(parts)} in the current exchange ({epoch.reason}).")]
+        if parts
+        else []
     )
 
 
@@ -347,14 +357,14 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
             f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.id`.{shed}"
         )
     pin = Pin(transcript.position(found), transcript[found].id, transcript[found].turn)
-    if pin in pins_of(transcript):
+    if pin in read_pins(transcript):
         return transcript
-    pins = (*pins_of(transcript), pin)
+    pins = (*read_pins(transcript), pin)
     nothing = Epoch("", raw=transcript.size, current=transcript.size)
-    view = view_of(RequestEstimate(transcript, nothing, terms), tuple(sorted(pin.place for pin in pins)))
+    view = make_view(RequestEstimate(transcript, nothing, terms), tuple(sorted(pin.place for pin in pins)))
     new = Block(transcript.size, transcript.size + 1, messages=1, tokens=1)
     view = view.with_blocks((*[block for block in view.blocks if block.pinned], new))
-    full = [str(each.to) for each in _compactors(policy, terms) if each.to.fires(view)]
+    full = [str(each.to) for each in _list_compactors(policy, terms) if each.to.fires(view)]
     if full:
         raise PinRefused(
             f"{name!r} can't be pinned: all that is pinned and the current exchange would be {' and '.join(full)}, "
@@ -365,7 +375,7 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
 
 def unpin(transcript: Transcript, name: str) -> Transcript:
     """A transcript in which an entry is not pinned any more, nor any other of its turn."""
-    pins = pins_of(transcript)
+    pins = read_pins(transcript)
     if not isinstance(name, str):
         raise InputError(f"What is unpinned is named by the id of an entry or a turn, not by {type(name).__name__}.")
     left = [pin for pin in pins if name not in (pin.entry, pin.turn) and name.rpartition("-")[0] != pin.turn]

@@ -9,7 +9,7 @@ import contextlib
 
 from longtalk._util.concurrency import call_store, run_shielded
 from longtalk.branches.branch import AsyncBranch
-from longtalk.context.epochs import summed_up
+from longtalk.context.epochs import record_summary
 from longtalk.transcript.transcript import Transcript
 from longtalk.turn import summary_claims
 from longtalk.turn.summarizer import AsyncSummarizer, Outcome
@@ -28,7 +28,7 @@ async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: Sum
     def change(transcript: Transcript) -> Transcript:
         transcript = claimed(transcript)
         if made.summary is not None:
-            transcript = summed_up(transcript, made.summary, made.last)
+            transcript = record_summary(transcript, made.summary, made.last)
         return summary_claims.tried(transcript, made.problem, told=False, usage=made.usage, cost=made.cost)
 
     made = Outcome(problem="it was cancelled before it was there: `close` waits for it")

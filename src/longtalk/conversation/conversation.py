@@ -36,7 +36,7 @@ from longtalk.branches.operations import (
 from longtalk.branches.turn_writer import AsyncTurnWriter
 from longtalk.chat.brief import brief_of
 from longtalk.context.costs import CostReceipt
-from longtalk.context.measure import pins_of
+from longtalk.context.measure import read_pins
 from longtalk.context.planning import unpin
 from longtalk.conversation.background import summarise
 from longtalk.conversation.brief import AsyncTalkBrief
@@ -372,7 +372,7 @@ class AsyncConversation:
     async def pins(self) -> list[str]:
         """The ids of the entries that are pinned."""
         self._stored.forget()
-        return [pin.entry for pin in pins_of((await self._stored.load())[1])]
+        return [pin.entry for pin in read_pins((await self._stored.load())[1])]
 
     async def verify(self) -> None:
         """Raise `InputError` unless all is as it was written: checksums, parents, calls and their results."""

@@ -14,10 +14,26 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context, compose
-from longtalk.context.costs import CARD, SECONDS, CostReceipt, Meter, Ratios, ratios, told
-from longtalk.context.epochs import Anchor, SentPositions, TurnSuffix, anchored, covered, metered, summed_up
+from longtalk.context.costs import (
+    CACHE_SECONDS,
+    CARD_TOKENS,
+    CostReceipt,
+    Meter,
+    Ratios,
+    complete_receipts,
+    compute_ratios,
+)
+from longtalk.context.epochs import (
+    Anchor,
+    SentPositions,
+    TurnSuffix,
+    list_covered,
+    record_anchor,
+    record_meter,
+    record_summary,
+)
 from longtalk.context.measure import Terms
-from longtalk.context.planning import Plan, begun, plan
+from longtalk.context.planning import Plan, apply_plan, make_plan
 from longtalk.errors import ContextOverflow, InputError
 from longtalk.memory.brief.apply import apply
 from longtalk.memory.brief.lines import BriefContent
@@ -45,7 +61,7 @@ PAUSE = 60_000
 """The assumed time between two entries in milliseconds, if the conversation has no usable times."""
 _COMPARED = 4
 """The number of earlier requests with which a request is compared."""
-CARDS: Mapping[CardKind, int] = {"": 0, "small": 40, "catch_up": CARD}
+CARDS: Mapping[CardKind, int] = {"": 0, "small": 40, "catch_up": CARD_TOKENS}
 """The approximate number of tokens of each kind of memory card."""
 _MAX_ANSWER = 4_096
 """The maximum number of tokens to reserve for an answer."""
@@ -58,7 +74,7 @@ class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
     window: int | None = None
     caches: bool = True
-    cache_seconds: int = SECONDS
+    cache_seconds: int = CACHE_SECONDS
 
     @classmethod
     def from_label(cls, label: str) -> SimulatedModel:
@@ -77,13 +93,13 @@ class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True):
             prices=found.prices,
             window=min(limits, default=None),
             caches=found.cache != "none",
-            cache_seconds=found.cache_seconds or SECONDS,
+            cache_seconds=found.cache_seconds or CACHE_SECONDS,
         )
 
     @property
     def ratios(self) -> Ratios:
         """The cost of each kind of token, relative to an uncached input token."""
-        return ratios(self.prices, 0, caches=self.caches)
+        return compute_ratios(self.prices, 0, caches=self.caches)
 
     @property
     def answer(self) -> int:
@@ -208,7 +224,7 @@ class PolicyReplay:
     @property
     def receipts(self) -> tuple[CostReceipt, ...]:
         """The cost receipts (predicted cost, actual cost, savings) of the epochs that were started to save money."""
-        return tuple(told(self._receipts.values(), read_latest(self._transcript, "meter", Meter)))
+        return tuple(complete_receipts(self._receipts.values(), read_latest(self._transcript, "meter", Meter)))
 
     def _replay(self) -> None:
         trace = self._setup.trace
@@ -248,10 +264,10 @@ class PolicyReplay:
         usage = call.usage(model)
         suffix_tokens = sum(map(self._setup.estimated.count, suffix.pieces(self._setup.trace.wire)))
         anchor = Anchor(planned.epoch.start, model.label, digest, planned.counted + suffix_tokens, usage.input)
-        self._transcript = anchored(self._transcript, anchor)
+        self._transcript = record_anchor(self._transcript, anchor)
         if planned.meter is not None:
             self.depends_on_prices = True
-            self._transcript = metered(self._transcript, planned.meter, usage, at=at)
+            self._transcript = record_meter(self._transcript, planned.meter, usage, at=at)
             receipt = read_latest(self._transcript, "receipt", CostReceipt)
             if receipt is not None:
                 self._receipts[receipt.epoch] = receipt
@@ -273,11 +289,11 @@ class PolicyReplay:
             now=at,
         )
         policy = self._policy(i)
-        planned = plan(self._transcript, policy, terms, settled=settled, may_ask=True)
-        if planned.wants is not None:
-            self._summarize(planned.wants, planned, i, at)
-            planned = plan(self._transcript, policy, terms, settled=settled)
-        self._transcript = begun(self._transcript, planned)
+        planned = make_plan(self._transcript, policy, terms, settled=settled, may_ask=True)
+        if planned.summary_request is not None:
+            self._summarize(planned.summary_request, planned, i, at)
+            planned = make_plan(self._transcript, policy, terms, settled=settled)
+        self._transcript = apply_plan(self._transcript, planned)
         return planned
 
     def _summarize(self, wants: SummaryRequest, planned: Plan, i: int, at: int) -> None:
@@ -297,13 +313,13 @@ class PolicyReplay:
         self.calls.append(call)
         summary = Summary(
             text=text,
-            covers=covered(planned.epoch, wants.stop),
+            covers=list_covered(planned.epoch, wants.stop),
             model=setup.model.label,
             tokens=setup.estimated.count(quoted),
             usage=call.usage(setup.model),
             predicted=wants.predicted,
         )
-        self._transcript = summed_up(self._transcript, summary, self._transcript[wants.stop - 1].id)
+        self._transcript = record_summary(self._transcript, summary, self._transcript[wants.stop - 1].id)
 
     def _build_suffix(self, i: int, planned: Plan, at: int) -> TurnSuffix:
         """Return the text that memory adds after the user's message; empty for later calls of the same turn."""

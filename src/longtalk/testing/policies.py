@@ -14,9 +14,9 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context, compose
-from longtalk.context.epochs import Epoch, covered, metered, summed_up, unreachable
+from longtalk.context.epochs import Epoch, list_covered, list_unreachable, record_meter, record_summary
 from longtalk.context.measure import UNKNOWN_WINDOW, Terms
-from longtalk.context.planning import Plan, begun, plan
+from longtalk.context.planning import Plan, apply_plan, make_plan
 from longtalk.memory.brief.apply import apply
 from longtalk.memory.brief.operations import Operation
 from longtalk.memory.brief.record import CardKind, read_brief_record, with_brief_record
@@ -117,7 +117,7 @@ def check_policy(
             played.epochs += made.begins
             played.tokens += made.tokens
             card = made.card or card
-        gone = unreachable(small, policy) if entry.role == "user" else []
+        gone = list_unreachable(small, policy) if entry.role == "user" else []
         if gone:
             small, part = split(small, gone)
             parts.append(encode_part(part))
@@ -132,13 +132,13 @@ def check_policy(
 def _check(
     policy: Policy, transcript: Transcript, terms: Terms, preamble: Preamble
 ) -> tuple[Transcript, Plan, Context, bytes]:
-    made = plan(transcript, policy, terms, may_ask=True)
-    if made.wants is not None:
-        transcript = _with_summary(transcript, made.wants, made.epoch, terms.counter)
-        made = plan(transcript, policy, terms)
-    transcript = begun(transcript, made)
+    made = make_plan(transcript, policy, terms, may_ask=True)
+    if made.summary_request is not None:
+        transcript = _with_summary(transcript, made.summary_request, made.epoch, terms.counter)
+        made = make_plan(transcript, policy, terms)
+    transcript = apply_plan(transcript, made)
     if made.meter is not None:
-        transcript = metered(transcript, made.meter, Usage(input=made.tokens), at=terms.now)
+        transcript = record_meter(transcript, made.meter, Usage(input=made.tokens), at=terms.now)
     context = compose(
         transcript,
         epoch=made.epoch,
@@ -171,8 +171,8 @@ def _with_brief_lines(transcript: Transcript, policy: Policy, terms: Terms) -> T
 def _with_summary(transcript: Transcript, wants: SummaryRequest, epoch: Epoch, counter: Counter) -> Transcript:
     """Return the transcript with a fixed text in place of the summary that the policy asks for."""
     text = f"A summary of all before {wants.stop}. " * (1 + wants.length // 20)
-    summary = Summary(text=text, covers=covered(epoch, wants.stop), tokens=counter.count(text))
-    return summed_up(transcript, summary, transcript[transcript.index_of(wants.stop) - 1].id)
+    summary = Summary(text=text, covers=list_covered(epoch, wants.stop), tokens=counter.count(text))
+    return record_summary(transcript, summary, transcript[transcript.index_of(wants.stop) - 1].id)
 
 
 def _check_summary(made: Plan, context: Context) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context
-from longtalk.context.epochs import Anchor, TurnSuffix, anchored, metered
+from longtalk.context.epochs import Anchor, TurnSuffix, record_anchor, record_meter
 from longtalk.errors import InputError
 from longtalk.memory.brief.record import CardKind
 from longtalk.memory.recall.config import Recalled
@@ -152,18 +152,18 @@ class Draft(msgspec.Struct, frozen=True):
         entries = []
         if answer.native is not None:
             mark = "empty" if answer.empty else answer.finish if answer.finish in _MARKED else ""
-            bound = self.context.bound() if answer.opaque and self.context else ""
+            bound = self.context.compute_bound() if answer.opaque and self.context else ""
             native, wire = answer.native, self.wire.name
             entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
         transcript = self._add(turn, entries)
         usage = self.wire.read_usage(answer.usage) if answer.usage else Usage()
         if usage.input and self.wire.reports_request_size:
             transcript = self.anchor(transcript, usage.input)
-        if answer.handle is not None and self.context is not None and self.context.keeper:
+        if answer.handle is not None and self.context is not None and self.context.session_key:
             held = ProviderSession(answer.handle, transcript.size, self.context.epoch)
-            transcript = keep(transcript, self.context.keeper, held)
+            transcript = keep(transcript, self.context.session_key, held)
         if self.context is not None and self.context.meter is not None:
-            transcript = metered(transcript, self.context.meter, usage, at=now())
+            transcript = record_meter(transcript, self.context.meter, usage, at=now())
         binds = answer.opaque and self.wire.binds_prefix
         if self.tail > 0 and (aside := self.aside) and (binds or answer.finish in ("calls", "paused")):
             # What follows is bound to it, or cached behind it: from now on it stays where it was.
@@ -179,11 +179,11 @@ class Draft(msgspec.Struct, frozen=True):
         if self.context is None:
             return transcript
         epoch, counted = self.context.epoch, self.context.counted
-        return anchored(transcript, Anchor(epoch, self.turn.model, self.turn.preamble, counted, tokens, refused))
+        return record_anchor(transcript, Anchor(epoch, self.turn.model, self.turn.preamble, counted, tokens, refused))
 
-    def forget(self, keeper: str) -> Draft:
+    def forget(self, session_key: str) -> Draft:
         """The provider has nothing of the conversation that it could go on with."""
-        return msgspec.structs.replace(self, transcript=drop(self.transcript, keeper))
+        return msgspec.structs.replace(self, transcript=drop(self.transcript, session_key))
 
     def billed(self, usage: bytes | None) -> Draft:
         """A model call was made beside the conversation."""

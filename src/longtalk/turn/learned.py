@@ -11,7 +11,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context
-from longtalk.context.epochs import MOST_WINDOW, windows
+from longtalk.context.epochs import MOST_WINDOW, read_windows
 from longtalk.errors import ContextOverflow, ProviderError
 from longtalk.notices import Notice
 from longtalk.transcript.transcript import Transcript
@@ -56,7 +56,7 @@ def learnt(draft: Draft, problem: ProviderError, known: Quirks, label: str) -> D
 
 def outgrown(draft: Draft, problem: ContextOverflow, context: Context, label: str, usual: int | None) -> Draft:
     """The provider says that this is too long: a draft that knows how much it takes, for a shorter try."""
-    known = windows(draft.transcript)
+    known = read_windows(draft.transcript)
     before = known.get(label) or usual
     window = problem.window if problem.window and _LEAST_WINDOW <= problem.window <= MOST_WINDOW else before
     tokens = max(min(problem.tokens or 0, MOST_WINDOW), context.tokens)

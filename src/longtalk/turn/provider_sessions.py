@@ -34,10 +34,10 @@ class ProviderSession(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the epoch began that those were sent in."""
 
 
-def find(transcript: Transcript, keeper: str, wire: Wire, epoch: Epoch) -> ProviderSession | str:
+def find(transcript: Transcript, session_key: str, wire: Wire, epoch: Epoch) -> ProviderSession | str:
     """Where the provider can go on from; else why it can't, in words. Nothing is said about a new conversation."""
     known = _known(transcript)
-    held = known.get(keeper)
+    held = known.get(session_key)
     if held is None:
         others = any(transcript[i].role in ANSWERS for i in range(len(transcript)))
         return "it has not heard it so far" if others or known else ""
@@ -52,22 +52,22 @@ def find(transcript: Transcript, keeper: str, wire: Wire, epoch: Epoch) -> Provi
     return held
 
 
-def keep(transcript: Transcript, keeper: str, held: ProviderSession) -> Transcript:
+def keep(transcript: Transcript, session_key: str, held: ProviderSession) -> Transcript:
     """A transcript that knows how far a provider has it."""
-    return _with(transcript, [*_others(transcript, keeper)[1 - _MOST :], (keeper, held)])
+    return _with(transcript, [*_others(transcript, session_key)[1 - _MOST :], (session_key, held)])
 
 
-def drop(transcript: Transcript, keeper: str) -> Transcript:
+def drop(transcript: Transcript, session_key: str) -> Transcript:
     """A transcript of which a provider knows nothing any more."""
-    return _with(transcript, _others(transcript, keeper))
+    return _with(transcript, _others(transcript, session_key))
 
 
 def _known(transcript: Transcript) -> dict[str, ProviderSession]:
     return read_latest(transcript, "handle", dict[str, ProviderSession]) or {}
 
 
-def _others(transcript: Transcript, keeper: str) -> list[tuple[str, ProviderSession]]:
-    return [(name, held) for name, held in _known(transcript).items() if name != keeper]
+def _others(transcript: Transcript, session_key: str) -> list[tuple[str, ProviderSession]]:
+    return [(name, held) for name, held in _known(transcript).items() if name != session_key]
 
 
 def _with(transcript: Transcript, known: list[tuple[str, ProviderSession]]) -> Transcript:

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from longtalk.context.compose import Context, compose
-from longtalk.context.epochs import Epoch, list_kept_suffixes, summed_up, windows
+from longtalk.context.epochs import Epoch, list_kept_suffixes, read_windows, record_summary
 from longtalk.context.measure import Terms
-from longtalk.context.planning import Plan, begun, plan
+from longtalk.context.planning import Plan, apply_plan, make_plan
 from longtalk.memory.summary import SummaryRequest
 from longtalk.notices import Notice
 from longtalk.policies import Policy
@@ -64,13 +64,13 @@ class AsyncRequestBuilder:
         progress = self._progress
         may_ask = summary_claims.may_ask(progress.draft.transcript)
         made = self._plan(progress.draft.instruction, may_ask=may_ask)
-        if made.wants is not None:
-            await self._write_summary(self._make_summarizer(made.wants, made, quirks))
+        if made.summary_request is not None:
+            await self._write_summary(self._make_summarizer(made.summary_request, made, quirks))
             made = self._plan(progress.draft.instruction)
-        keeper = self._keeper()
-        held = await self._find_session(keeper, made.epoch) if keeper else None
+        session_key = self._keeper()
+        held = await self._find_session(session_key, made.epoch) if session_key else None
         room = self._make_terms(None).room
-        progress.draft = await self._memory.prepared(progress.draft, made, room=room, alone=bool(keeper))
+        progress.draft = await self._memory.prepared(progress.draft, made, room=room, alone=bool(session_key))
         draft = progress.draft
         preamble = self._memory.preamble(self._preamble, draft, made.epoch)
         aside = draft.aside
@@ -94,7 +94,7 @@ class AsyncRequestBuilder:
             tokens=made.tokens + more,
             counted=made.counted + more,
             meter=made.meter,
-            keeper=keeper,
+            session_key=session_key,
             handle=held.handle if held else None,
         )
         return context, preamble
@@ -108,11 +108,11 @@ class AsyncRequestBuilder:
         try:
             may_ask = background and summary_claims.may_ask(progress.draft.transcript)
             made = self._plan(None, settled=True, may_ask=may_ask)
-            if made.wants is None:
+            if made.summary_request is None:
                 return None
             quirks = learned.quirks(progress.draft.transcript, self._provider.label)
-            summarizer = self._make_summarizer(made.wants, made, quirks)
-            claim = summary_claims.claim(progress.draft.transcript, made.wants)
+            summarizer = self._make_summarizer(made.summary_request, made, quirks)
+            claim = summary_claims.claim(progress.draft.transcript, made.summary_request)
             transcript = summary_claims.claimed(progress.draft.transcript, claim)
             progress.draft = msgspec.structs.replace(progress.draft, transcript=transcript)
             return summarizer, claim
@@ -125,10 +125,10 @@ class AsyncRequestBuilder:
         """Return the plan of the next request. If it begins an epoch, record that, and add the plan's notices."""
         draft = self._progress.draft
         terms = self._make_terms(instruction)
-        made = plan(draft.transcript, self._policy, terms, settled=settled, may_ask=may_ask)
+        made = make_plan(draft.transcript, self._policy, terms, settled=settled, may_ask=may_ask)
         for notice in made.notices:
             draft = draft if notice in draft.notices else draft.notice(notice)
-        self._progress.draft = msgspec.structs.replace(draft, transcript=begun(draft.transcript, made))
+        self._progress.draft = msgspec.structs.replace(draft, transcript=apply_plan(draft.transcript, made))
         return made
 
     def _make_terms(self, instruction: str | None) -> Terms:
@@ -142,7 +142,7 @@ class AsyncRequestBuilder:
         instruction_tokens = (
             count_message(draft.wire.write_instruction(instruction), draft.counter) if instruction else 0
         )
-        window = windows(transcript).get(self._provider.label) or self._window
+        window = read_windows(transcript).get(self._provider.label) or self._window
         return Terms(
             wire=draft.wire,
             counter=draft.counter,
@@ -171,24 +171,24 @@ class AsyncRequestBuilder:
         way = wire.session_mode(self._options)
         return f"{wire.name} {way} {self._provider.account}" if way else ""
 
-    async def _find_session(self, keeper: str, epoch: Epoch) -> ProviderSession | None:
+    async def _find_session(self, session_key: str, epoch: Epoch) -> ProviderSession | None:
         """Return the session that the provider can resume, or a new one. A rebuilt session adds a notice."""
         draft = self._progress.draft
-        found = provider_sessions.find(draft.transcript, keeper, draft.wire, epoch)
+        found = provider_sessions.find(draft.transcript, session_key, draft.wire, epoch)
         provider = self._provider if isinstance(self._provider, AsyncStatefulProvider) else None
         if isinstance(found, ProviderSession):
             if provider is None or await provider.is_current(found.handle):
                 return found
-            self.drop_session(keeper, "what it has is gone, or went on without us")
+            self.drop_session(session_key, "what it has is gone, or went on without us")
         elif found:
             self._report_rebuilt(found)
         if provider is not None and (self._opened is None or not await provider.is_current(self._opened)):
             self._opened = await provider.open_conversation(self._options)
         return None if self._opened is None else ProviderSession(self._opened, 0)
 
-    def drop_session(self, keeper: str, why: str) -> None:
+    def drop_session(self, session_key: str, why: str) -> None:
         """Remove a session that the provider can't resume, and report it."""
-        self._progress.draft = self._progress.draft.forget(keeper)
+        self._progress.draft = self._progress.draft.forget(session_key)
         self._report_rebuilt(why)
 
     def _report_rebuilt(self, why: str) -> None:
@@ -206,10 +206,10 @@ class AsyncRequestBuilder:
         if notice is not None:
             self._progress.draft = msgspec.structs.replace(draft.notice(notice), transcript=transcript)
 
-    def _make_summarizer(self, wants: SummaryRequest, made: Plan, quirks: Quirks) -> AsyncSummarizer:
+    def _make_summarizer(self, request: SummaryRequest, made: Plan, quirks: Quirks) -> AsyncSummarizer:
         draft = self._progress.draft
         return AsyncSummarizer(
-            wants,
+            request,
             draft.transcript,
             made.epoch,
             provider=self._provider,
@@ -226,7 +226,7 @@ class AsyncRequestBuilder:
         draft = self._progress.draft.billed(made.usage)
         transcript = summary_claims.tried(draft.transcript, made.problem, told=True)
         if made.summary is not None:
-            transcript = summed_up(transcript, made.summary, made.last)
+            transcript = record_summary(transcript, made.summary, made.last)
         else:
             draft = draft.notice(summary_claims.no_summary(made.problem))
         self._progress.draft = msgspec.structs.replace(draft, transcript=transcript)

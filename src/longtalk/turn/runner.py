@@ -248,7 +248,7 @@ class AsyncTurnRunner:
             except ProviderError as problem:
                 if context.handle is not None and not forgotten and self.draft.wire.is_session_lost(problem.body):
                     forgotten = True
-                    self._requests.drop_session(context.keeper, str(problem))
+                    self._requests.drop_session(context.session_key, str(problem))
                     continue
                 # Nothing of an answer has come yet: `call` gives at most the first piece.
                 wiser = learned.learnt(self.draft, problem, quirks, self._provider.label) if learnt < LESSONS else None

@@ -51,9 +51,9 @@ def may_ask(transcript: Transcript) -> bool:
     return not last.problem or transcript.size >= last.size + 2 ** (1 + min(last.tries, _MOST_TRIES))
 
 
-def claim(transcript: Transcript, wants: SummaryRequest) -> SummaryClaim:
+def claim(transcript: Transcript, request: SummaryRequest) -> SummaryClaim:
     """That this process makes a summary."""
-    until = now() + round(1_000 * wants.timeout) + _GRACE
+    until = now() + round(1_000 * request.timeout) + _GRACE
     last = read_latest(transcript, "attempt", SummaryClaim)
     return SummaryClaim(
         size=transcript.size, until=until, holder=identify_this_process(), tries=last.tries if last is not None else 0

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from longtalk import Chat, Conversation, Checkpoint, Done, Text, ToolResult, tool
-from longtalk.context.epochs import fingerprint
+from longtalk.context.epochs import fingerprint_policy
 from longtalk.errors import (
     Busy,
     InputError,
@@ -1146,7 +1146,7 @@ def test_an_epoch_that_is_not_true_takes_nothing_apart(store: Store, epoch: dict
     conversation.send("x")
     conversation.send("y")
     runs = [{"first": 0, "last": 7, "verdict": "sent", "reason": "kept"}]
-    data = json.dumps({"policy": fingerprint(KeepAll()), "start": 8, "runs": runs, **epoch}).encode()
+    data = json.dumps({"policy": fingerprint_policy(KeepAll()), "start": 8, "runs": runs, **epoch}).encode()
     last = head(store)
     record = PlacedRecord(Record("epoch", last.entry or "", 1, data), 7)
     store.write("", "c", Commit(expect=last.revision, records=(record,), at=1))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from longtalk import Chat, Done, KeepLast, Notice, TokenBudget, WindowShare
-from longtalk.context.epochs import windows
+from longtalk.context.epochs import read_windows
 from longtalk.errors import ContextOverflow, InputError, PinRefused
 from longtalk.policies import Compactor, DropOldest, OverTokens, Size
 from longtalk.state.codec import decode
@@ -259,7 +259,7 @@ def test_a_window_that_was_learnt_goes_before_it() -> None:
     chat = Chat(provider, window=20_000)
     before = talk(chat, 12)
     reply = chat.send("Still there?", state=before.state)
-    assert windows(decode(reply.state, wires=NAMES)) == {"scripted:model": 2_000}
+    assert read_windows(decode(reply.state, wires=NAMES)) == {"scripted:model": 2_000}
     state = reply.state
     for number in range(19):
         reply = chat.send(f"{number}: {WORDS * 10}", state=state)
@@ -272,7 +272,7 @@ def test_a_refusal_that_names_no_window_leaves_the_one_that_was_given() -> None:
     chat = Chat(provider, window=8_000)
     before = talk(chat, 12)
     reply = chat.send("Still there?", state=before.state)
-    assert set(windows(decode(reply.state, wires=NAMES)).values()) == {8_000}
+    assert set(read_windows(decode(reply.state, wires=NAMES)).values()) == {8_000}
     assert 1 < len(sent(provider)) < 25
 
 

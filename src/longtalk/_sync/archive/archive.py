@@ -19,9 +19,9 @@ from longtalk._sync._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import HistoryEntry, parse_terms, to_history
 from longtalk.archive.metrics import Metrics, build_metrics
 from longtalk._sync.branches.branch import Branch
-from longtalk.context.costs import CostReceipt, Meter, told
+from longtalk.context.costs import CostReceipt, Meter, complete_receipts
 from longtalk.context.epochs import Epoch
-from longtalk.context.manifest import whole
+from longtalk.context.manifest import restore_runs
 from longtalk.errors import InputError
 from longtalk.stores import open_default_store
 from longtalk.stores.base import (
@@ -138,7 +138,7 @@ class Archive:
         The manifest is empty if none was stored.
         """
         data = self._call(self.store.manifest, conversation, turn)
-        return whole(read_manifest(data), self._read_epochs(conversation, branch)) if data else ()
+        return restore_runs(read_manifest(data), self._read_epochs(conversation, branch)) if data else ()
 
     def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
         """Return what each turn of a branch sent, received and cost, oldest turn first."""
@@ -160,7 +160,7 @@ class Archive:
         records: list[PlacedRecord] = self._call(self.store.records, conversation, branch, "receipt")
         found = [receipt for each in records if (receipt := read_record(each.record, CostReceipt))]
         meters = [read_record(each.record, Meter) for each in head.records if each.record.kind == "meter"]
-        return told(found, meters[-1] if meters else None)
+        return complete_receipts(found, meters[-1] if meters else None)
 
     def stats(self, conversation: str | None = None) -> Stats:
         """Return statistics of one conversation, or of all conversations if none is given."""

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from longtalk._sync._util.concurrency import call_store
-from longtalk.context.epochs import Epoch, current, fingerprint
-from longtalk.context.measure import all_there, pinned
+from longtalk.context.epochs import Epoch, find_epoch, fingerprint_policy
+from longtalk.context.measure import has_all_pins, list_pinned_positions
 from longtalk.memory.summary import Summary
 from longtalk.policies import Policy
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, PlacedRecord, Store
@@ -115,7 +115,11 @@ class Branch:
     def _needed(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
         """The places of the entries that the next turn needs: those that the present epoch sends."""
         epoch = read_latest(transcript, "epoch", Epoch)
-        if epoch is None or epoch.policy != fingerprint(self.policy) or not all_there(epoch, pinned(transcript)):
+        if (
+            epoch is None
+            or epoch.policy != fingerprint_policy(self.policy)
+            or not has_all_pins(epoch, list_pinned_positions(transcript))
+        ):
             return [(0, size)]
         places = [0, *[place for span in epoch.pinned for place in span], epoch.raw]
         if places != sorted(places) or epoch.raw >= size:
@@ -138,7 +142,7 @@ class Branch:
             shed=_without(spans),
         )
         epoch = read_latest(bare, "epoch", Epoch)
-        if read.shed.entries and epoch != current(read, fingerprint(self.policy)):
+        if read.shed.entries and epoch != find_epoch(read, fingerprint_policy(self.policy)):
             # Nobody sends by an epoch that takes a result from its call: all of it is needed.
             return self._read(head, whole=True)
         return read

@@ -16,7 +16,7 @@ import msgspec
 
 from longtalk._sync._util.concurrency import call_store
 from longtalk._sync.branches.branch import Branch, placed
-from longtalk.context.manifest import kept
+from longtalk.context.manifest import encode_manifest
 from longtalk.errors import Deleted
 from longtalk.notices import Notice
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedRequest, RequestKeyTaken
@@ -146,7 +146,9 @@ class TurnWriter:
             entries=tuple(entries),
             turn=turn,
             request=self._request if own else None,
-            manifest=kept(draft.context, draft.transcript, draft.cost) if own and not lasts and draft.context else b"",
+            manifest=encode_manifest(draft.context, draft.transcript, draft.cost)
+            if own and not lasts and draft.context
+            else b"",
             obsolete=tuple(record for record in self._known if record.kind == "aside" and record not in there),
             records=tuple(placed(record, places.get(record.entry, self._base - 1)) for record in records),
             lease=make_lease(self._held.token) if lasts else None,

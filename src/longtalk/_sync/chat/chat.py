@@ -17,7 +17,7 @@ from longtalk._sync._util.concurrency import ASYNC
 from longtalk._sync.chat.brief import StateBrief, brief_of
 from longtalk.chat.state import read_state, state_shedder, state_writer
 from longtalk.chat.switching import check_switch
-from longtalk.context.epochs import windows
+from longtalk.context.epochs import read_windows
 from longtalk.context.measure import Terms
 from longtalk.context.planning import pin, unpin
 from longtalk.errors import BadState, InputError
@@ -203,7 +203,7 @@ class Chat:
             model=self.provider.label,
             preamble="",
             fixed=0,
-            window=windows(transcript).get(self.provider.label) or self._window,
+            window=read_windows(transcript).get(self.provider.label) or self._window,
             answer=0,
         )
         return pin(transcript, entry, self._policy, terms)

@@ -10,7 +10,7 @@ import contextlib
 
 from longtalk._sync._util.concurrency import call_store, run_shielded
 from longtalk._sync.branches.branch import Branch
-from longtalk.context.epochs import summed_up
+from longtalk.context.epochs import record_summary
 from longtalk.transcript.transcript import Transcript
 from longtalk.turn import summary_claims
 from longtalk._sync.turn.summarizer import Summarizer, Outcome
@@ -29,7 +29,7 @@ def summarise(stored: Branch, summarizer: Summarizer, claim: SummaryClaim) -> No
     def change(transcript: Transcript) -> Transcript:
         transcript = claimed(transcript)
         if made.summary is not None:
-            transcript = summed_up(transcript, made.summary, made.last)
+            transcript = record_summary(transcript, made.summary, made.last)
         return summary_claims.tried(transcript, made.problem, told=False, usage=made.usage, cost=made.cost)
 
     made = Outcome(problem="it was cancelled before it was there: `close` waits for it")

@@ -37,7 +37,7 @@ from longtalk._sync.branches.operations import (
 from longtalk._sync.branches.turn_writer import TurnWriter
 from longtalk._sync.chat.brief import brief_of
 from longtalk.context.costs import CostReceipt
-from longtalk.context.measure import pins_of
+from longtalk.context.measure import read_pins
 from longtalk.context.planning import unpin
 from longtalk._sync.conversation.background import summarise
 from longtalk._sync.conversation.brief import TalkBrief
@@ -373,7 +373,7 @@ class Conversation:
     def pins(self) -> list[str]:
         """The ids of the entries that are pinned."""
         self._stored.forget()
-        return [pin.entry for pin in pins_of((self._stored.load())[1])]
+        return [pin.entry for pin in read_pins((self._stored.load())[1])]
 
     def verify(self) -> None:
         """Raise `InputError` unless all is as it was written: checksums, parents, calls and their results."""

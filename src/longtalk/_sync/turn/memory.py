@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from longtalk._sync._util.concurrency import run_in_thread
-from longtalk.context.epochs import Epoch, SentPositions, TurnSuffix, current, fingerprint, list_kept_suffixes
+from longtalk.context.epochs import Epoch, SentPositions, TurnSuffix, find_epoch, fingerprint_policy, list_kept_suffixes
 from longtalk.context.planning import Plan
 from longtalk.memory.brief.record import CaptureMode, read_brief_record
 from longtalk.memory.cards import capture
@@ -75,7 +75,7 @@ class TurnMemory:
         self._config: Memory | None = found.config if found else None
         self._tools = tools
         self._seek = seek
-        self.epoch = current(transcript, fingerprint(policy))
+        self.epoch = find_epoch(transcript, fingerprint_policy(policy))
         """That of the last request, or of the next one before there was any."""
         self._can_call = provider.capabilities.tools and capture.TOOL_NAME not in tools.names
 

@@ -10,7 +10,7 @@ import msgspec
 
 from longtalk._sync._util.concurrency import run_with_timeout
 from longtalk.context.compose import compose
-from longtalk.context.epochs import Epoch, covered
+from longtalk.context.epochs import Epoch, list_covered
 from longtalk.errors import ProviderError
 from longtalk.memory.summary import (
     TAG,
@@ -58,7 +58,7 @@ class Summarizer:
 
     def __init__(
         self,
-        wants: SummaryRequest,
+        request: SummaryRequest,
         transcript: Transcript,
         epoch: Epoch,
         *,
@@ -69,12 +69,12 @@ class Summarizer:
         counter: Counter,
         prices: Prices | None,
     ) -> None:
-        self.wants = wants
+        self.request = request
         self._transcript = transcript
         self._epoch = epoch
         self._provider = provider
         self._preamble = preamble
-        self._options = for_a_summary(options, longest=2 * wants.length)
+        self._options = for_a_summary(options, longest=2 * request.length)
         self._quirks = quirks
         self._counter = counter
         self._prices = prices
@@ -84,7 +84,7 @@ class Summarizer:
         try:
             return self._ask()
         except TimeoutError:
-            return Outcome(problem=f"{self._provider.label} did not answer within {self.wants.timeout:g} seconds")
+            return Outcome(problem=f"{self._provider.label} did not answer within {self.request.timeout:g} seconds")
         except ProviderError as problem:
             return Outcome(problem=str(problem).rstrip("."))
         except Exception as problem:
@@ -103,19 +103,19 @@ class Summarizer:
             preamble=self._preamble,
             reader=f"{self._provider.account} {self._provider.model}",
             instruction=None,
-            tail=self._transcript.index_of(self.wants.stop),
-            until=self.wants.stop,
+            tail=self._transcript.index_of(self.request.stop),
+            until=self.request.stop,
         )
         body = wire.build_request(
             model=self._provider.model,
             preamble=self._preamble,
-            pieces=(*context.pieces, wire.write_user(render_summary_prompt(self.wants.length))),
+            pieces=(*context.pieces, wire.write_user(render_summary_prompt(self.request.length))),
             mark=len(context.pieces),
             options=options,
             quirks=quirks,
             stream=False,
         )
-        answer = wire.parse(run_with_timeout(self.wants.timeout, lambda: self._provider.send(body)))
+        answer = wire.parse(run_with_timeout(self.request.timeout, lambda: self._provider.send(body)))
         instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
         text = strip_summary_tags(answer.view.text)
         tokens = count_message(wire.quote(TAG, text), self._counter)
@@ -128,14 +128,14 @@ class Summarizer:
             return Outcome(problem=f"{wrong}: {excerpt!r}" if excerpt else wrong, usage=answer.usage, cost=spent)
         summary = Summary(
             text=text,
-            covers=covered(self._epoch, self.wants.stop),
+            covers=list_covered(self._epoch, self.request.stop),
             model=self._provider.label,
             at=now(),
             tokens=tokens,
             usage=usage,
-            predicted=self.wants.predicted,
+            predicted=self.request.predicted,
         )
-        last = self._transcript[self._transcript.index_of(self.wants.stop) - 1].id
+        last = self._transcript[self._transcript.index_of(self.request.stop) - 1].id
         return Outcome(summary=summary, last=last, usage=answer.usage, cost=spent)
 
     def _cost(self, usage: Usage) -> float | None:
