@@ -1,7 +1,8 @@
-"""The CPU time of `import longtalk`, relative to `import sqlite3, json`, which most programs of this kind import.
+"""The CPU time of importing Longtalk, relative to `import sqlite3, json`, which most programs of this kind import.
 
 Each figure is the whole CPU time of a new interpreter, with byte-compiled modules. The rounds are interleaved and the
-least time counts. Longtalk imports heavy libraries at first use, so `import longtalk` must not load any of them.
+least time counts. `import longtalk` alone loads neither the sync nor the async classes, so the goal is about a program
+that uses the sync ones. Heavy libraries are imported at first use: none of them may be loaded here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ import longtalk
 
 ROUNDS = 25
 GOAL = 6.0
-PROGRAMS = {"nothing": "pass", "sqlite3, json": "import sqlite3, json", "longtalk": "import longtalk"}
+PROGRAMS = {
+    "nothing": "pass",
+    "sqlite3, json": "import sqlite3, json",
+    "longtalk": "import longtalk",
+    "Chat": "from longtalk import Chat",
+    "Chat, Conversation, Archive": "from longtalk import Archive, Chat, Conversation",
+}
+LARGEST = list(PROGRAMS.values())[-1]
 HEAVY = ("anthropic", "anyio", "asyncio", "click", "cryptography", "httpx2", "openai", "rich", "xllamacpp")
 
 
@@ -31,8 +39,8 @@ def measure_cpu(program: str) -> float:
 
 
 def list_loaded() -> list[str]:
-    """Return the heavy libraries that `import longtalk` loads."""
-    program = f"import sys, longtalk; print(*[name for name in {HEAVY!r} if name in sys.modules])"
+    """Return the heavy libraries that the sync classes load."""
+    program = f"{LARGEST}; import sys; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
 
 
@@ -47,12 +55,12 @@ def main() -> None:
             best[name] = min(measure_cpu(program), best.get(name, float("inf")))
     base = best["sqlite3, json"]
     print(f"CPU of a new interpreter in milliseconds, the least of {ROUNDS} rounds.\n")
-    print(f"{'import':16}{'CPU':>8}{'times':>8}")
+    print(f"{'import':30}{'CPU':>8}{'times':>8}")
     for name, spent in best.items():
-        print(f"{name:16}{spent:8.1f}{spent / base:8.2f}")
+        print(f"{name:30}{spent:8.1f}{spent / base:8.2f}")
     heavy = list_loaded()
-    print(f"\nHeavy libraries that `import longtalk` loads: {', '.join(heavy) or 'none'} (of {', '.join(HEAVY)}).")
-    ratio = best["longtalk"] / base
+    print(f"\nHeavy libraries that are loaded: {', '.join(heavy) or 'none'} (of {', '.join(HEAVY)}).")
+    ratio = max(best.values()) / base
     goals = [
         {"name": "CPU against sqlite3 and json", "value": round(ratio, 2), "goal": GOAL, "met": ratio <= GOAL},
         {"name": "heavy libraries imported", "value": len(heavy), "goal": 0, "met": not heavy},

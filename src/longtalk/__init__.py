@@ -1,16 +1,12 @@
 """Longtalk keeps long conversations with language models: byte-exact history, short prompts."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from longtalk import errors as errors
 from longtalk import events as events
-from longtalk._sync.archive.archive import Archive
-from longtalk._sync.chat.chat import Chat
-from longtalk._sync.conversation.conversation import Conversation
-from longtalk._sync.turn.stream import Stream
-from longtalk.archive.archive import AsyncArchive
 from longtalk.archive.history import HistoryEntry, history
 from longtalk.archive.metrics import Metrics
-from longtalk.chat.chat import AsyncChat
-from longtalk.conversation.conversation import AsyncConversation
 from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
 from longtalk.events import Checkpoint, Done, Text, ToolCall, ToolResult
 from longtalk.memory.brief.schema import Brief, Field, Schema
@@ -34,7 +30,16 @@ from longtalk.state.sealing import Seal
 from longtalk.state.shedding import join
 from longtalk.tools import Tool, ToolContext, tool
 from longtalk.turn.message import System
-from longtalk.turn.stream import AsyncStream
+
+if TYPE_CHECKING:
+    from longtalk._sync.archive.archive import Archive
+    from longtalk._sync.chat.chat import Chat
+    from longtalk._sync.conversation.conversation import Conversation
+    from longtalk._sync.turn.stream import Stream
+    from longtalk.archive.archive import AsyncArchive
+    from longtalk.chat.chat import AsyncChat
+    from longtalk.conversation.conversation import AsyncConversation
+    from longtalk.turn.stream import AsyncStream
 
 __version__ = "0.1.0"
 __all__ = [
@@ -86,3 +91,29 @@ __all__ = [
     "peek",
     "tool",
 ]
+
+# A program uses either the sync or the async classes. They are loaded at first use, so that it pays for one side only.
+_LOADED_AT_FIRST_USE = {
+    "Archive": "longtalk._sync.archive.archive",
+    "AsyncArchive": "longtalk.archive.archive",
+    "AsyncChat": "longtalk.chat.chat",
+    "AsyncConversation": "longtalk.conversation.conversation",
+    "AsyncStream": "longtalk.turn.stream",
+    "Chat": "longtalk._sync.chat.chat",
+    "Conversation": "longtalk._sync.conversation.conversation",
+    "Stream": "longtalk._sync.turn.stream",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a class at its first use."""
+    module = _LOADED_AT_FIRST_USE.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, whether they are loaded or not."""
+    return sorted({*globals(), *__all__})
