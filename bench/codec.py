@@ -21,7 +21,7 @@ from longtalk.policies import KeepAll
 from longtalk.state import codec as states
 from longtalk.tokens import Estimator
 from longtalk.transcript.transcript import Entry, Transcript, Turn, link_entries, new_id, now
-from longtalk.turn.draft import Draft, begin, measured
+from longtalk.turn.draft import Draft, add_token_counts, begin
 from longtalk.turn.message import parse_message
 from longtalk.wires import NAMES, WIRES
 from longtalk.wires.protocol import Preamble, Quirks
@@ -52,7 +52,7 @@ def make_conversation(turns: int) -> Transcript:
     """Return a transcript of this many turns."""
     transcript = Transcript()
     for number in range(turns):
-        entries = measured(
+        entries = add_token_counts(
             [
                 Entry(role=message["role"], wire=_WIRE.name, native=json.dumps(message).encode(), at=now())
                 for message in messages(number)
@@ -98,7 +98,7 @@ def run_longtalk_turn(state: bytes, clock: Clock, compress_over: int) -> tuple[b
 
     def request(transcript: Transcript) -> tuple[Draft, bytes]:
         said = parse_message(_USER["content"], _WIRE)
-        draft = begin(transcript, said, wire=_WIRE, model=MODEL, preamble=_DIGEST).hear()
+        draft = begin(transcript, said, wire=_WIRE, model=MODEL, preamble=_DIGEST).add_message()
         made = make_plan(draft.transcript, KeepAll(), _TERMS)
         context = compose(
             draft.transcript,
@@ -122,7 +122,7 @@ def run_longtalk_turn(state: bytes, clock: Clock, compress_over: int) -> tuple[b
         return draft.ask(context, None), body
 
     def encode(draft: Draft) -> bytes:
-        done = draft.answered(_ANSWER).finish("complete")
+        done = draft.add_answer(_ANSWER).finish("complete")
         return states.encode(done.transcript, compress_over=compress_over)
 
     transcript = clock.measure("decode", lambda: states.decode(state, wires=NAMES))

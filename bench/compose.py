@@ -68,14 +68,14 @@ _TERMS = Terms(
 def add_message(transcript: Transcript, number: int) -> Transcript:
     """Return the conversation with one more user message."""
     entries = parse_message(messages(number)[0]["content"], _WIRE)
-    return begin(transcript, entries, wire=_WIRE, model="bench", preamble="", counter=_COUNTER).hear().transcript
+    return begin(transcript, entries, wire=_WIRE, model="bench", preamble="", counter=_COUNTER).add_message().transcript
 
 
 def add_answer(transcript: Transcript, number: int) -> Transcript:
     """Return the conversation with an answer to the last message."""
     body = {"choices": [{"message": messages(number)[-1], "finish_reason": "stop"}]}
-    draft = begin(transcript, (), wire=_WIRE, model="bench", preamble="", counter=_COUNTER).hear()
-    return draft.answered(_WIRE.parse(json.dumps(body).encode())).finish("complete").transcript
+    draft = begin(transcript, (), wire=_WIRE, model="bench", preamble="", counter=_COUNTER).add_message()
+    return draft.add_answer(_WIRE.parse(json.dumps(body).encode())).finish("complete").transcript
 
 
 def read_back_from_state(transcript: Transcript) -> Transcript:

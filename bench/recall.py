@@ -48,7 +48,7 @@ from longtalk.transcript.pack import Entry
 from longtalk.transcript.transcript import link_entries, now
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport
 from longtalk.transfer.load import import_exports
-from longtalk.turn.draft import measured
+from longtalk.turn.draft import add_token_counts
 
 BUDGETS = (300, 1_000, 2_000, 4_000)
 ABILITIES = frozenset(
@@ -187,7 +187,9 @@ def make_entries(units: Sequence[Unit]) -> tuple[Entry, ...]:
         named = {"name": unit.name} if unit.name else {}
         native = json_bytes.encode({"role": unit.role, **named, "content": unit.text})
         entry = Entry(role=unit.role, wire="openai-chat", native=native, at=1000 * unit.at)
-        made += link_entries(made[-1].id if made else None, f"t{unit.position}", 0, measured([entry], Characters()))
+        made += link_entries(
+            made[-1].id if made else None, f"t{unit.position}", 0, add_token_counts([entry], Characters())
+        )
     return tuple(made)
 
 

@@ -53,7 +53,7 @@ from longtalk.stores.base import Commit, Store
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.tokens import Estimator
 from longtalk.transcript.transcript import Entry, Turn, link_entries, now
-from longtalk.turn.draft import measured
+from longtalk.turn.draft import add_token_counts
 from longtalk.wires import WIRES
 
 SIZES = (10, 100, 1_000, 5_000)
@@ -157,7 +157,7 @@ def fill_conversation(store: Store, name: str, turns: int) -> None:
             Entry(role=message["role"], wire=_WIRE.name, native=json.dumps(message).encode(), at=now())
             for message in messages(number)
         ]
-        entries = link_entries(head, f"t{number}", 0, measured(said, Estimator()))
+        entries = link_entries(head, f"t{number}", 0, add_token_counts(said, Estimator()))
         turn = Turn(id=f"t{number}", status="complete", model="bench:model", started=now(), usage=(USAGE,))
         revision = store.write("", name, Commit(expect=revision, entries=entries, turn=turn, at=now())).revision
         head = entries[-1].id

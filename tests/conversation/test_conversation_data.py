@@ -70,7 +70,7 @@ async def test_an_entry_can_be_described_later(store: Store) -> None:
     reply = await one.send("x", meta={"lesson": 3})
     await one.describe({"liked": True}, entry=reply.entries[-1].id)
     assert [said.meta for said in await one.history()] == [{"lesson": 3}, {"liked": True}]
-    with pytest.raises(InputError, match="no entry 'nowhere'"):
+    with pytest.raises(InputError, match="Entry 'nowhere' of conversation 'c' not found"):
         await one.describe({}, entry="nowhere")
 
 

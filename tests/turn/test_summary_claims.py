@@ -14,7 +14,16 @@ from longtalk.stores.leases import identify_this_process
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript, now
-from longtalk.turn.summary_claims import SummaryClaim, claim, claimed, is_claimed, may_ask, news, no_summary, tried
+from longtalk.turn.summary_claims import (
+    SummaryClaim,
+    is_claimed,
+    make_claim,
+    make_failure_notice,
+    may_ask,
+    record_claim,
+    record_outcome,
+    take_failure_notice,
+)
 from tests.policies.views import conversation, talked
 
 WANTS = SummaryRequest(stop=2, length=100, timeout=60)
@@ -65,59 +74,63 @@ def test_after_each_failure_it_waits_for_twice_as_many_entries(tries: int, wait:
 def test_failures_in_a_row_are_counted_and_a_success_forgets_them() -> None:
     transcript = talk()
     for number in (1, 2, 3):
-        transcript = tried(transcript, "it is empty", told=True)
+        transcript = record_outcome(transcript, "it is empty", reported=True)
         assert (last(transcript).tries, last(transcript).size) == (number, 4)
     # To claim it says nothing about what came of the others.
-    transcript = claimed(transcript, claim(transcript, WANTS))
+    transcript = record_claim(transcript, make_claim(transcript, WANTS))
     assert last(transcript).tries == 3
-    transcript = tried(transcript, "", told=False)
+    transcript = record_outcome(transcript, "", reported=False)
     assert (last(transcript).tries, last(transcript).told) == (0, True)
     assert may_ask(transcript)
 
 
 def test_nothing_is_kept_of_what_worked_at_once() -> None:
-    assert tried(talk(), "", told=True).records == ()
+    assert record_outcome(talk(), "", reported=True).records == ()
 
 
 def test_a_claim_says_who_makes_it_and_until_when() -> None:
     before = now()
-    mine = claim(talk(), WANTS)
+    mine = make_claim(talk(), WANTS)
     assert mine.holder == identify_this_process()
     assert before + 60_000 < mine.until <= now() + 60_000 + 10_000
-    transcript = claimed(talk(), mine)
+    transcript = record_claim(talk(), mine)
     assert is_claimed(transcript, mine)
     assert not may_ask(transcript)
 
 
 def test_a_claim_is_one_of_its_own() -> None:
-    mine = claim(talk(), WANTS)
+    mine = make_claim(talk(), WANTS)
     other = msgspec.structs.replace(mine, until=mine.until + 1)
-    transcript = claimed(talk(), other)
+    transcript = record_claim(talk(), other)
     assert not is_claimed(transcript, mine)
     assert not is_claimed(talk(), mine)
-    assert not is_claimed(tried(transcript, "", told=False), other)
+    assert not is_claimed(record_outcome(transcript, "", reported=False), other)
 
 
 def test_what_failed_unseen_is_told_once() -> None:
-    transcript = tried(talk(), "it is empty", told=False, usage=b'{"a":1}')
+    transcript = record_outcome(talk(), "it is empty", reported=False, usage=b'{"a":1}')
     assert last(transcript).usage == ('{"a":1}',)
-    transcript, notice = news(transcript)
+    transcript, notice = take_failure_notice(transcript)
     assert notice is not None
     assert (notice.kind, notice.text) == (
         "summary_failed",
         "No summary was made, and the conversation goes on without it: it is empty.",
     )
     assert last(transcript).tries == 1
-    assert news(transcript) == (transcript, None)
+    assert take_failure_notice(transcript) == (transcript, None)
 
 
 def test_what_was_told_or_worked_is_no_news() -> None:
-    for transcript in (talk(), tried(talk(), "no", told=True), claimed(talk(), claim(talk(), WANTS))):
-        assert news(transcript) == (transcript, None)
+    for transcript in (
+        talk(),
+        record_outcome(talk(), "no", reported=True),
+        record_claim(talk(), make_claim(talk(), WANTS)),
+    ):
+        assert take_failure_notice(transcript) == (transcript, None)
 
 
 def test_a_problem_ends_with_one_full_stop() -> None:
-    assert no_summary("I will not.").text.endswith("without it: I will not.")
+    assert make_failure_notice("I will not.").text.endswith("without it: I will not.")
 
 
 @pytest.mark.parametrize(
@@ -147,9 +160,12 @@ def test_a_problem_ends_with_one_full_stop() -> None:
 def test_an_absurd_one_stops_nothing(said: Any) -> None:
     transcript = noted(said)
     assert isinstance(may_ask(transcript), bool)
-    news(transcript)
+    take_failure_notice(transcript)
     # It is written again, and read.
-    for after in (tried(transcript, "no", told=False), claimed(transcript, claim(transcript, WANTS))):
+    for after in (
+        record_outcome(transcript, "no", reported=False),
+        record_claim(transcript, make_claim(transcript, WANTS)),
+    ):
         assert after.records[-1].kind == "attempt"
         may_ask(after)
 

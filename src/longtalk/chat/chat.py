@@ -32,8 +32,8 @@ from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.tokens import CheckedCounter, Counter, counter_for
 from longtalk.tools import Toolbox
 from longtalk.transcript.transcript import Transcript, now
-from longtalk.turn.draft import Draft, begin, noted
-from longtalk.turn.memory import RECALL_TOOL, recalls
+from longtalk.turn.draft import Draft, add_event, begin
+from longtalk.turn.memory import RECALL_TOOL, needs_recall_tool
 from longtalk.turn.message import Message, neutralize_message, parse_message
 from longtalk.turn.runner import AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
@@ -182,7 +182,7 @@ class AsyncChat:
         seal = seal or self._seal
         transcript = read_state(state, seal, max_bytes=self._max_state)
         return state_writer(seal)(
-            noted(transcript, event(text, source=source, at=now()), self.provider.wire, self.counter)
+            add_event(transcript, event(text, source=source, at=now()), self.provider.wire, self.counter)
         )
 
     async def pin(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
@@ -289,7 +289,7 @@ class AsyncChat:
         save: Callable[[Draft], Awaitable[tuple[Notice, ...]]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
         later: Callable[[AsyncSummarizer, SummaryClaim], None] | None = None,
-        seek: Callable[[str, Recall, int], Awaitable[RecallIndex]] | None = None,
+        build_index: Callable[[str, Recall, int], Awaitable[RecallIndex]] | None = None,
     ) -> AsyncTurnRunner:
         """A turn on a transcript: for whoever holds one."""
         for name, text in (("system", system), ("instruction", instruction)):
@@ -298,7 +298,7 @@ class AsyncChat:
         if not isinstance(max_rounds, int) or max_rounds < 0:
             raise InputError(f"`max_rounds` is how often tools may be run, 0 or more, not {max_rounds!r}.")
         toolbox = self._tools if tools is None else Toolbox.from_functions(tools, allow_async=ASYNC)
-        if recalls(self._policy, toolbox):
+        if needs_recall_tool(self._policy, toolbox):
             toolbox = Toolbox.from_functions([*toolbox, RECALL_TOOL], allow_async=ASYNC)
         wire = self.provider.wire
         if find_memory(self._policy):
@@ -350,7 +350,7 @@ class AsyncChat:
             save=save,
             around=around,
             later=later,
-            seek=seek,
+            build_index=build_index,
         )
 
     def _told(self, transcript: Transcript, brief: object) -> Callable[[Transcript], Transcript]:

@@ -29,7 +29,7 @@ async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: Sum
         transcript = claimed(transcript)
         if made.summary is not None:
             transcript = record_summary(transcript, made.summary, made.last)
-        return summary_claims.tried(transcript, made.problem, told=False, usage=made.usage, cost=made.cost)
+        return summary_claims.record_outcome(transcript, made.problem, reported=False, usage=made.usage, cost=made.cost)
 
     made = Outcome(problem="it was cancelled before it was there: `close` waits for it")
 

@@ -51,7 +51,7 @@ from longtalk.tokens import Counter
 from longtalk.transcript.manifest import Run
 from longtalk.transcript.pack import Pack
 from longtalk.transcript.transcript import Entry, Transcript, Turns, now
-from longtalk.turn.draft import Draft, noted
+from longtalk.turn.draft import Draft, add_event
 from longtalk.turn.message import Message
 from longtalk.turn.runner import AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
@@ -187,7 +187,7 @@ class AsyncConversation:
 
         def change(transcript: Transcript) -> Transcript:
             said = event(text, source=source, at=now())
-            return noted(transcript, said, self._chat.provider.wire, self._chat.counter)
+            return add_event(transcript, said, self._chat.provider.wire, self._chat.counter)
 
         return (await change_branch(self._stored, change, meta=meta))[-1].id
 
@@ -238,7 +238,7 @@ class AsyncConversation:
                 save=writer.save,
                 around=writer.around,
                 later=partial(self._summarise_later, writer),
-                seek=self._seek,
+                build_index=self._seek,
             )
 
     async def _seek(self, message: str, config: Recall, size: int) -> RecallIndex:

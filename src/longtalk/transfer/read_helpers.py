@@ -8,7 +8,7 @@ from longtalk.stores.base import MAIN
 from longtalk.tokens import Estimator
 from longtalk.transcript.transcript import Entry, Turn, link_entries
 from longtalk.transfer.conversation_export import BranchPart
-from longtalk.turn.draft import measured
+from longtalk.turn.draft import add_token_counts
 
 
 class UnknownFormat(ValueError):
@@ -32,5 +32,5 @@ def build_main_branch(exchanges: Sequence[tuple[Turn, Sequence[Entry]]]) -> Bran
     entries: list[Entry] = []
     for turn, members in exchanges:
         parent = entries[-1].id if entries else None
-        entries += link_entries(parent, turn.id, 0, measured(members, Estimator()))
+        entries += link_entries(parent, turn.id, 0, add_token_counts(members, Estimator()))
     return BranchPart(name=MAIN, entries=tuple(entries), turns=tuple(turn for turn, _ in exchanges))

@@ -51,8 +51,8 @@ class TurnAdditions(msgspec.Struct, frozen=True):
     """… of this kind."""
     alone: bool = False
     """Whether that goes with what is given fresh, since the provider keeps all that is said."""
-    heard: bool = False
-    """Whether one came."""
+    card_received: bool = False
+    """Whether the model sent a card in this turn."""
     recalled: Recalled = Recalled()
 
     @property
@@ -70,11 +70,11 @@ class Draft(msgspec.Struct, frozen=True):
     """All that is settled."""
     turn: Turn
     message: tuple[Entry, ...] = ()
-    """The user's message, until it is heard …"""
+    """The user's message, until `add_message` puts it into the transcript …"""
     change: Callable[[Transcript], Transcript] | None = None
     """… and what the app changes in the brief with it."""
     tail: int = -1
-    """How many entries there are up to the user's message, once it is heard: an instruction goes there."""
+    """How many entries there are up to the user's message, once it is added: an instruction goes there."""
     answer: Answer | None = None
     """The model's last answer."""
     pieces: list[bytes] | None = None
@@ -92,12 +92,12 @@ class Draft(msgspec.Struct, frozen=True):
     """What was sent last."""
     prices: Prices | None = None
     """What each model call costs, if that is known."""
-    beside: int = 0
-    """Model calls that are no part of the conversation: summaries."""
+    summary_calls: int = 0
+    """How many model calls of this turn wrote a summary."""
 
     @property
-    def aside(self) -> TurnSuffix | None:
-        """What goes behind the user's message, in this turn only."""
+    def suffix(self) -> TurnSuffix | None:
+        """The instruction, the request for a card and the recalled text that follow the message in this turn only."""
         added = self.added or TurnAdditions()
         data, asks = added.data, "" if added.alone else added.request
         text = "\n\n".join(part for part in (asks, self.instruction) if part)
@@ -127,15 +127,15 @@ class Draft(msgspec.Struct, frozen=True):
         calls = [self.wire.read_usage(raw) for raw in self.turn.usage]
         own = [entry for entry in self.transcript.fresh if entry.turn == self.turn.id]
         answers = sum(entry.role == "assistant" for entry in own)
-        if not calls or len(calls) < answers + self.beside or not all(call.input for call in calls):
+        if not calls or len(calls) < answers + self.summary_calls or not all(call.input for call in calls):
             return None
         return prices.add_costs(prices.cost(call, self.prices) for call in calls)
 
     def notice(self, notice: Notice) -> Draft:
         return msgspec.structs.replace(self, notices=(*self.notices, notice))
 
-    def hear(self) -> Draft:
-        """Put the user's message into the transcript, once all before it is settled."""
+    def add_message(self) -> Draft:
+        """Return the draft with the user's message in the transcript, and with the app's change of the brief made."""
         transcript = self._add(self.turn, self.message)
         transcript = self.change(transcript) if self.change else transcript
         return msgspec.structs.replace(self, transcript=transcript, message=(), change=None, tail=transcript.tail)
@@ -144,8 +144,8 @@ class Draft(msgspec.Struct, frozen=True):
         """A model call is made; a stream's events will be put into `pieces`."""
         return msgspec.structs.replace(self, context=context, pieces=pieces)
 
-    def answered(self, answer: Answer) -> Draft:
-        """The model has spoken."""
+    def add_answer(self, answer: Answer) -> Draft:
+        """Return the draft with the model's answer, its usage, and the records that follow from it."""
         turn = self.turn
         if answer.usage:
             turn = msgspec.structs.replace(turn, usage=(*turn.usage, answer.usage))
@@ -160,18 +160,19 @@ class Draft(msgspec.Struct, frozen=True):
         if usage.input and self.wire.reports_request_size:
             transcript = self.anchor(transcript, usage.input)
         if answer.handle is not None and self.context is not None and self.context.session_key:
-            held = ProviderSession(answer.handle, transcript.size, self.context.epoch)
-            transcript = keep(transcript, self.context.session_key, held)
+            session = ProviderSession(answer.handle, transcript.size, self.context.epoch)
+            transcript = keep(transcript, self.context.session_key, session)
         if self.context is not None and self.context.meter is not None:
             transcript = record_meter(transcript, self.context.meter, usage, at=now())
         binds = answer.opaque and self.wire.binds_prefix
-        if self.tail > 0 and (aside := self.aside) and (binds or answer.finish in ("calls", "paused")):
-            # What follows is bound to it, or cached behind it: from now on it stays where it was.
-            tokens = sum(count_message(piece, self.counter) for piece in aside.pieces(self.wire))
-            data = json_bytes.encode(msgspec.structs.replace(aside, tokens=tokens))
-            kept = Record("aside", self.transcript[self.tail - 1].id, now(), data)
-            if all((record.kind, record.entry) != (kept.kind, kept.entry) for record in transcript.records):
-                transcript = msgspec.structs.replace(transcript, records=(*transcript.records, kept))
+        if self.tail > 0 and (suffix := self.suffix) and (binds or answer.finish in ("calls", "paused")):
+            # What follows is bound to the suffix, or cached after it: from now on it stays where it was.
+            tokens = sum(count_message(piece, self.counter) for piece in suffix.pieces(self.wire))
+            data = json_bytes.encode(msgspec.structs.replace(suffix, tokens=tokens))
+            entry = self.transcript[self.tail - 1].id
+            if all((record.kind, record.entry) != ("aside", entry) for record in transcript.records):
+                suffix_record = Record("aside", entry, now(), data)
+                transcript = msgspec.structs.replace(transcript, records=(*transcript.records, suffix_record))
         return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
 
     def anchor(self, transcript: Transcript, tokens: int, *, refused: bool = False) -> Transcript:
@@ -185,12 +186,12 @@ class Draft(msgspec.Struct, frozen=True):
         """The provider has nothing of the conversation that it could go on with."""
         return msgspec.structs.replace(self, transcript=drop(self.transcript, session_key))
 
-    def billed(self, usage: bytes | None) -> Draft:
-        """A model call was made beside the conversation."""
+    def add_summary_call(self, usage: bytes | None) -> Draft:
+        """Return the draft with a model call for a summary counted, and its usage, if the provider reported one."""
         more = () if usage is None else (usage,)
         turn = msgspec.structs.replace(self.turn, usage=(*self.turn.usage, *more))
         transcript = self.transcript.add(turn=turn)
-        return msgspec.structs.replace(self, turn=turn, transcript=transcript, beside=self.beside + 1)
+        return msgspec.structs.replace(self, turn=turn, transcript=transcript, summary_calls=self.summary_calls + 1)
 
     def begin_call(self, call: ToolCallView) -> Draft:
         return msgspec.structs.replace(self, started=self.started | {call.id})
@@ -221,9 +222,9 @@ class Draft(msgspec.Struct, frozen=True):
             return self
         draft = self
         if self.pieces is not None:
-            draft = draft.cut_off(Replay(self).answer())
+            draft = draft.cut_stream(Replay(self).answer())
         if self.tail < 0:
-            draft = draft.abandon(draft.open_calls()).hear()
+            draft = draft.abandon(draft.open_calls()).add_message()
         wire = find_answer_wire(draft.transcript, self.wire)
         draft = draft._answer_calls(
             [
@@ -238,20 +239,20 @@ class Draft(msgspec.Struct, frozen=True):
         turn = msgspec.structs.replace(draft.turn, status=status, ended=now(), error=error, finish=finish)
         return msgspec.structs.replace(draft, turn=turn, transcript=draft.transcript.add(turn=turn).revise())
 
-    def cut_off(self, answer: Answer) -> Draft:
-        """The answer that was being streamed ends here."""
-        draft = self if answer.native is None and not answer.usage else self.answered(answer)
+    def cut_stream(self, answer: Answer) -> Draft:
+        """Return the draft with the partial answer of a stream that ends here."""
+        draft = self if answer.native is None and not answer.usage else self.add_answer(answer)
         return msgspec.structs.replace(draft, pieces=None)
 
     def _add(self, turn: Turn, entries: Sequence[Entry]) -> Transcript:
-        return self.transcript.append_to_turn(turn.id, measured(entries, self.counter)).add(turn=turn)
+        return self.transcript.append_to_turn(turn.id, add_token_counts(entries, self.counter)).add(turn=turn)
 
     def _answer_calls(self, results: Sequence[Entry]) -> Draft:
         """Results belong to the turn of their call, also when that is an earlier one."""
         if not results:
             return self
         transcript = self.transcript
-        results = measured(results, self.counter)
+        results = add_token_counts(results, self.counter)
         return msgspec.structs.replace(self, transcript=transcript.append_to_turn(transcript[-1].turn, results))
 
 
@@ -287,7 +288,7 @@ def begin(
 ) -> Draft:
     """A turn on this transcript. Without a message a turn that was cut off goes on; else it counts as interrupted."""
     last = transcript.turns[-1] if transcript.turns else None
-    if not message and not _waits(transcript):
+    if not message and not _awaits_answer(transcript):
         raise InputError("There is nothing to answer: None goes on with a turn that was cut off, or after a note.")
     if last is not None and last.status == "running":
         if not message:
@@ -298,7 +299,7 @@ def begin(
             return Draft(
                 wire=wire, transcript=transcript, turn=turn, instruction=instruction, counter=counter, prices=prices
             )
-        transcript = interrupted(transcript)
+        transcript = mark_interrupted(transcript)
     turn = Turn(id=new_id(), status="running", model=model, started=now(), preamble=preamble)
     return Draft(
         wire=wire,
@@ -311,37 +312,37 @@ def begin(
     )
 
 
-def _waits(transcript: Transcript) -> bool:
-    """Whether it is the model's turn to speak."""
+def _awaits_answer(transcript: Transcript) -> bool:
+    """Return True if the model has something to answer, or a turn to continue."""
     running = bool(transcript.turns) and transcript.turns[-1].status == "running"
     calls = find_open_calls(transcript)
     return len(transcript) > 0 and (transcript[-1].role != "assistant" or bool(calls) or running)
 
 
-def interrupted(transcript: Transcript) -> Transcript:
-    """A transcript whose last turn was left running, with that turn marked as interrupted."""
+def mark_interrupted(transcript: Transcript) -> Transcript:
+    """Return the transcript with its last turn, which was left running, marked as interrupted."""
     last = transcript.turns[-1]
     ended = transcript[-1].at if len(transcript) else last.started
     return transcript.add(turn=msgspec.structs.replace(last, status="interrupted", finish="interrupted", ended=ended))
 
 
-def noted(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) -> Transcript:
-    """A transcript with an event at its end. What was cut off before it, also by a rewind, is closed first."""
+def add_event(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) -> Transcript:
+    """Return the transcript with an event added, after closing open calls and a turn that was left running."""
     if calls := find_open_calls(transcript):
         wire = find_answer_wire(transcript, wire)
         closings = [make_closing_result(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls]
-        transcript = transcript.append_to_turn(transcript[-1].turn, measured(closings, counter))
+        transcript = transcript.append_to_turn(transcript[-1].turn, add_token_counts(closings, counter))
     if transcript.turns and transcript.turns[-1].status == "running":
-        transcript = interrupted(transcript)
-    return transcript.append_to_turn(new_id(), measured([event], counter)).revise()
+        transcript = mark_interrupted(transcript)
+    return transcript.append_to_turn(new_id(), add_token_counts([event], counter)).revise()
 
 
-def measured(entries: Sequence[Entry], counter: Counter) -> list[Entry]:
-    """Entries that know how long they are."""
-    return [msgspec.structs.replace(entry, tokens=count_message(_sent(entry), counter)) for entry in entries]
+def add_token_counts(entries: Sequence[Entry], counter: Counter) -> list[Entry]:
+    """Return the entries with their numbers of tokens."""
+    return [msgspec.structs.replace(entry, tokens=count_message(_render_counted(entry), counter)) for entry in entries]
 
 
-def _sent(entry: Entry) -> bytes:
-    """What is sent of an entry: of what an agent printed, its answer."""
+def _render_counted(entry: Entry) -> bytes:
+    """Return the bytes of an entry that are sent and so counted: only the answer of what an agent printed."""
     wire = WIRES.get(entry.wire)
     return entry.native if wire is None or wire.reports_request_size else wire.render(entry, Quirks()) or b"{}"

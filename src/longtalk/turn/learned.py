@@ -22,20 +22,20 @@ _LEAST_WINDOW = 256
 """A smaller number is no window, whatever a provider says."""
 
 
-def quirks(transcript: Transcript, label: str) -> Quirks:
-    """What this conversation has learnt about the server that it speaks to."""
+def read_quirks(transcript: Transcript, label: str) -> Quirks:
+    """Return what this conversation has learned about the server of a model."""
     known = Quirks()
     for record in transcript.records:
         if record.kind == "quirks":
             # A lesson that can't be read is learnt again.
             with contextlib.suppress(ValueError, RecursionError):
-                held = msgspec.json.decode(record.data, type=dict[str, Quirks])
-                known = held.get(label, known)
+                by_label = msgspec.json.decode(record.data, type=dict[str, Quirks])
+                known = by_label.get(label, known)
     return known
 
 
-def learnt(draft: Draft, problem: ProviderError, known: Quirks, label: str) -> Draft | None:
-    """A draft that knows what a refusal says about this server; None if that makes no other try worthwhile."""
+def learn_quirks(draft: Draft, problem: ProviderError, known: Quirks, label: str) -> Draft | None:
+    """Return the draft with the quirk that a refusal shows recorded; None if a retry would not help."""
     if problem.status not in (400, 404, 422, 500):
         return None
     transcript = draft.transcript
@@ -43,7 +43,7 @@ def learnt(draft: Draft, problem: ProviderError, known: Quirks, label: str) -> D
     found = draft.wire.learn_from_error(problem.body, [e.native for e in transcript], here)
     if found is None:
         return None
-    # Positions change when older entries are handed out, places do not.
+    # Indexes change when older entries are handed out, positions do not.
     void = transcript.position(found.opaque_void) if found.opaque_void > here.opaque_void else known.opaque_void
     data = json_bytes.encode({label: msgspec.structs.replace(found, opaque_void=void)})
     text = (
@@ -54,8 +54,8 @@ def learnt(draft: Draft, problem: ProviderError, known: Quirks, label: str) -> D
     return msgspec.structs.replace(draft, transcript=draft.transcript.add_record("quirks", data))
 
 
-def outgrown(draft: Draft, problem: ContextOverflow, context: Context, label: str, usual: int | None) -> Draft:
-    """The provider says that this is too long: a draft that knows how much it takes, for a shorter try."""
+def learn_window(draft: Draft, problem: ContextOverflow, context: Context, label: str, usual: int | None) -> Draft:
+    """Return the draft with the model's window recorded, after the provider refused a request as too long."""
     known = read_windows(draft.transcript)
     before = known.get(label) or usual
     window = problem.window if problem.window and _LEAST_WINDOW <= problem.window <= MOST_WINDOW else before

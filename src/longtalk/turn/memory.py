@@ -53,8 +53,8 @@ RECALL_TOOL: Tool = tool(
 )
 
 
-def recalls(policy: Policy, toolbox: Toolbox) -> bool:
-    """Whether a model that has tools anyhow gets one to recall with."""
+def needs_recall_tool(policy: Policy, toolbox: Toolbox) -> bool:
+    """Return True if a turn that has tools should also get the recall tool."""
     found = find_memory(policy)
     return found is not None and found.config.recalls.budget > 0 and len(toolbox) > 0 and RECALL not in toolbox.names
 
@@ -68,97 +68,99 @@ class AsyncTurnMemory:
         transcript: Transcript,
         provider: AsyncProvider,
         tools: Toolbox,
-        seek: Callable[[str, Recall, int], Awaitable[RecallIndex]] | None,
+        build_index: Callable[[str, Recall, int], Awaitable[RecallIndex]] | None,
     ) -> None:
         found = find_memory(policy)
         self._config: Memory | None = found.config if found else None
         self._tools = tools
-        self._seek = seek
+        self._build_index = build_index
         self.epoch = find_epoch(transcript, fingerprint_policy(policy))
         """That of the last request, or of the next one before there was any."""
         self._can_call = provider.capabilities.tools and capture.TOOL_NAME not in tools.names
 
     # Before a request
 
-    async def prepared(self, draft: Draft, made: Plan, *, room: int | None, alone: bool) -> Draft:
-        """A draft that knows what memory adds to this turn, in so many tokens that are left.
+    async def prepare_additions(self, draft: Draft, plan: Plan, *, room: int | None, alone: bool) -> Draft:
+        """Return the draft with what memory adds to this turn, within `room` tokens for the request.
 
-        A provider that keeps all is asked for a card `alone`, and would keep what is recalled: it has a tool for that.
+        `alone` is for a provider that keeps the conversation: nothing is recalled, since it would keep that too, and
+        the request for a card goes into the system text.
         """
         config = self._config
         if config is None:
             return draft
-        self.epoch = made.epoch
+        self.epoch = plan.epoch
         if draft.added is not None:
             return draft
-        if (kept := self._kept(draft)) is not None:
+        if (suffix := self._find_kept_suffix(draft)) is not None:
             # It goes on with what was asked for before.
-            return msgspec.structs.replace(draft, added=TurnAdditions(card=capture.parse_card_request(kept.text)))
-        asks = (
-            capture.render_card_request(config.brief, self._way, catch_up=made.card == "catch_up") if made.card else ""
-        )
-        beside = [aside.data for aside in list_kept_suffixes(draft.transcript, made.epoch.current)]
+            return msgspec.structs.replace(draft, added=TurnAdditions(card=capture.parse_card_request(suffix.text)))
+        asks = ""
+        if plan.card:
+            asks = capture.render_card_request(config.brief, self._capture_mode, catch_up=plan.card == "catch_up")
+        sent_data = [suffix.data for suffix in list_kept_suffixes(draft.transcript, plan.epoch.current)]
         new = render_unsent_app_lines(
-            read_brief_record(draft.transcript), config.brief, draft.counter, made.epoch.summary, beside
+            read_brief_record(draft.transcript), config.brief, draft.counter, plan.epoch.summary, sent_data
         )
         draft = msgspec.structs.replace(
-            draft, added=TurnAdditions(fresh=new, request=asks, card=made.card, alone=alone)
+            draft, added=TurnAdditions(fresh=new, request=asks, card=plan.card, alone=alone)
         )
-        left = None if room is None else room - made.tokens - draft.counter.count(asks + new) - _MARKS
+        left = None if room is None else room - plan.tokens - draft.counter.count(asks + new) - _MARKS
         if not config.recalls.budget or alone:
             return draft
         try:
-            held = SentPositions(made.epoch, draft.transcript.size)
-            found = await self._recalled(draft, _message(draft), held, config.recalls, left)
+            sent = SentPositions(plan.epoch, draft.transcript.size)
+            found = await self._search_history(draft, _read_message_text(draft), sent, config.recalls, left)
         except Exception as problem:
             # Nobody's turn depends on it.
             text = f"What was said before could not be looked through, and the turn goes on without it: {problem!r}."
             return draft.notice(Notice("recall_failed", text))
-        return self._recalling(draft, found)
+        return self._set_recalled(draft, found)
 
-    def preamble(self, preamble: Preamble, draft: Draft, epoch: Epoch) -> Preamble:
-        """What is given fresh, with memory's own tool where cards come that way in an epoch."""
+    def extend_preamble(self, preamble: Preamble, draft: Draft, epoch: Epoch) -> Preamble:
+        """Return the preamble with memory's tool or request for a card, if they belong there in this epoch."""
         config = self._config
         if config is None:
             return preamble
         tools, system = preamble.tools, preamble.system
-        if self._way_in(epoch) == "tool":
+        if self._choose_capture_mode(epoch) == "tool":
             tools = (*tools, capture.make_memory_tool(config.brief))
         if draft.added and draft.added.alone and draft.added.request:
             system = f"{system}\n\n{draft.added.request}" if system else draft.added.request
         return Preamble(system=system, tools=tools)
 
-    def tokens(self, draft: Draft) -> int:
-        """How long what memory adds is, as counted, unless it stays and is counted with what does."""
-        aside = msgspec.structs.replace(draft, instruction=None).aside
-        if aside is None or self._kept(draft) is not None:
+    def count_added_tokens(self, draft: Draft) -> int:
+        """Return the tokens of what memory adds, or 0 if it is kept and so counted with the kept suffixes."""
+        suffix = msgspec.structs.replace(draft, instruction=None).suffix
+        if suffix is None or self._find_kept_suffix(draft) is not None:
             return 0
-        return sum(count_message(piece, draft.counter) for piece in aside.pieces(draft.wire))
+        return sum(count_message(piece, draft.counter) for piece in suffix.pieces(draft.wire))
 
-    def without_recall(self, draft: Draft) -> Draft:
-        """A draft of a turn that is too long."""
-        if draft.added is None or self._kept(draft) is not None:
+    def remove_recalled(self, draft: Draft) -> Draft:
+        """Return the draft without recalled text, for a request that is too long."""
+        if draft.added is None or self._find_kept_suffix(draft) is not None:
             return draft
-        return self._recalling(draft, Recalled())
+        return self._set_recalled(draft, Recalled())
 
-    def neutral(self, text: str) -> str:
-        """What a tool has found can't pass for a card."""
+    def neutralize(self, text: str) -> str:
+        """Return a tool's text with card tags made harmless, so that it can't pass for a card."""
         return text if self._config is None else neutralize_tags(text)
 
     @property
-    def _way(self) -> CaptureMode:
-        return self._way_in(self.epoch)
+    def _capture_mode(self) -> CaptureMode:
+        return self._choose_capture_mode(self.epoch)
 
-    def _way_in(self, epoch: Epoch) -> CaptureMode:
-        way = epoch.way or (self._config.capture if self._config else "")
-        return "tool" if way == "tool" and self._can_call else "sentinel"
+    def _choose_capture_mode(self, epoch: Epoch) -> CaptureMode:
+        mode = epoch.way or (self._config.capture if self._config else "")
+        return "tool" if mode == "tool" and self._can_call else "sentinel"
 
-    def _kept(self, draft: Draft) -> TurnSuffix | None:
-        """What went with this turn, if it stays where it was."""
-        place = draft.transcript.position(draft.tail - 1) + 1
-        return next((aside for aside in list_kept_suffixes(draft.transcript, place - 1) if aside.place == place), None)
+    def _find_kept_suffix(self, draft: Draft) -> TurnSuffix | None:
+        """Return the suffix of this turn's message if it is kept in later requests."""
+        position = draft.transcript.position(draft.tail - 1) + 1
+        suffixes = list_kept_suffixes(draft.transcript, position - 1)
+        return next((suffix for suffix in suffixes if suffix.place == position), None)
 
-    async def _recalled(
+    async def _search_history(
         self, draft: Draft, message: str, exclude: SentPositions, config: Recall, left: int | None = None
     ) -> Recalled:
         from longtalk.memory.recall.search import index_transcript, render_recalled
@@ -166,38 +168,42 @@ class AsyncTurnMemory:
         if not message.strip():
             return Recalled()
         # What is said now would be found first of all.
-        before, at = draft.transcript.truncate(_begins(draft)), now()
-        if self._seek is not None:
-            index = await self._seek(message, config, before.size)
+        before, at = draft.transcript.truncate(_find_message_start(draft)), now()
+        if self._build_index is not None:
+            index = await self._build_index(message, config, before.size)
         else:
             index = await run_in_thread(lambda: index_transcript(before, message, config, now=at))
         return render_recalled(index, message, config, draft.counter, now=at, exclude=exclude, budget=left)
 
     # After an answer
 
-    def heard(self, draft: Draft) -> Draft:
-        """A draft that has taken in the cards of its last answer."""
+    def apply_cards(self, draft: Draft) -> Draft:
+        """Return the draft with the cards of its last answer applied to the brief."""
         config, answer = self._config, draft.answer
         # A card that nobody asked for may be a user's idea.
-        if config is None or answer is None or not (cards := answer.view.cards) or not _asked(draft):
+        if config is None or answer is None or not (cards := answer.view.cards) or not _get_requested_card(draft):
             return draft
-        transcript, heard = capture.apply_cards(
-            draft.transcript, cards, config.brief, draft.counter, requested=_asked(draft), at=now()
+        transcript, card_received = capture.apply_cards(
+            draft.transcript, cards, config.brief, draft.counter, requested=_get_requested_card(draft), at=now()
         )
-        return self._with(draft, transcript, heard=heard)
+        return self._replace_transcript(draft, transcript, card_received=card_received)
 
-    def counted(self, draft: Draft) -> Draft:
-        """A draft whose turn is over: an ask for a card has brought one, or not."""
+    def count_card_request(self, draft: Draft) -> Draft:
+        """Return the draft of a turn that is over, with the outcome of its request for a card recorded."""
         config, added = self._config, draft.added
         if config is None or added is None or not added.card:
             return draft
-        transcript, way = capture.record_card_outcome(
-            draft.transcript, succeeded=added.heard, raw=self.epoch.raw, mode=self._way, can_switch=self._can_call
+        transcript, mode = capture.record_card_outcome(
+            draft.transcript,
+            succeeded=added.card_received,
+            raw=self.epoch.raw,
+            mode=self._capture_mode,
+            can_switch=self._can_call,
         )
         draft = msgspec.structs.replace(draft, transcript=transcript)
-        if way is None:
+        if mode is None:
             return draft
-        how = "the tool update_memory" if way == "tool" else "cards at the end of answers"
+        how = "the tool update_memory" if mode == "tool" else "cards at the end of answers"
         text = f"Too many asks for what is to be remembered came to nothing: with the next epoch it goes by {how}."
         return draft.notice(Notice("capture_changed", text))
 
@@ -207,62 +213,67 @@ class AsyncTurnMemory:
         return self._config is not None and self._tools.get(name) is RECALL_TOOL
 
     def is_update(self, name: str) -> bool:
-        return self._config is not None and name == capture.TOOL_NAME and self._way == "tool"
+        return self._config is not None and name == capture.TOOL_NAME and self._capture_mode == "tool"
 
     async def look_up(self, draft: Draft, call: ToolCallView) -> tuple[str, bool]:
         """What a call to recall something brings, and whether it failed."""
         config = self._config or Memory()
-        given = _given(RECALL_TOOL, draft, call)
-        if isinstance(given, ArgumentError):
-            return str(given), True
-        asked = msgspec.structs.replace(config.recalls, gate=False)
-        found = await self._recalled(draft, given[:_MOST], SentPositions(self.epoch, draft.transcript.size), asked)
+        query = _parse_arguments(RECALL_TOOL, draft, call)
+        if isinstance(query, ArgumentError):
+            return str(query), True
+        ungated = msgspec.structs.replace(config.recalls, gate=False)
+        sent = SentPositions(self.epoch, draft.transcript.size)
+        found = await self._search_history(draft, query[:_MOST], sent, ungated)
         return wrap_in_tag("recalled", found.text) if found.text else "Nothing was found.", False
 
     def update(self, draft: Draft, call: ToolCallView) -> tuple[Draft, str, bool]:
         """A draft that has noted what a call says, what the model is told, and whether it failed."""
         config = (self._config or Memory()).brief
-        given = _given(capture.make_memory_tool(config), draft, call)
-        if isinstance(given, ArgumentError):
-            return draft, str(given), True
+        arguments = _parse_arguments(capture.make_memory_tool(config), draft, call)
+        if isinstance(arguments, ArgumentError):
+            return draft, str(arguments), True
         transcript, problem = capture.apply_tool_call(
-            draft.transcript, given, config, draft.counter, requested=_asked(draft), at=now()
+            draft.transcript, arguments, config, draft.counter, requested=_get_requested_card(draft), at=now()
         )
-        return self._with(draft, transcript, heard=not problem), problem or "Noted.", bool(problem)
+        return (
+            self._replace_transcript(draft, transcript, card_received=not problem),
+            problem or "Noted.",
+            bool(problem),
+        )
 
-    def _recalling(self, draft: Draft, found: Recalled) -> Draft:
+    def _set_recalled(self, draft: Draft, found: Recalled) -> Draft:
         return msgspec.structs.replace(
             draft, added=msgspec.structs.replace(draft.added or TurnAdditions(), recalled=found)
         )
 
-    def _with(self, draft: Draft, transcript: Transcript, *, heard: bool) -> Draft:
+    def _replace_transcript(self, draft: Draft, transcript: Transcript, *, card_received: bool) -> Draft:
         added = draft.added
-        if added is not None and heard:
-            added = msgspec.structs.replace(added, heard=True)
+        if added is not None and card_received:
+            added = msgspec.structs.replace(added, card_received=True)
         return msgspec.structs.replace(draft, transcript=transcript, added=added)
 
 
-def _asked(draft: Draft) -> str:
-    """For which card the model was asked in this turn, if it was."""
+def _get_requested_card(draft: Draft) -> str:
+    """Return the kind of card that the model was asked for in this turn, or an empty string."""
     return draft.added.card if draft.added else ""
 
 
-def _given(tool: Tool, draft: Draft, call: ToolCallView) -> Any:
-    """What a call says; the error if it can't be read."""
+def _parse_arguments(tool: Tool, draft: Draft, call: ToolCallView) -> Any:
+    """Return what the tool makes of a call's arguments, or the error if they can't be parsed."""
     try:
         return tool.bind(call.arguments, ToolContext(call_id=call.id, turn=draft.turn.id, name=call.name))()
     except ArgumentError as problem:
         return problem
 
 
-def _message(draft: Draft) -> str:
-    """What the user says in this turn."""
-    said_now = [draft.transcript[i] for i in range(_begins(draft), draft.tail)]
+def _read_message_text(draft: Draft) -> str:
+    """Return the text of the user's message in this turn."""
+    said_now = [draft.transcript[i] for i in range(_find_message_start(draft), draft.tail)]
     return "\n".join(text_if_readable(entry) for entry in said_now if entry.role == "user")[:_MOST]
 
 
-def _begins(draft: Draft) -> int:
-    """How many entries there are before the user's message."""
+def _find_message_start(draft: Draft) -> int:
+    """Return the number of entries before the user's message."""
     i = draft.tail
     while i > 0 and draft.transcript[i - 1].turn == draft.transcript[draft.tail - 1].turn:
         i -= 1

@@ -36,39 +36,39 @@ class ProviderSession(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def find(transcript: Transcript, session_key: str, wire: Wire, epoch: Epoch) -> ProviderSession | str:
     """Where the provider can go on from; else why it can't, in words. Nothing is said about a new conversation."""
-    known = _known(transcript)
-    held = known.get(session_key)
-    if held is None:
+    known = _read_sessions(transcript)
+    session = known.get(session_key)
+    if session is None:
         others = any(transcript[i].role in ANSWERS for i in range(len(transcript)))
         return "it has not heard it so far" if others or known else ""
-    # An answer stands behind what its epoch began with, and before what is to be answered now.
-    fits = epoch.start < held.place < transcript.size and 0 < len(held.handle.id) <= _LONGEST
-    if not fits or held.epoch != epoch.start:
+    # An answer is after what its epoch began with, and before what is to be answered now.
+    fits = epoch.start < session.place < transcript.size and 0 < len(session.handle.id) <= _LONGEST
+    if not fits or session.epoch != epoch.start:
         return "what is sent of it has changed"
-    since = (transcript[i] for i in range(transcript.index_of(held.place), len(transcript)))
+    since = (transcript[i] for i in range(transcript.index_of(session.place), len(transcript)))
     answers = [] if wire.accepts_foreign_answers else [entry.wire for entry in since if entry.role in ANSWERS]
     if answers:
         return "it went on elsewhere" if set(answers) - {wire.name} else "its last answer was cut off"
-    return held
+    return session
 
 
-def keep(transcript: Transcript, session_key: str, held: ProviderSession) -> Transcript:
-    """A transcript that knows how far a provider has it."""
-    return _with(transcript, [*_others(transcript, session_key)[1 - _MOST :], (session_key, held)])
+def keep(transcript: Transcript, session_key: str, session: ProviderSession) -> Transcript:
+    """Return the transcript with a provider's session recorded."""
+    return _record_sessions(transcript, [*_list_others(transcript, session_key)[1 - _MOST :], (session_key, session)])
 
 
 def drop(transcript: Transcript, session_key: str) -> Transcript:
-    """A transcript of which a provider knows nothing any more."""
-    return _with(transcript, _others(transcript, session_key))
+    """Return the transcript without a provider's session."""
+    return _record_sessions(transcript, _list_others(transcript, session_key))
 
 
-def _known(transcript: Transcript) -> dict[str, ProviderSession]:
+def _read_sessions(transcript: Transcript) -> dict[str, ProviderSession]:
     return read_latest(transcript, "handle", dict[str, ProviderSession]) or {}
 
 
-def _others(transcript: Transcript, session_key: str) -> list[tuple[str, ProviderSession]]:
-    return [(name, held) for name, held in _known(transcript).items() if name != session_key]
+def _list_others(transcript: Transcript, session_key: str) -> list[tuple[str, ProviderSession]]:
+    return [(name, session) for name, session in _read_sessions(transcript).items() if name != session_key]
 
 
-def _with(transcript: Transcript, known: list[tuple[str, ProviderSession]]) -> Transcript:
-    return transcript.add_record("handle", json_bytes.encode(dict(known)), replace=True)
+def _record_sessions(transcript: Transcript, sessions: list[tuple[str, ProviderSession]]) -> Transcript:
+    return transcript.add_record("handle", json_bytes.encode(dict(sessions)), replace=True)

@@ -63,39 +63,39 @@ class AsyncRequestBuilder:
         """
         progress = self._progress
         may_ask = summary_claims.may_ask(progress.draft.transcript)
-        made = self._plan(progress.draft.instruction, may_ask=may_ask)
-        if made.summary_request is not None:
-            await self._write_summary(self._make_summarizer(made.summary_request, made, quirks))
-            made = self._plan(progress.draft.instruction)
-        session_key = self._keeper()
-        held = await self._find_session(session_key, made.epoch) if session_key else None
+        plan = self._plan(progress.draft.instruction, may_ask=may_ask)
+        if plan.summary_request is not None:
+            await self._write_summary(self._make_summarizer(plan.summary_request, plan, quirks))
+            plan = self._plan(progress.draft.instruction)
+        session_key = self._make_session_key()
+        session = await self._find_session(session_key, plan.epoch) if session_key else None
         room = self._make_terms(None).room
-        progress.draft = await self._memory.prepared(progress.draft, made, room=room, alone=bool(session_key))
+        progress.draft = await self._memory.prepare_additions(progress.draft, plan, room=room, alone=bool(session_key))
         draft = progress.draft
-        preamble = self._memory.preamble(self._preamble, draft, made.epoch)
-        aside = draft.aside
+        preamble = self._memory.extend_preamble(self._preamble, draft, plan.epoch)
+        suffix = draft.suffix
         context = compose(
             draft.transcript,
-            epoch=made.epoch,
+            epoch=plan.epoch,
             wire=draft.wire,
             quirks=draft.wire.quirks_for(self._options, quirks),
             preamble=preamble,
             reader=f"{self._provider.account} {self._provider.model}",
-            instruction=aside.text if aside is not None else None,
+            instruction=suffix.text if suffix is not None else None,
             tail=draft.tail,
-            held=held.place if held else 0,
-            data=aside.data if aside is not None else "",
+            held=session.place if session else 0,
+            data=suffix.data if suffix is not None else "",
             recalled=draft.added.recalled if draft.added else None,
         )
-        more = self._memory.tokens(draft)
+        more = self._memory.count_added_tokens(draft)
         context = msgspec.structs.replace(
             context,
             brief=context.brief + (draft.counter.count(draft.added.fresh) if draft.added else 0),
-            tokens=made.tokens + more,
-            counted=made.counted + more,
-            meter=made.meter,
+            tokens=plan.tokens + more,
+            counted=plan.counted + more,
+            meter=plan.meter,
             session_key=session_key,
-            handle=held.handle if held else None,
+            handle=session.handle if session else None,
         )
         return context, preamble
 
@@ -107,13 +107,13 @@ class AsyncRequestBuilder:
         progress = self._progress
         try:
             may_ask = background and summary_claims.may_ask(progress.draft.transcript)
-            made = self._plan(None, settled=True, may_ask=may_ask)
-            if made.summary_request is None:
+            plan = self._plan(None, settled=True, may_ask=may_ask)
+            if plan.summary_request is None:
                 return None
-            quirks = learned.quirks(progress.draft.transcript, self._provider.label)
-            summarizer = self._make_summarizer(made.summary_request, made, quirks)
-            claim = summary_claims.claim(progress.draft.transcript, made.summary_request)
-            transcript = summary_claims.claimed(progress.draft.transcript, claim)
+            quirks = learned.read_quirks(progress.draft.transcript, self._provider.label)
+            summarizer = self._make_summarizer(plan.summary_request, plan, quirks)
+            claim = summary_claims.make_claim(progress.draft.transcript, plan.summary_request)
+            transcript = summary_claims.record_claim(progress.draft.transcript, claim)
             progress.draft = msgspec.structs.replace(progress.draft, transcript=transcript)
             return summarizer, claim
         except Exception as problem:
@@ -125,20 +125,20 @@ class AsyncRequestBuilder:
         """Return the plan of the next request. If it begins an epoch, record that, and add the plan's notices."""
         draft = self._progress.draft
         terms = self._make_terms(instruction)
-        made = make_plan(draft.transcript, self._policy, terms, settled=settled, may_ask=may_ask)
-        for notice in made.notices:
+        plan = make_plan(draft.transcript, self._policy, terms, settled=settled, may_ask=may_ask)
+        for notice in plan.notices:
             draft = draft if notice in draft.notices else draft.notice(notice)
-        self._progress.draft = msgspec.structs.replace(draft, transcript=apply_plan(draft.transcript, made))
-        return made
+        self._progress.draft = msgspec.structs.replace(draft, transcript=apply_plan(draft.transcript, plan))
+        return plan
 
     def _make_terms(self, instruction: str | None) -> Terms:
         draft = self._progress.draft
         transcript = draft.transcript
         if instruction and draft.tail > 0:
             # An instruction that stays is counted with the other kept suffixes.
-            place = transcript.position(draft.tail - 1) + 1
-            kept = list_kept_suffixes(transcript, place - 1)
-            instruction = None if any(suffix.place == place for suffix in kept) else instruction
+            position = transcript.position(draft.tail - 1) + 1
+            suffixes = list_kept_suffixes(transcript, position - 1)
+            instruction = None if any(suffix.place == position for suffix in suffixes) else instruction
         instruction_tokens = (
             count_message(draft.wire.write_instruction(instruction), draft.counter) if instruction else 0
         )
@@ -160,16 +160,16 @@ class AsyncRequestBuilder:
     def _count_preamble(self) -> int:
         """Return the tokens of the preamble, with the tool that memory adds."""
         draft = self._progress.draft
-        more = self._memory.preamble(Preamble(), draft, self._memory.epoch)
+        more = self._memory.extend_preamble(Preamble(), draft, self._memory.epoch)
         return self._preamble_tokens + count_preamble(None, more.tools, draft.counter)
 
     # Sessions of the provider
 
-    def _keeper(self) -> str:
-        """A name for who keeps this conversation; nothing if nobody does but us."""
+    def _make_session_key(self) -> str:
+        """Return the key of the provider's session, or an empty string if the provider keeps no conversation."""
         wire = self._progress.draft.wire
-        way = wire.session_mode(self._options)
-        return f"{wire.name} {way} {self._provider.account}" if way else ""
+        mode = wire.session_mode(self._options)
+        return f"{wire.name} {mode} {self._provider.account}" if mode else ""
 
     async def _find_session(self, session_key: str, epoch: Epoch) -> ProviderSession | None:
         """Return the session that the provider can resume, or a new one. A rebuilt session adds a notice."""
@@ -202,18 +202,18 @@ class AsyncRequestBuilder:
     def report_failed_summary(self) -> None:
         """Add a notice if a summary in the background has failed and the caller does not know it yet."""
         draft = self._progress.draft
-        transcript, notice = summary_claims.news(draft.transcript)
+        transcript, notice = summary_claims.take_failure_notice(draft.transcript)
         if notice is not None:
             self._progress.draft = msgspec.structs.replace(draft.notice(notice), transcript=transcript)
 
-    def _make_summarizer(self, request: SummaryRequest, made: Plan, quirks: Quirks) -> AsyncSummarizer:
+    def _make_summarizer(self, request: SummaryRequest, plan: Plan, quirks: Quirks) -> AsyncSummarizer:
         draft = self._progress.draft
         return AsyncSummarizer(
             request,
             draft.transcript,
-            made.epoch,
+            plan.epoch,
             provider=self._provider,
-            preamble=self._memory.preamble(self._preamble, draft, made.epoch),
+            preamble=self._memory.extend_preamble(self._preamble, draft, plan.epoch),
             options=self._options,
             quirks=quirks,
             counter=draft.counter,
@@ -222,12 +222,12 @@ class AsyncRequestBuilder:
 
     async def _write_summary(self, summarizer: AsyncSummarizer) -> None:
         """Have a summary written before the next call. If that fails, the turn continues without it."""
-        made = await summarizer.ask()
-        draft = self._progress.draft.billed(made.usage)
-        transcript = summary_claims.tried(draft.transcript, made.problem, told=True)
-        if made.summary is not None:
-            transcript = record_summary(transcript, made.summary, made.last)
+        outcome = await summarizer.ask()
+        draft = self._progress.draft.add_summary_call(outcome.usage)
+        transcript = summary_claims.record_outcome(draft.transcript, outcome.problem, reported=True)
+        if outcome.summary is not None:
+            transcript = record_summary(transcript, outcome.summary, outcome.last)
         else:
-            draft = draft.notice(summary_claims.no_summary(made.problem))
+            draft = draft.notice(summary_claims.make_failure_notice(outcome.problem))
         self._progress.draft = msgspec.structs.replace(draft, transcript=transcript)
         await self._progress.save()

@@ -63,10 +63,10 @@ class AsyncTurnRunner:
         save: Callable[[Draft], Awaitable[tuple[Notice, ...]]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
         later: Callable[[AsyncSummarizer, SummaryClaim], None] | None = None,
-        seek: Callable[[str, Recall, int], Awaitable[RecallIndex]] | None = None,
+        build_index: Callable[[str, Recall, int], Awaitable[RecallIndex]] | None = None,
     ) -> None:
         self._progress = AsyncTurnProgress(draft, save)
-        self._memory = AsyncTurnMemory(policy, draft.transcript, provider, tools, seek)
+        self._memory = AsyncTurnMemory(policy, draft.transcript, provider, tools, build_index)
         self._requests = AsyncRequestBuilder(
             self._progress,
             self._memory,
@@ -106,7 +106,7 @@ class AsyncTurnRunner:
         for result in self._tools.take_results():
             yield result
             yield self._checkpoint()
-        self.draft = self.draft.hear()
+        self.draft = self.draft.add_message()
         await self._progress.save()
         rounds = 0
         while True:
@@ -144,11 +144,12 @@ class AsyncTurnRunner:
                     yield Text(rest)
                 if not accumulator.done:
                     raise StreamCut(f"The stream of {self._provider.label} ended in the middle of an answer.")
-                self.draft = self._memory.heard(self.draft.answered(self._client.understand(accumulator.answer)))
+                answer = self._client.understand(accumulator.answer)
+                self.draft = self._memory.apply_cards(self.draft.add_answer(answer))
             else:
                 body = await self._ask(self._client.send, None)
                 answer = self._client.understand(self.draft.wire.parse, body)
-                self.draft = self._memory.heard(self.draft.answered(answer))
+                self.draft = self._memory.apply_cards(self.draft.add_answer(answer))
                 for notice in self._take_notices():
                     yield notice
             calls = self.draft.open_calls()
@@ -175,7 +176,7 @@ class AsyncTurnRunner:
                         yield self._checkpoint()
             finally:
                 await run_shielded(results.aclose)
-        self.draft = self._memory.counted(self.draft).finish("complete")
+        self.draft = self._memory.count_card_request(self.draft).finish("complete")
         later_summary = self._requests.plan_next_turn(background=self._later is not None)
         await self._progress.save()
         if later_summary is not None and self._later is not None:
@@ -200,19 +201,19 @@ class AsyncTurnRunner:
         if draft.running and draft.pieces is not None:
             if self._replay is None or self._replay.pieces is not draft.pieces:
                 self._replay = Replay(draft)
-            draft = draft.cut_off(self._replay.answer())
+            draft = draft.cut_stream(self._replay.answer())
         return Reply(draft.finish("interrupted"), self.encode)
 
     # Model calls
 
     async def _ask(self, call: Callable[[bytes], Awaitable[Any]], pieces: list[bytes] | None) -> Any:
         """Make a model call; retry it while nothing of an answer has come."""
-        tries = learnt = 0
+        tries = lessons = 0
         forgotten = False
         too_long: ContextOverflow | None = None
         sent: tuple[Piece, ...] = ()
         while True:
-            quirks = learned.quirks(self.draft.transcript, self._provider.label)
+            quirks = learned.read_quirks(self.draft.transcript, self._provider.label)
             try:
                 context, preamble = await self._requests.build(quirks)
             except ContextOverflow as problem:
@@ -242,8 +243,8 @@ class AsyncTurnRunner:
                     raise
                 too_long = problem
                 # Nobody was promised that something is recalled.
-                self.draft = self._memory.without_recall(self.draft)
-                self.draft = learned.outgrown(self.draft, problem, context, self._provider.label, self._window)
+                self.draft = self._memory.remove_recalled(self.draft)
+                self.draft = learned.learn_window(self.draft, problem, context, self._provider.label, self._window)
                 continue
             except ProviderError as problem:
                 if context.handle is not None and not forgotten and self.draft.wire.is_session_lost(problem.body):
@@ -251,10 +252,11 @@ class AsyncTurnRunner:
                     self._requests.drop_session(context.session_key, str(problem))
                     continue
                 # Nothing of an answer has come yet: `call` gives at most the first piece.
-                wiser = learned.learnt(self.draft, problem, quirks, self._provider.label) if learnt < LESSONS else None
-                if wiser is not None:
-                    self.draft, learnt = wiser, learnt + 1
-                    continue
+                if lessons < LESSONS:
+                    adapted = learned.learn_quirks(self.draft, problem, quirks, self._provider.label)
+                    if adapted is not None:
+                        self.draft, lessons = adapted, lessons + 1
+                        continue
                 await self._wait(problem, tries)
             tries += 1
 

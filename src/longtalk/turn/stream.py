@@ -49,7 +49,7 @@ class AsyncStream:
 
     async def __anext__(self) -> Event:
         try:
-            happened = await anext(self._events)
+            event = await anext(self._events)
         except StopAsyncIteration:
             self._end("interrupted")
             raise
@@ -61,9 +61,9 @@ class AsyncStream:
             # Somebody else has closed it meanwhile.
             await run_shielded(self._events.aclose)
             raise StopAsyncIteration
-        if type(happened) is Done:
-            self._reply = happened.reply
-        return happened
+        if type(event) is Done:
+            self._reply = event.reply
+        return event
 
     async def aclose(self) -> None:
         """Stop here. What was said is kept."""
@@ -86,10 +86,10 @@ class AsyncStream:
         ended, loop = self._ended, self._loop
         if ended is None or loop is None or not loop.is_stored:
             return
-        told: list[Notice] = []
+        notices: list[Notice] = []
 
         async def save(draft: Draft = ended) -> None:
-            told.extend(await loop.save(draft))
+            notices.extend(await loop.save(draft))
 
         try:
             await run_shielded(save)
@@ -97,7 +97,7 @@ class AsyncStream:
             # A store that is away was waited for: who closes the stream now need not do so once more.
             self._ended = None
             raise
-        for notice in told:
+        for notice in notices:
             ended = ended.notice(notice)
         self._ended, self._reply = None, Reply(ended, loop.encode)
 
@@ -113,9 +113,9 @@ class AsyncStream:
         if self._reply is None or self._loop is None:
             return
         # Whoever catches an error keeps its state: nothing may leave that.
-        kept = Reply(self._reply._draft, self._loop.encode)
-        worked = kept.worked
+        reply = Reply(self._reply._draft, self._loop.encode)
+        worked = reply.worked
         # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
         with contextlib.suppress(AttributeError):
-            problem.partial = kept if worked else None  # type: ignore[attr-defined]
-            problem.state = kept.state if worked else self._handed_in  # type: ignore[attr-defined]
+            problem.partial = reply if worked else None  # type: ignore[attr-defined]
+            problem.state = reply.state if worked else self._handed_in  # type: ignore[attr-defined]

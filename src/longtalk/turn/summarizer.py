@@ -73,7 +73,7 @@ class AsyncSummarizer:
         self._epoch = epoch
         self._provider = provider
         self._preamble = preamble
-        self._options = for_a_summary(options, longest=2 * request.length)
+        self._options = make_summary_options(options, longest=2 * request.length)
         self._quirks = quirks
         self._counter = counter
         self._prices = prices
@@ -146,23 +146,23 @@ class AsyncSummarizer:
         return spent.total if spent is not None else None
 
 
-def for_a_summary(options: Mapping[str, Any], *, longest: int) -> dict[str, Any]:
-    """Options of any wire without those about the form of answers, which may be at least so long."""
+def make_summary_options(options: Mapping[str, Any], *, longest: int) -> dict[str, Any]:
+    """Return options of any wire without those about the form of answers, with limits raised to `longest` tokens."""
     # Answers may be short: a summary that is cut off is none. What is in the cache does not depend on it.
-    left: dict[str, Any] = {}
+    kept_options: dict[str, Any] = {}
     for name, value in options.items():
         if name in _NOT_FOR_THIS or (name in ("tool_choice", "toolConfig") and _forces_calls(value)):
             continue
         if name in _NOR_INSIDE and isinstance(value, Mapping):
             inner = {key: each for key, each in value.items() if key not in _NOR_INSIDE[name]}
             if inner or not value:
-                left[name] = {key: _raised(key, each, longest) for key, each in inner.items()}
+                kept_options[name] = {key: _raise_limit(key, each, longest) for key, each in inner.items()}
             continue
-        left[name] = _raised(name, value, longest)
-    return left
+        kept_options[name] = _raise_limit(name, value, longest)
+    return kept_options
 
 
-def _raised(name: str, value: Any, longest: int) -> Any:
+def _raise_limit(name: str, value: Any, longest: int) -> Any:
     return max(value, longest) if name in (*ANSWER_LIMITS, "maxOutputTokens") and isinstance(value, int) else value
 
 

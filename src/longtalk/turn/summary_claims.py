@@ -51,8 +51,8 @@ def may_ask(transcript: Transcript) -> bool:
     return not last.problem or transcript.size >= last.size + 2 ** (1 + min(last.tries, _MOST_TRIES))
 
 
-def claim(transcript: Transcript, request: SummaryRequest) -> SummaryClaim:
-    """That this process makes a summary."""
+def make_claim(transcript: Transcript, request: SummaryRequest) -> SummaryClaim:
+    """Return the claim of this process to write a summary."""
     until = now() + round(1_000 * request.timeout) + _GRACE
     last = read_latest(transcript, "attempt", SummaryClaim)
     return SummaryClaim(
@@ -60,50 +60,48 @@ def claim(transcript: Transcript, request: SummaryRequest) -> SummaryClaim:
     )
 
 
-def claimed(transcript: Transcript, attempt: SummaryClaim) -> Transcript:
-    """A transcript that says so."""
-    return _noted(transcript, attempt)
+def record_claim(transcript: Transcript, claim: SummaryClaim) -> Transcript:
+    """Return the transcript with this claim recorded."""
+    return transcript.add_record("attempt", json_bytes.encode(claim), replace=True)
 
 
-def is_claimed(transcript: Transcript, attempt: SummaryClaim) -> bool:
-    """Whether it still says so.
+def is_claimed(transcript: Transcript, claim: SummaryClaim) -> bool:
+    """Return True while this claim is the latest.
 
-    Then all that it said before is there as it was: a claim goes with the entries behind which it was made, and when
-    one of them is redacted.
+    Then the entries before it are unchanged: a claim goes when they are cut off, or when one of them is redacted.
     """
-    return read_latest(transcript, "attempt", SummaryClaim) == attempt
+    return read_latest(transcript, "attempt", SummaryClaim) == claim
 
 
-def tried(
-    transcript: Transcript, problem: str, *, told: bool, usage: bytes | None = None, cost: float | None = None
+def record_outcome(
+    transcript: Transcript, problem: str, *, reported: bool, usage: bytes | None = None, cost: float | None = None
 ) -> Transcript:
-    """A transcript that knows what came of asking for a summary: a problem, or none."""
+    """Return the transcript with the outcome of a request for a summary: a problem, or an empty string.
+
+    `reported` says whether the caller knows about the problem.
+    """
     last = read_latest(transcript, "attempt", SummaryClaim)
     if last is None and not problem:
         return transcript
     said = () if usage is None else (usage.decode("utf-8", "replace"),)
     tries = 1 + (last.tries if last is not None else 0) if problem else 0
-    made = SummaryClaim(
-        size=transcript.size, problem=problem, told=told or not problem, tries=tries, usage=said, cost=cost
+    claim = SummaryClaim(
+        size=transcript.size, problem=problem, told=reported or not problem, tries=tries, usage=said, cost=cost
     )
-    return _noted(transcript, made)
+    return record_claim(transcript, claim)
 
 
-def news(transcript: Transcript) -> tuple[Transcript, Notice | None]:
-    """What the caller has yet to be told of a summary that came to nothing, and a transcript that knows it was."""
+def take_failure_notice(transcript: Transcript) -> tuple[Transcript, Notice | None]:
+    """Return the transcript and the notice of a failed summary, now marked as reported; None if there is none."""
     last = read_latest(transcript, "attempt", SummaryClaim)
     if last is None or last.told:
         return transcript, None
     # What it has cost is in the record that is replaced.
     known = msgspec.structs.replace(last, told=True, usage=(), cost=None)
-    return _noted(transcript, known), no_summary(last.problem)
+    return record_claim(transcript, known), make_failure_notice(last.problem)
 
 
-def no_summary(problem: str) -> Notice:
+def make_failure_notice(problem: str) -> Notice:
     return Notice(
         "summary_failed", f"No summary was made, and the conversation goes on without it: {problem.rstrip('.')}."
     )
-
-
-def _noted(transcript: Transcript, attempt: SummaryClaim) -> Transcript:
-    return transcript.add_record("attempt", json_bytes.encode(attempt), replace=True)

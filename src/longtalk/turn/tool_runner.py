@@ -60,7 +60,7 @@ class AsyncToolRunner:
             progress = self._progress
             progress.draft = progress.draft.begin_call(call)
             text, failed = await self._run(call)
-            progress.draft = progress.draft.settle(call, self._memory.neutral(text), failed=failed)
+            progress.draft = progress.draft.settle(call, self._memory.neutralize(text), failed=failed)
             self._results.append(ToolResult(call.id, call.name, text, failed))
 
         return job

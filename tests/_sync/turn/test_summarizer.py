@@ -20,7 +20,7 @@ from longtalk.state.codec import decode, encode
 from longtalk.testing import says
 from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Record, Transcript
-from longtalk._sync.turn.summarizer import for_a_summary
+from longtalk._sync.turn.summarizer import make_summary_options
 from longtalk.turn.summary_claims import SummaryClaim
 from longtalk.wires import NAMES, WIRES
 from tests.support.matrix import EVERY_WIRE
@@ -185,7 +185,7 @@ def test_summary_requests_leave_out_options_for_the_form_of_answers() -> None:
 )
 def test_summary_requests_leave_out_form_options_on_every_wire(options: dict[str, Any], left: dict[str, Any]) -> None:
     given = copy.deepcopy(options)
-    assert for_a_summary(options, longest=100) == left
+    assert make_summary_options(options, longest=100) == left
     assert options == given
 
 

@@ -20,7 +20,7 @@ from longtalk._sync.branches.branch import Branch, placed
 from longtalk.errors import Busy, InputError
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedTurn
 from longtalk.transcript.transcript import Entry, Transcript, Turn, new_id, now
-from longtalk.turn.draft import interrupted
+from longtalk.turn.draft import mark_interrupted
 
 WAIT = 0.05
 """Seconds between two looks at a branch that is busy."""
@@ -75,7 +75,7 @@ def branch_unanswered(stored: Branch, turn: str | None) -> Branch:
     head, transcript = branch.load()
     if head is not None and head.turn is not None and head.turn.status == "running":
         # The new answer is a turn of its own, also when the first one was cut off.
-        branch.remember(head, interrupted(transcript))
+        branch.remember(head, mark_interrupted(transcript))
     return branch
 
 

@@ -33,8 +33,8 @@ from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.tokens import CheckedCounter, Counter, counter_for
 from longtalk.tools import Toolbox
 from longtalk.transcript.transcript import Transcript, now
-from longtalk.turn.draft import Draft, begin, noted
-from longtalk._sync.turn.memory import RECALL_TOOL, recalls
+from longtalk.turn.draft import Draft, add_event, begin
+from longtalk._sync.turn.memory import RECALL_TOOL, needs_recall_tool
 from longtalk.turn.message import Message, neutralize_message, parse_message
 from longtalk._sync.turn.runner import TurnRunner
 from longtalk._sync.turn.stream import Stream
@@ -183,7 +183,7 @@ class Chat:
         seal = seal or self._seal
         transcript = read_state(state, seal, max_bytes=self._max_state)
         return state_writer(seal)(
-            noted(transcript, event(text, source=source, at=now()), self.provider.wire, self.counter)
+            add_event(transcript, event(text, source=source, at=now()), self.provider.wire, self.counter)
         )
 
     def pin(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
@@ -290,7 +290,7 @@ class Chat:
         save: Callable[[Draft], tuple[Notice, ...]] | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
         later: Callable[[Summarizer, SummaryClaim], None] | None = None,
-        seek: Callable[[str, Recall, int], RecallIndex] | None = None,
+        build_index: Callable[[str, Recall, int], RecallIndex] | None = None,
     ) -> TurnRunner:
         """A turn on a transcript: for whoever holds one."""
         for name, text in (("system", system), ("instruction", instruction)):
@@ -299,7 +299,7 @@ class Chat:
         if not isinstance(max_rounds, int) or max_rounds < 0:
             raise InputError(f"`max_rounds` is how often tools may be run, 0 or more, not {max_rounds!r}.")
         toolbox = self._tools if tools is None else Toolbox.from_functions(tools, allow_async=ASYNC)
-        if recalls(self._policy, toolbox):
+        if needs_recall_tool(self._policy, toolbox):
             toolbox = Toolbox.from_functions([*toolbox, RECALL_TOOL], allow_async=ASYNC)
         wire = self.provider.wire
         if find_memory(self._policy):
@@ -351,7 +351,7 @@ class Chat:
             save=save,
             around=around,
             later=later,
-            seek=seek,
+            build_index=build_index,
         )
 
     def _told(self, transcript: Transcript, brief: object) -> Callable[[Transcript], Transcript]:

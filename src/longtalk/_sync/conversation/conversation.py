@@ -52,7 +52,7 @@ from longtalk.tokens import Counter
 from longtalk.transcript.manifest import Run
 from longtalk.transcript.pack import Pack
 from longtalk.transcript.transcript import Entry, Transcript, Turns, now
-from longtalk.turn.draft import Draft, noted
+from longtalk.turn.draft import Draft, add_event
 from longtalk.turn.message import Message
 from longtalk._sync.turn.runner import TurnRunner
 from longtalk._sync.turn.stream import Stream
@@ -188,7 +188,7 @@ class Conversation:
 
         def change(transcript: Transcript) -> Transcript:
             said = event(text, source=source, at=now())
-            return noted(transcript, said, self._chat.provider.wire, self._chat.counter)
+            return add_event(transcript, said, self._chat.provider.wire, self._chat.counter)
 
         return (change_branch(self._stored, change, meta=meta))[-1].id
 
@@ -239,7 +239,7 @@ class Conversation:
                 save=writer.save,
                 around=writer.around,
                 later=partial(self._summarise_later, writer),
-                seek=self._seek,
+                build_index=self._seek,
             )
 
     def _seek(self, message: str, config: Recall, size: int) -> RecallIndex:

@@ -50,7 +50,7 @@ class Stream:
 
     def __next__(self) -> Event:
         try:
-            happened = next(self._events)
+            event = next(self._events)
         except StopIteration:
             self._end("interrupted")
             raise
@@ -62,9 +62,9 @@ class Stream:
             # Somebody else has closed it meanwhile.
             run_shielded(self._events.close)
             raise StopIteration
-        if type(happened) is Done:
-            self._reply = happened.reply
-        return happened
+        if type(event) is Done:
+            self._reply = event.reply
+        return event
 
     def close(self) -> None:
         """Stop here. What was said is kept."""
@@ -87,10 +87,10 @@ class Stream:
         ended, loop = self._ended, self._loop
         if ended is None or loop is None or not loop.is_stored:
             return
-        told: list[Notice] = []
+        notices: list[Notice] = []
 
         def save(draft: Draft = ended) -> None:
-            told.extend(loop.save(draft))
+            notices.extend(loop.save(draft))
 
         try:
             run_shielded(save)
@@ -98,7 +98,7 @@ class Stream:
             # A store that is away was waited for: who closes the stream now need not do so once more.
             self._ended = None
             raise
-        for notice in told:
+        for notice in notices:
             ended = ended.notice(notice)
         self._ended, self._reply = None, Reply(ended, loop.encode)
 
@@ -114,9 +114,9 @@ class Stream:
         if self._reply is None or self._loop is None:
             return
         # Whoever catches an error keeps its state: nothing may leave that.
-        kept = Reply(self._reply._draft, self._loop.encode)
-        worked = kept.worked
+        reply = Reply(self._reply._draft, self._loop.encode)
+        worked = reply.worked
         # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
         with contextlib.suppress(AttributeError):
-            problem.partial = kept if worked else None  # type: ignore[attr-defined]
-            problem.state = kept.state if worked else self._handed_in  # type: ignore[attr-defined]
+            problem.partial = reply if worked else None  # type: ignore[attr-defined]
+            problem.state = reply.state if worked else self._handed_in  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ from longtalk.transcript.transcript import Turn
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export
 from longtalk.transfer.importers.notes import register_note
 from longtalk.transfer.load import ParsedConversation
-from longtalk.turn.draft import UNKNOWN, measured
+from longtalk.turn.draft import UNKNOWN, add_token_counts
 from longtalk.wires import WIRES
 from longtalk.wires.anthropic.wire import WIRE as ANTHROPIC
 from longtalk.wires.entries import make_closing_result
@@ -280,7 +280,7 @@ def _list_own_nodes(end: _EntryNode) -> list[_EntryNode]:
 
 def _count_tokens(nodes: Sequence[_EntryNode]) -> dict[int, Entry]:
     """Return the entries with their token counts, by the `id()` of their nodes."""
-    entries = measured([node.entry for node in nodes], Estimator())
+    entries = add_token_counts([node.entry for node in nodes], Estimator())
     return {id(node): entry for node, entry in zip(nodes, entries, strict=True)}
 
 
