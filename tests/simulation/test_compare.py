@@ -24,8 +24,9 @@ from longtalk.simulation.compare import (
     simulate,
     transcript_of,
 )
+from longtalk.simulation.inputs import ReplaySetup, Trace
 from longtalk.simulation.optimum import find_cheapest_schedule, schedule_policy
-from longtalk.simulation.replay import PolicyReplay, ReplaySetup, Trace
+from longtalk.simulation.replay import PolicyReplay
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
 from longtalk.testing.policies import transcript_of as messages_of

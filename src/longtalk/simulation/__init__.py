@@ -8,8 +8,8 @@ from longtalk.simulation.compare import (
     simulate,
     transcript_of,
 )
+from longtalk.simulation.inputs import SimulatedModel
 from longtalk.simulation.optimum import OPTIMUM
-from longtalk.simulation.replay import SimulatedModel
 
 __all__ = [
     "OPTIMUM",

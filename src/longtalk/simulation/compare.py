@@ -20,8 +20,9 @@ from longtalk.context.costs import CostReceipt, Ratios
 from longtalk.errors import InputError
 from longtalk.models.prices import Cost, add_costs, cost
 from longtalk.policies import Combine, Economy, KeepAll, KeepLast, Policy, Summarize, TokenBudget
+from longtalk.simulation.inputs import ReplaySetup, SimulatedModel, Trace
 from longtalk.simulation.optimum import OPTIMUM, find_cheapest_schedule, schedule_policy
-from longtalk.simulation.replay import PolicyReplay, ReplayedCall, ReplaySetup, SimulatedModel, Trace
+from longtalk.simulation.replay import PolicyReplay, ReplayedCall
 from longtalk.stores.base import MAIN
 from longtalk.tokens import Counter
 from longtalk.transcript.transcript import Transcript, Turns

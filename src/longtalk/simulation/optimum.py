@@ -18,7 +18,7 @@ from longtalk.memory.summary import TAG, render_summary_prompt
 from longtalk.policies import Compactor, Policy, SummarizeOldest
 from longtalk.policies.economy import OverOlderExchanges
 from longtalk.policies.summarize import SUMMARY_TOKENS
-from longtalk.simulation.replay import ReplaySetup
+from longtalk.simulation.inputs import ReplaySetup
 from longtalk.transcript.transcript import Transcript
 
 KEEP = 2
