@@ -66,8 +66,8 @@ class AsyncBranch:
             seen = self._seen = (head, Transcript() if head is None else await self._read(head, whole=whole))
         return seen
 
-    def on(self, branch: str) -> AsyncBranch:
-        """Another branch of the same conversation."""
+    def get_branch(self, branch: str) -> AsyncBranch:
+        """Return another branch of the same conversation, by its name."""
         return AsyncBranch(self.store, self.owner, self.conversation, branch, self.policy)
 
     def forget(self) -> None:
@@ -81,7 +81,7 @@ class AsyncBranch:
         """Whether this is called from a tool of a turn on this branch."""
         return is_called_from_tool(self.owner, self.conversation, self.branch)
 
-    def held(self, token: int) -> HeldLease:
+    def make_held_lease(self, token: int) -> HeldLease:
         return HeldLease(self.store, self.owner, self.conversation, self.branch, token)
 
     def write(self, commit: Commit) -> BranchHead:
@@ -97,22 +97,22 @@ class AsyncBranch:
         while (head := self.store.head(self.owner, self.conversation, self.branch)) is not None:
             records = tuple(each.record for each in head.records)
             bare = Transcript(records=records, shed=Ranges(entries=((0, head.size),)))
-            made = [
-                placed(msgspec.structs.replace(record, entry=record.entry or head.entry or ""), head.size - 1)
+            new = [
+                place_record(msgspec.structs.replace(record, entry=record.entry or head.entry or ""), head.size - 1)
                 for record in change(bare).records
                 if record not in records
             ]
-            commit = Commit(branch=self.branch, expect=head.revision, records=tuple(made), lease=head.lease, at=now())
+            commit = Commit(branch=self.branch, expect=head.revision, records=tuple(new), lease=head.lease, at=now())
             with contextlib.suppress(HeadMoved):
                 self.write(commit)
                 return
 
     def remember(self, head: BranchHead, transcript: Transcript) -> None:
         """What the branch is now."""
-        self._seen = (head, _folded(transcript, head, self._needed(transcript, head.size)))
+        self._seen = (head, _trim_and_pack(transcript, head, self._list_needed_spans(transcript, head.size)))
 
-    def _needed(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
-        """The places of the entries that the next turn needs: those that the present epoch sends."""
+    def _list_needed_spans(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
+        """Return the spans of entries that the next turn needs: those that the present epoch sends."""
         epoch = read_latest(transcript, "epoch", Epoch)
         if (
             epoch is None
@@ -120,8 +120,8 @@ class AsyncBranch:
             or not has_all_pins(epoch, list_pinned_positions(transcript))
         ):
             return [(0, size)]
-        places = [0, *[place for span in epoch.pinned for place in span], epoch.raw]
-        if places != sorted(places) or epoch.raw >= size:
+        positions = [0, *[position for span in epoch.pinned for position in span], epoch.raw]
+        if positions != sorted(positions) or epoch.raw >= size:
             # It came from elsewhere, and is not true.
             return [(0, size)]
         return [span for span in (*epoch.pinned, (epoch.raw, size)) if span[0] < span[1]]
@@ -129,7 +129,7 @@ class AsyncBranch:
     async def _read(self, head: BranchHead, *, whole: bool) -> Transcript:
         records = tuple(placed.record for placed in head.records)
         bare = Transcript(records=records)
-        spans = [(0, head.size)] if whole else self._needed(bare, head.size)
+        spans = [(0, head.size)] if whole else self._list_needed_spans(bare, head.size)
         packs = [await self.call(self.store.read, self.branch, *span) for span in spans]
         read = msgspec.structs.replace(
             bare,
@@ -138,7 +138,7 @@ class AsyncBranch:
             revision=head.revision,
             created=head.created,
             updated=head.updated,
-            shed=_without(spans),
+            shed=_find_gaps(spans),
         )
         epoch = read_latest(bare, "epoch", Epoch)
         if read.shed.entries and epoch != find_epoch(read, fingerprint_policy(self.policy)):
@@ -147,14 +147,14 @@ class AsyncBranch:
         return read
 
 
-def _without(spans: Sequence[tuple[int, int]]) -> Ranges:
-    """What stays in the store when these are read: all that stands before and between them."""
-    gaps = pairwise((0, *[place for span in spans for place in span]))
+def _find_gaps(spans: Sequence[tuple[int, int]]) -> Ranges:
+    """Return the ranges before and between these spans, which stay in the store when the spans are read."""
+    gaps = pairwise((0, *[position for span in spans for position in span]))
     return Ranges(entries=tuple((start, stop - start) for start, stop in list(gaps)[::2] if start < stop))
 
 
-def _folded(transcript: Transcript, head: BranchHead, spans: Sequence[tuple[int, int]]) -> Transcript:
-    """A transcript with these entries. Those that are fresh are packed now and then: that copies all of it."""
+def _trim_and_pack(transcript: Transcript, head: BranchHead, spans: Sequence[tuple[int, int]]) -> Transcript:
+    """Return the transcript cut to these spans. Fresh entries are packed only now and then, since that copies all."""
     pack, index_of = transcript.pack, transcript.index_of
     fresh, shed = transcript.fresh, transcript.shed
     trims = sum(stop - start for start, stop in spans) < len(transcript)
@@ -162,12 +162,12 @@ def _folded(transcript: Transcript, head: BranchHead, spans: Sequence[tuple[int,
         index, tail, crc = pack.grow(fresh)
         pack, fresh = Pack(index, b"".join((memoryview(pack.array)[:-1], tail)), crc), ()
     if trims:
-        pack, shed = join_slices([(pack, index_of(start), index_of(stop)) for start, stop in spans]), _without(spans)
+        pack, shed = join_slices([(pack, index_of(start), index_of(stop)) for start, stop in spans]), _find_gaps(spans)
     turns = Turns(fresh=transcript.turns[-1:])
     return msgspec.structs.replace(transcript, pack=pack, fresh=fresh, turns=turns, revision=head.revision, shed=shed)
 
 
-def placed(record: Record, place: int) -> PlacedRecord:
-    """A record at a place, or where it says by itself that it holds."""
+def place_record(record: Record, position: int) -> PlacedRecord:
+    """Return the record with its position; a summary is attached no later than the last entry that it covers."""
     summary = read_record(record, Summary) if record.kind == "summary" else None
-    return PlacedRecord(record, place if summary is None else min(place, summary.stop - 1))
+    return PlacedRecord(record, position if summary is None else min(position, summary.stop - 1))

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util.concurrency import call_store, sleep
-from longtalk.branches.branch import AsyncBranch, placed
+from longtalk.branches.branch import AsyncBranch, place_record
 from longtalk.errors import Busy, InputError
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedTurn
 from longtalk.transcript.transcript import Entry, Transcript, Turn, new_id, now
@@ -25,15 +25,15 @@ WAIT = 0.05
 """Seconds between two looks at a branch that is busy."""
 
 
-async def branch_names(stored: AsyncBranch) -> list[str]:
-    """All branches of the conversation."""
+async def list_branch_names(stored: AsyncBranch) -> list[str]:
+    """Return the names of all branches of the conversation."""
     found: list[BranchHead] = await stored.call(stored.store.branches)
     return [head.branch for head in found]
 
 
 async def check_new(stored: AsyncBranch) -> None:
     """Raise `InputError` if this is a branch of a conversation that has others and not this one."""
-    others = await branch_names(stored)
+    others = await list_branch_names(stored)
     if others and stored.branch not in others:
         raise InputError(
             f"{stored.conversation!r} has no branch {stored.branch!r}, but {', '.join(map(repr, others))}. "
@@ -54,23 +54,25 @@ async def wait_for_turn(stored: AsyncBranch) -> None:
 
 async def fork_branch(stored: AsyncBranch, at: str | None = None, *, name: str | None = None) -> AsyncBranch:
     """A new branch that ends with an entry or a turn; if none is named, with all but a turn that somebody runs."""
-    head, runs = await _running(stored)
+    head, runs = await _check_running(stored)
     if head is None:
         raise InputError(f"There is nothing to fork: {stored.conversation!r} has no branch {stored.branch!r}.")
     if at is not None or (head.turn is not None and runs):
         # A turn that somebody runs is not there yet.
-        return await _made(stored, name, lambda said: _find(said, at)[1] if at else _begins(said, head.turn))
-    return await _made_at(stored, name, head.size, head.entry) or await fork_branch(stored, name=name)
+        return await _create_branch(
+            stored, name, lambda said: _find_range(said, at)[1] if at else _find_turn_start(said, head.turn)
+        )
+    return await _create_branch_at(stored, name, head.size, head.entry) or await fork_branch(stored, name=name)
 
 
 async def branch_before(stored: AsyncBranch, entry: str) -> AsyncBranch:
     """A new branch that ends before an entry or a turn: there is something else to be said in its place."""
-    return await _made(stored, None, lambda said: _find(said, entry)[0])
+    return await _create_branch(stored, None, lambda said: _find_range(said, entry)[0])
 
 
 async def branch_unanswered(stored: AsyncBranch, turn: str | None) -> AsyncBranch:
     """A new branch that ends with a message of the user, the last one or that of a turn."""
-    branch = await _made(stored, None, lambda said: _asked(said, turn))
+    branch = await _create_branch(stored, None, lambda said: _find_message_end(said, turn))
     head, transcript = await branch.load()
     if head is not None and head.turn is not None and head.turn.status == "running":
         # The new answer is a turn of its own, also when the first one was cut off.
@@ -81,27 +83,27 @@ async def branch_unanswered(stored: AsyncBranch, turn: str | None) -> AsyncBranc
 async def branch_to_go_on(stored: AsyncBranch, asked: KeyedTurn) -> AsyncBranch:
     """Where a turn that was cut off goes on, when it is not at the end of this branch."""
     if stored.branch != asked.branch and not stored.branch.startswith(f"{asked.branch}~{asked.turn.id}"):
-        return stored.on(asked.branch)
-    # Others have gone on behind it.
+        return stored.get_branch(asked.branch)
+    # Others have gone on after it.
     name = f"{stored.branch}~{asked.turn.id}"
     # It may be there, since an earlier try was cut off too.
     with contextlib.suppress(InputError):
-        return await _made(stored, name, lambda said: _find(said, asked.turn.id)[1])
-    return stored.on(name)
+        return await _create_branch(stored, name, lambda said: _find_range(said, asked.turn.id)[1])
+    return stored.get_branch(name)
 
 
-async def _made(stored: AsyncBranch, name: str | None, find: Callable[[Sequence[Entry]], int]) -> AsyncBranch:
-    """A new branch with as many of this one's entries as `find` says."""
-    made = None
-    while made is None:
+async def _create_branch(stored: AsyncBranch, name: str | None, find: Callable[[Sequence[Entry]], int]) -> AsyncBranch:
+    """Create a branch with as many of this one's entries as `find` returns."""
+    branch = None
+    while branch is None:
         said = await stored.entries()
         size = find(said)
-        made = await _made_at(stored, name, size, said[size - 1].id if size else None)
-    return made
+        branch = await _create_branch_at(stored, name, size, said[size - 1].id if size else None)
+    return branch
 
 
-async def _made_at(stored: AsyncBranch, name: str | None, size: int, last: str | None) -> AsyncBranch | None:
-    """A new branch with so many of this one's entries; None if the last of them is another one by now."""
+async def _create_branch_at(stored: AsyncBranch, name: str | None, size: int, last: str | None) -> AsyncBranch | None:
+    """Create a branch with the first `size` entries of this one; return None if the last of them has changed."""
     given, name = name, name or f"{stored.branch}-{new_id()[:6]}"
     commit = Commit(branch=name, expect=0, source=(stored.branch, size), source_entry=last, at=now())
     try:
@@ -110,12 +112,12 @@ async def _made_at(stored: AsyncBranch, name: str | None, size: int, last: str |
         taken = moved.head is not None and moved.head.branch == name
         if taken and given is not None:
             raise InputError(f"There is a branch {name!r} already.") from None
-        return await _made_at(stored, given, size, last) if taken else None
-    return stored.on(name)
+        return await _create_branch_at(stored, given, size, last) if taken else None
+    return stored.get_branch(name)
 
 
-async def _running(stored: AsyncBranch) -> tuple[BranchHead | None, bool]:
-    """Where the branch stands, and whether somebody runs a turn on it."""
+async def _check_running(stored: AsyncBranch) -> tuple[BranchHead | None, bool]:
+    """Return the head of the branch, and whether a turn runs on it."""
     before: BranchHead | None = None
     while True:
         head = await stored.head()
@@ -134,19 +136,19 @@ async def rewind_branch(stored: AsyncBranch, to: str) -> str:
     while True:
         stored.forget()
         head, _ = await stored.load()
-        _, size = _find(await stored.entries(), to)
+        _, size = _find_range(await stored.entries(), to)
         if head is None or not stored.is_free(head):
             await wait_for_turn(stored)
             continue
-        kept = await _made_at(stored, None, head.size, head.entry)
+        cut_off = await _create_branch_at(stored, None, head.size, head.entry)
         commit = Commit(branch=stored.branch, expect=head.revision, cut=size, at=now())
         try:
             await call_store(stored.store, partial(stored.write, commit))
         except HeadMoved:
             continue
         stored.forget()
-        if kept is not None:
-            return kept.branch
+        if cut_off is not None:
+            return cut_off.branch
 
 
 async def change_branch(
@@ -168,9 +170,11 @@ async def change_branch(
         after = change(before)
         new = after.fresh[len(before.fresh) :]
         turn = after.turns[-1] if len(after.turns) and after.turns != before.turns else None
-        made = [placed(record, after.size - 1) for record in after.records if record not in before.records]
+        records = [place_record(record, after.size - 1) for record in after.records if record not in before.records]
         data = {0: meta} if meta else {}
-        last = Commit(branch=stored.branch, expect=0, entries=new[-1:], records=tuple(made), at=now(), entry_meta=data)
+        last = Commit(
+            branch=stored.branch, expect=0, entries=new[-1:], records=tuple(records), at=now(), entry_meta=data
+        )
         commits = [last]
         if turn is not None or len(new) > 1:
             # What closes an earlier turn goes first.
@@ -186,24 +190,24 @@ async def change_branch(
         return new
 
 
-# Places
+# Positions
 
 
-def _find(said: Sequence[Entry], name: str) -> tuple[int, int]:
-    """Where an entry or a turn begins on a branch, and where it ends."""
+def _find_range(said: Sequence[Entry], name: str) -> tuple[int, int]:
+    """Return where an entry or a turn begins on a branch, and where it ends."""
     found = [i for i, entry in enumerate(said) if name in (entry.id, entry.turn)]
     if not found:
         raise InputError(f"There is no entry or turn {name!r} on this branch.")
     return found[0], found[-1] + 1
 
 
-def _begins(said: Sequence[Entry], turn: Turn | None) -> int:
-    """Where a turn begins; the end, if it is not there."""
+def _find_turn_start(said: Sequence[Entry], turn: Turn | None) -> int:
+    """Return where a turn begins, or the number of entries if it is not there."""
     return next((i for i, entry in enumerate(said) if turn is not None and entry.turn == turn.id), len(said))
 
 
-def _asked(said: Sequence[Entry], turn: str | None) -> int:
-    """Behind the message of a user, the last one or that of a turn."""
+def _find_message_end(said: Sequence[Entry], turn: str | None) -> int:
+    """Return the index after the user's message, that of a turn or the last one."""
     turn = turn or next((entry.turn for entry in reversed(said) if entry.role == "user"), "")
     asked = [i for i, entry in enumerate(said) if entry.turn == turn and entry.role == "user"]
     if not asked:

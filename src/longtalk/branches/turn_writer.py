@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util.concurrency import call_store
-from longtalk.branches.branch import AsyncBranch, placed
+from longtalk.branches.branch import AsyncBranch, place_record
 from longtalk.context.manifest import encode_manifest
 from longtalk.errors import Deleted
 from longtalk.notices import Notice
@@ -53,12 +53,12 @@ class AsyncTurnWriter:
         self._known = set(transcript.records)
         self._expect = head.revision if head else 0
         self._before = head.turn if head else None
-        self._held = stored.held((head.token if head else 0) + 1)
+        self._held = stored.make_held_lease((head.token if head else 0) + 1)
         self._request = request
         self._meta = meta
         self._saved = 0
-        self._tried: Commit | None = None
-        """The commit that nobody knows yet what became of."""
+        self._unconfirmed: Commit | None = None
+        """A commit of which it is not known yet whether the store has made it."""
         self._redacted = False
         self._is_old = False
         """Whether what was read is not what the store has."""
@@ -76,8 +76,8 @@ class AsyncTurnWriter:
 
     def _save(self, draft: Draft) -> Draft:
         with self._lock:
-            if self._tried is not None:
-                self._settle(self._tried, draft)
+            if self._unconfirmed is not None:
+                self._settle(self._unconfirmed, draft)
             if self._ended:
                 return draft
             try:
@@ -97,33 +97,33 @@ class AsyncTurnWriter:
                 if self._began:
                     self._write(draft, (), None, lasts=False)
                 self._stored.forget()
-                self._let_go()
+                self._release()
                 raise
             finally:
                 if not draft.running:
                     # Also when the store did not take it: nobody works on it any more.
-                    self._let_go()
+                    self._release()
 
     def _commit(self, draft: Draft) -> Draft:
         fresh = draft.transcript.fresh[self._old :]
         new = fresh[self._saved :]
         # What closes an earlier turn goes first, and is no part of this one.
         first = next((i for i, entry in enumerate(new) if entry.turn == draft.turn.id), len(new))
-        earlier = self._earlier(draft)
+        earlier = self._find_interrupted_turn(draft)
         if first or earlier is not None:
             draft = self._write(draft, new[:first], earlier, lasts=True)
             if first == len(new) and draft.running:
                 return draft
         # A turn that goes on after an event, or with another answer, has no entry at first.
-        made = {entry.turn for entry in fresh}
-        is_there = draft.turn.id in made or (self._before is not None and draft.turn.id == self._before.id)
+        turn_ids = {entry.turn for entry in fresh}
+        is_there = draft.turn.id in turn_ids or (self._before is not None and draft.turn.id == self._before.id)
         draft = self._write(draft, new[first:], draft.turn if is_there else None, lasts=draft.running)
         if not draft.running:
             self._ended = True
         return draft
 
-    def _earlier(self, draft: Draft) -> Turn | None:
-        """The turn before this one, if it was left running and counts as interrupted from now on."""
+    def _find_interrupted_turn(self, draft: Draft) -> Turn | None:
+        """Return the turn before this one if it was left running and this commit marks it as interrupted."""
         before = self._before
         if before is None or before.id == draft.turn.id:
             return None
@@ -133,7 +133,7 @@ class AsyncTurnWriter:
     def _write(self, draft: Draft, entries: Sequence[Entry], turn: Turn | None, *, lasts: bool) -> Draft:
         own = turn is not None and turn.id == draft.turn.id
         fresh = draft.transcript.fresh[self._old :]
-        places = {entry.id: self._base + i for i, entry in enumerate(fresh)}
+        positions = {entry.id: self._base + i for i, entry in enumerate(fresh)}
         # Those of a turn that is not there yet wait for it.
         records = [record for record in draft.transcript.records if record not in self._known] if own else []
         if self._redacted:
@@ -149,7 +149,7 @@ class AsyncTurnWriter:
             if own and not lasts and draft.context
             else b"",
             obsolete=tuple(record for record in self._known if record.kind == "aside" and record not in there),
-            records=tuple(placed(record, places.get(record.entry, self._base - 1)) for record in records),
+            records=tuple(place_record(record, positions.get(record.entry, self._base - 1)) for record in records),
             lease=make_lease(self._held.token) if lasts else None,
             at=now(),
             entry_meta={0: self._meta} if own and entries and self._meta else {},
@@ -157,29 +157,29 @@ class AsyncTurnWriter:
         head: BranchHead | None = None
         while head is None:
             try:
-                head = self._put(commit)
+                head = self._write_commit(commit)
             except HeadMoved as moved:
                 if not self._began:
                     raise
                 if moved.head is None or not self._is_held_on(moved.head):
-                    draft, head = self._write_aside(draft, commit)
+                    draft, head = self._write_to_own_branch(draft, commit)
                     break
-                made = commit.records
+                kept_records = commit.records
                 if not self._is_summarised(moved.head):
                     # Nobody has taken over: something was redacted. What this turn derives may quote it.
                     self._redacted = True
-                    made = tuple(each for each in made if not kind_of(each.record.kind).quotes_entries)
-                commit = msgspec.structs.replace(commit, expect=moved.head.revision, records=made)
+                    kept_records = tuple(each for each in kept_records if not kind_of(each.record.kind).quotes_entries)
+                commit = msgspec.structs.replace(commit, expect=moved.head.revision, records=kept_records)
                 self._is_old = True
-        self._landed(commit, head, own=own)
+        self._remember_commit(commit, head, own=own)
         if not lasts and self._is_old:
             self._stored.forget()
         elif not lasts:
             self._stored.remember(head, draft.transcript)
         return draft
 
-    def _landed(self, commit: Commit, head: BranchHead, *, own: bool) -> None:
-        """Know what a commit has done."""
+    def _remember_commit(self, commit: Commit, head: BranchHead, *, own: bool) -> None:
+        """Update what is known to be in the store after a commit."""
         saved = self._saved + len(commit.entries)
         known = self._known.union(each.record for each in commit.records).difference(commit.obsolete)
         # From here on nothing is called, so Ctrl-C can't part what belongs together.
@@ -192,22 +192,22 @@ class AsyncTurnWriter:
             self._meta = None if commit.entries else self._meta
         elif commit.turn is not None:
             self._before = commit.turn
-        self._tried = None
+        self._unconfirmed = None
 
-    def _settle(self, tried: Commit, draft: Draft) -> None:
+    def _settle(self, commit: Commit, draft: Draft) -> None:
         """Find out whether a commit was done: Ctrl-C may have come between the store and its answer."""
         stored = self._stored
-        head = stored.store.head(stored.owner, stored.conversation, tried.branch)
-        last = tried.entries[-1].id if tried.entries else head and head.entry
-        if head is None or (head.revision, head.updated, head.entry) != (tried.expect + 1, tried.at, last):
-            self._tried = None
+        head = stored.store.head(stored.owner, stored.conversation, commit.branch)
+        last = commit.entries[-1].id if commit.entries else head and head.entry
+        if head is None or (head.revision, head.updated, head.entry) != (commit.expect + 1, commit.at, last):
+            self._unconfirmed = None
             return
         stored.forget()
-        if tried.lease is None:
+        if commit.lease is None:
             self._ended = True
         else:
             self._hold()
-        self._landed(tried, head, own=tried.turn is not None and tried.turn.id == draft.turn.id)
+        self._remember_commit(commit, head, own=commit.turn is not None and commit.turn.id == draft.turn.id)
 
     def _is_held_on(self, head: BranchHead) -> bool:
         """Whether this turn is still the one that runs on a branch."""
@@ -225,36 +225,38 @@ class AsyncTurnWriter:
         """What holds while a tool of this turn runs."""
         return mark_tool_running(self._held)
 
-    def _put(self, commit: Commit) -> BranchHead:
-        """Write it, and hold its lease: nobody in this process takes it for one that was dropped in between."""
+    def _write_commit(self, commit: Commit) -> BranchHead:
+        """Write a commit and hold its lease, so that this process never takes the lease for one that was dropped."""
         with count_as_held(self._held):
-            self._tried = commit
+            self._unconfirmed = commit
             head = self._stored.write(commit)
             if commit.lease is not None:
                 self._hold()
         return head
 
-    def _write_aside(self, draft: Draft, commit: Commit) -> tuple[Draft, BranchHead]:
-        """Somebody has taken over: what was made since, and what comes, lands on a branch of its own."""
-        self._let_go()
+    def _write_to_own_branch(self, draft: Draft, commit: Commit) -> tuple[Draft, BranchHead]:
+        """Write a commit, and all later ones of this turn, to a new branch, since another turn has taken over."""
+        self._release()
         if self._stored.store.info(self._stored.owner, self._stored.conversation) is None:
             raise Deleted(f"The conversation {self._stored.conversation!r} was deleted while its turn ran.")
         name = f"{self._stored.branch}~{draft.turn.id}"
-        source = (self._source(commit), self._base + self._saved)
-        held = commit.lease and make_lease(1)
+        source = (self._find_source_branch(commit), self._base + self._saved)
+        lease = commit.lease and make_lease(1)
         while True:
-            self._stored = self._stored.on(name)
-            self._held = self._stored.held(1)
+            self._stored = self._stored.get_branch(name)
+            self._held = self._stored.make_held_lease(1)
             try:
-                head = self._put(msgspec.structs.replace(commit, branch=name, expect=0, source=source, lease=held))
+                head = self._write_commit(
+                    msgspec.structs.replace(commit, branch=name, expect=0, source=source, lease=lease)
+                )
                 break
             except HeadMoved:
                 name = f"{name}-{new_id()[:6]}"
         text = f"Somebody else has gone on with this conversation meanwhile. This answer is on the branch {name!r}."
         return draft.notice(Notice("fenced_out", text)), head
 
-    def _source(self, commit: Commit) -> str:
-        """A branch that has what was saved before: after a rewind that may be another one."""
+    def _find_source_branch(self, commit: Commit) -> str:
+        """Return a branch that has what was saved before; after a rewind that may be another one."""
         stored, size = self._stored, self._base + self._saved
         parent = commit.entries[0].parent if commit.entries else None
         heads = stored.store.branches(stored.owner, stored.conversation) if parent else []
@@ -269,7 +271,7 @@ class AsyncTurnWriter:
             hold_lease(self._held)
         self._holds = True
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         # Another writer may have tried for the same token, and got it.
         if self._holds:
             drop_lease(self._held)

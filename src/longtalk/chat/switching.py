@@ -33,7 +33,7 @@ def check_switch(
     last = next((entry.wire for entry in entries if entry.role == "assistant"), wire.name)
     if last == wire.name:
         return ()
-    behind = list_lost_content(transcript, wire)
-    what = f" What can't go along stays behind: {', '.join(behind)}." if behind else ""
+    lost = list_lost_content(transcript, wire)
+    what = f" What can't go along stays behind: {', '.join(lost)}." if lost else ""
     text = f"The conversation was held over {last} and goes on over {wire.name}, in that form.{what}"
     return (Notice("converted", text),)

@@ -24,17 +24,17 @@ from longtalk.archive.metrics import Metrics
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import (
     branch_before,
-    branch_names,
     branch_to_go_on,
     branch_unanswered,
     change_branch,
     check_new,
     fork_branch,
+    list_branch_names,
     rewind_branch,
     wait_for_turn,
 )
 from longtalk.branches.turn_writer import AsyncTurnWriter
-from longtalk.chat.brief import brief_of
+from longtalk.chat.brief import get_brief_config
 from longtalk.context.costs import CostReceipt
 from longtalk.context.measure import read_pins
 from longtalk.context.planning import unpin
@@ -193,21 +193,21 @@ class AsyncConversation:
 
     async def _begin(self, given: TurnRequest) -> AsyncTurnRunner | Reply:
         """A turn that is ready to be played, or the reply of one that was."""
-        request = given.request()
+        request = given.to_keyed_request()
         while True:
-            asked: KeyedTurn | None = (
+            keyed: KeyedTurn | None = (
                 await self._stored.call(self._stored.store.keyed_turn, request.key) if request else None
             )
-            if asked is not None:
-                if asked.request != request:
-                    raise KeyReused(f"The key {asked.request.key!r} was used before, for something else.")
-                if asked.turn.status == "complete":
-                    return await self._replay(asked, given)
+            if keyed is not None:
+                if keyed.request != request:
+                    raise KeyReused(f"The key {keyed.request.key!r} was used before, for something else.")
+                if keyed.turn.status == "complete":
+                    return await self._replay(keyed, given)
                 # What was read before may be older than the turn.
                 self._stored.forget()
             head, transcript = await self._stored.load()
-            if asked is not None and (head is None or turn_of(head.entry) != asked.turn.id):
-                return await self._begin_on(self._on(await branch_to_go_on(self._stored, asked)), given)
+            if keyed is not None and (head is None or turn_of(head.entry) != keyed.turn.id):
+                return await self._begin_on(self._open_branch(await branch_to_go_on(self._stored, keyed)), given)
             if head is None:
                 await check_new(self._stored)
             if not self._stored.is_free(head):
@@ -215,13 +215,13 @@ class AsyncConversation:
                 if given.on_busy == "wait":
                     await wait_for_turn(self._stored)
                     continue
-                if given.on_busy == "fork" and asked is None:
+                if given.on_busy == "fork" and keyed is None:
                     return await self._begin_on(await self.fork(), given)
                 until = head.lease.until if head is not None and head.lease is not None else 0
                 raise Busy(f"Somebody else runs a turn on {self.id!r}: try again, or say `on_busy`.", until=until)
-            if asked is not None:
-                transcript = transcript.add(turn=msgspec.structs.replace(asked.turn, status="running"))
-            new = asked is None
+            if keyed is not None:
+                transcript = transcript.add(turn=msgspec.structs.replace(keyed.turn, status="running"))
+            new = keyed is None
             writer = AsyncTurnWriter(
                 self._stored, head, transcript, request=request if new else None, meta=given.meta if new else None
             )
@@ -238,11 +238,11 @@ class AsyncConversation:
                 save=writer.save,
                 around=writer.around,
                 later=partial(self._summarise_later, writer),
-                build_index=self._seek,
+                build_index=self._build_recall_index,
             )
 
-    async def _seek(self, message: str, config: Recall, size: int) -> RecallIndex:
-        """What may fit a message, of the first entries on this branch."""
+    async def _build_recall_index(self, message: str, config: Recall, size: int) -> RecallIndex:
+        """Return an index of the first `size` entries on this branch, to find what fits a message."""
         from longtalk.memory.recall.search import index_store as find
 
         store, names = self._stored.store, (self.owner, self.id, self.branch)
@@ -251,39 +251,39 @@ class AsyncConversation:
 
     def _summarise_later(self, writer: AsyncTurnWriter, summarizer: AsyncSummarizer, claim: SummaryClaim) -> None:
         # Somebody may have taken over, and then the turn is on another branch.
-        self._jobs.start(partial(summarise, self._stored.on(writer.branch), summarizer, claim))
+        self._jobs.start(partial(summarise, self._stored.get_branch(writer.branch), summarizer, claim))
 
     async def _begin_on(self, other: AsyncConversation, given: TurnRequest) -> AsyncTurnRunner | Reply:
         """Begin it on another branch, and say so."""
-        begun = await other._begin(given)
-        if isinstance(begun, AsyncTurnRunner) and all(notice.kind != "branched" for notice in begun.draft.notices):
+        started = await other._begin(given)
+        if isinstance(started, AsyncTurnRunner) and all(notice.kind != "branched" for notice in started.draft.notices):
             text = f"Others go on with the branch {self.branch!r}. This answer is on the branch {other.branch!r}."
-            begun.draft = begun.draft.notice(Notice("branched", text))
-        return begun
+            started.draft = started.draft.notice(Notice("branched", text))
+        return started
 
-    async def _replay(self, asked: KeyedTurn, given: TurnRequest) -> Reply:
+    async def _replay(self, keyed: KeyedTurn, given: TurnRequest) -> Reply:
         """The reply of a turn that is complete."""
         # One that was cut off may have gone on elsewhere, and a rewind leaves its end on another branch.
         entries: list[Entry] = []
         for name in await self.branches():
-            found = await self._of_turn(name, asked)
+            found = await self._read_turn_entries(name, keyed)
             entries = found if len(found) > len(entries) else entries
         provider = self._chat.provider
         said = [entry for entry in entries if entry.role == "assistant"]
-        answer = Answer(said[-1].native, view_entry(said[-1]), asked.turn.finish) if said else None
+        answer = Answer(said[-1].native, view_entry(said[-1]), keyed.turn.finish) if said else None
         wire = WIRES[said[-1].wire] if said else provider.wire
-        transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(asked.turn,)))
-        prices = self._chat.prices(given.options) if provider.label == asked.turn.model else None
-        return Reply(Draft(wire=wire, transcript=transcript, turn=asked.turn, answer=answer, prices=prices), no_state)
+        transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(keyed.turn,)))
+        prices = self._chat.prices(given.options) if provider.label == keyed.turn.model else None
+        return Reply(Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices), no_state)
 
-    async def _of_turn(self, branch: str, asked: KeyedTurn) -> list[Entry]:
-        """The entries of a turn, as a branch has them."""
+    async def _read_turn_entries(self, branch: str, keyed: KeyedTurn) -> list[Entry]:
+        """Return the entries of a turn that a branch has."""
         entries: list[Entry] = []
         while True:
-            # Mostly there are few, and the conversation behind them may be long.
-            place = asked.position + len(entries)
-            pack: Pack = await self._stored.call(self._stored.store.read, branch, place, place + STEP)
-            found = list(takewhile(lambda entry: entry.turn == asked.turn.id, pack.entries()))
+            # Mostly there are few, and the conversation after them may be long.
+            position = keyed.position + len(entries)
+            pack: Pack = await self._stored.call(self._stored.store.read, branch, position, position + STEP)
+            found = list(takewhile(lambda entry: entry.turn == keyed.turn.id, pack.entries()))
             entries += found
             if len(found) < STEP:
                 return entries
@@ -292,16 +292,16 @@ class AsyncConversation:
 
     async def fork(self, at: str | None = None, *, name: str | None = None) -> AsyncConversation:
         """A new branch that begins with this one's entries, up to the one with that id (or the last of that turn)."""
-        return self._on(await fork_branch(self._stored, at, name=name))
+        return self._open_branch(await fork_branch(self._stored, at, name=name))
 
     async def edit(self, entry: str, message: Message, **arguments: Any) -> tuple[AsyncConversation, Reply]:
         """Say something else in the place of an earlier message: a new branch, and the reply on it."""
-        branch = self._on(await branch_before(self._stored, entry))
+        branch = self._open_branch(await branch_before(self._stored, entry))
         return branch, await branch.send(message, **arguments)
 
     async def regenerate(self, turn: str | None = None, **arguments: Any) -> tuple[AsyncConversation, Reply]:
         """Another answer to the last message, or to that of a turn: a new branch, and the reply on it."""
-        branch = self._on(await branch_unanswered(self._stored, turn))
+        branch = self._open_branch(await branch_unanswered(self._stored, turn))
         return branch, await branch.send(None, **arguments)
 
     async def rewind(self, to: str) -> str:
@@ -310,14 +310,14 @@ class AsyncConversation:
 
     async def branches(self) -> list[str]:
         """The names of all branches."""
-        return await branch_names(self._stored)
+        return await list_branch_names(self._stored)
 
     # Reading, and what the app says of it
 
     @property
     def brief(self) -> AsyncTalkBrief:
         """The brief, where the policy keeps one, to read and to change."""
-        return AsyncTalkBrief(self._stored, brief_of(self._stored.policy), self._chat.counter)
+        return AsyncTalkBrief(self._stored, get_brief_config(self._stored.policy), self._chat.counter)
 
     async def history(self, *, meta: Mapping[str, Any] | None = None) -> list[HistoryEntry]:
         """All that was said on this branch; with `meta`, the entries that have these values among the app's data."""
@@ -355,9 +355,9 @@ class AsyncConversation:
         if entry is None and await self._stored.head() is None:
             # Nothing was said yet: it begins with this.
             await check_new(self._stored)
-            begun = Commit(branch=self.branch, expect=0, at=now(), meta=meta)
+            commit = Commit(branch=self.branch, expect=0, at=now(), meta=meta)
             with contextlib.suppress(HeadMoved):
-                await call_store(self._stored.store, partial(self._stored.write, begun))
+                await call_store(self._stored.store, partial(self._stored.write, commit))
                 return
         await self._archive.describe(self.id, meta, entry=entry)
 
@@ -389,8 +389,8 @@ class AsyncConversation:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def _on(self, branch: AsyncBranch) -> AsyncConversation:
-        """This conversation, on another branch."""
+    def _open_branch(self, branch: AsyncBranch) -> AsyncConversation:
+        """Return this conversation on another branch."""
         other = object.__new__(type(self))
         other._chat, other._archive, other._jobs = self._chat, self._archive, self._jobs
         other._stored = branch

@@ -27,7 +27,7 @@ OnBusy: TypeAlias = Literal["reject", "wait", "fork"]
 class AsyncStoredChat(AsyncChat):
     """A chat on a conversation that a store holds."""
 
-    keeps = True
+    _is_stored = True
 
 
 class TurnRequest(msgspec.Struct, frozen=True):
@@ -52,8 +52,8 @@ class TurnRequest(msgspec.Struct, frozen=True):
         if self.meta is not None:
             check_meta(self.meta)
 
-    def request(self) -> KeyedRequest | None:
-        """The key, with a digest of what was said."""
+    def to_keyed_request(self) -> KeyedRequest | None:
+        """Return the key with a digest of the message, or None without a key."""
         if self.key is None:
             return None
         try:
@@ -73,17 +73,17 @@ class AsyncStoredStream(AsyncStream):
         self, begin: Callable[[], Awaitable[AsyncTurnRunner | Reply]], *, stream: bool
     ) -> AsyncGenerator[Event, None]:
         while True:
-            begun = await begin()
-            if isinstance(begun, Reply):
-                if begun.text:
-                    yield Text(begun.text)
-                yield Done(begun)
+            started = await begin()
+            if isinstance(started, Reply):
+                if started.text:
+                    yield Text(started.text)
+                yield Done(started)
                 return
-            self._loop = begun
-            events = begun.events(stream=stream)
+            self._loop = started
+            events = started.events(stream=stream)
             try:
-                async for happened in events:
-                    yield happened
+                async for event in events:
+                    yield event
             except (HeadMoved, RequestKeyTaken):
                 # Somebody was faster, and nothing has happened here yet: look again.
                 self._loop = None

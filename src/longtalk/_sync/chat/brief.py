@@ -21,8 +21,8 @@ from longtalk.tokens import Counter
 from longtalk.transcript.transcript import Transcript
 
 
-def brief_of(policy: Policy) -> Brief:
-    """How a policy keeps a brief. Raises `InputError` if it keeps none."""
+def get_brief_config(policy: Policy) -> Brief:
+    """Return the brief's configuration in a policy. Raises `InputError` if the policy keeps no brief."""
     found = find_memory(policy)
     if found is None:
         raise InputError("There is no brief under this policy: policy=Memory() keeps one.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from longtalk._sync._util.concurrency import ASYNC
-from longtalk._sync.chat.brief import StateBrief, brief_of
+from longtalk._sync.chat.brief import StateBrief, get_brief_config
 from longtalk.chat.state import read_state, state_shedder, state_writer
 from longtalk.chat.switching import check_switch
 from longtalk.context.epochs import read_windows
@@ -64,8 +64,8 @@ class Chat:
     OpenAI's or Anthropic's SDK, with the address and the credentials that it has.
     """
 
-    keeps = False
-    """Whether somebody keeps the conversation while nobody talks."""
+    _is_stored = False
+    """Whether a store keeps the conversation between turns."""
 
     def __init__(
         self,
@@ -85,13 +85,13 @@ class Chat:
         api_key: str | None = None,
         client: Any = None,
     ) -> None:
-        _one_of("carry", carry, "all", "context")
-        _one_of("on_bad_state", on_bad_state, "raise", "fresh")
-        _one_of("on_switch", on_switch, "convert", "raise")
+        _check_choice("carry", carry, "all", "context")
+        _check_choice("on_bad_state", on_bad_state, "raise", "fresh")
+        _check_choice("on_switch", on_switch, "convert", "raise")
         if not hasattr(policy, "compactors") or isinstance(policy, type):
             raise InputError(f"`policy` is a policy such as KeepLast(5), not {policy!r}.")
         strategies = [strategy for each in policy.compactors for strategy in each.strategies]
-        if not self.keeps and any(getattr(strategy, "background", False) for strategy in strategies):
+        if not self._is_stored and any(getattr(strategy, "background", False) for strategy in strategies):
             raise InputError("`background` needs a store that keeps the conversation meanwhile: use Conversation.")
         if carry == "context" and not policy.compactors:
             raise InputError(
@@ -110,12 +110,12 @@ class Chat:
         self._carry = carry
         self.counter = CheckedCounter(counter) if counter is not None else counter_for(self.provider.label)
         self._window = window or self.provider.capabilities.window
-        self._strange = not self.provider.capabilities.described
-        """Whether the caller has yet to be told that nobody knows this model."""
+        self._reports_unknown_model = not self.provider.capabilities.described
+        """Whether the next turn reports that the model is unknown."""
         self._tools = Toolbox.from_functions(tools, allow_async=ASYNC)
-        self._options = self._checked(options)
+        self._options = self._check_options(options)
         # What is wrong with them is said now, not in the first turn.
-        self.provider.wire.session_mode(self._sent(None))
+        self.provider.wire.session_mode(self._merge_options(None))
         self._seal = seal
         self._on_bad_state = on_bad_state
         self._on_switch = on_switch
@@ -217,7 +217,7 @@ class Chat:
     def brief(self) -> StateBrief:
         """The brief, where the policy keeps one, to read and to change in a state."""
         return StateBrief(
-            brief_of(self._policy),
+            get_brief_config(self._policy),
             self.counter,
             lambda state, seal: read_state(state, seal or self._seal, max_bytes=self._max_state),
             lambda transcript, seal: state_writer(seal or self._seal)(transcript),
@@ -305,9 +305,9 @@ class Chat:
         if find_memory(self._policy):
             message = neutralize_message(message)
         entries = [] if message is None else parse_message(message, wire)
-        change = None if brief is None else self._told(transcript, brief)
+        change = None if brief is None else self._make_brief_change(transcript, brief)
         notices = [*notices, *check_switch(transcript, message, wire, self.provider.label, on_switch=self._on_switch)]
-        sent = self._sent(options)
+        sent = self._merge_options(options)
         preamble = Preamble(system=system, tools=tuple(toolbox))
         digest = preamble.digest()
         if wire.session_mode(sent) and instruction:
@@ -332,9 +332,9 @@ class Chat:
             prices=self.prices(options),
         )
         draft = msgspec.structs.replace(draft, change=change)
-        if self._strange:
-            self._strange = False
-            notices.append(_unknown(model, self._window))
+        if self._reports_unknown_model:
+            self._reports_unknown_model = False
+            notices.append(_make_unknown_model_notice(model, self._window))
         for notice in notices:
             draft = draft.notice(notice)
         return TurnRunner(
@@ -354,11 +354,11 @@ class Chat:
             build_index=build_index,
         )
 
-    def _told(self, transcript: Transcript, brief: object) -> Callable[[Transcript], Transcript]:
-        """What a turn does to the brief that begins with this one. Raises `InputError` if that can't be done."""
-        changes, config = to_operations(brief), brief_of(self._policy)
+    def _make_brief_change(self, transcript: Transcript, brief: object) -> Callable[[Transcript], Transcript]:
+        """Return the function that makes a turn's changes of the brief. Raises `InputError` if they can't be made."""
+        changes, config = to_operations(brief), get_brief_config(self._policy)
         edit_brief(transcript, changes, config, self.counter)
-        return lambda heard: edit_brief(heard, changes, config, self.counter)
+        return lambda later: edit_brief(later, changes, config, self.counter)
 
     def prices(self, options: Mapping[str, Any] | None = None) -> Prices | None:
         """What a model call with these options costs, if that is known."""
@@ -367,12 +367,12 @@ class Chat:
             return None
         from longtalk.models.prices import adjust_prices
 
-        return adjust_prices(known, self._sent(options))
+        return adjust_prices(known, self._merge_options(options))
 
-    def _sent(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {**self.provider.defaults, **self._options, **self._checked(options)}
+    def _merge_options(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {**self.provider.defaults, **self._options, **self._check_options(options)}
 
-    def _checked(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _check_options(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
         if options is not None and not (isinstance(options, Mapping) and all(isinstance(key, str) for key in options)):
             raise InputError(f"`options` is a mapping of names to values, not {options!r}.")
         taken = [key for key in options or () if key in self.provider.wire.reserved]
@@ -385,13 +385,13 @@ class Chat:
         return dict(options or {})
 
 
-def _unknown(model: str, window: int | None) -> Notice:
+def _make_unknown_model_notice(model: str, window: int | None) -> Notice:
     what = "its price is not known" if window else "its window and its price are not known"
     provider, _, name = model.partition(":")
     how = f'longtalk.models.register({{"provider": "{provider}", "name": "{name}", "window": …, "prices": …}})'
     return Notice("unknown_model", f"{model} is in no list of models: {what}. {how} says them.")
 
 
-def _one_of(name: str, value: object, *allowed: str) -> None:
+def _check_choice(name: str, value: object, *allowed: str) -> None:
     if value not in allowed:
         raise InputError(f"`{name}` is {' or '.join(map(repr, allowed))}, not {value!r}.")

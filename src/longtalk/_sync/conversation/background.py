@@ -20,28 +20,30 @@ from longtalk.turn.summary_claims import SummaryClaim
 def summarise(stored: Branch, summarizer: Summarizer, claim: SummaryClaim) -> None:
     """Make the summary that a turn on this branch has claimed, and keep it, or what went wrong."""
 
-    def claimed(transcript: Transcript) -> Transcript:
+    def check_claim(transcript: Transcript) -> Transcript:
         # What was deleted, redacted or cut off meanwhile needs no summary.
         if not summary_claims.is_claimed(transcript, claim):
             raise _NotHere
         return transcript
 
     def change(transcript: Transcript) -> Transcript:
-        transcript = claimed(transcript)
-        if made.summary is not None:
-            transcript = record_summary(transcript, made.summary, made.last)
-        return summary_claims.record_outcome(transcript, made.problem, reported=False, usage=made.usage, cost=made.cost)
+        transcript = check_claim(transcript)
+        if outcome.summary is not None:
+            transcript = record_summary(transcript, outcome.summary, outcome.last)
+        return summary_claims.record_outcome(
+            transcript, outcome.problem, reported=False, usage=outcome.usage, cost=outcome.cost
+        )
 
-    made = Outcome(problem="it was cancelled before it was there: `close` waits for it")
+    outcome = Outcome(problem="it was cancelled before it was there: `close` waits for it")
 
     def keep() -> None:
         call_store(stored.store, lambda: stored.attach(change))
 
     # Nobody is there to be told that a store has failed. The claim ends by itself.
     with contextlib.suppress(Exception):
-        claimed((stored.load())[1])
+        check_claim((stored.load())[1])
         try:
-            made = summarizer.ask()
+            outcome = summarizer.ask()
         finally:
             run_shielded(keep)
 

@@ -25,17 +25,17 @@ from longtalk.archive.metrics import Metrics
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.operations import (
     branch_before,
-    branch_names,
     branch_to_go_on,
     branch_unanswered,
     change_branch,
     check_new,
     fork_branch,
+    list_branch_names,
     rewind_branch,
     wait_for_turn,
 )
 from longtalk._sync.branches.turn_writer import TurnWriter
-from longtalk._sync.chat.brief import brief_of
+from longtalk._sync.chat.brief import get_brief_config
 from longtalk.context.costs import CostReceipt
 from longtalk.context.measure import read_pins
 from longtalk.context.planning import unpin
@@ -194,21 +194,21 @@ class Conversation:
 
     def _begin(self, given: TurnRequest) -> TurnRunner | Reply:
         """A turn that is ready to be played, or the reply of one that was."""
-        request = given.request()
+        request = given.to_keyed_request()
         while True:
-            asked: KeyedTurn | None = (
+            keyed: KeyedTurn | None = (
                 self._stored.call(self._stored.store.keyed_turn, request.key) if request else None
             )
-            if asked is not None:
-                if asked.request != request:
-                    raise KeyReused(f"The key {asked.request.key!r} was used before, for something else.")
-                if asked.turn.status == "complete":
-                    return self._replay(asked, given)
+            if keyed is not None:
+                if keyed.request != request:
+                    raise KeyReused(f"The key {keyed.request.key!r} was used before, for something else.")
+                if keyed.turn.status == "complete":
+                    return self._replay(keyed, given)
                 # What was read before may be older than the turn.
                 self._stored.forget()
             head, transcript = self._stored.load()
-            if asked is not None and (head is None or turn_of(head.entry) != asked.turn.id):
-                return self._begin_on(self._on(branch_to_go_on(self._stored, asked)), given)
+            if keyed is not None and (head is None or turn_of(head.entry) != keyed.turn.id):
+                return self._begin_on(self._open_branch(branch_to_go_on(self._stored, keyed)), given)
             if head is None:
                 check_new(self._stored)
             if not self._stored.is_free(head):
@@ -216,13 +216,13 @@ class Conversation:
                 if given.on_busy == "wait":
                     wait_for_turn(self._stored)
                     continue
-                if given.on_busy == "fork" and asked is None:
+                if given.on_busy == "fork" and keyed is None:
                     return self._begin_on(self.fork(), given)
                 until = head.lease.until if head is not None and head.lease is not None else 0
                 raise Busy(f"Somebody else runs a turn on {self.id!r}: try again, or say `on_busy`.", until=until)
-            if asked is not None:
-                transcript = transcript.add(turn=msgspec.structs.replace(asked.turn, status="running"))
-            new = asked is None
+            if keyed is not None:
+                transcript = transcript.add(turn=msgspec.structs.replace(keyed.turn, status="running"))
+            new = keyed is None
             writer = TurnWriter(
                 self._stored, head, transcript, request=request if new else None, meta=given.meta if new else None
             )
@@ -239,11 +239,11 @@ class Conversation:
                 save=writer.save,
                 around=writer.around,
                 later=partial(self._summarise_later, writer),
-                build_index=self._seek,
+                build_index=self._build_recall_index,
             )
 
-    def _seek(self, message: str, config: Recall, size: int) -> RecallIndex:
-        """What may fit a message, of the first entries on this branch."""
+    def _build_recall_index(self, message: str, config: Recall, size: int) -> RecallIndex:
+        """Return an index of the first `size` entries on this branch, to find what fits a message."""
         from longtalk.memory.recall.search import index_store as find
 
         store, names = self._stored.store, (self.owner, self.id, self.branch)
@@ -252,39 +252,39 @@ class Conversation:
 
     def _summarise_later(self, writer: TurnWriter, summarizer: Summarizer, claim: SummaryClaim) -> None:
         # Somebody may have taken over, and then the turn is on another branch.
-        self._jobs.start(partial(summarise, self._stored.on(writer.branch), summarizer, claim))
+        self._jobs.start(partial(summarise, self._stored.get_branch(writer.branch), summarizer, claim))
 
     def _begin_on(self, other: Conversation, given: TurnRequest) -> TurnRunner | Reply:
         """Begin it on another branch, and say so."""
-        begun = other._begin(given)
-        if isinstance(begun, TurnRunner) and all(notice.kind != "branched" for notice in begun.draft.notices):
+        started = other._begin(given)
+        if isinstance(started, TurnRunner) and all(notice.kind != "branched" for notice in started.draft.notices):
             text = f"Others go on with the branch {self.branch!r}. This answer is on the branch {other.branch!r}."
-            begun.draft = begun.draft.notice(Notice("branched", text))
-        return begun
+            started.draft = started.draft.notice(Notice("branched", text))
+        return started
 
-    def _replay(self, asked: KeyedTurn, given: TurnRequest) -> Reply:
+    def _replay(self, keyed: KeyedTurn, given: TurnRequest) -> Reply:
         """The reply of a turn that is complete."""
         # One that was cut off may have gone on elsewhere, and a rewind leaves its end on another branch.
         entries: list[Entry] = []
         for name in self.branches():
-            found = self._of_turn(name, asked)
+            found = self._read_turn_entries(name, keyed)
             entries = found if len(found) > len(entries) else entries
         provider = self._chat.provider
         said = [entry for entry in entries if entry.role == "assistant"]
-        answer = Answer(said[-1].native, view_entry(said[-1]), asked.turn.finish) if said else None
+        answer = Answer(said[-1].native, view_entry(said[-1]), keyed.turn.finish) if said else None
         wire = WIRES[said[-1].wire] if said else provider.wire
-        transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(asked.turn,)))
-        prices = self._chat.prices(given.options) if provider.label == asked.turn.model else None
-        return Reply(Draft(wire=wire, transcript=transcript, turn=asked.turn, answer=answer, prices=prices), no_state)
+        transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(keyed.turn,)))
+        prices = self._chat.prices(given.options) if provider.label == keyed.turn.model else None
+        return Reply(Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices), no_state)
 
-    def _of_turn(self, branch: str, asked: KeyedTurn) -> list[Entry]:
-        """The entries of a turn, as a branch has them."""
+    def _read_turn_entries(self, branch: str, keyed: KeyedTurn) -> list[Entry]:
+        """Return the entries of a turn that a branch has."""
         entries: list[Entry] = []
         while True:
-            # Mostly there are few, and the conversation behind them may be long.
-            place = asked.position + len(entries)
-            pack: Pack = self._stored.call(self._stored.store.read, branch, place, place + STEP)
-            found = list(takewhile(lambda entry: entry.turn == asked.turn.id, pack.entries()))
+            # Mostly there are few, and the conversation after them may be long.
+            position = keyed.position + len(entries)
+            pack: Pack = self._stored.call(self._stored.store.read, branch, position, position + STEP)
+            found = list(takewhile(lambda entry: entry.turn == keyed.turn.id, pack.entries()))
             entries += found
             if len(found) < STEP:
                 return entries
@@ -293,16 +293,16 @@ class Conversation:
 
     def fork(self, at: str | None = None, *, name: str | None = None) -> Conversation:
         """A new branch that begins with this one's entries, up to the one with that id (or the last of that turn)."""
-        return self._on(fork_branch(self._stored, at, name=name))
+        return self._open_branch(fork_branch(self._stored, at, name=name))
 
     def edit(self, entry: str, message: Message, **arguments: Any) -> tuple[Conversation, Reply]:
         """Say something else in the place of an earlier message: a new branch, and the reply on it."""
-        branch = self._on(branch_before(self._stored, entry))
+        branch = self._open_branch(branch_before(self._stored, entry))
         return branch, branch.send(message, **arguments)
 
     def regenerate(self, turn: str | None = None, **arguments: Any) -> tuple[Conversation, Reply]:
         """Another answer to the last message, or to that of a turn: a new branch, and the reply on it."""
-        branch = self._on(branch_unanswered(self._stored, turn))
+        branch = self._open_branch(branch_unanswered(self._stored, turn))
         return branch, branch.send(None, **arguments)
 
     def rewind(self, to: str) -> str:
@@ -311,14 +311,14 @@ class Conversation:
 
     def branches(self) -> list[str]:
         """The names of all branches."""
-        return branch_names(self._stored)
+        return list_branch_names(self._stored)
 
     # Reading, and what the app says of it
 
     @property
     def brief(self) -> TalkBrief:
         """The brief, where the policy keeps one, to read and to change."""
-        return TalkBrief(self._stored, brief_of(self._stored.policy), self._chat.counter)
+        return TalkBrief(self._stored, get_brief_config(self._stored.policy), self._chat.counter)
 
     def history(self, *, meta: Mapping[str, Any] | None = None) -> list[HistoryEntry]:
         """All that was said on this branch; with `meta`, the entries that have these values among the app's data."""
@@ -356,9 +356,9 @@ class Conversation:
         if entry is None and self._stored.head() is None:
             # Nothing was said yet: it begins with this.
             check_new(self._stored)
-            begun = Commit(branch=self.branch, expect=0, at=now(), meta=meta)
+            commit = Commit(branch=self.branch, expect=0, at=now(), meta=meta)
             with contextlib.suppress(HeadMoved):
-                call_store(self._stored.store, partial(self._stored.write, begun))
+                call_store(self._stored.store, partial(self._stored.write, commit))
                 return
         self._archive.describe(self.id, meta, entry=entry)
 
@@ -390,8 +390,8 @@ class Conversation:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _on(self, branch: Branch) -> Conversation:
-        """This conversation, on another branch."""
+    def _open_branch(self, branch: Branch) -> Conversation:
+        """Return this conversation on another branch."""
         other = object.__new__(type(self))
         other._chat, other._archive, other._jobs = self._chat, self._archive, self._jobs
         other._stored = branch

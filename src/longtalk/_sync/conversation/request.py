@@ -28,7 +28,7 @@ OnBusy: TypeAlias = Literal["reject", "wait", "fork"]
 class StoredChat(Chat):
     """A chat on a conversation that a store holds."""
 
-    keeps = True
+    _is_stored = True
 
 
 class TurnRequest(msgspec.Struct, frozen=True):
@@ -53,8 +53,8 @@ class TurnRequest(msgspec.Struct, frozen=True):
         if self.meta is not None:
             check_meta(self.meta)
 
-    def request(self) -> KeyedRequest | None:
-        """The key, with a digest of what was said."""
+    def to_keyed_request(self) -> KeyedRequest | None:
+        """Return the key with a digest of the message, or None without a key."""
         if self.key is None:
             return None
         try:
@@ -74,17 +74,17 @@ class StoredStream(Stream):
         self, begin: Callable[[], TurnRunner | Reply], *, stream: bool
     ) -> Generator[Event, None, None]:
         while True:
-            begun = begin()
-            if isinstance(begun, Reply):
-                if begun.text:
-                    yield Text(begun.text)
-                yield Done(begun)
+            started = begin()
+            if isinstance(started, Reply):
+                if started.text:
+                    yield Text(started.text)
+                yield Done(started)
                 return
-            self._loop = begun
-            events = begun.events(stream=stream)
+            self._loop = started
+            events = started.events(stream=stream)
             try:
-                for happened in events:
-                    yield happened
+                for event in events:
+                    yield event
             except (HeadMoved, RequestKeyTaken):
                 # Somebody was faster, and nothing has happened here yet: look again.
                 self._loop = None
