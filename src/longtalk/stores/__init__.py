@@ -18,7 +18,7 @@ def get_default_path() -> str:
 
 
 def open_default_store() -> Store:
-    """Open the default store. If it doesn't exist, create it, accessible only to the user."""
+    """Open the default store. If it doesn't exist, create it so that only the user can access it."""
     from longtalk.stores.sqlite.store import SQLite
 
     path = get_default_path()
@@ -28,10 +28,11 @@ def open_default_store() -> Store:
 
 
 def open_store(name: str, *, make: bool = True) -> Store:
-    """Open the store with this name: a server's address, a SQLite file, or a folder of JSONL files.
+    """Open the store that `name` refers to: a server's address, a SQLite file, or a folder of JSONL files.
 
-    A path that ends with a slash, or that is a folder, opens a folder of JSONL files. With `make=False`, raises
-    `InputError` if the store doesn't exist. Files and folders that are created are accessible only to the user.
+    A path that ends with a slash or names an existing folder is a folder of JSONL files; any other path is a SQLite
+    file. With `make=False`, a store that doesn't exist is not created, and `InputError` is raised; Redis has nothing to
+    create. New files and folders are accessible only to the user.
     """
     if (open_server := _find_server(name)) is not None:
         scheme, slashes, rest = name.partition("://")
@@ -50,7 +51,7 @@ def open_store(name: str, *, make: bool = True) -> Store:
     except FileExistsError:
         raise InputError(f"{name!r} is a file: remove the slash at the end to open it as a SQLite store.") from None
     except OSError as problem:
-        raise InputError(f"Can't create the folder of {name!r}: {problem.strerror}. Choose another path.") from None
+        raise InputError(f"Can't create the folder for {name!r}: {problem.strerror}. Choose another path.") from None
     if folder:
         from longtalk.stores.jsonl.store import JSONL
 
@@ -62,7 +63,7 @@ def open_store(name: str, *, make: bool = True) -> Store:
 
 
 def hide_credentials(name: str) -> str:
-    """Return the name of a store for display. In a server's address, the user, password and settings are left out."""
+    """Return a store's name for display: a path unchanged, a server's address without user, password and settings."""
     if _find_server(name) is None:
         return name
     scheme, _, rest = name.partition("://")
@@ -111,14 +112,17 @@ def _refuse_unknown_address(name: str) -> None:
     scheme = re.match(r"\s*([A-Za-z][\w+.-]+://)", name)
     if scheme:
         known = ", ".join(f"{each}://" for each in _SERVERS)
-        raise InputError(f"No store has addresses that start with {scheme[1]!r}. Use {known} or a path.")
+        raise InputError(f"No store opens addresses that start with {scheme[1]!r}. Use {known} or a path.")
     if re.search(r"(?:^|\s)(?:password|dbname)\s*=", name):
-        raise InputError("Give the database as an address, such as postgresql://user@host:5432/name, not as settings.")
+        raise InputError(
+            "The store's name looks like a connection string: give an address instead, such as "
+            "postgresql://user@host:5432/name."
+        )
 
 
 @contextmanager
 def _private_files() -> Iterator[None]:
-    """Make files and folders that are created in this context accessible only to the user."""
+    """Within this context, create files and folders that only the user can access."""
     before = os.umask(0o077)
     try:
         yield

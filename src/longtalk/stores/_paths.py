@@ -1,9 +1,9 @@
 """Paths through the segments of a conversation, as pure values that several stores share.
 
 A conversation is a tree of entries, and each entry belongs to a segment. Every branch has its own segment, which starts
-after some entries of another segment. A path consists of one span of each segment, from the root to the branch's own
-segment. A fork or a cut starts a new segment, so nothing is copied or moved, and a position in a segment always means
-the same entry. Each store chooses how to represent a segment: as a number or as an object.
+after some entries of another segment. A path consists of one span from each segment on the way from the root to the
+branch's own segment. A fork or a cut starts a new segment, so nothing is copied or moved, and a position in a segment
+always means the same entry. Each store chooses how to represent a segment: as a number or as an object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ R = TypeVar("R")
 class Span(NamedTuple, Generic[S]):
     """The entries at positions `start` to `stop - 1` of a path, all of which belong to one segment.
 
-    In a complete path, `start` is the position at which the segment starts.
+    Unless a path was clipped, `start` is the position at which the segment starts.
     """
 
     segment: S
@@ -29,7 +29,7 @@ class Span(NamedTuple, Generic[S]):
 
 
 def trace_path(segment: S | None, size: int, get_base: Callable[[S], tuple[int, S | None]]) -> list[Span[S]]:
-    """Return the path of `size` entries that ends in a segment, from the root on.
+    """Return the first `size` entries of the path that ends in `segment`, as spans from the root on.
 
     `get_base` returns the position at which a segment starts, and the segment that it continues (None for a root).
     """
@@ -42,7 +42,7 @@ def trace_path(segment: S | None, size: int, get_base: Callable[[S], tuple[int, 
 
 
 def clip(path: Sequence[Span[S]], start: int, stop: int) -> list[Span[S]]:
-    """Return the parts of a path's spans that contain the entries at positions `start` to `stop - 1`."""
+    """Return the part of a path from position `start` to `stop - 1`: spans outside are left out, others shortened."""
     return [
         Span(segment, max(start, first), min(stop, end))
         for segment, first, end in path
@@ -51,21 +51,24 @@ def clip(path: Sequence[Span[S]], start: int, stop: int) -> list[Span[S]]:
 
 
 def is_on_path(path: Sequence[Span[S]], segment: S, position: int) -> bool:
-    """Return whether a path contains this position of a segment. Position -1 means before the first entry."""
+    """Return whether the entry at `position`, which belongs to `segment`, is on a path.
+
+    Position -1, before the first entry, counts as on the path if the segment is.
+    """
     return any(span.segment == segment and position < span.stop for span in path)
 
 
 def find_segment(path: Sequence[Span[S]], position: int) -> S:
-    """Return the segment of a path that contains a position. For position -1, return the first segment."""
+    """Return the segment that the entry at `position` of a path belongs to. For position -1, return the first one."""
     return next((span.segment for span in reversed(path) if span.start <= position), path[0].segment)
 
 
 def find_base(path: Sequence[Span[S]], start: int, has_own_records: Callable[[S], bool]) -> S:
-    """Return the segment that a new segment, which starts at position `start` of a path, should continue.
+    """Return the segment of a path that a new segment, starting at position `start`, should continue.
 
-    Segments that add nothing to the path before this position are skipped. Otherwise, every further cut would make the
-    path longer. A segment that starts at this position is not skipped if it has a record that only its own branch may
-    see (`has_own_records`).
+    This is the last segment that has entries before `start`. Later segments are skipped, because otherwise each cut
+    would add another span to the path. A segment that begins exactly at `start` is not skipped if `has_own_records`
+    says that it has a record that only its own branch may see.
     """
     bases = (span.segment for span in reversed(path) if span.start < start + has_own_records(span.segment))
     return next(bases, path[0].segment)
@@ -74,8 +77,8 @@ def find_base(path: Sequence[Span[S]], start: int, has_own_records: Callable[[S]
 def list_head_records(records: Sequence[R], get_kind: Callable[[R], str]) -> list[R]:
     """Return the records that belong to the head of a branch, oldest first.
 
-    `records` are all records on the branch's path, oldest first. Of each kind that is `newest_only`, the head includes
-    only the newest record.
+    `records` are all records on the branch's path, oldest first. Of each `newest_only` kind, the head includes only the
+    newest record; of the other kinds, all.
     """
     newest_first: list[R] = []
     replaced: set[str] = set()

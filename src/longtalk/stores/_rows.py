@@ -1,4 +1,4 @@
-"""Conversions that several stores share: from database rows to packs of entries, and between metadata and JSON."""
+"""Conversions that several stores share: database rows to packs of entries, and metadata to JSON and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from longtalk.transcript.pack_index import Kind, PackIndex, pack_column
 
 
 def pack_from_rows(rows: Sequence[tuple[Any, ...]]) -> Pack:
-    """Return the entries in database rows as a pack.
+    """Build a pack from database rows, one for each entry.
 
     The columns are: turn, number in the turn, parent, kind, role, wire, time, mark, bound, tokens and native JSON.
     """
@@ -51,7 +51,7 @@ def pack_from_rows(rows: Sequence[tuple[Any, ...]]) -> Pack:
 
 
 def to_ascii_json(meta: Mapping[str, Any]) -> bytes:
-    """Return an app's metadata as JSON in ASCII. Raise `InputError` if it can't be represented as JSON."""
+    """Encode an app's metadata as JSON in ASCII. Raise `InputError` if the metadata can't be represented as JSON."""
     try:
         return json.dumps(meta, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as problem:
@@ -59,10 +59,10 @@ def to_ascii_json(meta: Mapping[str, Any]) -> bytes:
 
 
 def to_utf8_json(meta: Mapping[str, Any]) -> bytes:
-    """Return an app's metadata as JSON in UTF-8, for stores and exports that people read.
+    """Encode an app's metadata as JSON in UTF-8, for stores and exports that people read.
 
-    Metadata with unpaired surrogates, which UTF-8 can't encode, is returned as JSON in ASCII. Raises `InputError` if
-    the metadata can't be represented as JSON.
+    If the metadata has unpaired surrogates, which UTF-8 can't encode, the JSON is in ASCII instead. Raises `InputError`
+    if the metadata can't be represented as JSON.
     """
     try:
         return json.dumps(meta, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
@@ -73,6 +73,6 @@ def to_utf8_json(meta: Mapping[str, Any]) -> bytes:
 
 
 def meta_from_json(data: bytes) -> dict[str, Any]:
-    """Return the metadata that JSON from `to_ascii_json` or `to_utf8_json` contains."""
+    """Decode metadata from JSON written by `to_ascii_json` or `to_utf8_json`."""
     meta: dict[str, Any] = json.loads(data)
     return meta

@@ -43,7 +43,7 @@ Path = list[Span[Segment]]
 
 
 class Branch(msgspec.Struct):
-    """A branch of a conversation tree. The branch's path ends with the last entry of its segment."""
+    """A branch of a conversation tree. Its path ends with the last entry of `segment`."""
 
     name: str
     segment: Segment
@@ -64,7 +64,8 @@ class AttachedRecord(NamedTuple):
 class KeyedTurnRef(NamedTuple):
     """The id and location of a turn that was requested with an idempotency key.
 
-    `branch` and `position` say where the turn was first committed. The branch may have been cut since.
+    `branch` and `position` say where the turn was first committed. The branch may have been cut since and no longer
+    include the turn.
     """
 
     request: KeyedRequest
@@ -82,7 +83,7 @@ def read_words(segment: Segment, position: int) -> tuple[str, str]:
 
 
 def find_path(segment: Segment | None, stop: int) -> Path:
-    """Return the path that ends in a segment, from the root on, limited to its first `stop` entries."""
+    """Return the first `stop` entries of the path that ends in `segment`, as spans from the root on."""
     return trace_path(segment, min(stop, segment.stop) if segment else 0, lambda each: (each.start, each.base))
 
 

@@ -1,7 +1,8 @@
 """A conversation as a tree of entries in memory, and the effect of commits on the tree.
 
-Entries belong to segments, as `_paths` describes. A new segment also starts when a commit adds a record that only its
-own branch may see, if another branch forks off after the record's position. This module does no I/O and takes no locks.
+Entries belong to segments, as `_paths` describes. A commit also starts a new segment if it adds a record that only its
+own branch may see and another branch forks off after the record's position; without a new segment, that branch would
+see the record. This module does no I/O and takes no locks.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class ConversationTree:
     # Writing
 
     def check(self, commit: Commit) -> None:
-        """Raise the exception that `Store.write` documents if the tree can't apply a commit."""
+        """Raise `HeadMoved`, `RequestKeyTaken` or `ValueError`, as `Store.write` does, if a commit can't be applied."""
         head = self.head(commit.branch, records=False)
         try:
             check_commit(head, commit, self.head(commit.source[0], records=False) if commit.source else None)
@@ -86,7 +87,7 @@ class ConversationTree:
         if turn is not None and turn.id not in self._turns:
             has_entries = any(entry.turn == turn.id for entry in commit.entries)
             if not has_entries and self._find_turn_start(turn.id, path) is None:
-                raise ValueError(f"the turn {turn.id!r} has no entries: commit its first entry with it")
+                raise ValueError(f"turn {turn.id!r} has no entries: commit it together with its first entry")
         if commit.request is not None and turn is not None:
             key = self._keys.get(commit.request.key)
             if key is not None and key.turn != turn.id:
@@ -138,7 +139,10 @@ class ConversationTree:
         return self._build_head(self._branches[commit.branch])
 
     def _find_append_point(self, commit: Commit) -> tuple[Segment | None, int]:
-        """Return the segment to which a commit appends, and the number of entries that its path keeps."""
+        """Return the segment that a commit continues, and how many entries of the segment's path the commit keeps.
+
+        Returns None and 0 for a new branch without a source.
+        """
         branch = self._branches.get(commit.branch)
         if branch is not None:
             segment, size = branch.segment, branch.segment.stop
@@ -149,12 +153,15 @@ class ConversationTree:
         return segment, size if commit.cut is None else commit.cut
 
     def _is_visible_elsewhere(self, segment: Segment, commit: Commit) -> bool:
-        """Return whether another branch would see a record of the commit that only the commit's own branch may see."""
+        """Return whether, if appended to `segment`, a commit's records for its own branch would be seen by another."""
         own = [placed.position for placed in commit.records if kind_of(placed.record.kind).own_branch_only]
         return bool(own) and any(each.base is segment and each.start > min(own) for each in self._segments)
 
     def find_end_after(self, commit: Commit) -> tuple[str | None, int]:
-        """Return the id of the last entry and the number of entries that the path would have after a commit."""
+        """Return the id of the last entry on the branch's path after a commit, and the number of entries on it.
+
+        The commit need not be applied. The id is None if the path would be empty.
+        """
         segment, size = self._find_append_point(commit)
         last = commit.entries[-1].id if commit.entries else find_last_entry(find_path(segment, size))
         return last, size + len(commit.entries)
@@ -183,7 +190,10 @@ class ConversationTree:
         return True
 
     def describe(self, meta: Mapping[str, Any], entry: str | None) -> bool:
-        """Replace the app's metadata of the conversation or of an entry. Return False if the entry doesn't exist."""
+        """Replace the app's metadata of an entry, or of the conversation if `entry` is None.
+
+        Returns False if the entry doesn't exist.
+        """
         data = to_utf8_json(meta)
         if entry is None:
             self.meta = data
@@ -194,9 +204,9 @@ class ConversationTree:
         return bool(positions)
 
     def find_quoting_records(self, entry: str) -> set[int]:
-        """Return the indexes of the records that may quote an entry.
+        """Return the indexes of the records that may quote an entry, counting all records in the order they were added.
 
-        These are records that are attached to this entry or a later one and whose kind says `quotes_entries`.
+        These are the records of `quotes_entries` kinds that are attached to this entry or to a later one on its path.
         """
         positions = list(self._find_entry(entry))
         return {
@@ -209,7 +219,7 @@ class ConversationTree:
     def redact(self, entry: str, native: bytes) -> None:
         """Replace the JSON of an entry, and remove the entry's metadata and the records that may quote the entry.
 
-        Each branch that contains the entry gets a new revision, so that a turn that was based on the old JSON can't be
+        Each branch that contains the entry gets a new revision, so that a turn based on the old JSON can't be
         committed.
         """
         quoting = self.find_quoting_records(entry)
@@ -264,7 +274,7 @@ class ConversationTree:
         return tuple([PlacedRecord(record, position) for _, position, record in records])
 
     def _iterate_turns_backwards(self, path: Path) -> Iterator[tuple[int, Turn]]:
-        """Yield the turns of a path, the last turn first, each with the position of its first entry."""
+        """Yield the turns of a path, last turn first, each with the position of its first entry."""
         for span in reversed(path):
             for position, id in reversed(span.segment.turn_starts):  # noqa: A001
                 if position < span.stop and id in self._turns:
@@ -361,7 +371,7 @@ class ConversationTree:
         )
 
     def iterate_hits(self, conversation: str) -> Iterator[tuple[SearchHit, str]]:
-        """Yield each entry on the path of any branch once, as a search hit with the entry's normalized words."""
+        """Yield each entry that is on at least one branch, once, as a search hit with the entry's normalized words."""
         seen: dict[int, int] = {}
         for name in sorted(self._branches, key=lambda name: (name != MAIN, name)):
             for segment, start, stop in self._find_branch_path(name):
@@ -381,7 +391,7 @@ class ConversationTree:
                 seen[id(segment)] = max(stop, seen.get(id(segment), 0))
 
     def iterate_words(self, branch: str) -> Iterator[tuple[int, str]]:
-        """Yield the position and normalized words of each entry of a path, newest first. Tool results are left out."""
+        """Yield the position and normalized words of each entry on a branch, newest first, except tool results."""
         for segment, start, stop in reversed(self._find_branch_path(branch)):
             for position in range(stop - 1, start - 1, -1):
                 if segment.entries[position - segment.start].role != "tool":

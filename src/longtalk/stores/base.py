@@ -6,8 +6,8 @@ entries; a fork copies nothing. The last entry, revision, lease and records of a
 
 A store reads parts of a path, and changes a branch by a `Commit`. A commit is applied completely or not at all, and
 only if the branch is at the revision that the commit expects; otherwise `HeadMoved` is raised. A store decides nothing
-else. Which process may write, what a turn contains and how to react to a lost race is decided in `branches` and
-`conversation`, once for all stores.
+else: `branches` and `conversation` decide, once for all stores, which process may write, what a turn contains and how
+to react to a lost race.
 
 Every method takes the owner, and a conversation's id is unique per owner. A conversation of another owner looks exactly
 like one that doesn't exist. The JSON of an entry is returned byte for byte as it was stored.
@@ -32,9 +32,9 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class HeadMoved(Exception):
-    """Raised for a commit that expects another revision than the branch has.
+    """Raised if the branch of a commit, or the branch that it forks from, is not as the commit expects.
 
-    `head` is the current head of the branch, or None if the branch doesn't exist.
+    `head` is the current head of that branch, or None if the branch doesn't exist.
     """
 
     def __init__(self, head: BranchHead | None) -> None:
@@ -43,11 +43,11 @@ class HeadMoved(Exception):
 
 
 class RequestKeyTaken(Exception):
-    """Raised for a request whose idempotency key already belongs to another turn of the conversation."""
+    """Raised if the idempotency key in a commit already belongs to another turn of the conversation."""
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The process that holds a lease. These values let a process on the same host check if the holder is alive."""
+    """The process that holds a lease. These values let a process on the same host check whether it is alive."""
 
     host: str
     boot: str
@@ -91,11 +91,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     source: tuple[str, int] | None = None
     """For a new branch: the branch that it forks from, and how many entries of that branch's path it starts with."""
     source_entry: str | None = None
-    """The id that the last entry taken from `source` must have, or else `HeadMoved` is raised. None skips the check."""
+    """The expected id of the last entry taken from `source`; any other id raises `HeadMoved`. None skips the check."""
     cut: int | None = None
     """Truncate the path to this many entries before appending. The entries cut off stay in the tree."""
     entries: tuple[Entry, ...] = ()
-    """Entries to append. The parent of the first one is the last entry of the path."""
+    """Entries to append. The parent of the first one is the last entry of the path, after the cut if there is one."""
     turn: Turn | None = None
     """The turn that begins with these entries, or a new version of a turn that is already stored."""
     request: KeyedRequest | None = None
@@ -143,14 +143,17 @@ class KeyedTurn(msgspec.Struct, frozen=True):
 
     request: KeyedRequest
     branch: str
-    """A branch that has the turn on its path: preferably the branch that the turn was made on."""
+    """A branch whose path includes the turn, preferably the branch on which the turn was made.
+
+    If no path includes the turn any more, this is the branch on which it was made.
+    """
     turn: Turn
     position: int
     """The position of the turn's first entry."""
 
 
 class ConversationInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about a conversation that a list of conversations shows."""
+    """One conversation in a list: its id, times, size, branches and metadata."""
 
     id: str
     created: int
@@ -175,7 +178,7 @@ class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeletionReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of entries, turns, records and branches that the deletion of a conversation removed."""
+    """Confirmation that a conversation was deleted: how many entries, turns, records and branches it had."""
 
     conversation: str
     entries: int
@@ -246,7 +249,7 @@ class Store(Protocol):
         ...
 
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
-        """Return the facts about a conversation that a list shows, or None if the conversation doesn't exist."""
+        """Return the times, size, branches and metadata of a conversation, or None if it doesn't exist."""
         ...
 
     def conversations(
@@ -257,17 +260,19 @@ class Store(Protocol):
         after: tuple[int, str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> list[ConversationInfo]:
-        """Return the owner's conversations, the most recently changed first, and by id where the times are equal.
+        """Return at most `limit` of the owner's conversations, most recently changed first; equal times, by id.
 
-        `after` is the time and id of the last conversation of the previous page. With `meta`, only conversations whose
-        metadata has all of these values are returned.
+        `after` is the `updated` time and the id of the last conversation on the previous page. With `meta`, only
+        conversations whose metadata contains all of these keys and values are returned.
         """
         ...
 
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[SearchHit]:
-        """Return at most `limit` entries that contain any of these words, the best matches first.
+        """Return at most `limit` entries that contain any of these words, best matches first.
+
+        With `conversation`, search only that conversation; otherwise, search all conversations of the owner.
 
         Chinese, Japanese and Korean terms match any part of a text. Words in the memory cards of an answer match too,
         although the text of the search hit doesn't include the cards.
@@ -277,7 +282,7 @@ class Store(Protocol):
     def matches(
         self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
-        """Return, for each term, the last `most` positions of a path that match it, and the number of all matches.
+        """For each term, return the last `most` matching positions of a path and the total number of matches.
 
         The number may be an estimate if there are more than `most` matches. Words in the memory cards of an answer
         count; tool results don't.
@@ -289,17 +294,17 @@ class Store(Protocol):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         """Apply a commit and return the new head of the branch.
 
-        Raises `HeadMoved` if the branch is not at the expected revision, and `RequestKeyTaken` if another turn already
-        has the request's idempotency key.
+        Raises `HeadMoved` if the branch is not at the expected revision, `RequestKeyTaken` if another turn already has
+        the request's idempotency key, and `ValueError` if the commit is invalid.
         """
         ...
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
-        """Extend the lease with this token. Return False if the branch has no lease or another one."""
+        """Extend the lease that has this token to the time `until`. Return False if the branch has no such lease."""
         ...
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
-        """Replace the app's metadata of a conversation, or of the given entry.
+        """Replace the app's metadata of a conversation or, if `entry` is given, of that entry.
 
         Returns False if the conversation or the entry doesn't exist. The revisions of branches don't change.
         """
@@ -315,9 +320,9 @@ class Store(Protocol):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
         """Replace the JSON of an entry permanently. Return False if the entry doesn't exist.
 
-        The entry's metadata is removed, and so are the records that may quote the entry: those that are attached to it
-        or to a later entry and whose kind says `quotes_entries`. Each branch that contains the entry gets a new
-        revision, so that a turn that was based on the old JSON can't be committed.
+        The entry's metadata is removed, and so are the records that may quote the entry: those of `quotes_entries`
+        kinds that are attached to it or to a later entry. Each branch that contains the entry gets a new revision, so
+        that a turn based on the old JSON can't be committed.
         """
         ...
 
@@ -331,10 +336,10 @@ class Store(Protocol):
 
 
 def check_commit(head: BranchHead | None, commit: Commit, source: BranchHead | None = None) -> None:
-    """Raise `HeadMoved` unless a commit expects this head, and `ValueError` if the commit is invalid for this head.
+    """Raise `HeadMoved` if a commit expects another revision, and `ValueError` if the commit is otherwise invalid.
 
-    `source` is the head of the branch that a new branch forks from. The store has to check `Commit.source_entry`
-    itself.
+    `head` is the head of the commit's branch, or None if the branch is new; `source` is the head of the branch that a
+    new branch forks from. The store itself has to compare `Commit.source_entry` with the stored entry.
     """
     if (head.revision if head else 0) != commit.expect:
         raise HeadMoved(head)
@@ -345,19 +350,19 @@ def check_commit(head: BranchHead | None, commit: Commit, source: BranchHead | N
             raise HeadMoved(source)
         if source is None or not 0 <= commit.source[1] <= source.size:
             name, size = commit.source
-            raise ValueError(f"can't fork after {size} entries of the branch {name!r}: it doesn't have that many")
+            raise ValueError(f"can't fork after {size} entries of branch {name!r}: it doesn't have that many")
         size = commit.source[1]
     if commit.cut is not None and not 0 <= commit.cut <= size:
         raise ValueError(f"can't cut a path of {size} entries to {commit.cut} entries")
     if head is not None and commit.source is not None:
-        raise ValueError(f"the branch {commit.branch!r} exists already, so the commit can't have a source")
+        raise ValueError(f"branch {commit.branch!r} already exists, so the commit can't have a source")
     check_commit_fields(commit)
 
 
 def check_commit_fields(commit: Commit) -> None:
     """Raise `ValueError` if the fields of a commit contradict each other, regardless of the stored data."""
     if any(not 0 <= i < len(commit.entries) for i in commit.entry_meta):
-        raise ValueError("entry_meta has an index that is not in entries")
+        raise ValueError("entry_meta must have only indexes of the commit's entries")
     if commit.turn is None and (commit.request is not None or commit.manifest):
         raise ValueError("a commit with a request or a manifest needs a turn")
 
@@ -366,28 +371,30 @@ def check_record_positions(records: Sequence[PlacedRecord], size: int) -> None:
     """Raise `ValueError` if a record's position is not on a path of `size` entries."""
     for placed in records:
         if not -1 <= placed.position < size:
-            raise ValueError(f"a record can't be attached to position {placed.position} of {size} entries")
+            raise ValueError(f"can't attach a record at position {placed.position} of a path with {size} entries")
 
 
 def check_entry_id(entry: Entry) -> None:
     """Raise `ValueError` unless an entry's id consists of its turn's id, a hyphen and a number."""
     if not entry.id.startswith(f"{entry.turn}-") or not _NUMBER.fullmatch(entry.id, len(entry.turn) + 1):
-        raise ValueError(f"{entry.id!r} is not the id of an entry of the turn {entry.turn!r}")
+        raise ValueError(f"entry id {entry.id!r} must be the turn's id {entry.turn!r}, a hyphen and a number")
 
 
 def check_parents(parent: str | None, entries: Sequence[Entry]) -> None:
     """Raise `ValueError` unless each entry's parent is the entry before it.
 
-    `parent` is the id of the entry before the first, or None if there is none.
+    `parent` is the id of the entry before the first of `entries`, or None if no entry precedes it.
     """
     for entry in entries:
         if entry.parent != parent:
-            raise ValueError(f"the parent of {entry.id!r} is {entry.parent!r}, but the entry before it is {parent!r}")
+            stored = f"has the parent {entry.parent!r}" if entry.parent else "has no parent"
+            expected = f"the entry before it is {parent!r}" if parent else "no entry precedes it"
+            raise ValueError(f"entry {entry.id!r} {stored}, but {expected}")
         parent = entry.id
 
 
 def meta_matches(meta: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether the metadata has all of these values. Values are compared as JSON, so true differs from 1."""
+    """Return whether metadata contains all keys and values in `wanted`, compared as JSON (so true differs from 1)."""
 
     def text(value: Any) -> str:
         return json.dumps(value, sort_keys=True)

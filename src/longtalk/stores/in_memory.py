@@ -188,7 +188,7 @@ class InMemory(TreeStore):
 
 
 def match_terms(entries: Iterable[tuple[int, str]], terms: Sequence[SearchTerm], most: int) -> list[Matches]:
-    """Return, for each term, the last `most` positions that match it, and the number of all matches.
+    """For each term, return the last `most` matching positions and the total number of matches.
 
     `entries` yields the positions of entries with their normalized words, newest first.
     """
@@ -202,15 +202,18 @@ def match_terms(entries: Iterable[tuple[int, str]], terms: Sequence[SearchTerm],
 
 
 def _list_forms(term: SearchTerm) -> Iterator[str]:
-    """Yield the strings to look for in normalized words. A term's `beginnings` have no space after them."""
+    """Yield the strings, any of which normalized words must contain to match a term.
+
+    Those for the term's `beginnings` don't end with a space, so that they match all words that begin with them.
+    """
     yield from map(normalize_words, term.words)
     yield from (normalize_words(beginning).rstrip(" ") for beginning in term.beginnings)
 
 
 def rank_hits(texts: Iterable[tuple[SearchHit, str]], terms: Collection[str], limit: int) -> list[SearchHit]:
-    """Return the `limit` best hits that contain any of the terms, ranked by BM25, then newest first.
+    """Return at most `limit` hits that contain any of the terms, ranked by BM25, then newest first.
 
-    `texts` yields all entries that are searched, each with its normalized words.
+    `texts` yields all entries to search, each with its normalized words.
     """
     forms = [form for form in dict.fromkeys(map(normalize_words, terms)) if form.strip()]
     matching: list[tuple[SearchHit, int, list[int]]] = []

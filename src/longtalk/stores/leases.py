@@ -1,7 +1,7 @@
 """Branch leases: the right to run a turn on a branch, its renewal, and the detection of dead holders.
 
 A turn holds a lease on its branch. A background thread renews all leases of this process, so a lease expires soon after
-its process ends. A process on the same host doesn't have to wait for that: it checks whether the holder is alive.
+its process ends. Other processes on the same host don't have to wait for that: they check whether the holder is alive.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def make_lease(token: int) -> Lease:
 
 
 def is_free(head: BranchHead, owner: str, conversation: str) -> bool:
-    """Return whether no turn is running on a branch of this conversation. `head` is the branch's head."""
+    """Return whether a branch, whose head is `head`, is free for a new turn because no live turn holds its lease."""
     lease = head.lease
     if lease is None or lease.until <= now():
         return True
@@ -137,7 +137,7 @@ class LeaseRegistry:
         self._being_written: list[HeldLease] = []
         self._lock = threading.Lock()
         self._thread: tuple[int, threading.Thread] | None = None
-        """The process id and the thread that renews the leases. A forked child doesn't have its parent's threads."""
+        """The thread that renews the leases, after its process id. A forked child doesn't have its parent's threads."""
 
     def hold(self, lease: HeldLease) -> None:
         """Add a lease, and start the thread that renews leases if it isn't running."""
@@ -154,7 +154,7 @@ class LeaseRegistry:
             self.held.discard(lease)
 
     def holds(self, branch_id: BranchId, token: int) -> bool:
-        """Return whether this process holds the lease with this token, through any store object."""
+        """Return whether this process holds the branch's lease with this token, through whichever store object."""
         with self._lock:
             return any(
                 lease.branch_id == branch_id and lease.token == token for lease in (*self.held, *self._being_written)
@@ -162,7 +162,7 @@ class LeaseRegistry:
 
     @contextmanager
     def count_as_held(self, lease: HeldLease) -> Iterator[None]:
-        """Count a lease as held while it is being written, since another thread may read it before `hold` is called."""
+        """Count a lease as held while it is being written: another thread may read it before `hold` is called."""
         try:
             with self._lock:
                 self._being_written.append(lease)
