@@ -528,13 +528,13 @@ def test_a_commit_that_was_taken_out_is_noticed(lines: list[bytes], talk: Conver
     path.write_bytes(b"".join(lines[:first] + lines[second:]))
     assert talk.texts() == ["one", "two", "last", "words"], "a branch that shares no entries"
     path.write_bytes(b"".join(lines[first:]))
-    with pytest.raises(Damaged, match="must have the type 'conversation'"):
+    with pytest.raises(Damaged, match="must be of type 'conversation'"):
         talk.head()
 
 
 def test_the_file_of_another_conversation_is_refused(lines: list[bytes], talk: ConversationDriver, path: Path):
     path.with_name("other.jsonl").write_bytes(b"".join(lines))
-    with pytest.raises(Damaged, match="has the file name of"):
+    with pytest.raises(Damaged, match="its name belongs to"):
         talk.store.head("ann", "other")
     assert talk.texts() == ["one", "two", "last", "words"]
 

@@ -38,24 +38,24 @@ _FLAGS: int = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Damaged(LongtalkError):
-    """The error for a file that differs from what was written. `path` and `line` say where."""
+    """Raised for a file whose content is not what was written. `path` and `line` say where."""
 
     def __init__(self, path: Path, line: int, problem: str) -> None:
         super().__init__(
-            f"Line {line} of {path} is damaged: {problem}. Restore the file from a backup, or move it elsewhere."
+            f"Line {line} of {path} is damaged: {problem}. Restore the file from a backup, or move it away."
         )
         self.path = path
         self.line = line
 
 
 class NewerFormat(Damaged):
-    """The error for a file that a newer version of Longtalk has written."""
+    """Raised for a file that a newer version of Longtalk has written."""
 
     def __init__(self, path: Path, version: int, supported: int) -> None:
         LongtalkError.__init__(
             self,
-            f"{path} was written by a newer version of Longtalk: its format version is {version}, and this version "
-            f"supports {supported} at most. Upgrade Longtalk to read it.",
+            f"{path} was written by a newer version of Longtalk: its format version is {version}, but this version "
+            f"supports at most {supported}. Upgrade Longtalk to read it.",
         )
         self.path = path
         self.line = 1
@@ -134,10 +134,10 @@ def strip_closing(line: bytes) -> bytes:
 
 
 def parse_groups(data: bytes, path: Path, line: int) -> tuple[list[Group], int]:
-    """Return the complete groups in `data`, the content of a file from line number `line` on, and their size in bytes.
+    """Return the complete groups in `data` and their total size in bytes.
 
-    Raises `Damaged` if a group has a wrong line count or checksum, or if the data after the last complete group can't
-    be an interrupted write.
+    `data` is the content of the file `path` from line number `line` on. Raises `Damaged` if a group has a wrong line
+    count or checksum, or if the data after the last complete group can't be an interrupted write.
     """
     found: list[Group] = []
     start = offset = 0
@@ -158,12 +158,12 @@ def parse_groups(data: bytes, path: Path, line: int) -> tuple[list[Group], int]:
         # An interrupted write leaves whole lines, none of which closes a group, and perhaps part of a line.
         for number, each in enumerate(lines, line):
             if "lines" in _parse_members(each, path, number):
-                raise Damaged(path, number, "it ends a commit, but without a valid line count and checksum")
+                raise Damaged(path, number, "it closes a commit, but has no valid line count and checksum")
     return found, start
 
 
 def _has_blank_blocks(data: bytes) -> bool:
-    """Return whether the data contains zeros in place of disk blocks, which a power cut during a write can leave."""
+    """Return whether the data contains blocks of zero bytes, which a power cut during a write can leave."""
     return bytes(64) in data or data[:1] == b"\0" or data[-1:] == b"\0"
 
 
@@ -182,7 +182,7 @@ def _is_intact(data: bytes, closing: re.Match[bytes], lines: int) -> bool:
 def _locate_damage(lines: list[bytes], path: Path, first: int) -> Damaged:
     """Return the error for a group with a wrong line count or checksum.
 
-    The error names the first line that can't be read, or, if all can be read, the last line of the group.
+    The error names the first line that can't be parsed or, if all lines can be parsed, the last line of the group.
     """
     for number, line in enumerate(lines, first):
         try:
@@ -257,10 +257,10 @@ class Log:
             return False
 
     def read(self, header: bytes, offset: int) -> tuple[int, bytes] | None:
-        """Return an offset and the content of the file after it, or None if the file doesn't exist.
+        """Return `offset` and the file's content from there on, or None if the file doesn't exist.
 
-        If the file is shorter than `offset` or doesn't begin with `header`, the file was replaced; then all of its
-        content is returned, with offset 0.
+        If the file is shorter than `offset` or doesn't begin with `header`, it was replaced since the last read; then
+        0 and the whole content are returned.
         """
         try:
             file = self.path.open("rb")
@@ -273,7 +273,7 @@ class Log:
             return offset, file.read()
 
     def append(self, data: bytes, offset: int, *, fsync: bool) -> None:
-        """Append data to the file, whose current size is `offset`. If that fails, truncate the file to this size."""
+        """Append data to the file, whose current size is `offset`. If that fails, truncate it to that size again."""
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FLAGS, 0o666)
         try:
             _write(file, data)
@@ -289,7 +289,7 @@ class Log:
             _fsync_folder(self._folder)
 
     def set_aside(self, offset: int) -> InterruptedWrite:
-        """Move the bytes after an offset to a separate file, and return a description of the interrupted write."""
+        """Move the bytes from `offset` on, an interrupted write, to a separate file, and return where they are now."""
         moved_to = self._make_side_path("torn")
         with self.path.open("rb+") as file:
             file.seek(offset)
@@ -299,7 +299,7 @@ class Log:
         return InterruptedWrite(self.path, moved_to, len(torn), now())
 
     def replace(self, data: bytes) -> None:
-        """Replace the content of the file atomically, and delete interrupted writes that were moved out of the file."""
+        """Replace the file's content atomically, and delete the interrupted writes that were moved out of the file."""
         new = self._make_side_path("new")
         self._create(new, data)
         new.replace(self.path)

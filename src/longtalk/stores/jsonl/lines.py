@@ -1,7 +1,7 @@
-"""The lines of a conversation's JSONL file: their types, and how they are encoded as JSON and decoded.
+"""The lines of a conversation's JSONL file: their types, and their encoding as JSON.
 
 The JSON of an entry is part of its line, unchanged. JSON with a newline, an unpaired surrogate or invalid Unicode is
-stored in base64 instead, in a field of its own. Unknown line types and keys are from a later version and are ignored.
+stored in base64 instead, in a separate field. Unknown line types and keys are from a later version and are ignored.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ FORMAT = 1
 """The version of the file format that this code writes, which is also the newest version that it can read."""
 
 EMPTY_JSON = Raw()
-"""The value of a field without JSON, which is not written to the file."""
+"""The value of a `Raw` field that has no JSON. Such a field is not written to the file."""
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
 class _Line(msgspec.Struct, omit_defaults=True, tag_field="type"):
-    """The base of all lines. A field of type `Raw` has a twin with the suffix `_base64` for JSON stored in base64."""
+    """The base of all lines. Each `Raw` field has a twin, `…_base64`, for JSON that can't be stored as text."""
 
 
 class ConversationLine(_Line, tag="conversation"):
-    """The first line of a file, which identifies the conversation."""
+    """The first line of a file. It identifies the conversation."""
 
     format: int
     id: str
@@ -176,7 +176,7 @@ def to_base64(value: Line) -> Line:
 
 
 def parse_line(line: bytes) -> Line | None:
-    """Return the decoded line, or None if the line's type is unknown. Raise `ValueError` if it can't be decoded."""
+    """Decode a line. Return None if the line's type is unknown, and raise `ValueError` if the line is invalid."""
     try:
         return _decode(line)
     except ValueError:
@@ -261,9 +261,9 @@ def format_utc(at: int, timespec: str = "milliseconds") -> str:
 
 
 def commit_to_lines(commit: Commit, tree: ConversationTree) -> tuple[list[bytes], bytes]:
-    """Encode a commit. Return the lines of its entries, turn and records, and the line that closes the group.
+    """Encode a commit as lines for its entries, turn and records, and a line that closes the group.
 
-    `tree` is the tree of the conversation before the commit.
+    `tree` is the conversation's tree before the commit.
     """
     lines: list[Line] = []
     for i, entry in enumerate(commit.entries):
@@ -288,7 +288,7 @@ def commit_to_lines(commit: Commit, tree: ConversationTree) -> tuple[list[bytes]
 
 
 def lines_to_commit(lines: Sequence[Line | None], close: CommitLine) -> Commit:
-    """Return the commit that was written as these lines and this closing line."""
+    """Rebuild the commit that was written as these lines and this closing line."""
     entries = [line for line in lines if isinstance(line, EntryLine)]
     turns = [line for line in lines if isinstance(line, TurnLine)]
     return Commit(
@@ -308,20 +308,23 @@ def lines_to_commit(lines: Sequence[Line | None], close: CommitLine) -> Commit:
     )
 
 
+def _describe_end(size: int, entry: str | None) -> str:
+    return f"{size} entries ending with {entry!r}" if size else "no entries"
+
+
 def apply_group(tree: ConversationTree, lines: Sequence[Line | None]) -> None:
     """Apply a group of lines to the tree of a conversation.
 
-    Raises `ValueError` if the head after a commit differs from the head in the commit's closing line.
+    Raises `ValueError` if a commit's closing line names another last entry or size than the branch has afterwards.
     """
     close = lines[-1]
     if isinstance(close, CommitLine):
         tree.apply(lines_to_commit(lines, close))
         head = tree.head(close.branch, records=False)
         if head is None or (head.entry, head.size) != (close.head, close.size):
-            raise ValueError(
-                f"the commit must lead to {close.size} entries that end with {close.head!r}, but leads to "
-                f"{head and head.size} that end with {head and head.entry!r}"
-            )
+            expected = _describe_end(close.size, close.head)
+            found = _describe_end(head.size, head.entry) if head else "no entries"
+            raise ValueError(f"after this commit, branch {close.branch!r} should have {expected}, but has {found}")
     elif isinstance(close, LeaseLine):
         tree.renew(close.branch, close.token, close.until)
     elif isinstance(close, MetaLine):

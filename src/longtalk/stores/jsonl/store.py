@@ -105,20 +105,20 @@ class _ConversationFile:
         except ValueError as problem:
             raise Damaged(path, 1, f"it can't be decoded ({problem})") from None
         if not isinstance(header, ConversationLine):
-            raise Damaged(path, 1, "the first line of a file must have the type 'conversation'")
+            raise Damaged(path, 1, "the first line of a file must be of type 'conversation'")
         if header.format > FORMAT:
             raise NewerFormat(path, header.format, FORMAT)
         if (header.owner, header.id) != (self._owner, self._id):
             raise Damaged(
                 path,
                 1,
-                f"the file contains the conversation {header.id!r} of the owner {header.owner!r}, but "
-                f"has the file name of {self._id!r} of the owner {self._owner!r}",
+                f"the file contains conversation {header.id!r} of owner {header.owner!r}, but its name belongs to "
+                f"conversation {self._id!r} of owner {self._owner!r}",
             )
         self._header = first.lines[0] + b"\n"
 
     def _apply_group(self, group: Group) -> None:
-        """Apply a group of lines to the tree. Raise `Damaged` if that is impossible."""
+        """Apply a group of lines to the tree. Raise `Damaged` if a line is invalid or doesn't fit the tree."""
         lines: list[Line | None] = []
         number = group.first
         try:
@@ -126,12 +126,14 @@ class _ConversationFile:
                 lines.append(parse_line(line))
             apply_group(self.tree, lines)
         except (HeadMoved, RequestKeyTaken, ValueError) as problem:
-            raise Damaged(self.log.path, number, f"it contradicts the lines before it ({problem})") from None
+            raise Damaged(
+                self.log.path, number, f"it is invalid or contradicts the lines before it ({problem})"
+            ) from None
         self._line = group.first + len(group.lines)
 
     @contextmanager
     def discard_on_failure(self) -> Iterator[None]:
-        """Discard the tree if a change of the file and the tree fails or is interrupted.
+        """Discard the tree if the body, which changes the file and the tree, fails or is interrupted.
 
         The next call then reads the file again, so that the file and the tree agree.
         """
@@ -154,10 +156,10 @@ class _ConversationFile:
         self._line += len(lines) + 1
 
     def render_redacted(self, entry: str, native: bytes) -> bytes:
-        """Return the new content of the file for a redaction.
+        """Return the content of the file with an entry redacted.
 
-        An entry's JSON is replaced by `native`, and the entry's metadata and the records that may quote the entry are
-        left out.
+        The entry's JSON is replaced by `native`. The entry's metadata and the records that may quote the entry are left
+        out.
         """
         found = self.log.read(b"", 0)
         quoting, number, parts = self.tree.find_quoting_records(entry), 0, list[bytes]()
@@ -183,7 +185,7 @@ class _ConversationFile:
 
 
 def _replace_native(line: bytes, native: bytes) -> bytes:
-    """Return the line of an entry with its JSON replaced and its metadata removed. Unknown keys are kept."""
+    """Return an entry's line with `native` as the entry's JSON and without metadata. Unknown keys are kept."""
     known = ("native", "native_base64", "meta", "meta_base64")
     members = {key: member for key, member in json_bytes.fields(line).items() if key not in known}
     new = json_bytes.fields(encode_line(EntryLine(id="", turn="", role="", at=0, wire="", native=Raw(native))))
@@ -243,7 +245,7 @@ class JSONL(TreeStore):
             yield file.tree or None
 
     def _run_locked(self, owner: str, conversation: str, work: Callable[[_ConversationFile], T]) -> T:
-        """Call `work` with an up-to-date conversation while nothing else can write to its file. Return the result."""
+        """Lock a conversation's file, read what was appended to it, and return the result of calling `work` with it."""
         file = self._get_file(owner, conversation)
 
         def refresh_and_work() -> T:
@@ -335,7 +337,7 @@ class JSONL(TreeStore):
         return self._change_existing(owner, conversation, work)
 
     def _change_existing(self, owner: str, conversation: str, work: Callable[[_ConversationFile], bool]) -> bool:
-        """Call `work` as `_run_locked` does and return its result. Return False if the conversation doesn't exist."""
+        """Do the same as `_run_locked`, but return False if the conversation doesn't exist."""
         if not self._get_file(owner, conversation).log.path.exists():
             return False
         return self._run_locked(owner, conversation, work)
