@@ -777,7 +777,7 @@ def test_the_database_of_something_else_is_refused_and_left_alone(path: Path) ->
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE theirs (a)")
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"talks\.db is the database of another application"):
+    with pytest.raises(InputError, match=r"talks\.db belongs to another application"):
         SQLite(path)
     assert path.read_bytes() == before
 
@@ -937,7 +937,7 @@ def test_verify_names_a_row_that_only_a_fork_still_needs(store: SQLite) -> None:
     assert store.verify(ME, "talk") == ["entries are missing before position 2"]
 
 
-@pytest.mark.parametrize(("table", "what"), [("turns", "the turn"), ("records", "the record")])
+@pytest.mark.parametrize(("table", "what"), [("turns", "turn"), ("records", "record")])
 def test_verify_names_a_turn_and_a_record_that_can_not_be_read(store: SQLite, table: str, what: str) -> None:
     say(store, "talk", "a", records=(PlacedRecord(Record("brief", "", 1, b"{}"), 0),))
     say(store, "other", "b")
@@ -1050,7 +1050,7 @@ def test_what_is_not_unicode_is_refused(store: SQLite) -> None:
 )
 def test_an_entry_that_no_pack_could_hold_is_refused(store: SQLite, fields: dict[str, Any]) -> None:
     entry = msgspec.structs.replace(message("a"), **{"id": "t-0", "turn": "t", **fields})
-    with pytest.raises(ValueError, match=r"not the id|out of range"):
+    with pytest.raises(ValueError, match=r"entry id|out of range"):
         store.write(ME, "talk", Commit(expect=0, entries=(entry,), at=1))
     assert store.head(ME, "talk") is None
     assert store.conversations(ME) == []

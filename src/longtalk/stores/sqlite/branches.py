@@ -1,6 +1,6 @@
 """Queries of the SQLite store for branch heads, turns, records and requests.
 
-Each function runs inside the caller's transaction and changes nothing.
+Each function runs inside the caller's transaction and only reads.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def find_conversation_id(db: Database, owner: str, conversation: str) -> int | N
 
 
 def read_branch(db: Database, owner: str, conversation: str, name: str) -> tuple[int | None, Branch | None]:
-    """Return the row id of a conversation and one of its branches. Either is None if it doesn't exist."""
+    """Return the row id of a conversation and its branch `name`. Each of them is None if it doesn't exist."""
     row = db.execute(_BRANCH, (name, owner, conversation)).fetchone()
     if row is None:
         return None, None
@@ -106,7 +106,7 @@ def read_records(db: Database, ids: str) -> tuple[PlacedRecord, ...]:
 
 
 def find_head_record_ids(db: Database, path: Sequence[Span[int]]) -> str:
-    """Return the row ids of the records that belong to the head of a path, as a JSON array."""
+    """Return the row ids of the records that the head of a branch with this path includes, as a JSON array."""
     rows: list[tuple[int, str]] = []
     for segment, _, stop in path:
         rows += db.execute("SELECT id, kind FROM records WHERE segment = ? AND place < ?", (segment, stop))
@@ -128,7 +128,7 @@ def find_value_problems(db: Database, conversation: int) -> list[str]:
     for label, sql, decode in (
         ("turn", "SELECT name, data FROM turns WHERE conversation = ? AND data IS NOT NULL", decode_turn),
         (
-            "lease of the branch",
+            "the lease of branch",
             "SELECT name, lease FROM branches WHERE conversation = ? AND lease IS NOT NULL",
             decode_lease,
         ),
@@ -142,7 +142,7 @@ def find_value_problems(db: Database, conversation: int) -> list[str]:
             try:
                 decode(data)
             except ValueError as problem:
-                problems.append(f"the {label} {name!r} can't be decoded: {problem}")
+                problems.append(f"{label} {name!r} can't be decoded: {problem}")
     return problems
 
 
@@ -234,6 +234,6 @@ def _read_turn_column(
 def read_last_entry_id(db: Database, segment: int, size: int) -> str | None:
     """Return the id of the last entry of a path, or None if the path is empty.
 
-    The path is given by the segment in which it ends and by the number of its entries, `size`.
+    The path has `size` entries and ends in `segment`.
     """
     return read_pack(db, read_path(db, segment, size, size - 1), size - 1, size).entry(0).id if size else None

@@ -84,7 +84,10 @@ class Tip(NamedTuple):
 
 
 def apply_commit(db: Database, owner: str, name: str, commit: Commit, *, compress: bool) -> BranchHead:
-    """Apply a commit and return the new head of its branch. See `Store.write` for the exceptions."""
+    """Apply a commit and return the new head of its branch. See `Store.write` for the exceptions.
+
+    With `compress`, entries are compressed when they are moved into packs.
+    """
     conversation, branch = read_branch(db, owner, name, commit.branch)
     head = read_head(db, branch) if branch else None
     source = read_branch(db, owner, name, commit.source[0])[1] if commit.source and not branch else None
@@ -120,7 +123,7 @@ def apply_commit(db: Database, owner: str, name: str, commit: Commit, *, compres
     else:
         db.execute(_UPDATE_BRANCH, (*row, branch.id, commit.expect))
         if db.changes() != 1:
-            raise DamagedData(f"the row of the branch {commit.branch!r} changed during a transaction")
+            raise DamagedData(f"the row of branch {commit.branch!r} changed during a transaction")
     if shared or late:
         refresh_heads(db, conversation, skip=commit.branch)
     return BranchHead(
@@ -138,7 +141,7 @@ def apply_commit(db: Database, owner: str, name: str, commit: Commit, *, compres
 
 
 def refresh_heads(db: Database, conversation: int, *, skip: str | None = None) -> None:
-    """Update the records and the last turn of the heads of a conversation, except that of the branch `skip`."""
+    """Recompute the records and the last turn in each branch head of a conversation, except that of branch `skip`."""
     rows = db.execute(
         "SELECT id, segment, size FROM branches WHERE conversation = ? AND name IS NOT ?", (conversation, skip)
     ).fetchall()
@@ -211,9 +214,9 @@ def _has_own_records(db: Database, segment: int) -> bool:
 
 
 def _isolate_own_records(db: Database, conversation: int, tip: Tip, commit: Commit) -> Tip:
-    """Return the tip for a commit, moved to a new segment if its records must be hidden from other branches.
+    """Return `tip`, moved to a new segment if records of the commit must be hidden from other branches.
 
-    This is needed if a record is meant for this branch only, and another branch forks off after the record's position.
+    This is needed if a record is meant for this branch only and another branch forks off after the record's position.
     """
     own = [placed.position for placed in commit.records if kind_of(placed.record.kind).own_branch_only]
     if not own or _find_last_fork(db, conversation, tip) <= min(own):
@@ -233,8 +236,8 @@ def _find_last_fork(db: Database, conversation: int, tip: Tip) -> int:
 def _insert_entries(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, str, int]]:
     """Insert the entries of a commit, and return the runs that begin among them.
 
-    A run is a sequence of entries of one turn with consecutive numbers. It is returned as the position of its first
-    entry, the turn's id and that entry's number.
+    A run is a sequence of entries of one turn with consecutive numbers. Each is returned as a tuple of the position of
+    its first entry, the turn's id, and the number of that entry in the turn.
     """
     check_parents(tip.entry, commit.entries)
     if tip.size + len(commit.entries) >= MAX_PATH:
@@ -269,9 +272,9 @@ def _parse_entry_number(entry: Entry) -> int:
     """
     number = entry.id[len(entry.turn) + 1 :]
     if entry.id != f"{entry.turn}-{number}" or not number.isdecimal() or str(int(number[:12])) != number:
-        raise ValueError(f"{entry.id!r} is not the id of an entry of the turn {entry.turn!r}")
+        raise ValueError(f"entry id {entry.id!r} must be the turn's id {entry.turn!r}, a hyphen and a number")
     if not 0 <= entry.tokens <= MAX_COUNT or not 0 <= entry.at <= MAX_COUNT or int(number) >= 2**32 - 1:
-        raise ValueError(f"the token count, time or number of the entry {entry.id!r} is out of range")
+        raise ValueError(f"the token count, time or number of entry {entry.id!r} is out of range")
     return int(number)
 
 
@@ -280,8 +283,9 @@ def _store_turns(
 ) -> tuple[int | None, bytes | None, bool]:
     """Store the turn and the runs of a commit.
 
-    Returns the row id and the encoded value of the last turn on the path, and whether the turn was stored later than
-    its first entries. In that case, other branches may contain these entries too.
+    Returns the row id and the encoded value of the last turn on the path, and whether an earlier commit had already
+    stored entries of the commit's turn without the turn itself. In that case, it may be the last turn of other branches
+    too.
     """
     new = commit.turn
     known: dict[str, tuple[int, bytes | None]] = {}
@@ -314,7 +318,7 @@ def _store_turns(
         if late or (commit.request and not is_new):
             first = find_turn_start(db, id, read_path(db, tip.segment, tip.size + len(commit.entries)))
         if first is None and (stored is None or is_new):
-            raise ValueError(f"the turn {new.id!r} has no entries: commit its first entry with it")
+            raise ValueError(f"turn {new.id!r} has no entries: commit it together with its first entry")
         _store_request(db, conversation, id, first, commit)
         if tip.turn == id:
             tip = tip._replace(turn_data=known[new.id][1])
@@ -325,7 +329,7 @@ def _store_turns(
 
 
 def _encode_turn(turn: Turn, stored: bytes | None) -> bytes:
-    """Return a turn, encoded. Fields that a newer version of Longtalk added to the stored turn are kept."""
+    """Encode a turn that replaces `stored`, keeping fields that a newer version of Longtalk added to the latter."""
     data = _encode(turn)
     if stored is None or stored[0] == data[0]:
         return data
@@ -352,10 +356,10 @@ def _store_request(db: Database, conversation: int, turn: int, position: int | N
 def _store_records(
     db: Database, conversation: int, tip: Tip, size: int, commit: Commit
 ) -> tuple[str, tuple[PlacedRecord, ...], bool]:
-    """Store the records of a commit, and remove those that the commit declares obsolete from the head.
+    """Store the records of a commit, and leave records that the commit declares obsolete out of the head.
 
-    Returns the row ids of the records in the new head, these records, and whether a new record is visible on other
-    branches.
+    Returns the row ids of the records in the new head as a JSON array, these records, and whether a new record may be
+    visible on other branches.
     """
     new = commit.records
     if not new and not commit.obsolete:

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Database(Protocol):
-    """The part of an APSW connection that the store uses. A value is read with the type with which it was stored."""
+    """The part of an APSW connection that the store uses. Values are returned with the type they were stored with."""
 
     def execute(self, sql: str, values: Any = ..., /) -> Any: ...
     def executemany(self, sql: str, values: Iterable[Any], /) -> Any: ...
@@ -54,7 +54,7 @@ class Database(Protocol):
 
 
 class DamagedData(Exception):
-    """The error for stored data that differs from what was written. The message says which data."""
+    """Raised for stored data that is not what was written. The message says which data."""
 
 
 class _QueuedWrite:
@@ -95,7 +95,7 @@ class File:
         return cast("T", result)
 
     def _write_together(self, work: Callable[[Database], Any]) -> Any:
-        """Run `work` in one transaction with the waiting writes of other threads, to share one wait for the disk."""
+        """Run `work` in one transaction with the pending writes of other threads, so that all share one disk wait."""
         job = _QueuedWrite(work)
         self._queue.append(job)
         with self.lock:
@@ -106,7 +106,7 @@ class File:
         return job.result
 
     def _run_queued(self, own: _QueuedWrite) -> None:
-        """Run all queued writes in one transaction, and store the result of each. `own` is this thread's write."""
+        """Run all queued writes in one transaction, or each in its own if that fails. `own` is this thread's write."""
         batch = [self._queue.popleft() for _ in range(len(self._queue))]
         try:
             results = self._run("BEGIN IMMEDIATE", lambda db: [job.work(db) for job in batch])
@@ -143,20 +143,23 @@ class File:
             return self._retry_while_locked(lambda: _run_transaction(db, begin, work))
         except UnicodeEncodeError as problem:
             raise InputError(
-                f"{problem.object[:60]!r} can't be stored: it has unpaired surrogates, so it is not valid Unicode."
+                f"{problem.object[:60]!r} can't be stored: it has unpaired surrogates, which are not valid Unicode. "
+                "Remove them."
             ) from None
         except (DamagedData, msgspec.DecodeError) as problem:
             raise StoreError(f"{self.path} is damaged ({problem}). Restore it from a backup.") from None
         except apsw.TooBigError:
-            raise InputError(f"{self.path} can't store a value of more than 1 GB, which is SQLite's limit.") from None
+            raise InputError(
+                f"Can't store a value of more than 1 GB, SQLite's limit, in {self.path}. Use a smaller value."
+            ) from None
         except apsw.Error as problem:
             raise self._translate_error(problem) from problem
 
     def purge_log(self, *, wait: int = 1000) -> None:
         """Remove deleted data from the write-ahead log too, unless another connection is reading from the log.
 
-        A note in the file says that this removal is pending (see `note_pending_purge`). As long as the note exists,
-        each write by any process tries again. `wait` is how many milliseconds to wait for other connections.
+        `wait` is how many milliseconds to wait for other connections. If the removal fails, the note of
+        `note_pending_purge` stays in the file, and the next write by any process tries again.
         """
         with self.lock:
             if self.db is None or self.path == MEMORY:
@@ -228,16 +231,16 @@ class File:
     def _version(self, db: Database) -> int:
         """Return the number of migrations that were applied to the file.
 
-        Raises `InputError` if a newer version of Longtalk has written the file or if it is not a Longtalk store.
+        Raises `InputError` if the file was written by a newer version of Longtalk or by another application.
         """
         version: int = db.pragma("user_version")
         if version > len(MIGRATIONS):
             raise InputError(
-                f"{self.path} was written by a newer version of Longtalk: its schema version is {version}, and this "
-                f"version supports {len(MIGRATIONS)} at most. Upgrade Longtalk to open it."
+                f"{self.path} was written by a newer version of Longtalk: its schema version is {version}, but this "
+                f"version supports at most {len(MIGRATIONS)}. Upgrade Longtalk to open it."
             )
         if db.pragma("application_id") != APPLICATION and db.execute("SELECT 1 FROM sqlite_schema").get is not None:
-            raise InputError(f"{self.path} is the database of another application. Choose another path for the store.")
+            raise InputError(f"{self.path} belongs to another application. Choose another path for the store.")
         return version
 
     def _migrate(self, db: Database) -> None:
@@ -247,7 +250,7 @@ class File:
         db.pragma("user_version", len(MIGRATIONS))
 
     def _retry_while_locked(self, work: Callable[[], T]) -> T:
-        """Run `work` and return its result. Retry as long as another process has the file locked, up to `PATIENCE`."""
+        """Return the result of `work`, retrying for up to `PATIENCE` seconds while another process locks the file."""
         try:
             return work()
         except (apsw.BusyError, apsw.LockedError):
@@ -281,7 +284,7 @@ class File:
 
 
 def note_pending_purge(db: Database) -> None:
-    """Note in the file that the write-ahead log still contains deleted data."""
+    """Note in the file that the write-ahead log still contains deleted data, which later writes try to purge."""
     db.execute("INSERT INTO settings VALUES ('owes', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
 
 
@@ -306,7 +309,7 @@ _guard = threading.Lock()
 
 
 def acquire_file(path: str, synchronous: Synchronous) -> File:
-    """Return the file at this path, opened, and shared with other stores that use it.
+    """Open the file at this path, or share it with the stores in this process that have it open.
 
     The caller must release the file with `release_file`.
     """

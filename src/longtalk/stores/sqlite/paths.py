@@ -21,7 +21,7 @@ from longtalk.transcript.pack_index import PackIndex, read_column
 MAX_ROW_BYTES = 128 * 1024
 """The maximum size, in bytes of JSON, of a segment's rows. Beyond that, the oldest rows are moved into packs."""
 PACK_BYTES = 64 * 1024
-"""The size, in bytes of JSON, at which a pack is full. The turn that reaches this size is still completed."""
+"""The size, in bytes of JSON, at which a pack is full. Only the rest of its last turn is still added, up to a limit."""
 MAX_PATH = 1 << POSITION_BITS
 """The number of positions that a key can express. A path must have fewer entries than that."""
 
@@ -72,9 +72,9 @@ def split_key(key: int) -> tuple[int, int]:
 
 
 def read_path(db: Database, segment: int, size: int, start: int = -1) -> list[Span[int]]:
-    """Return the path of `size` entries that ends in this segment, from the root on.
+    """Return the first `size` entries of the path that ends in `segment`, as spans from the root on.
 
-    With `start`, the path begins with the segment that contains this position.
+    With `start`, spans before the one that contains this position are left out.
     """
     rows = db.execute(_PATH, {"segment": segment, "size": size, "start": start})
     return [Span(*row) for row in rows][::-1]
@@ -93,7 +93,7 @@ def read_pack(db: Database, path: Sequence[Span[int]], start: int, stop: int) ->
 def _read_slices(db: Database, segment: int, start: int, stop: int) -> list[tuple[Pack, int, int]]:
     """Return packs that contain the entries at positions `start` to `stop - 1` of a segment.
 
-    Each pack comes with the range of its entries that belong to the result.
+    Each pack comes with the start and stop of the range of its entries that belong to the result.
     """
     slices: list[tuple[Pack, int, int]] = []
     zero, key, end = to_key(segment, 0), to_key(segment, start), to_key(segment, stop)
@@ -136,7 +136,7 @@ def _read_rows(db: Database, start: int, stop: int) -> list[tuple[Any, ...]]:
     """Return the rows with the keys `start` to `stop - 1`. Raise `DamagedData` if any of them is missing."""
     rows: list[tuple[Any, ...]] = db.execute(_ROWS, (start, stop)).fetchall()
     if len(rows) != stop - start:
-        raise DamagedData(f"entries are missing at positions {to_position(start)} to {to_position(stop - 1)}")
+        raise DamagedData(f"some entries from position {to_position(start)} to {to_position(stop - 1)} are missing")
     return rows
 
 
@@ -161,10 +161,10 @@ def _read_row_entries(db: Database, start: int, stop: int) -> list[Entry]:
 
 
 def pack_oldest_rows(db: Database, segment: int, sealed: int, size: int, *, compress: bool) -> tuple[int, int]:
-    """Move the oldest rows of a segment into packs.
+    """Move the oldest rows of a segment into packs until the remaining rows are within the size limit.
 
-    `sealed` is the position before which all entries are in packs already. Returns its new value, and the size of the
-    remaining rows in bytes of JSON.
+    All entries before position `sealed` are in packs already, and `size` is the position after the last entry. Returns
+    the new value of `sealed`, and the size of the remaining rows in bytes of JSON.
     """
     zero = to_key(segment, 0)
     rows = db.execute(
@@ -205,7 +205,7 @@ def _pack_rows(db: Database, start: int, stop: int, *, compress: bool) -> None:
 
 
 def decode_pack(form: int, crc: int, columns: bytes, data: bytes) -> Pack:
-    """Return the pack that a row of the table `packs` contains. Raise `DamagedData` if it can't be read."""
+    """Decode a pack from columns of the table `packs`. Raise `DamagedData` if the columns can't be decoded."""
     try:
         index = _index_decoder.decode(columns)
         data = decompress_bytes(data) if form else data
@@ -247,7 +247,7 @@ def find_entry_problems(db: Database, conversation: int) -> list[str]:
 
 
 def _describe_gap(expected: int | None, key: int) -> list[str]:
-    """Describe the missing entries if `key` is not the expected one. `expected` is None if it is unknown."""
+    """Describe the entries missing before `key`, if any. `expected` is the key due next, or None if it is unknown."""
     return [] if expected in (None, key) else [f"entries are missing before position {to_position(key)}"]
 
 
@@ -268,7 +268,7 @@ def compress_bytes(data: bytes) -> bytes:
 
 
 def decompress_bytes(data: bytes) -> bytes:
-    """Return the data decompressed with zstd. Raise `ValueError` if the data isn't valid."""
+    """Return the zstd data decompressed. Raise `ValueError` if the data is invalid."""
     try:
         decompressed: bytes = _import_zstd().decompress(data)
     except _import_zstd().ZstdError as problem:

@@ -97,7 +97,7 @@ def redact_entry(db: Database, owner: str, name: str, entry: str, native: bytes)
 
 
 def find_entry_keys(db: Database, conversation: int | None, entry: str) -> list[int]:
-    """Return the keys of the entries that have this id. There are several if two branches gave it to their entries."""
+    """Return the keys of all entries with this id. Branches may have given the same id to different entries."""
     turn, _, count = entry.rpartition("-")
     if conversation is None or not count.isdecimal() or not count.isascii() or len(count) > 10:
         return []
@@ -110,7 +110,7 @@ def find_entry_keys(db: Database, conversation: int | None, entry: str) -> list[
 
 
 def _has_id(db: Database, key: int, entry: str) -> bool:
-    """Return whether there is an entry with this key and this id."""
+    """Return whether the entry with this key exists and has this id."""
     row = db.execute("SELECT turn, number FROM entries WHERE key = ?", (key,)).fetchone()
     if row is not None:
         return entry == f"{row[0]}-{row[1]}"

@@ -16,7 +16,7 @@ columns named `extra` are reserved for later versions: their values are kept as 
 from __future__ import annotations
 
 APPLICATION = 0x4C54414C
-"""The `application_id` that marks a SQLite file as a Longtalk store, for this package and for the command `file`."""
+"""The `application_id` that marks a SQLite file as a Longtalk store, for this package and for the `file` command."""
 
 POSITION_BITS = 28
 """The number of low bits of a key that hold the position. The bits above them hold the number of the segment."""

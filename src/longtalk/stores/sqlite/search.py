@@ -65,7 +65,7 @@ def read_index_version(db: Database) -> int:
 
 
 def index_batch(db: Database, owner: str, conversation: str | None) -> bool:
-    """Index at most `BATCH` entries that are missing from the index. Return whether more may be missing."""
+    """Index at most `BATCH` entries of an owner, or of one conversation. Return whether more may be missing."""
     if read_index_version(db) != INDEX_VERSION:
         reset_index(db)
         db.execute("UPDATE settings SET value = ? WHERE name = 'reading'", (INDEX_VERSION,))
@@ -130,7 +130,7 @@ def normalize_text(text: str) -> str:
 def find_candidates(
     db: Database, owner: str, terms: Collection[str], limit: int, conversation: str | None
 ) -> list[SearchHit]:
-    """Return entries that contain any of the terms, the best matches first. See `Store.candidates`."""
+    """Return at most `limit` entries that contain any of the terms, best matches first. See `Store.candidates`."""
     within = f"scope : {_make_owner_word(owner)}"
     if conversation is not None:
         number = find_conversation_id(db, owner, conversation)
@@ -178,7 +178,7 @@ def find_candidates(
 def find_matches(
     db: Database, scope: str, path: Sequence[Span[int]], terms: Sequence[SearchTerm], most: int
 ) -> list[Matches]:
-    """Return, for each term, the positions of a path that match it. See `Store.matches`."""
+    """For each term, return the last `most` matching positions of a path. See `Store.matches`."""
     # The keys of a segment are contiguous. Searching a few ranges of keys is faster than filtering by scope.
     ranges = [(to_key(span.segment, span.start), to_key(span.segment, span.stop)) for span in reversed(path)]
     within = ""
@@ -211,7 +211,7 @@ def _quote_phrase(term: str) -> str:
 
 
 def _read_branch_paths(db: Database, conversation: int) -> list[tuple[str, dict[int, int]]]:
-    """Return the branches of a conversation, `main` first. Each comes with the end of its path in each segment."""
+    """Return the name of each branch, `main` first, with the position at which its path leaves each segment."""
     rows = db.execute("SELECT name, segment, size FROM branches WHERE conversation = ?", (conversation,)).fetchall()
     return [
         (name, {span.segment: span.stop for span in read_path(db, segment, size)})

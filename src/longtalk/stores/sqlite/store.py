@@ -61,8 +61,8 @@ class SQLite:
     """A store in the SQLite file `path`, or in memory if `path` is ":memory:".
 
     A commit survives the end of the process. With `synchronous="full"` it also survives a power cut, but takes some
-    milliseconds longer; commits that are made at the same time share this wait. With `compress=True`, entries that are
-    moved into packs from now on take about a third of the space and are slower to read.
+    milliseconds longer; commits that are made at the same time share this wait. With `compress=True`, older entries are
+    compressed when they are packed together; they then take about a third of the space and are slower to read.
     """
 
     def __init__(
