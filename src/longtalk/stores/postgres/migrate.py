@@ -30,42 +30,43 @@ def prepare_schema(pool: Pool, schema: str, *, make: bool) -> str:
     With `make=False`, raises `InputError` if the schema doesn't contain a store.
     """
     if not re.fullmatch(r"[A-Za-z0-9_]{1,63}", schema):
-        raise InputError(f"The name of a schema must be 1 to 63 letters, digits or underscores, not {schema!r}.")
+        raise InputError(f"A schema's name must consist of 1 to 63 letters, digits or underscores, not {schema!r}.")
     quoted = f'"{schema}"'
     version = pool.run(lambda connection: _read_version(connection, quoted))
     if not version and not make:
-        raise InputError(f"No store found in the schema {quoted} of the database {pool!r}. Choose another schema.")
+        raise InputError(f"No store found in schema {quoted} of the database {pool!r}. Choose another schema.")
     if version < VERSION:
         pool.run(lambda connection: _migrate(connection, schema, quoted))
     return quoted
 
 
 def _read_version(connection: Connection, quoted: str) -> int:
-    """Return the number of the last migration that was applied to a schema, or 0 if it doesn't contain a store.
+    """Return the number of the last migration that was applied to a schema, or 0 if the schema contains no store.
 
-    Raises `InputError` if the server or its encoding isn't supported, or if the schema is newer than this version.
+    Raises `InputError` if the server's version or encoding isn't supported, or if a newer version of Longtalk migrated
+    the schema.
     """
     version, encoding, known = connection.execute(
         "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), to_regclass(%s)",
         (f"{quoted}.migrations",),
     ).fetchone() or (0, "", None)
     if version < MIN_SERVER_VERSION:
-        raise InputError(f"A PostgreSQL store needs PostgreSQL 15 or newer, but the server is {version // 10000}.")
+        raise InputError(f"Longtalk needs PostgreSQL 15 or newer, but the server has version {version // 10000}.")
     if encoding != "UTF8":
-        raise InputError(f"A PostgreSQL store needs a database with the encoding UTF8, but this one has {encoding}.")
+        raise InputError(f"Longtalk needs a database with the encoding UTF8, but this one has {encoding}.")
     if known is None:
         return 0
     (applied,) = connection.execute(f"SELECT coalesce(max(version), 0) FROM {quoted}.migrations").fetchone() or (0,)  # noqa: S608
     if applied > VERSION:
         raise InputError(
-            f"The schema {quoted} was written by a newer version of Longtalk: its schema version is {applied}, and "
-            f"this version supports {VERSION} at most. Upgrade Longtalk to open it."
+            f"Schema {quoted} was written by a newer version of Longtalk: its schema version is {applied}, but "
+            f"this version supports at most {VERSION}. Upgrade Longtalk to open it."
         )
     return int(applied)
 
 
 def _migrate(connection: Connection, schema: str, quoted: str) -> None:
-    """Apply the migrations that are missing in a schema, one process at a time."""
+    """Apply the migrations that a schema lacks, while no other process migrates it."""
     with connection.transaction():
         connection.execute(_LOCK, (schema,))
         connection.execute(_CREATE_MIGRATIONS.format(s=quoted).encode())

@@ -1,8 +1,8 @@
 """A pool of connections to a PostgreSQL server, shared by all threads, that survives a restart of the server.
 
-A call takes a connection for its exclusive use and returns it afterwards. If the connection breaks, the call runs again
-on another one, until the server is back or the time is up. That is safe because each call has the same effect when it
-runs twice: a read changes nothing, a commit has a stamp by which the server recognizes it (in the SQL function
+A call takes a connection for its exclusive use and returns it afterwards. If the connection breaks, the call is retried
+on another one until it succeeds or the time limit passes. That is safe because running a call twice has the same effect
+as running it once: a read changes nothing, a commit has a stamp by which the server recognizes it (in the SQL function
 `write`), and describing, redacting, renewing and removing are idempotent.
 
 After a fork, the child leaves the connections to its parent and opens its own.
@@ -38,7 +38,7 @@ PATIENCE = 30.0
 RETRY_WAITS = 0.02, 0.5
 """Seconds between retries: the first wait, which doubles with each retry, and the longest wait."""
 _POLL = 0.05
-"""Seconds after which a waiting thread checks for a free connection, even if it wasn't notified of one."""
+"""Seconds after which a waiting thread checks for a free connection, even if it wasn't notified."""
 CONNECT_TIMEOUT = 10
 """Seconds to wait until a new connection is established, unless the address sets another timeout."""
 
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 def import_psycopg() -> Any:
-    """Return the module `psycopg`, or raise `InputError` if it isn't installed."""
+    """Return the `psycopg` module, or raise `InputError` if it isn't installed."""
     try:
         import psycopg
         import psycopg.types.numeric
@@ -65,9 +65,9 @@ def import_psycopg() -> Any:
 
 
 def _may_expose_password(url: str, parameters: dict[str, Any]) -> bool:
-    """Return whether part of the password may have been parsed as host, port or database name.
+    """Return whether part of the password may have been parsed as the host, port or database name in `parameters`.
 
-    Error messages contain these three, and must not expose the password.
+    Error messages show these three, so they would expose that part.
     """
     _, _, rest = url.partition("://")
     _, _, name = rest.partition("?")[0].partition("/")
@@ -77,13 +77,13 @@ def _may_expose_password(url: str, parameters: dict[str, Any]) -> bool:
 
 
 class ConnectionLost(Exception):
-    """The error for a connection that failed or could not be opened. Whether the server ran the call is unknown."""
+    """Raised if a connection failed or could not be opened. The server may or may not have run the call."""
 
 
 class _Claim:
-    """A claim to one of the pool's connections.
+    """A claim to one of the pool's connections, so that at most as many threads use connections as there may be.
 
-    The claim ends when this object is garbage-collected, so a thread that is stopped by Ctrl-C doesn't keep it.
+    The claim ends when this object is garbage-collected, so that a call interrupted by Ctrl-C doesn't keep it.
     """
 
     __slots__ = ("__weakref__",)
@@ -106,7 +106,7 @@ class Pool:
         self._most = most
         self._was_connected = False
         self._is_pooled: bool | None = None
-        """Whether there is a pooler such as PgBouncer before the server. None until the first connection is open."""
+        """Whether a pooler such as PgBouncer sits before the server. None until the first connection is open."""
         self._closed = False
         self._reset()
         _pools.add(self)
@@ -127,7 +127,8 @@ class Pool:
     def run(self, work: Callable[[Connection], T], *, patience: float | None = None) -> T:
         """Call `work` with a connection and return its result. If the connection is lost, call `work` again.
 
-        Raises `StoreError` if the server isn't back after `patience` seconds.
+        Raises `StoreError` if the server can't be reached at first, or isn't back after `patience` seconds (by default
+        `PATIENCE`).
         """
         if self._closed:
             raise InputError("This store is closed. Open the database again with a new Postgres(url).")
@@ -142,7 +143,7 @@ class Pool:
                     self._released.put(None)
 
     def _wait_for_claim(self, claim: _Claim) -> None:
-        """Wait until fewer than the maximum number of connections are in use, and register the claim.
+        """Wait until a connection may be used without exceeding the pool's maximum, and register the claim.
 
         A semaphore doesn't work here: if Ctrl-C arrives at the wrong moment, the semaphore is never released.
         """
@@ -155,7 +156,7 @@ class Pool:
                 self._released.get(timeout=_POLL)
 
     def _retry(self, work: Callable[[Connection], T], patience: float) -> T:
-        """Call `work` until it doesn't lose its connection, for at most `patience` seconds after the first loss."""
+        """Call `work`, and again if its connection is lost, for at most `patience` seconds after the first loss."""
         end, wait = 0.0, RETRY_WAITS[0]
         while True:
             try:
@@ -174,7 +175,8 @@ class Pool:
             return work(connection)
         except UnicodeEncodeError as problem:
             raise InputError(
-                f"{problem.object[:60]!r} can't be stored: it has unpaired surrogates, so it is not valid Unicode."
+                f"{problem.object[:60]!r} can't be stored: it has unpaired surrogates, which are not valid Unicode. "
+                "Remove them."
             ) from None
         except self._psycopg.Error as problem:
             if connection.broken:
@@ -210,9 +212,9 @@ class Pool:
     def _disable_prepared_if_pooled(self, connection: Connection) -> None:
         """Disable prepared statements if a pooler is between this process and the server.
 
-        A pooler may send each transaction to another server process, which doesn't know the statement or knows another
-        one by the same name. A pooler is detected by comparing the id of the process that answers with the id that the
-        connection was opened with.
+        A pooler may send each transaction to another server process, which doesn't have the prepared statement or has
+        another one of the same name. There is a pooler if the process that answers has another id than the connection
+        reports.
         """
         if self._is_pooled is None:
             try:
@@ -225,7 +227,7 @@ class Pool:
             connection.prepare_threshold = None
 
     def _release(self, connection: Connection) -> None:
-        """Return a connection to the pool, or close it if the pool is closed or the connection isn't idle."""
+        """Return a connection to the pool. If the pool is closed or a transaction is open, close the connection."""
         idle = self._psycopg.pq.TransactionStatus.IDLE
         with self._lock:
             if not self._closed and connection.pgconn.transaction_status == idle:
@@ -264,19 +266,23 @@ class Pool:
     def _unavailable_error(self, lost: ConnectionLost) -> LongtalkError:
         cause = str(lost).strip().replace("\n", " ")
         if not self._was_connected:
-            return StoreError(f"Can't connect to the database {self!r} ({cause}). Start the server or change the URL.")
-        return StoreError(f"The database {self!r} is unavailable and did not come back in time ({cause}). Try again.")
+            return StoreError(f"Can't connect to the database {self!r} ({cause}). Start the server or correct the URL.")
+        return StoreError(
+            f"The database {self!r} became unavailable and did not come back in time ({cause}). Try again later."
+        )
 
     def _translate_error(self, problem: Any) -> LongtalkError:
         errors, cause = self._psycopg.errors, str(problem).strip().replace("\n", " ")
         if isinstance(problem, errors.InsufficientPrivilege):
             return InputError(
-                f"The database {self!r} does not allow this ({cause}). Grant the permissions listed in docs/stores.md."
+                f"The database {self!r} refused permission ({cause}). Grant the permissions listed in docs/stores.md."
             )
         if isinstance(problem, errors.ProgramLimitExceeded):
-            return InputError(f"A value is too long for the database {self!r} ({cause}).")
+            return InputError(f"A value is too long for the database {self!r} ({cause}). Use a shorter value.")
         if isinstance(problem, (errors.DiskFull, errors.OutOfMemory)):
-            return StoreError(f"The database {self!r} is out of disk space or memory ({cause}). Nothing was saved.")
+            return StoreError(
+                f"The database {self!r} is out of disk space or memory ({cause}). Free some and try again."
+            )
         return StoreError(f"The database {self!r} reported an error: {cause}.")
 
 

@@ -1,4 +1,4 @@
-"""Conversions for the PostgreSQL store: commits to arguments of SQL functions, and rows to heads, turns and packs."""
+"""Conversions for the PostgreSQL store: from commits to SQL arguments, and from rows to heads, turns and packs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from longtalk.usage import Usage
 from longtalk.wires import read_usage, text_if_readable
 
 MAX_TEXT = 300
-"""The maximum length, in characters, of a text that the table `entries` contains in full."""
+"""The length, in characters, above which a text is shortened in the readable column of the table `entries`."""
 
 MAX_NUMBER, MAX_POSITION = 2**62, 2**31 - 1
 """The largest number that the store sends to the server, and the largest position on a path."""
@@ -63,7 +63,7 @@ def _unescape_optional(text: str | None) -> str | None:
 
 
 class _ByteEstimator:
-    """A token counter that estimates from the number of bytes, which is good enough for the length of an outline."""
+    """A token counter that estimates from the number of bytes. That is exact enough to limit an outline's length."""
 
     def count(self, text: str) -> int:
         return estimate_tokens(len(text.encode()))
@@ -96,8 +96,8 @@ def count_brief_tokens(record: Record) -> int | None:
 def to_write_arguments(owner: str, name: str, commit: Commit, stamp: int) -> list[Any]:
     """Return the arguments of the SQL function `write` for a commit.
 
-    `stamp` identifies the commit if it is sent twice. Raises `ValueError` if the commit is invalid regardless of the
-    stored data.
+    `stamp` lets the server recognize the commit if it is sent twice. Raises `ValueError` if the commit is invalid
+    regardless of the stored data.
     """
     entries, turn, lease, request = commit.entries, commit.turn, commit.lease, commit.request
     if entries:
@@ -105,7 +105,7 @@ def to_write_arguments(owner: str, name: str, commit: Commit, stamp: int) -> lis
     for entry in entries:
         check_entry_id(entry)
         if not 0 <= entry.tokens <= MAX_COUNT or not 0 <= entry.at <= MAX_COUNT:
-            raise ValueError(f"the token count or time of the entry {entry.id!r} is out of range")
+            raise ValueError(f"the token count or time of entry {entry.id!r} is out of range")
     check_commit_fields(commit)
     _check_range(commit)
     records = [placed.record for placed in commit.records]
@@ -143,7 +143,7 @@ def to_write_arguments(owner: str, name: str, commit: Commit, stamp: int) -> lis
 
 
 def clamp(number: int) -> int:
-    """Return a limit or count, clamped to the range of numbers that the store sends to the server."""
+    """Return a number, limited to the range from `-MAX_NUMBER` to `MAX_NUMBER` that the store sends to the server."""
     return max(-MAX_NUMBER, min(number, MAX_NUMBER))
 
 
@@ -158,7 +158,7 @@ def _check_range(commit: Commit) -> None:
     for numbers, most in ((times, MAX_NUMBER), (positions, MAX_POSITION)):
         for number in numbers:
             if abs(number) > most:
-                raise ValueError(f"the number {number} in the commit is out of range")
+                raise ValueError(f"the commit has a time, token or position that is out of range: {number}")
 
 
 def _to_turn_arguments(turn: Turn) -> tuple[list[str], list[int | None], list[bytes] | None]:
@@ -182,7 +182,7 @@ def _list_names(records: Sequence[Record]) -> list[str] | None:
 
 
 def parse_head(row: Sequence[Any]) -> BranchHead | None:
-    """Return the head that a row of the SQL type `head_row` contains, or None if the branch doesn't exist."""
+    """Build a head from a row of the SQL type `head_row`. Return None if the branch doesn't exist."""
     _, branch, revision, size, entry, token, holder, until, held, created, updated, *turn = row[:20]
     if revision is None:
         return None
@@ -201,7 +201,7 @@ def parse_head(row: Sequence[Any]) -> BranchHead | None:
 
 
 def parse_turn(row: Sequence[Any]) -> Turn:
-    """Return the turn that a database row contains.
+    """Build a turn from a database row.
 
     The columns are name, status, model, started, ended, finish, usage, preamble and error.
     """
@@ -213,12 +213,12 @@ def parse_turn(row: Sequence[Any]) -> Turn:
 
 
 def parse_record(position: int, kind: str, entry: str, at: int, data: bytes) -> PlacedRecord:
-    """Return the record that the columns of a database row contain, with its position."""
+    """Build a record with its position from the columns of a database row."""
     return PlacedRecord(Record(unescape_text(kind), unescape_text(entry), at, data), position)
 
 
 def parse_pack(rows: Sequence[tuple[Any, ...]]) -> Pack:
-    """Return the entries that database rows contain, as a pack.
+    """Build a pack from database rows, one for each entry.
 
     The columns are turn, number, parent, kind, role, wire, at, mark, bound, tokens and native.
     """

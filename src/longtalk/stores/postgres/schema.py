@@ -13,7 +13,8 @@ text; `rows.escape_text` escapes them.
 Each method of the store calls a function whose first argument is the owner. A call is one round trip and one
 transaction, so a pooler may send each call through another connection. A function that changes something locks the row
 of the conversation first, so changes to a conversation are made one after the other. An invalid commit raises an error
-with one of the codes below. A branch at another revision is not an error: the result says so, and nothing is changed.
+with one of the codes below. If the branch is at another revision than the commit expects, that is not an SQL error: the
+result says so, and nothing is changed.
 
 The names of the files in `sql` begin with the number of their migration, and the table `migrations` lists the
 migrations that were applied to a schema. The SQL of a released file never changes, except in its comments: a new
@@ -25,14 +26,14 @@ from __future__ import annotations
 from importlib.resources import files
 
 INVALID, KEY_TAKEN, DAMAGED = "LT422", "LT409", "LT500"
-"""SQL error codes for an invalid commit, for a request key that another turn has, and for missing rows."""
+"""SQL error codes: an invalid commit, a request key that belongs to another turn, and missing rows."""
 CLEARER_MESSAGES = {
     "a branch can't begin where there is nothing": "can't fork there: the source branch doesn't have that many entries",
-    "a branch that is there has its source": "the branch exists already, so the commit can't have a source",
+    "a branch that is there has its source": "the branch already exists, so the commit can't have a source",
     "a path can't be cut behind its end": "can't cut a path to more entries than it has",
     "a record can't hold up to an entry that is not there": "a record's position is not on the path",
 }
-"""Better wordings of messages in the first migration, which can't be changed there."""
+"""Better wordings of error messages in the first migration, whose SQL must not change."""
 VERSION = 2
 """The number of the newest migration."""
 

@@ -4,9 +4,9 @@ Entries are indexed when a search needs them, not when they are written: the row
 have new entries, and the row of a segment says up to which position it is indexed. Words are compared as in the
 in-memory store (`_words.normalize_words`), so all stores find the same entries: case and accents are ignored, and each
 Chinese, Japanese and Korean character is a word. The index is a `tsvector` of these words without positions. If a term
-is anything but one whole word, the text in the same row decides whether it matches. The conversation and the owner are
-words in the index as well, marked with a full stop that no other word has, so a search reads only the entries that
-belong to them.
+has several words, or a very long one, the text in the same row decides whether the term matches. The conversation and
+the owner are words in the index as well, marked with a full stop that no other word has, so a search reads only the
+entries that belong to them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_INDEXED_BYTES = 1_000_000
 
 
 def index_batch(connection: Connection, schema: str, owner: str, name: str | None) -> bool:
-    """Index one batch of entries that aren't indexed yet. Return whether more entries may have to be indexed."""
+    """Index a batch of new entries of conversation `name`, or of all the owner's. Return whether more may be left."""
     statement = f"SELECT * FROM {schema}.unread(%s, %s, %s)"  # noqa: S608
     values = escape_text(owner), name and escape_text(name), BATCH
     rows = connection.execute(statement, values, binary=True).fetchall()
@@ -51,7 +51,7 @@ def index_batch(connection: Connection, schema: str, owner: str, name: str | Non
 
 
 def _make_index_row(owner: str, row: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the values with which the SQL function `learn` indexes an entry: its location, words and text."""
+    """Return what the SQL function `learn` needs to index an entry: its location, words and text."""
     conversation, segment, position, role, wire, kind, crc, native = row
     text = normalize_words(get_searchable_text(Entry(role=role, wire=wire, kind=kind, at=0, native=native)))
     lexemes, room = [f"c{conversation}.", _make_owner_word(owner)], MAX_INDEXED_BYTES
@@ -69,17 +69,17 @@ def _make_owner_word(owner: str) -> str:
 
 
 def make_candidate_query(owner: str, terms: Collection[str]) -> tuple[list[str], str, str] | None:
-    """Return arguments for the SQL function `candidates`, or None if the terms contain no words.
+    """Return three arguments for the SQL function `candidates`, or None if the terms contain no words.
 
-    These are the normalized terms, whose occurrences the function counts, an index query for the terms, and an index
-    query for the owner.
+    They are the normalized terms, whose occurrences the function counts; an index query that finds entries with any of
+    the terms; and an index query that finds the owner's entries.
     """
     forms = [form for form in dict.fromkeys(map(normalize_words, terms)) if form.strip()]
     return (forms, " | ".join(map(_make_query, forms)), f"'{_make_owner_word(owner)}'") if forms else None
 
 
 def parse_hits(rows: Iterable[tuple[Any, ...]]) -> list[SearchHit]:
-    """Return the search hits that rows of the SQL function `candidates` contain."""
+    """Build search hits from rows of the SQL function `candidates`."""
     return [
         SearchHit(
             conversation=unescape_text(conversation),
@@ -95,10 +95,10 @@ def parse_hits(rows: Iterable[tuple[Any, ...]]) -> list[SearchHit]:
 
 
 def make_match_queries(terms: Sequence[SearchTerm]) -> tuple[list[int], list[str], list[str | None]]:
-    """Return index queries for those terms that contain words, as three parallel lists.
+    """Return index queries for the terms that contain words, as three parallel lists.
 
-    The lists contain the index of each term in `terms`, its query for the SQL function `holding`, and the strings to
-    look for in the text, or None if the query alone is exact.
+    For each such term, the lists have its index in `terms`, its query for the SQL function `holding`, and the strings,
+    one per line, of which a matching text must contain one (None if the query alone is exact).
     """
     numbers: list[int] = []
     queries: list[str] = []
@@ -117,7 +117,10 @@ def make_match_queries(terms: Sequence[SearchTerm]) -> tuple[list[int], list[str
 
 
 def _make_query(form: str, *, begins: bool = False) -> str:
-    """Return an index query for entries that have all words of a form. Every text that contains the form matches it."""
+    """Return an index query for entries that have all words of a form, in any order.
+
+    With `begins`, the last word may be only the beginning of a word.
+    """
     parts = [f"'{word[:MAX_WORD]}'" for word in form.split()]
     if begins:
         parts[-1] += ":*"

@@ -60,7 +60,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _RENEW_PATIENCE = 2.0
 """Seconds to keep trying to renew a lease while the server is unavailable."""
 _PAGE = 200
-"""The number of conversations that are read at once when they are filtered by metadata."""
+"""How many conversations are read at once if the caller filters them by metadata."""
 _WRITE_PLACEHOLDERS = ", ".join([*["%s"] * 15, *["%b"] * 10, *["%s"] * 4, *["%b"] * 6])
 """The placeholders for the arguments of the SQL function `write`. Lists are sent in binary form."""
 T = TypeVar("T")
@@ -260,7 +260,7 @@ class Postgres:
     # Calling the server
 
     def _run(self, work: Callable[[Connection], T], *, patience: float | None = None) -> T:
-        """Call `work` with a connection and return its result. Translate the errors that SQL functions raise."""
+        """Call `work` with a connection and return its result. Translate the errors of SQL functions."""
 
         def translate_errors(connection: Connection) -> T:
             try:
@@ -289,7 +289,7 @@ class Postgres:
         return bool(self._call(function, *values, patience=patience)[0][0])
 
     def _decode(self, decode: Callable[[Any], T], data: Any) -> T:
-        """Return the value that `decode` reads from stored data. Raise `StoreError` if the data can't be decoded."""
+        """Decode stored data with `decode`. Raise `StoreError` if the data can't be decoded."""
         try:
             return decode(data)
         except ValueError as problem:
@@ -300,7 +300,7 @@ class Postgres:
 
 
 def _to_argument(value: Any) -> Any:
-    """Convert an argument of a SQL function: escape a text, and clamp numbers to the range of the server."""
+    """Convert an argument of a SQL function: escape a text, and limit numbers to the server's range."""
     if isinstance(value, str):
         return escape_text(value)
     if isinstance(value, int):
@@ -311,6 +311,6 @@ def _to_argument(value: Any) -> Any:
 
 
 def _split_entry_id(entry: str) -> tuple[str, int] | None:
-    """Return the turn's id and the number that an entry's id consists of, or None if the id is invalid."""
+    """Split an entry's id into the turn's id and a number. Return None if the id is invalid."""
     turn, _, number = entry.rpartition("-")
     return (turn, int(number)) if _NUMBER.fullmatch(number) else None

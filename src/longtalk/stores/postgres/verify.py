@@ -10,17 +10,17 @@ from longtalk.stores.postgres.rows import decode_holder, unescape_text
 from longtalk.transcript.pack import checksum
 
 _VALUES: dict[str, tuple[str, Callable[[bytes], object]]] = {
-    "branch": ("the lease of the branch", decode_holder),
-    "data on": ("the metadata of the conversation", meta_from_json),
+    "branch": ("the lease of branch", decode_holder),
+    "data on": ("the metadata of conversation", meta_from_json),
     "data on the entry at place": ("the metadata of the entry at position", meta_from_json),
 }
-"""By kind of row: a description, which the row's name completes, and a function that decodes the value."""
+"""By kind of row: a description to be followed by the row's name, and a function that decodes the row's value."""
 
 
 def find_problems(rows: Iterable[tuple[Any, ...]]) -> list[str]:
-    """Describe each problem in a conversation, given the rows of the SQL function `kept`.
+    """Describe each missing entry, wrong checksum and unreadable value in a conversation.
 
-    Problems are missing entries, wrong checksums and unreadable values.
+    `rows` are the rows that the SQL function `kept` returned for the conversation.
     """
     found: list[str] = []
     unreadable: list[str] = []
