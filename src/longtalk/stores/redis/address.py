@@ -27,7 +27,7 @@ class ServerAddress(NamedTuple):
         library = import_redis()
         scheme, _, rest = url.partition("://")
         if scheme not in ("redis", "rediss"):
-            raise InputError(f"The address of a Redis store starts with redis:// or rediss://, not {scheme + '://'!r}.")
+            raise InputError(f"A Redis address must start with redis:// or rediss://, not {scheme + '://'!r}.")
         try:
             all_hosts = urlsplit(url).netloc.rpartition("@")[2]
             hosts = all_hosts.split(",")
@@ -45,7 +45,7 @@ class ServerAddress(NamedTuple):
 
 
 def import_redis() -> Any:
-    """Return the module `redis`, or raise `InputError` if it isn't installed."""
+    """Return the `redis` module, or raise `InputError` if it isn't installed."""
     try:
         import redis
         import redis.connection

@@ -56,14 +56,14 @@ def parse_number(entry: Entry) -> int:
     """
     check_entry_id(entry)
     if not 0 <= entry.tokens <= MAX_COUNT or not 0 <= entry.at <= MAX_COUNT:
-        raise ValueError(f"the time or token count of {entry.id!r} is out of range")
+        raise ValueError(f"the token count or time of entry {entry.id!r} is out of range")
     return int(entry.id[len(entry.turn) + 1 :])
 
 
 def find_runs(before: str | None, entries: Sequence[Entry]) -> Iterator[Run]:
     """Yield each run that starts among these entries.
 
-    `before` is the id of the entry before the first of them. Entries that continue its run don't start a new run.
+    `before` is the id of the entry before them, or None. Entries that continue the run of that entry start no new run.
     """
     expected = None
     if before is not None:
@@ -109,7 +109,7 @@ def build_write_arguments(commit: Commit, *, segment: int, mark: bytes, nonce: b
 
 
 class Changes:
-    """Commands that one script runs together, if the conversation hasn't changed since its tree was read."""
+    """Redis commands that one script runs together, but only if the conversation is still as `tree` describes it."""
 
     def __init__(self, keys: Keys, tree: Tree) -> None:
         self._keys = list(keys.all)

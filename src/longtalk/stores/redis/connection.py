@@ -3,7 +3,7 @@
 A *batch* is a few commands on keys of one slot that are sent together and whose replies are read together, in one round
 trip. It goes to the node that serves the slot. If that node is unreachable, has handed the slot over, is starting or
 has become a replica, the batch is sent again to the node that serves the slot by then, until it is answered or the time
-is up. The server may therefore run a batch twice, and the caller has to make that harmless (see `commit.py`).
+limit passes. The server may therefore run a batch twice, and the caller has to make that harmless (see `commit.py`).
 """
 
 from __future__ import annotations
@@ -49,10 +49,7 @@ class Command(NamedTuple):
     keys: Sequence[bytes] = ()
 
     def to_words(self, *, script_known: bool) -> tuple[Any, ...]:
-        """Return the words of the command as they are sent.
-
-        `script_known` means that the server already has the text of the script.
-        """
+        """Return the words to send. With `script_known`, they have only a script's digest in place of its text."""
         if isinstance(self.name, str):
             return self.name, *self.keys, *self.arguments
         call = ("EVALSHA", self.name.sha) if script_known else ("EVAL", self.name.text)
@@ -68,7 +65,11 @@ class NotReplicated(StoreError):
 
 
 class Client:
-    """Connections to all nodes. Threads can share this object; a forked process opens connections of its own."""
+    """Connections to all nodes. Threads can share this object; a forked process opens its own connections.
+
+    `patience` is how many seconds a call keeps retrying. With `replicas`, each change waits up to `wait_ms`
+    milliseconds until that many replicas acknowledge it.
+    """
 
     def __init__(self, url: str, *, patience: float, replicas: int, wait_ms: int) -> None:
         self._library = import_redis()
@@ -85,13 +86,13 @@ class Client:
             self._connection_class(**settings)
         except TypeError as problem:
             # The constructor sends nothing, and its error names the setting but never the value.
-            raise InputError(f"The address of the Redis server has an unknown setting: {problem}.") from None
+            raise InputError(f"The Redis address has an unknown setting: {problem}. Remove the setting.") from None
         self.trips = 0
         """The number of batches sent so far."""
         self._reset()
 
     def _reset(self) -> None:
-        """Start without connections or knowledge of the nodes, as a new object or in a forked process."""
+        """Set the initial state, without connections and known nodes, for a new object or in a forked process."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle: dict[Address, list[Any]] = {}
@@ -163,8 +164,8 @@ class Client:
     def _run_batch(self, commands: Sequence[Command], *, resend_all: bool = False) -> list[Any]:
         """Send a batch, with retries, until all its commands are answered, and return the replies.
 
-        A retry sends only the commands that weren't answered, or all of them with `resend_all`. Raises `StoreError`
-        when the time is up.
+        A retry sends only the commands that weren't answered, or all of them with `resend_all`. Raises `StoreError` if
+        a command fails for good, or is still unanswered after `patience` seconds.
         """
         if self._pid != os.getpid():
             self._reset()
@@ -176,7 +177,7 @@ class Client:
         script_known, attempt = True, 0
         while True:
             if self._closed:
-                raise InputError("This store is closed.")
+                raise InputError("This store is closed. Open it again with a new Redis(url).")
             node = None
             try:
                 node = redirect or self._get_node(commands[0].keys[0])
@@ -220,7 +221,7 @@ class Client:
             attempt += 1
 
     def _make_error(self, problem: BaseException) -> StoreError:
-        return StoreError(f"The Redis server at {self!r} failed: {problem}")
+        return StoreError(f"The Redis server at {self!r} failed ({problem}). Check the server and the address.")
 
     def _send(
         self, node: Address, commands: Sequence[Command], *, asking: bool = False, script_known: bool = True
@@ -345,7 +346,7 @@ class Client:
 
 
 def _encode_batch(batch: Sequence[tuple[Any, ...]]) -> bytes:
-    """Return commands encoded as they are sent. The redis library's own encoder takes three times as long."""
+    """Encode commands for sending. The redis library's own encoder takes three times as long."""
     parts: list[bytes] = []
     for words in batch:
         parts.append(b"*%d\r\n" % len(words))

@@ -3,8 +3,8 @@
 A conversation and its owner's list are in different slots, so they can't be changed in one step. The conversation is
 authoritative. While it is being written to, it isn't in the ordered list but in a hash of *hot* conversations: a writer
 adds it there first, and the script that writes refuses a conversation that isn't hot. A reader of the list reads the
-time of the last change from each hot conversation. A crash at any point can leave an id in the hash without need, but
-never a conversation that is missing from the list or in the wrong order.
+time of the last change from each hot conversation. A crash at any point can leave a superfluous id in the hash, but
+never makes a conversation disappear from the list or appear in the wrong order.
 
 When many conversations are hot, those without recent changes are *settled*: first the conversation is marked as not
 hot, so that the next writer has to add it to the hash again, and then it is moved to the ordered list. Each time a
@@ -27,7 +27,7 @@ from longtalk.stores.redis.tree import Keys, decode_time
 from longtalk.transcript.transcript import now
 
 MAX_HOT = 64
-"""The number of hot conversations up to which none is settled."""
+"""Conversations are settled only if more than this number are hot."""
 QUIET_MS = 60_000
 """Milliseconds without a change after which a conversation may be settled."""
 LOST_MS = 600_000
@@ -59,11 +59,11 @@ class ConversationLists:
         nonce = b"%d-%s" % (now(), os.urandom(6).hex().encode())
         _, safe = self._client.change(Command("HSET", (id, nonce), [hot]))
         if not safe:
-            raise NotReplicated("Too few replicas acknowledged the write in time. Nothing was written: try again.")
+            raise NotReplicated("Too few replicas acknowledged a write in time. The commit was not written: try again.")
         return nonce
 
     def remove(self, owner: str, id: str, nonce: bytes) -> None:  # noqa: A002
-        """Remove a deleted conversation from its owner's list. `nonce` is the one with which it became hot."""
+        """Remove a deleted conversation from its owner's list. `nonce` is the one it got when it became hot."""
         listed, hot = self._get_keys(owner)
         self._client.read(Command(COOL, (id, nonce, ""), [listed, hot]), Command("ZREM", (id,), [listed]))
 
@@ -74,10 +74,10 @@ class ConversationLists:
         return list(dict.fromkeys(each.decode() for each in (*hot_ids, *settled_ids)))
 
     def iterate_newest(self, owner: str, after: tuple[int, str] | None) -> Iterator[SortKey]:
-        """Return an iterator over the conversations after a point of the list, most recently changed first.
+        """Return an iterator over an owner's conversations, most recently changed first.
 
-        `after` is the time and id of the conversation before the first that is returned, or None for the start of the
-        list. Some of the conversations may have been deleted.
+        The iterator starts after the conversation with the time and id `after`, or with the first one if that is None.
+        Some of the conversations may have been deleted.
         """
         listed, hot = self._get_keys(owner)
         fields = self._client.read(Command("HGETALL", (), [hot]))[0]

@@ -1,4 +1,4 @@
-"""The changes for a commit that needs more than an append to the end of a branch (see `commit.py`)."""
+"""Planning of commits that do more than append to the end of a branch (see `commit.py`)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PAGE = 100
 
 
 class CommitPlanner:
-    """Computes the changes for a commit that the script `WRITE` can't apply by itself."""
+    """A planner that computes the changes for a commit that the script `WRITE` can't apply by itself."""
 
     def __init__(self, client: Client, keys: Keys, tree: Tree, commit: Commit, mark: bytes) -> None:
         self._client = client
@@ -57,14 +57,14 @@ class CommitPlanner:
         return self._client.read(Command(name, arguments, [key]))[0]
 
     def _make_head_moved(self, branch: str | None) -> HeadMoved:
-        """Return the exception with the current head of a branch, including its records."""
+        """Return a `HeadMoved` with the current head of a branch, including the head's records."""
         if branch is None:
             return HeadMoved(None)
         reply = self._client.read(Command(HEAD, [branch], self._keys.all))[0]
         return HeadMoved(decode_head(branch, reply) if reply else None)
 
     def build_changes(self) -> Changes:
-        """Return the changes that apply the commit. Raise the exceptions that `Store.write` documents."""
+        """Return the changes that apply the commit. See `Store.write` for the exceptions."""
         tree, commit, keys = self._tree, self._commit, self._keys
         branch = tree.branches.get(commit.branch)
         source = tree.branches.get(commit.source[0]) if commit.source else None
@@ -120,12 +120,12 @@ class CommitPlanner:
         return None
 
     def _trace_stored_path(self, segment: int, size: int) -> list[Span[int]]:
-        """Return the stored part of the path that ends in `segment`. This plan may have created that segment."""
+        """Return the path of `size` entries that ends in `segment`, without that segment if this plan creates it."""
         new = self._new if segment not in self._tree.segments else None
         return self._tree.trace_path(*new) if new else self._tree.trace_path(segment, size)
 
     def _choose_segment(self, branch: Branch | None, origin: Branch | None, size: int) -> tuple[int, int, bool]:
-        """Return the segment to which the commit appends, the position at which it starts, and whether it is new."""
+        """Return the segment that the commit appends to, the segment's start, and whether the segment is new."""
         own = [placed.position for placed in self._commit.records if is_own_branch_only(placed)]
         if branch is not None and size == branch.size:
             current = self._tree.segments[branch.segment]
@@ -144,7 +144,7 @@ class CommitPlanner:
     def _append_entries(
         self, segment: int, start: int, size: int, before: str | None, path: list[Span[int]]
     ) -> dict[str, int]:
-        """Append the commit's entries. Return the positions of the turns that begin with these entries, by turn id."""
+        """Append the commit's entries. Return the positions at which turns begin among them, by turn id."""
         entries, keys = self._commit.entries, self._keys
         if not entries:
             return {}
@@ -166,7 +166,7 @@ class CommitPlanner:
         return new_turns
 
     def _find_turn_start(self, runs: bytes | None, path: Sequence[Span[int]]) -> int | None:
-        """Return the position at which a turn with these runs begins on a path, or None if it doesn't begin there."""
+        """Return the first position of a turn, given its runs, on a path, or None if the turn is not on the path."""
         return min(
             (position for segment, position, _ in decode_runs(runs) if is_on_path(path, segment, position)),
             default=None,
@@ -183,7 +183,7 @@ class CommitPlanner:
         runs = self._read("HGET", keys.runs, turn.id)
         is_known = self._read("HEXISTS", keys.turns, turn.id)
         if not is_known and turn.id not in new_turns and self._find_turn_start(runs, path) is None:
-            raise ValueError(f"the turn {turn.id!r} has no entries: commit its first entry with it")
+            raise ValueError(f"turn {turn.id!r} has no entries: commit it together with its first entry")
         self._changes.add("HSET", keys.turns, turn.id, encode(turn))
         if self._commit.manifest:
             self._changes.add("HSET", keys.manifests, turn.id, self._commit.manifest)
@@ -206,7 +206,7 @@ class CommitPlanner:
         self._changes.add("HSET", keys.requests, request.key, b"%d:%s" % (position, data))
 
     def _store_records(self, segment: int, path: Sequence[Span[int]]) -> tuple[list[RecordLocation], bool]:
-        """Store the commit's records. Return their locations, and whether another branch's path contains any."""
+        """Store the commit's records. Return their locations, and whether any is on the path of another branch."""
         commit, keys = self._commit, self._keys
         locations: list[RecordLocation] = []
         if not commit.records:
@@ -231,8 +231,8 @@ class CommitPlanner:
     ) -> list[int]:
         """Return the numbers of the records in the new head.
 
-        `current` are the numbers of those in the current head, `locations` those of all records, and `new` those of the
-        commit's records.
+        `current` are the numbers of the records in the current head, `locations` are the locations of all records, and
+        `new` are the locations of the commit's records.
         """
         obsolete = self._find_obsolete(current) if self._commit.obsolete else set()
         kinds = {location.number: location.kind for location in locations}
@@ -244,7 +244,7 @@ class CommitPlanner:
         return numbers
 
     def _find_obsolete(self, numbers: Sequence[int]) -> set[int]:
-        """Return the numbers whose records the commit declares obsolete."""
+        """Return those of `numbers` whose records the commit declares obsolete."""
         records = self._read("HMGET", self._keys.records, *numbers) if numbers else []
         obsolete = {encode(record) for record in self._commit.obsolete}
         return {number for number, data in zip(numbers, records, strict=True) if data in obsolete}

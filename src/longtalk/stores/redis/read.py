@@ -61,7 +61,7 @@ class Reader:
         return Keys(self._prefix, owner, conversation)
 
     def _remember_tip(self, keys: Keys, branch: str, segment: int, start: int) -> None:
-        """Remember the last segment of a branch and the segment's start, to guess them at the next call."""
+        """Remember the last segment of a branch and the segment's start, as a guess for the next call."""
         if len(self._tips) >= MAX_TIPS:
             self._tips.clear()
         self._tips[keys.tag, branch] = segment, start
@@ -252,7 +252,7 @@ class Reader:
         return self._read_consistently(keys, read_from)
 
     def _build_keyed_turns(self, keys: Keys, tree: Tree, encoded: Mapping[str, bytes]) -> list[KeyedTurn]:
-        """Return the turns of stored requests. `encoded` contains the encoded requests by idempotency key."""
+        """Return the turns for requests, which `encoded` contains as they are stored, by idempotency key."""
         requests = [decode_request(key, value) for key, value in encoded.items()]
         names = [turn for _, turn, _, _ in requests]
         turns, runs = self._client.read(Command("HMGET", names, [keys.turns]), Command("HMGET", names, [keys.runs]))

@@ -39,9 +39,9 @@ def plan_deletion(client: Client, keys: Keys, tree: Tree, conversation: str) -> 
 
 
 def find_entry(client: Client, keys: Keys, tree: Tree, entry: str) -> list[tuple[int, int, int]]:
-    """Return where an entry is stored: its segment, its position, and its index in the segment's list.
+    """Return where the entry with this id is stored: its segment, its position, and its index in the segment's list.
 
-    The list has several items only if branches have given the same id to different entries.
+    There are several such places only if branches gave the same id to different entries.
     """
     turn, _, count = entry.rpartition("-")
     if not count.isdecimal() or not count.isascii() or len(count) > 10:

@@ -108,8 +108,8 @@ return 1
 )
 """A script that extends a lease.
 
-Its arguments are the branch, the token of the lease and the new expiry. Returns 0 if the branch's lease has another
-token.
+Its arguments are the branch, the token of the lease and the new expiry. Returns 1, or 0 if the branch has no lease with
+this token.
 """
 
 SETTLE = Script(
@@ -129,8 +129,8 @@ return updated
 )
 """A script that marks a conversation as not hot, given its nonce, and returns the time of the last change.
 
-Returns `none` if the conversation doesn't exist. If the conversation has another nonce, the script stores the given one
-and returns `hot`.
+If the conversation doesn't exist, the script returns `none`. If the conversation has another nonce, the script replaces
+that nonce with the given one and returns `hot`.
 """
 
 COOL = Script(
@@ -145,7 +145,7 @@ return 1
 """A script that moves a conversation from the hash of hot ones to the ordered list.
 
 Its arguments are the conversation's id, the nonce and the time of the last change. If the time is empty, the
-conversation is only removed from the hash. If it is hot with another nonce, nothing changes.
+conversation is only removed from the hash. If the hash has another nonce for the conversation, nothing changes.
 """
 
 APPLY = Script(

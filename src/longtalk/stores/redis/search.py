@@ -40,7 +40,7 @@ class _CachedConversation:
 
     def __init__(self, state: tuple[bytes, bytes]) -> None:
         self.state = state
-        """A value that changes when the conversation is created again or one of its entries is redacted."""
+        """A value that changes if the conversation is deleted and created again, or if an entry is redacted."""
         self.segments: dict[int, list[EntryText]] = {}
         self.size = 0
         self.lock = threading.Lock()
@@ -69,7 +69,7 @@ class TextCache:
     def iterate_hits(
         self, client: Client, keys: Keys, tree: Tree, conversation: str
     ) -> Iterator[tuple[SearchHit, str]]:
-        """Yield each entry on the path of any branch once, as a search hit with the entry's normalized words."""
+        """Yield each entry that is on at least one branch, once, as a search hit with the entry's normalized words."""
         texts = self._read_segments(client, keys, tree)
         seen: dict[int, int] = {}
         for name in sorted(tree.branches, key=lambda name: (name != MAIN, name)):
@@ -89,7 +89,7 @@ class TextCache:
                 seen[segment] = max(stop, seen.get(segment, 0))
 
     def iterate_words(self, client: Client, keys: Keys, tree: Tree, branch: str) -> Iterator[tuple[int, str]]:
-        """Yield the position and normalized words of each entry of a path, newest first. Tool results are left out."""
+        """Yield the position and normalized words of each entry on a branch, newest first, except tool results."""
         texts = self._read_segments(client, keys, tree)
         for segment, start, stop in reversed(tree.find_branch_path(branch)):
             for position in range(stop - 1, start - 1, -1):
@@ -97,7 +97,7 @@ class TextCache:
                     yield position, each.words
 
     def _read_segments(self, client: Client, keys: Keys, tree: Tree) -> dict[int, list[EntryText]]:
-        """Return the texts of all segments that branches use. Texts that aren't cached are read and cached."""
+        """Return the texts of all entries on branches, by segment. Texts that aren't cached yet are read and cached."""
         state = _get_state(tree)
         with self._lock:
             cached = self._conversations.get(keys.tag)
@@ -129,7 +129,7 @@ def _get_state(tree: Tree) -> tuple[bytes, bytes]:
 
 
 def _read_texts(client: Client, keys: Keys, segment: int, start: int, stop: int) -> list[EntryText]:
-    """Read one page of a segment's entries, from index `start` of its list on, and at most up to index `stop - 1`."""
+    """Read the texts of at most `PAGE` entries of a segment, at indexes `start` to `stop - 1` of the segment's list."""
     command = Command("LRANGE", (start, min(stop, start + PAGE) - 1), [keys.get_entries_key(segment)])
     values = client.read(command)[0]
     if not values:

@@ -56,7 +56,10 @@ class Redis(Reader):
         if "{" in prefix or "}" in prefix:
             raise InputError(f"A prefix can't contain braces, because they determine a key's slot: {prefix!r}.")
         if replicas < 0 or wait_ms <= 0 or patience < 0:
-            raise InputError("replicas and patience can't be negative, and wait_ms must be at least 1.")
+            raise InputError(
+                f"replicas ({replicas}) and patience ({patience}) can't be negative, "
+                f"and wait_ms ({wait_ms}) must be at least 1."
+            )
         super().__init__(Client(url, patience=patience, replicas=replicas, wait_ms=wait_ms), prefix)
 
     def __repr__(self) -> str:
@@ -114,7 +117,7 @@ class Redis(Reader):
         tree = self._read_tree(keys)
         if tree is None:
             check_commit(None, commit)
-            raise ValueError(f"the conversation {conversation!r} was deleted during the commit")
+            raise ValueError(f"conversation {conversation!r} was deleted during the commit")
         branch = tree.branches.get(commit.branch)
         if branch is not None and branch.has_commit(mark):
             # The commit was applied and its reply was lost: only read the head.
@@ -133,7 +136,7 @@ class Redis(Reader):
         return status, reply, is_replicated
 
     def _apply(self, keys: Keys, plan: Callable[[Tree], Changes | None]) -> bool:
-        """Apply the changes that `plan` returns for the tree. Start over if the conversation changes meanwhile.
+        """Apply the changes that `plan` returns for the current tree, and start over if the tree changes meanwhile.
 
         Returns False if the conversation doesn't exist or `plan` returned None.
         """
@@ -149,7 +152,10 @@ class Redis(Reader):
             (status, *_), is_replicated = self._client.change(changes.to_command())
             if status == b"done":
                 if not is_replicated:
-                    raise NotReplicated("The change was written, but too few replicas acknowledged it in time.")
+                    raise NotReplicated(
+                        "The change was written, but too few replicas acknowledged it in time."
+                        " It is lost if the master fails before a replica has it."
+                    )
                 return True
         return False
 
@@ -211,7 +217,9 @@ def _raise_refusal(status: bytes, commit: Commit) -> None:
     if status == b"taken" and commit.request:
         raise RequestKeyTaken(commit.request.key)
     if status == b"parent":
-        raise ValueError(f"the parent of {commit.entries[0].id!r} is not the entry before it")
+        raise ValueError(
+            f"the parent of entry {commit.entries[0].id!r} is not the last entry of branch {commit.branch!r}"
+        )
     if status == b"turn" and commit.turn:
-        raise ValueError(f"the turn {commit.turn.id!r} has no entries: commit its first entry with it")
-    raise ValueError("a record can't be attached to a position that is not on the path")
+        raise ValueError(f"turn {commit.turn.id!r} has no entries: commit it together with its first entry")
+    raise ValueError("can't attach a record at a position that is not on the path")

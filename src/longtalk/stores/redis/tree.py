@@ -34,10 +34,10 @@ _T = TypeVar("_T")
 
 
 class Damaged(StoreError):
-    """Raised for stored data that is missing or can't be decoded. `damage` describes it, without advice."""
+    """Raised for stored data that is missing or can't be decoded. `damage` is the message without the advice."""
 
     def __init__(self, damage: str) -> None:
-        super().__init__(f"A Redis store is damaged: {damage}. Run `verify` for details, and restore a backup.")
+        super().__init__(f"The Redis store is damaged: {damage}. Call `verify` for details, and restore a backup.")
         self.damage = damage
 
 
@@ -46,9 +46,9 @@ class ConversationGone(Exception):
 
 
 def _decodes(value: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Return a decorator for functions that decode a value. If the function fails, `Damaged` is raised.
+    """Return a decorator that makes a decoding function raise `Damaged` if it fails.
 
-    `value` describes the value in the error message.
+    `value` is what the error message says can't be read, such as "a turn".
     """
 
     def decorate(decode: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -161,7 +161,7 @@ class Tree:
                 number = int(name[2:])
                 base, start = map(int, value.split(b":"))
                 if not 0 <= base < number:
-                    raise ValueError(f"the segment {number} continues the segment {base}")
+                    raise ValueError(f"segment {number} can't continue segment {base}, which is not older")
                 last_fork = int(fields.get(b"F:%d" % number, -1))
                 self.segments[number] = Segment(number, base, start, last_fork, b"O:%d" % number in fields)
         names = sorted(name[2:].decode() for name in fields if name.startswith(b"v:"))
@@ -169,7 +169,7 @@ class Tree:
         used = {branch.segment for branch in self.branches.values()}
         used |= {segment.base for segment in self.segments.values()}
         if missing := used - self.segments.keys() - {0}:
-            raise ValueError(f"the segment {min(missing)} is missing")
+            raise ValueError(f"segment {min(missing)} is missing")
 
     @_decodes("a conversation")
     def get_number(self, name: str) -> int:
@@ -199,13 +199,13 @@ class Tree:
         )
 
     def trace_path(self, segment: int, size: int) -> list[Span[int]]:
-        """Return the path of `size` entries that ends in a segment, from the root on."""
+        """Return the first `size` entries of the path that ends in `segment`, as spans from the root on."""
         return trace_path(
             segment or None, size, lambda each: (self.segments[each].start, self.segments[each].base or None)
         )
 
     def find_branch_path(self, branch: str) -> list[Span[int]]:
-        """Return the path of a branch, from the root on. The path is empty if the branch doesn't exist."""
+        """Return the path of a branch, as spans from the root on. The list is empty if the branch doesn't exist."""
         found = self.branches.get(branch)
         return self.trace_path(found.segment, found.size) if found else []
 
@@ -225,7 +225,7 @@ class Tree:
         )
 
     def build_info(self, id: str) -> ConversationInfo:  # noqa: A002
-        """Return the facts about the conversation that a list of conversations shows."""
+        """Return the times, size, branches and metadata of the conversation, with the given id."""
         return ConversationInfo(
             id=id,
             created=self.get_number("created"),
@@ -238,7 +238,7 @@ class Tree:
 
 @_decodes("a conversation")
 def decode_tree(fields: Sequence[bytes]) -> Tree | None:
-    """Decode the hash of a conversation. Return None if the hash is empty: then the conversation doesn't exist."""
+    """Decode the hash of a conversation. Return None if the hash is empty because the conversation doesn't exist."""
     return Tree(dict(zip(fields[::2], fields[1::2], strict=True))) if fields else None
 
 
@@ -294,7 +294,7 @@ def decode_head(branch: str, reply: Sequence[Any]) -> BranchHead:
 
 
 def encode_entry(entry: Entry, number: int) -> bytes:
-    """Return an entry and its checksum, encoded for storage."""
+    """Encode an entry and its checksum for storage. `number` is the entry's number within its turn."""
     return encode(
         (
             *(entry.turn, number, entry.parent, entry.kind, entry.role, entry.wire, entry.at, entry.mark, entry.bound),
@@ -321,7 +321,7 @@ def decode_entry_id(value: bytes) -> str:
 
 
 def encode_request(request: KeyedRequest, turn: str, branch: str) -> bytes:
-    """Return a request with an idempotency key, its turn, and the branch on which it was made, encoded for storage."""
+    """Encode, for storage, a request's digest, its turn, and the branch on which it was made."""
     return encode((turn, request.body, branch))
 
 

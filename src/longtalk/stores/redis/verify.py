@@ -26,10 +26,10 @@ PAGE = 1000
 
 
 def find_problems(client: Client, keys: Keys, tree: Tree) -> Iterator[str]:
-    """Yield a description of each problem in the stored data (see `Store.verify`).
+    """Yield a description of each problem in a conversation's stored data (see `Store.verify`).
 
-    Problems are missing entries, entries whose parent is not the entry before them, wrong checksums and unreadable
-    values.
+    Problems are missing values, values that can't be decoded, wrong checksums, and entries whose parent is not the
+    entry before them.
     """
     needed = dict.fromkeys(tree.segments, 0)
     for branch in tree.branches.values():
@@ -48,7 +48,8 @@ def find_problems(client: Client, keys: Keys, tree: Tree) -> Iterator[str]:
             for each in ids[span.segment][: span.stop - span.start]
         ]
         if (last[-1] if last else None) != branch.entry:
-            yield f"the branch {branch.name!r} doesn't end with {branch.entry!r}"
+            end = f"end with entry {branch.entry!r}" if branch.entry else "have no entries"
+            yield f"branch {branch.name!r} should {end}, but doesn't"
     turns = {each.rpartition("-")[0] for some in ids.values() for each in some if each}
     yield from _check_values(client, keys, tree, turns)
 
@@ -60,12 +61,12 @@ def _check_values(client: Client, keys: Keys, tree: Tree, turns_of_entries: set[
     turns, records, requests, metas, runs, locations = found
     turn_starts = client.read(Command("ZRANGE", (0, -1), [keys.turn_starts]))[0]
     decoders: Sequence[tuple[str, Sequence[tuple[bytes, bytes]], Callable[[bytes, bytes], object]]] = (
-        ("metadata of the entry", metas, lambda _, value: decode_meta(value)),
+        ("the metadata of the entry at", metas, lambda _, value: decode_meta(value)),
         ("turn", turns, lambda _, value: decode_turn(value)),
-        ("positions of the turn", runs, lambda name, value: (decode_name(name), decode_runs(value))),
-        ("start of a turn", [(each, each) for each in turn_starts], lambda _, value: decode_turn_start(value)),
+        ("the positions of turn", runs, lambda name, value: (decode_name(name), decode_runs(value))),
+        ("the start of a turn", [(each, each) for each in turn_starts], lambda _, value: decode_turn_start(value)),
         ("record", records, lambda _, value: decode_record(value)),
-        ("position of the record", locations, decode_location),
+        ("the position of record", locations, decode_location),
         ("request", requests, lambda name, value: decode_request(decode_name(name), value)),
     )
     try:
@@ -77,14 +78,14 @@ def _check_values(client: Client, keys: Keys, tree: Tree, turns_of_entries: set[
             try:
                 decode(name, value)
             except Damaged as problem:
-                yield f"the {label} {name.decode(errors='replace')!r}: {problem.damage}"
+                yield f"{label} {name.decode(errors='replace')!r}: {problem.damage}"
     known = {name for name, _ in runs} & {each.split(b":", 2)[-1] for each in turn_starts}
     for turn in sorted(turn for turn in turns_of_entries if turn.encode() not in known):
-        yield f"the positions of the turn {turn!r} are missing"
+        yield f"the positions of turn {turn!r} are missing"
     stored = {number for number, _ in records} & {number for number, _ in locations}
     for branch in tree.branches.values():
         if not stored.issuperset(b"%d" % number for number in branch.records):
-            yield f"records of the branch {branch.name!r} are missing"
+            yield f"records of branch {branch.name!r} are missing"
 
 
 def _check_entries(client: Client, keys: Keys, segment: int, start: int, ids: list[str]) -> Iterator[str]:
@@ -103,7 +104,7 @@ def _check_entries(client: Client, keys: Keys, segment: int, start: int, ids: li
             if parent and before != parent:
                 yield f"the parent of the entry at position {position} is not the entry before it"
             if crc != checksum(native):
-                yield f"the entry at position {position}: wrong checksum"
+                yield f"the entry at position {position} has a wrong checksum"
             parent = f"{turn}-{number}"
             ids.append(parent)
 
