@@ -21,7 +21,7 @@ from longtalk.stores.jsonl.store import JSONL
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import AsyncScripted, Scripted, says, validate
 from longtalk.transcript.transcript import Turn
-from longtalk.transfer.document import to_jsonl
+from longtalk.transfer.json_export import to_jsonl
 from longtalk.transfer.read import read
 from longtalk.usage import Usage
 from longtalk.wires import HTTP_WIRES, WIRES
@@ -296,9 +296,9 @@ async def test_an_import_with_an_existing_id_is_rejected(store: Store) -> None:
     text = (await archive.export("c", "jsonl")).encode()
     await one.send("y")
     before = await archive.talk("c")
-    with pytest.raises(InputError, match="A different conversation 'c' is already in the store"):
+    with pytest.raises(InputError, match="The store has a different conversation 'c' already"):
         await archive.load(text)
-    with pytest.raises(InputError, match="A different conversation 'c' is already in the store"):
+    with pytest.raises(InputError, match="The store has a different conversation 'c' already"):
         await archive.load(text.replace(b'"id":"c"', b'"id":"d"', 1) + text)
     assert await archive.talk("c") == before
     assert await archive.load(text, id="d") == ["d"]

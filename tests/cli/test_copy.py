@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from longtalk import Archive, Conversation, InputError
-from longtalk.cli.commands import commands
+from longtalk.cli.command_flags import commands
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, store_at
 from tests.transfer.importers.exports import ChatGPT, as_json
@@ -64,7 +64,7 @@ def test_skipped_conversations_are_reported(tmp_path: Path) -> None:
     done = run("copy", tmp_path / "a.db", tmp_path / "b.db")
     assert done.exit_code == 1
     assert done.stdout == "0 conversations copied, 1 skipped; 0 entries verified\n"
-    assert "longtalk: skipped one: the target store has entries or metadata that the source store lacks" in done.stderr
+    assert "longtalk: skipped one: the target store has data that the source store lacks" in done.stderr
 
 
 def test_some_of_them(tmp_path: Path) -> None:

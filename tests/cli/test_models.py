@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from longtalk.cli.commands import commands
+from longtalk.cli.command_flags import commands
 from longtalk.models import registry as models
 from tests.cli.helpers import Terminal, longtalk
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from longtalk import Archive, Chat, Conversation, Memory, Seal
-from longtalk.cli.commands import commands
+from longtalk.cli.command_flags import commands
 from longtalk.cli.output import escape, format_time
 from longtalk.models.prices import FREE, Prices
 from longtalk.providers.base import Capabilities

@@ -27,7 +27,7 @@ from longtalk import (
     TokenBudget,
     WindowShare,
 )
-from longtalk.cli.commands import commands
+from longtalk.cli.command_flags import commands
 from longtalk.cli.policies import format_policy, parse_policy
 from longtalk.cli.simulate import plot
 from longtalk.policies import Policy, Summarize
@@ -374,7 +374,7 @@ def test_nothing_is_fetched(file: Path, environment: dict[str, str]) -> None:
         "import socket, sys\n"
         "def refuse(*_, **__): raise AssertionError('a connection')\n"
         "socket.socket.connect = socket.create_connection = refuse\n"
-        "from longtalk.cli.commands import commands\n"
+        "from longtalk.cli.command_flags import commands\n"
         "commands.main(sys.argv[1:], standalone_mode=False)\n"
         "assert not {'httpx2', 'cryptography'} & sys.modules.keys()\n"
     )

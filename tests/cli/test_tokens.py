@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from longtalk import Chat, InputError, Seal, tool
-from longtalk.cli.commands import commands
+from longtalk.cli.command_flags import commands
 from longtalk.testing import Scripted, says
 from longtalk.tokens import CheckedCounter, Estimator, Exact, count_message, count_preamble, counter_for
 

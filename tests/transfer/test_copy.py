@@ -198,7 +198,8 @@ def test_a_conversation_with_a_running_turn_is_skipped(make: Make) -> None:
     target.write("", "short", Commit(expect=head.revision, lease=lease, at=head.updated))
     Conversation("short", model=Scripted(says("c")), store=source, policy=Economy()).send("z")
     done = Archive(source).copy_to(target)
-    assert [(each.id, each.why) for each in done.left] == [("short", "a turn is running on it in the target store")]
+    why = "a turn is running in the target store; try again later"
+    assert [(each.id, each.why) for each in done.left] == [("short", why)]
 
 
 def test_an_unreadable_conversation_does_not_stop_the_others(make: Make) -> None:
@@ -254,8 +255,7 @@ def test_a_conversation_redacted_in_the_source_is_skipped_and_reported(make: Mak
     assert [(each.id, each.why) for each in done.left] == [
         (
             "short",
-            "the target store has entries or metadata that the source store lacks; "
-            "delete the conversation in one of the stores",
+            "the target store has data that the source store lacks; delete the version that you don't need",
         )
     ]
 
@@ -363,7 +363,7 @@ def test_an_incompletely_imported_conversation_is_skipped(make: Make) -> None:
     source, target = make("memory"), make("memory")
     source.write("", "half", Commit(expect=0, at=1, meta={IMPORTING: "x"}))
     done = Archive(source).copy_to(target)
-    assert "imported only in part" in done.left[0].why
+    assert "its import into the source store is not complete" in done.left[0].why
 
 
 def test_the_copy_is_read_back_and_compared(make: Make) -> None:

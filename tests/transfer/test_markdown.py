@@ -19,7 +19,7 @@ from longtalk.wires.gemini.wire import WIRE as GEMINI
 from longtalk.wires.neutral import event, system
 from longtalk.wires.openai_chat.wire import WIRE
 from tests.support.properties import examples
-from tests.transfer.test_document import talks
+from tests.transfer.test_json_export import talks
 
 AT = 1767323045000
 """2026-01-02T03:04:05Z"""

@@ -20,7 +20,7 @@ from longtalk.stores.jsonl.store import JSONL
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript.transcript import Entry, Transcript, Turns
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export, expand_branch
-from longtalk.transfer.document import to_json
+from longtalk.transfer.json_export import to_json
 from longtalk.transfer.read import read
 from longtalk.wires import WIRES
 from tests.support.properties import examples
@@ -147,10 +147,10 @@ def test_results_may_come_in_any_order_and_ids_twice() -> None:
 @pytest.mark.parametrize(
     ("natives", "what"),
     [
-        ([USER, result("x")], "message 2 is a result without its tool call .'x'"),
-        ([USER, calls("a"), result("a"), result("a")], "message 4 is a result"),
-        ([USER, calls("a", "b"), result("a"), USER], "message 4 .user. comes before the result of the tool call 'b'"),
-        ([USER, calls("")], "message 2 has a tool call without an id"),
+        ([USER, result("x")], "message 2 is the result of tool call 'x', but no such call is open"),
+        ([USER, calls("a"), result("a"), result("a")], "message 4 is the result"),
+        ([USER, calls("a", "b"), result("a"), USER], "message 4 .user. comes before the result of tool call 'b'"),
+        ([USER, calls("")], "message 2 has a tool call without a valid id"),
         ([USER, b'{"role":"user","content":"x","tool_calls":[{"id":"a"}]}'], "message 2 .user. has tool calls"),
         ([USER, b'{"role":"function","name":"f","content":"x"}'], "message 2 has the role 'function'"),
         ([b'{"content":"x"}'], "message 1 has the role ''"),
@@ -159,7 +159,7 @@ def test_results_may_come_in_any_order_and_ids_twice() -> None:
         ([USER, calls("a"), b'{"role":"tool","tool_call_id":"a"}'], "message 3 .tool. has no content"),
         ([calls("a").replace(b"null", b"[]"), result("a")], "message 1 .assistant. has no content"),
         ([USER, b'{"role":"assistant","tool_calls":[5]}'], "message 2 is not a chat message"),
-        ([USER, b"5"], "message 2 is not an object but '5'"),
+        ([USER, b"5"], "message 2 must be a JSON object, not '5'"),
         ([b'{"role":"user"}'], "message 1 .user. has no content"),
         ([USER, b'{"role":"assistant"}'], "message 2 .assistant. has no content"),
         ([USER, b'{"role":"user","content":"caf\xe9"}'], "message 2 is not UTF-8"),
@@ -327,7 +327,7 @@ def test_a_file_of_the_jsonl_store_is_the_conversation_in_it(tmp_path: Path) -> 
     assert read(data + b'{"type":"entry","id":"x')[0] == found
     assert "damaged" in read_error(data.replace(b"more", b"less"))
     assert "no complete commit" in read_error(data.split(b"\n")[0])
-    assert "format has version 8" in read_error(_resummed(data.replace(b'"format":1', b'"format":8')))
+    assert "format is version 8" in read_error(_resummed(data.replace(b'"format":1', b'"format":8')))
 
 
 def test_removals_in_a_store_file_are_applied_and_contradictions_rejected(tmp_path: Path) -> None:
@@ -339,12 +339,12 @@ def test_removals_in_a_store_file_are_applied_and_contradictions_rejected(tmp_pa
     data = (tmp_path / to_file_name("ada") / "x.jsonl").read_bytes()
     assert texts(only(data))[0] == ("user", "[redacted]")
     assert len(only(data).entries) == 4
-    assert "contradicts the lines before it" in read_error(_resummed(data.replace(b'"revision":1', b'"revision":5')))
+    assert "contradicts earlier lines" in read_error(_resummed(data.replace(b'"revision":1', b'"revision":5')))
     for old, new in ((b'"at":', b'"at":99999999999999999'), (b'"role":"user"', b'"role":5'), (b'"id":"x"', b'"id":5')):
         assert read_error(_resummed(data.replace(old, new)))
     assert "Expected `object`" in read_error(data + format_group([], b'{"type":"meta","meta":[1]}'))
     make_export = data.replace(b'{"role":"user","content":"[redacted]"}', b'[{"role":"system"}]')
-    assert "not one JSON object" in read_error(_resummed(make_export))
+    assert "not a single JSON object" in read_error(_resummed(make_export))
 
 
 def _resummed(data: bytes) -> bytes:
@@ -527,15 +527,15 @@ def test_a_log_of_another_tool_is_rejected() -> None:
         (b'{"a":' * 100_000, "nested too deeply"),
         (b'{"messages":' * 100_000, "nested too deeply"),
         (b'{"type":"claude","result":' * 3000 + b"1" + b"}" * 3000, "nested too deeply"),
-        (b"[1,2]", "first element is not an object but '1'"),
-        (b'["a"]', "first element is not an object"),
-        (b"[null]", "first element is not an object"),
+        (b"[1,2]", "first element must be an object, not '1'"),
+        (b'["a"]', "first element must be an object"),
+        (b"[null]", "first element must be an object"),
         (b"{}", "it begins with '{}'"),
         (b'{"hello":"world"}', "it begins with '{\"hello"),
         (b'{"type":"conversation"}', "version of its format"),
         (b'{"type":5}', "1 × 'no type'"),
-        (b'{"messages":5}', "`messages` is not a list but '5'"),
-        (b'{"messages":null}', "`messages` is not a list but 'null'"),
+        (b'{"messages":5}', "`messages` must be a list, not '5'"),
+        (b'{"messages":null}', "`messages` must be a list, not 'null'"),
         (b"{}garbage", "not JSON"),
         (b"\x89TLK\x02", "prefix"),
     ],
@@ -601,7 +601,7 @@ SAID = {"role": "user", "content": "x"}
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (make_export({"native": {"role": "tool", "tool_call_id": "c1", "content": "x"}}), "without its call"),
+        (make_export({"native": {"role": "tool", "tool_call_id": "c1", "content": "x"}}), "unknown tool call"),
         (make_export({"native": CALLS}, {"native": SAID}), "before the result"),
         (
             make_export(

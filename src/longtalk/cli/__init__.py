@@ -15,7 +15,7 @@ def main() -> None:
         print("longtalk: the command line needs an extra: pip install 'longtalk[cli]'.", file=sys.stderr)
         raise SystemExit(2) from None
 
-    from longtalk.cli.commands import commands
+    from longtalk.cli.command_flags import commands
     from longtalk.cli.output import print_error
     from longtalk.errors import LongtalkError
 

@@ -54,7 +54,7 @@ def _detect_format(output: str | None) -> Format:
 
 
 def _export_all(archive: Archive, format: Format) -> bytes:  # noqa: A002
-    from longtalk.transfer.document import to_json, to_jsonl
+    from longtalk.transfer.json_export import to_json, to_jsonl
 
     talks = [archive.talk(each.id) for each in _list_all(archive)]
     return to_json(talks) if format == "json" else to_jsonl(talks)

@@ -23,9 +23,9 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def read_bodies(bodies: Sequence[bytes], name: str) -> list[ConversationExport]:
-    """Return a conversation for each of these JSON objects, which hold a list of `messages`.
+    """Return the conversation in each of these JSON objects, such as request bodies, which have a list of `messages`.
 
-    The id is `name`, followed by a number if there are several conversations.
+    The id of the conversation is `name`; if there are several, their ids are `name-1`, `name-2` and so on.
     """
     exports = []
     for number, body in enumerate(bodies, 1):
@@ -33,7 +33,7 @@ def read_bodies(bodies: Sequence[bytes], name: str) -> list[ConversationExport]:
             members = json_bytes.fields(body)
             messages = members.get("messages", b"null")
             if messages[:1] != b"[":
-                raise ValueError(f"`messages` is not a list but {excerpt(messages)}")
+                raise ValueError(f"`messages` must be a list, not {excerpt(messages)}")
             natives = json_bytes.items(messages)
             model = json_bytes.text(members.get("model", b"null")) or ""
             exports.append(read_messages(natives, id=name if len(bodies) == 1 else f"{name}-{number}", model=model))
@@ -43,11 +43,11 @@ def read_bodies(bodies: Sequence[bytes], name: str) -> list[ConversationExport]:
 
 
 def read_messages(natives: Sequence[bytes], *, id: str, model: str = "") -> ConversationExport:  # noqa: A002
-    """Return a conversation with these chat messages.
+    """Return a conversation with these chat messages. Turns without a model name get the name "unknown".
 
-    A turn begins with the first message after an answer. Messages without an answer between them therefore share a
-    turn, and so do a system message and the user's message after it. A tool call that has no result at the end gets a
-    closing result, which says that the outcome is unknown, as in any interrupted turn.
+    A turn begins with the first message after an answer, so messages without an answer between them share a turn; a
+    system message, for example, belongs to the same turn as the user's message after it. A tool call that has no result
+    at the end gets a closing result, which says that the outcome is unknown, as in any interrupted turn.
     """
     if not natives:
         raise ValueError("it contains no messages")
@@ -57,11 +57,14 @@ def read_messages(natives: Sequence[bytes], *, id: str, model: str = "") -> Conv
         entry, seen = _parse_message(native, number)
         if entry.role == "tool":
             if seen.call_id not in open_calls:
-                raise ValueError(f"message {number} is a result without its tool call ({excerpt(seen.call_id)})")
+                raise ValueError(
+                    f"message {number} is the result of tool call {excerpt(seen.call_id)}, but no such call is open"
+                )
             open_calls.remove(seen.call_id)
         elif open_calls:
             raise ValueError(
-                f"message {number} ({entry.role}) comes before the result of the tool call {excerpt(open_calls[0])}"
+                f"message {number} ({entry.role}) comes before the result of tool call {excerpt(open_calls[0])}; "
+                "results must directly follow their calls"
             )
         if not exchanges or (entry.role not in ANSWERS and exchanges[-1][-1].role in ANSWERS):
             exchanges.append([])
@@ -75,10 +78,10 @@ def read_messages(natives: Sequence[bytes], *, id: str, model: str = "") -> Conv
 def parse_object(data: bytes, number: int) -> dict[str, bytes]:
     """Return the members of a message as raw bytes; raise `ValueError` if the message is not a JSON object.
 
-    `number` is the number of the message, for the error.
+    `number` identifies the message in the error.
     """
     if data[:1] != b"{":
-        raise ValueError(f"message {number} is not an object but {excerpt(data)}")
+        raise ValueError(f"message {number} must be a JSON object, not {excerpt(data)}")
     try:
         return json_bytes.fields(data)
     except ValueError as problem:
@@ -92,7 +95,7 @@ def _build_turn(entries: Sequence[Entry], model: str) -> Turn:
 
 
 def _parse_message(native: bytes, number: int) -> tuple[Entry, MessageView]:
-    """Parse a message; raise `ValueError` if no provider would accept it.
+    """Parse a message; raise `ValueError` if no provider would accept it. `number` identifies it in the error.
 
     A message without content is marked as empty, so that it is kept but not sent.
     """
@@ -108,16 +111,16 @@ def _parse_message(native: bytes, number: int) -> tuple[Entry, MessageView]:
     except (ValueError, TypeError, AttributeError) as problem:
         raise ValueError(f"{where} is not a chat message ({problem})") from None
     if seen.role not in _ROLES:
-        raise ValueError(f"{where} has the role {excerpt(seen.role)} instead of one of {', '.join(_ROLES)}")
+        raise ValueError(f"{where} has the role {excerpt(seen.role)}; it must be one of {', '.join(_ROLES)}")
     if seen.calls and seen.role != "assistant":
         raise ValueError(f"{where} ({seen.role}) has tool calls, which only an assistant message can have")
     if not all(call.id and "\ufffd" not in call.id for call in seen.calls):
-        raise ValueError(f"{where} has a tool call without an id")
+        raise ValueError(f"{where} has a tool call without a valid id")
     content = members.get("content", b"null")
     parts = [json_bytes.value(part) for part in json_bytes.items(content)] if content[:1] == b"[" else []
     typed = all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts)
     if content[:1] not in (b'"', b"[", b"n") or not typed:
-        raise ValueError(f"the content of {where} is neither a string nor a list of parts with a `type`")
+        raise ValueError(f"the content of {where} must be a string, or a list of parts that each have a `type`")
     foreign = next((part["type"] for part in parts if _is_anthropic(part)), None)
     if foreign is not None:
         raise ValueError(

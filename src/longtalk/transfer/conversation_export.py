@@ -24,18 +24,18 @@ from longtalk.transcript.transcript import Record, Turn
 
 
 class BranchPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The entries, turns and records that a branch adds to those that it shares with an earlier branch."""
+    """The part of a branch that it does not share with an earlier branch: its own entries, turns and records."""
 
     name: str
     source: tuple[str, int] | None = None
-    """The branch with which this branch shares its first entries, and their number; None if it shares no entries."""
+    """The earlier branch that this one continues, and the number of entries that both share; None if there is none."""
     entries: tuple[Entry, ...] = ()
     turns: tuple[Turn, ...] = ()
     """The turns that have an entry in this part."""
     records: tuple[PlacedRecord, ...] = ()
     """The records attached to these entries; on the first branch also those attached to no entry (position -1)."""
     metas: dict[int, dict[str, Any]] = {}
-    """The metadata of these entries, by their position in the full branch."""
+    """The metadata of these entries, by position in the full branch."""
 
     @property
     def start(self) -> int:
@@ -49,7 +49,7 @@ class BranchPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationExport(msgspec.Struct, frozen=True, kw_only=True):
-    """A complete conversation with all its branches, each placed after the branch that its `source` names."""
+    """A complete conversation. Each of its branches comes after the branch that its `source` names."""
 
     id: str
     created: int = 0
@@ -77,7 +77,7 @@ def expand_branch(export: ConversationExport, branch: str = MAIN) -> BranchPart:
             needed, size = part.source[0], part.start if size is None else min(size, part.start)
     if not found:
         names = ", ".join(repr(part.name) for part in export.branches) or "none"
-        raise InputError(f"The conversation {export.id!r} has no branch {branch!r}. Its branches: {names}.")
+        raise InputError(f"Conversation {export.id!r} has no branch {branch!r}. Its branches: {names}.")
     found.reverse()
     entries = [entry for part in found for entry in part.entries]
     here = {entry.turn for entry in entries}
@@ -95,7 +95,10 @@ def expand_branch(export: ConversationExport, branch: str = MAIN) -> BranchPart:
 
 
 def split_branches(paths: Iterable[BranchPart]) -> tuple[BranchPart, ...]:
-    """Return full branches as parts: what each adds to the earlier branch with which it shares the most entries."""
+    """Reduce full branches to parts without shared entries.
+
+    The source of a part is the earlier branch with which its branch shares the most entries.
+    """
     parts: list[BranchPart] = []
     # A trie of entries: each node has a number, and `owners` names the first branch that reached it.
     steps: dict[tuple[int, Entry, str], int] = {}
@@ -145,7 +148,7 @@ def check_export(export: ConversationExport) -> None:
     """Raise `ValueError` unless a store can hold this conversation and an export of it can be read again."""
     to_utf8_json(export.meta)
     if not all(0 <= at < 2**47 for at in (export.created, export.updated)):
-        refuse("the time of its creation or of its last change is out of range")
+        refuse("its creation time or the time of its last change is out of range")
     entries = [entry for part in export.branches for entry in part.entries]
     # A state with more combinations could be written but not read.
     if len({(entry.kind, entry.role, entry.wire) for entry in entries}) > MAX_SHAPES:
@@ -157,27 +160,27 @@ def check_export(export: ConversationExport) -> None:
         if part.name in known:
             refuse(f"it has two branches named {part.name!r}")
         if part.source and (part.source[0] not in known or not 0 <= part.start <= known[part.source[0]].stop):
-            refuse(f"the branch {part.name!r} begins after an entry that does not exist")
+            refuse(f"branch {part.name!r} begins after an entry that does not exist")
         check_parents(_find_parent(part, known), part.entries)
         for entry in part.entries:
             _check_entry(entry)
         here = {entry.turn for entry in part.entries}
         for turn in part.turns:
             if not all(-(2**63) <= at < 2**63 for at in (turn.started, turn.ended)):
-                refuse(f"a time of the turn {turn.id!r} is out of range")
+                refuse(f"the start or end time of turn {turn.id!r} is out of range")
             if turn.id not in here:
-                refuse(f"the turn {turn.id!r} has no entry on the branch {part.name!r}")
+                refuse(f"turn {turn.id!r} has no entry on branch {part.name!r}")
         if any(not -1 <= placed.position < part.stop for placed in part.records):
-            refuse(f"a record of the branch {part.name!r} is attached to an entry that does not exist")
+            refuse(f"a record of branch {part.name!r} is attached to an entry that does not exist")
         for position, meta in part.metas.items():
             to_utf8_json(meta)
             if not part.start <= position < part.stop:
-                refuse(f"the branch {part.name!r} has metadata but no entry at position {position}")
+                refuse(f"branch {part.name!r} has metadata for position {position}, but no entry there")
         known[part.name] = part
 
 
 def _find_parent(part: BranchPart, known: dict[str, BranchPart]) -> str | None:
-    """Return the id of the last entry before a part, or None if the part begins with the first entry."""
+    """Return the id of the entry before the first entry of a part; None if the conversation begins with this part."""
     size = part.start
     while size and part.source:
         part = known[part.source[0]]
@@ -190,16 +193,16 @@ def _check_entry(entry: Entry) -> None:
     check_entry_id(entry)
     # The same range as in a state, so that every time can be converted to a date.
     if not 0 <= entry.at < 2**47 or not 0 <= entry.tokens <= MAX_COUNT:
-        refuse(f"the time or the token count of the entry {entry.id!r} is out of range")
+        refuse(f"the time or token count of entry {entry.id!r} is out of range")
     try:
         # Entries are spliced into requests: more than one JSON object could forge another message.
         json_bytes.check_object(entry.native)
     except ValueError as problem:
-        refuse(f"the entry {entry.id!r} is not one JSON object ({problem})")
+        refuse(f"entry {entry.id!r} is not a single JSON object ({problem})")
     if entry.wire == OWN:
         message = json_bytes.value(entry.native)
         if not isinstance(message.get("text"), str) or (entry.kind == "event" and "source" not in message):
-            refuse(f"the entry {entry.id!r} is an event or a system message without a text or a source")
+            refuse(f"entry {entry.id!r} is an event or system message that lacks its text or source")
 
 
 def refuse(reason: str) -> NoReturn:

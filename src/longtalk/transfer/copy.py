@@ -32,7 +32,7 @@ def copy_conversations(
     since: int | str | None = None,
     progress: Progress | None = None,
 ) -> ImportResult:
-    """Copy conversations to another store, and return the outcome for each; see `Archive.copy_to`."""
+    """Copy an owner's conversations to another store, and return the outcome for each; see `Archive.copy_to`."""
     if source is target or repr(source) == repr(target) != "InMemory()":
         raise InputError("The source and target of a copy are the same store. Choose another target.")
     outcomes: list[ImportedConversation] = []
@@ -50,7 +50,10 @@ def copy_conversations(
 
 
 def _choose_ids(source: Store, owner: str, ids: Sequence[str], since: int | str | None) -> list[str]:
-    """Return the ids of the conversations to copy, the most recently changed last."""
+    """Return the ids of the conversations to copy: those in `ids`, or all of the owner's, oldest change first.
+
+    With `since`, leave out conversations that have not changed since then.
+    """
     if isinstance(since, str):
         since = _find_conversation(source, owner, since).updated
     named = [_find_conversation(source, owner, name) for name in dict.fromkeys(ids)]
@@ -75,14 +78,14 @@ def _list_all(source: Store, owner: str, since: int | None) -> Iterator[Conversa
 
 
 def _copy_one(source: Store, target: Store, owner: str, name: str) -> ImportedConversation | None:
-    """Copy a conversation and return the outcome, or None if the conversation was deleted in the meantime."""
+    """Copy a conversation and return the outcome, or None if the conversation has been deleted in the source store."""
     try:
         found = read_snapshot(source, owner, name)
         if found is None:
             return None
         if IMPORTING in found.export.meta:
             return ImportedConversation(
-                name, "left", why="it was imported only in part into the source store; import it there again"
+                name, "left", why="its import into the source store is not complete; import it there again"
             )
         return _verify_copy(target, owner, found, _write_copy(target, owner, found))
     except HeadMoved:
@@ -106,13 +109,10 @@ def _write_copy(target: Store, owner: str, found: Snapshot) -> ImportedConversat
     if has_all_data(there, found, values=True) and _is_up_to_date(there, found):
         return make_outcome(found, "here")
     if not has_all_data(found, there, values=False):
-        why = (
-            "the target store has entries or metadata that the source store lacks; "
-            "delete the conversation in one of the stores"
-        )
+        why = "the target store has data that the source store lacks; delete the version that you don't need"
         return ImportedConversation(found.id, "left", why=why)
     if any(head.lease is not None and head.lease.until > now() for head in there.heads):
-        return ImportedConversation(found.id, "left", why="a turn is running on it in the target store")
+        return ImportedConversation(found.id, "left", why="a turn is running in the target store; try again later")
     write_more(target, owner, found, there)
     if found.export.meta != there.export.meta:
         target.describe(owner, found.id, remove_mark(found.export.meta))
@@ -122,7 +122,8 @@ def _write_copy(target: Store, owner: str, found: Snapshot) -> ImportedConversat
 def _is_up_to_date(there: Snapshot, found: Snapshot) -> bool:
     """Return True if the copy in the target store is up to date.
 
-    Branches with the same number of entries in both stores must have the same turns, newest records and times.
+    Branches with the same number of entries in both stores must have the same turns, newest records and time of last
+    change. A branch with more entries in the target store counts as up to date.
     """
     return all(
         (copied.turns, select_current_records(copied.records), there.updated[name])
@@ -133,7 +134,7 @@ def _is_up_to_date(there: Snapshot, found: Snapshot) -> bool:
 
 
 def _verify_copy(target: Store, owner: str, found: Snapshot, done: ImportedConversation) -> ImportedConversation:
-    """Verify a copy by reading it back, and return `done`, or the outcome `left` if the copy is not correct."""
+    """Read a copy back and compare it. Return the outcome `done`, or `left` if the copy differs or is damaged."""
     name = found.id
     if done.how in ("new", "grown"):
         copied = read_snapshot(target, owner, name)

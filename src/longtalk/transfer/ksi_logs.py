@@ -24,7 +24,7 @@ _VARYING = ("timestamp", "process_id", "agent_id")
 
 
 class _LogLine:
-    """A line of a log. The output of the command-line tool is either the line itself or an object nested in it."""
+    """A parsed line of a log. The output of the command-line tool is the whole line or an object nested in it."""
 
     def __init__(self, line: bytes) -> None:
         members = json_bytes.fields(line)
@@ -41,7 +41,7 @@ class _LogLine:
         self.at = _parse_time(self.get("timestamp"))
 
     def raw(self, key: str) -> bytes:
-        """Return the JSON of a member, from the innermost object that has it; `null` if none has it."""
+        """Return the JSON of a member, from the innermost object in the line that has it; `null` if no object does."""
         return next((layer[key] for layer in self.layers if layer.get(key, b"null") != b"null"), b"null")
 
     def get(self, key: str) -> Any:
@@ -75,7 +75,7 @@ def _remove_texts(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse_time(value: Any) -> int:
-    """Convert a time to milliseconds since 1970; return 0 if the value is not a time."""
+    """Convert a time (ISO 8601, seconds or milliseconds) to milliseconds since 1970; return 0 if it is not a time."""
     try:
         when = dt.datetime.fromisoformat(value) if isinstance(value, str) else None
         seconds = float(value) if when is None else when.replace(tzinfo=when.tzinfo or dt.UTC).timestamp()
@@ -114,7 +114,7 @@ def read_ksi_log(lines: Sequence[tuple[int, bytes]], name: str) -> ConversationE
     if not pairs and (skipped or not asked):
         found = ", ".join(f"{count} × {excerpt(kind)}" for kind, count in skipped.most_common(5))
         start = excerpt(lines[0][1])
-        raise UnknownFormat(f"its format is unknown (it begins with {start}, and the types of its lines are {found})")
+        raise UnknownFormat(f"its format is unknown (it begins with {start}; types of its lines: {found})")
     if asked:
         pairs.append((asked, None))
     exchanges = [_build_exchange(*pair) for pair in pairs]
@@ -135,7 +135,10 @@ def read_ksi_log(lines: Sequence[tuple[int, bytes]], name: str) -> ConversationE
 def _build_exchange(
     asked: Sequence[_LogLine], answer: _LogLine | None
 ) -> tuple[Turn, list[tuple[Entry, dict[str, Any]]]]:
-    """Return a turn and its entries, each with its metadata. An error message becomes metadata instead of an answer."""
+    """Return a turn and its entries, each with its metadata.
+
+    If the answer is an error message, it becomes metadata of the last entry and the error of the turn.
+    """
     ended = max(each.at for each in (*asked, answer) if each is not None)
     duration = answer.get("duration_ms") if answer else 0
     duration = round(duration) if isinstance(duration, int | float) and 0 <= duration <= ended else 0

@@ -1,4 +1,4 @@
-"""Import conversations into a store. If an import fails midway, users never see an incomplete conversation.
+"""Import conversations into a store. A conversation whose import failed midway is replaced by the next import.
 
 Longtalk's own exports are imported all together or not at all. Files of other tools can be large, so their
 conversations are imported one at a time, and importing a file again is harmless: unchanged conversations are skipped,
@@ -32,14 +32,14 @@ from longtalk.wires.pairing import track_open_calls
 
 How = Literal["new", "grown", "here", "left"]
 BEING_WRITTEN = "another process is writing to it; try again later"
-"""The reason for a skipped conversation: another process changed it at the same time."""
+"""The reason for skipping a conversation that another process changes at the same time."""
 _DIFFERENT = (
     "the store has a different conversation with this id, perhaps from another tool or from before an edit; "
     "to keep both, import for another owner (--owner)"
 )
 _CONTINUED_TWICE = (
     "it was continued both in the store and in the other tool; "
-    "to keep both, import for another owner (--owner), else delete the stored one"
+    "to keep both, import for another owner (--owner); otherwise delete the stored one and import again"
 )
 
 
@@ -50,18 +50,18 @@ class ImportedConversation(msgspec.Struct, frozen=True):
     how: How
     """`new`, `grown` (new entries were added), `here` (already in the store) or `left` (skipped)."""
     entries: int = 0
-    """The number of entries in the conversation; those that several branches share are counted once."""
+    """The number of entries in the conversation. An entry that several branches share is counted once."""
     branches: int = 0
     why: str = ""
-    """The reason why the conversation was skipped; empty if it was not."""
+    """Why the conversation was skipped; empty if it was not."""
 
 
 class ImportResult(msgspec.Struct, frozen=True):
-    """The outcome of an import, by conversation, with notes about content that was left out or changed."""
+    """The outcome of an import or copy for each conversation, with notes about content that was left out or changed."""
 
     conversations: tuple[ImportedConversation, ...] = ()
     notes: dict[str, int] = {}
-    """For each description of content that was left out or changed, how often that happened."""
+    """What was left out or changed, as a text in the plural, and how often."""
 
     @property
     def ids(self) -> list[str]:
@@ -79,7 +79,7 @@ class ImportResult(msgspec.Struct, frozen=True):
 
 
 class ParsedConversation(msgspec.Struct, frozen=True):
-    """A conversation read from another tool's file, with notes, or with the problem that prevents its import."""
+    """A conversation read from another tool's file. If it can't be imported, `problem` says why."""
 
     export: ConversationExport
     notes: dict[str, int] = {}
@@ -91,7 +91,10 @@ Progress = Callable[[int], None]
 
 
 def import_exports(store: Store, owner: str, exports: Sequence[ConversationExport]) -> ImportResult:
-    """Import all of these conversations or none; raise `InputError` if an id is used by a different conversation."""
+    """Import all of these conversations or none.
+
+    Raises `InputError` if the store has a different conversation with one of the ids, or if an id occurs twice.
+    """
     names = [export.id for export in exports]
     for export in exports:
         check_calls(export)
@@ -104,7 +107,7 @@ def import_exports(store: Store, owner: str, exports: Sequence[ConversationExpor
         check_name(new.id, "id")
         if new.id in there and not _is_same(store, owner, new):
             raise InputError(
-                f"A different conversation {new.id!r} is already in the store. Choose another id, or delete it first."
+                f"The store has a different conversation {new.id!r} already. Choose another id, or delete it first."
             )
     mark = make_mark()
     todo = [new for new in news if new.id not in there]
@@ -152,7 +155,7 @@ def import_each(
 
 
 def import_one(store: Store, owner: str, new: Snapshot) -> ImportedConversation:
-    """Import a conversation, or only what was added to it since the last import, and return the outcome.
+    """Import a conversation, or add what is new since its last import, and return the outcome.
 
     Raises `HeadMoved` if another process writes to the conversation at the same time.
     """
@@ -189,14 +192,15 @@ def _is_same(store: Store, owner: str, new: Snapshot) -> bool:
 
 
 def make_outcome(new: Snapshot, how: How) -> ImportedConversation:
-    """Return the outcome for a conversation, with its numbers of entries and branches."""
+    """Return the outcome `how` for a conversation, with its numbers of entries and branches."""
     return ImportedConversation(new.id, how, new.entries, len(new.paths))
 
 
 def check_calls(export: ConversationExport) -> None:
-    """Raise `InputError` if a message has a wrong role, or if a tool call or result lacks its counterpart.
+    """Raise `InputError` if no provider would accept this conversation.
 
-    No provider would accept such a conversation.
+    That is the case if a message has another role than its entry, if a tool result has no call, or if another message
+    comes before the result of a call.
     """
     known: dict[str, BranchPart] = {}
     waits: dict[str, list[tuple[str, ...]]] = {}
@@ -214,6 +218,6 @@ def check_calls(export: ConversationExport) -> None:
                 waiting = track_open_calls(entry, waiting)
             except (ValueError, TypeError, AttributeError) as problem:
                 raise InputError(
-                    f"No provider would accept the conversation {export.id!r}: entry {entry.id!r} {problem}."
+                    f"No provider would accept conversation {export.id!r}: entry {entry.id!r} {problem}."
                 ) from None
             waits[part.name].append(waiting)

@@ -1,4 +1,4 @@
-"""Render a branch of a conversation as Markdown for people to read.
+"""Render a branch of a conversation as Markdown that people can read.
 
 Messages may contain Markdown of their own: headings, unclosed fences, pieces of HTML. A message must not be able to
 imitate a heading of the document or to swallow the text after it. Messages are therefore rendered as block quotes,
@@ -45,11 +45,11 @@ _SHOWN = (
     *("text", "tool_use", "tool_result", "refusal"),
     *("message", "input_text", "output_text", "function_call", "custom_tool_call"),
 )
-"""The types of content parts that are shown; parts of other types are only listed by name."""
+"""The types of content parts that are shown. Of other parts, only the type is shown."""
 
 
 def to_markdown(export: ConversationExport, branch: str = MAIN) -> str:
-    """Return a branch as Markdown, from its first to its last entry; raise `InputError` if it does not exist."""
+    """Return all entries of a branch as Markdown; raise `InputError` if the branch does not exist."""
     path = expand_branch(export, branch) if export.branches or branch != MAIN else BranchPart(name=MAIN)
     title = export.meta.get("title")
     titled = title.strip() if isinstance(title, str) else ""
@@ -82,7 +82,7 @@ def _render_exchange(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _render_entry(entry: Entry, called: dict[str, str]) -> Iterator[str]:
-    """Yield the Markdown lines for an entry. `called` maps the ids of earlier tool calls to their tools' names."""
+    """Yield the Markdown lines for an entry. `called` maps each earlier tool call id to the tool's name."""
     try:
         yield from (
             _render_own(entry)
@@ -125,7 +125,7 @@ def _render_message(entry: Entry, seen: MessageView, called: dict[str, str]) -> 
 
 
 def list_hidden_parts(native: bytes) -> list[str]:
-    """Return the types of the parts of a message that are not shown, such as images, audio and thinking."""
+    """Return the types of those parts of a message that have no text to show, such as images, audio and thinking."""
     members = json_bytes.value(native)
     content = members.get("content", members.get("parts", members.get("output")))
     parts = content if isinstance(content, list) else []
@@ -137,7 +137,7 @@ def list_hidden_parts(native: bytes) -> list[str]:
 
 
 def _find_gemini_type(part: dict[str, object]) -> str:
-    """Return the type of a Gemini part, derived from its members because such a part has no `type`."""
+    """Derive the type of a Gemini part from its members, since such a part has no `type`."""
     if part.get("thought") is True:
         return "thinking"
     media = part.get("inlineData", part.get("fileData"))
@@ -181,8 +181,8 @@ def _render_quote(text: str) -> Iterator[str]:
 def _escape_lines(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a text with headings and HTML escaped, except inside fences.
 
-    A fence in a list or in a nested quote may end before its closing line. If it is not certain where a fence ends,
-    everything after it is escaped, including code.
+    A fence in a list or in a nested quote may end before its closing line. From the point where it is no longer certain
+    whether a fence is open, everything is escaped, including code.
     """
     indent, fence, sure = "", "", True
     block: list[str] = []
@@ -210,9 +210,9 @@ def _escape_lines(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _escape_block(block: Sequence[str]) -> Iterator[str]:
-    """Yield a block of lines with headings and HTML escaped.
+    """Yield the lines of a paragraph with headings and HTML escaped.
 
-    Code spans are left unchanged if no span extends over several lines.
+    Code spans are left unchanged, unless one of them extends over several lines: then HTML in all of them is escaped.
     """
     whole = all("`" not in _SPAN.sub("", line) for line in block)
     for number, line in enumerate(block):
@@ -234,5 +234,5 @@ def _escape_inline(text: str) -> str:
 
 
 def _format_time(at: int) -> str:
-    """Return a time as readable text; empty if the time is unknown."""
+    """Return a time in milliseconds since 1970 as readable text; empty if it is unknown (0)."""
     return format_utc(at, "seconds") if at > 0 else ""

@@ -1,4 +1,4 @@
-"""Read conversations from files, and detect the format of each file from its content.
+"""Read conversations from files whose format is detected from their content.
 
 The formats are Longtalk's exports (JSON, JSONL), files of the JSONL store, states (including those of the earlier Go
 library), messages in OpenAI's chat format, and session logs of the KSI daemon. Messages keep their exact bytes. Every
@@ -24,7 +24,7 @@ from longtalk.stores.jsonl.lines import FORMAT, ConversationLine, apply_group, p
 from longtalk.transcript.ranges import Ranges
 from longtalk.transfer.chat_messages import parse_object, read_bodies, read_messages
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export, split_branches
-from longtalk.transfer.document import from_json, from_jsonl
+from longtalk.transfer.json_export import from_json, from_jsonl
 from longtalk.transfer.ksi_logs import LINE_TYPES, read_ksi_log
 from longtalk.transfer.read_helpers import UnknownFormat, excerpt
 from longtalk.wires import NAMES
@@ -46,7 +46,7 @@ def read(data: bytes, *, name: str = "import") -> list[ConversationExport]:
         exports = _read(bytes(data), name)
         for export in exports:
             if not _is_utf8(export.id):
-                raise ValueError("its name is not UTF-8 and can't become the id of the conversation; pass an id")
+                raise ValueError("its id or file name is not valid UTF-8; pass an id")
             check_export(export)
     except (ValueError, OverflowError, RecursionError, BadState, Damaged) as problem:
         reason = str(problem).rstrip(".") or type(problem).__name__
@@ -66,7 +66,7 @@ def _read(data: bytes, name: str) -> list[ConversationExport]:
     if text[:1] == b"[":
         items = json_bytes.items(text)
         if items and items[0][:1] != b"{":
-            raise UnknownFormat(f"it is a list whose first element is not an object but {excerpt(items[0])}")
+            raise UnknownFormat(f"it is a list whose first element must be an object, not {excerpt(items[0])}")
         first = parse_object(items[0], 1) if items else {}
         return read_bodies(items, name) if "messages" in first else [read_messages(items, id=name)]
     if text[:1] != b"{":
@@ -107,11 +107,11 @@ def _split_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_state(data: bytes, name: str) -> ConversationExport:
-    """Read a conversation from a state; raise `ValueError` if parts of the conversation were shed from it."""
+    """Read a conversation from a state; raise `ValueError` if the state has shed part of the conversation."""
     transcript = decode(data, wires=NAMES)
     entries = tuple(transcript)
     if transcript.shed != Ranges() or (entries and entries[0].parent is not None):
-        raise ValueError("it is a state from which parts of the conversation were shed; `join` them first")
+        raise ValueError("it is a state that has shed older entries; put them back first with `join`")
     positions = {entry.id: position for position, entry in enumerate(entries)}
     here = {entry.turn for entry in entries}
     part = BranchPart(
@@ -134,14 +134,15 @@ def _read_store_file(data: bytes, name: str) -> ConversationExport:
         raise ValueError("it contains no complete commit")
     if header.format > FORMAT:
         raise ValueError(
-            f"its format has version {header.format}, but this Longtalk reads only up to version {FORMAT}; upgrade it"
+            f"its format is version {header.format}, but this Longtalk reads only up to version {FORMAT}; "
+            "upgrade Longtalk"
         )
     tree = ConversationTree()
     for commit in commits:
         try:
             apply_group(tree, [parse_line(line) for line in commit.lines])
         except (HeadMoved, RequestKeyTaken) as problem:
-            raise ValueError(f"line {commit.first} contradicts the lines before it ({problem})") from None
+            raise ValueError(f"the commit at line {commit.first} contradicts earlier lines ({problem})") from None
     # Main first, then the longest: shared entries are stored with the branch that comes first.
     heads = sorted(tree.branches(), key=lambda head: (head.branch != MAIN, -head.size, head.branch))
     paths = [_read_branch(tree, head.branch, head.size) for head in heads]

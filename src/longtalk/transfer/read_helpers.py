@@ -1,4 +1,4 @@
-"""Helpers for reading files: excerpts for error messages, and building a main branch from exchanges."""
+"""Helpers for the readers of file formats: excerpts for error messages, and building a main branch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from longtalk.turn.draft import add_token_counts
 
 
 class UnknownFormat(ValueError):
-    """An error raised for a file in none of the formats that Longtalk reads."""
+    """The error for a file whose format Longtalk does not recognize."""
 
 
 def excerpt(found: bytes | str) -> str:
-    """Return the beginning of a value in quotes, made printable, for an error message.
+    """Return the beginning of a value for an error message: in quotes, with unprintable characters replaced.
 
     For data that is not text, return "binary data".
     """
@@ -28,7 +28,7 @@ def excerpt(found: bytes | str) -> str:
 
 
 def build_main_branch(exchanges: Sequence[tuple[Turn, Sequence[Entry]]]) -> BranchPart:
-    """Return a main branch with these exchanges, each a turn with its entries, in order."""
+    """Link the entries of these exchanges, each with its turn, into a main branch, and count their tokens."""
     entries: list[Entry] = []
     for turn, members in exchanges:
         parent = entries[-1].id if entries else None

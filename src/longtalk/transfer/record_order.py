@@ -1,9 +1,9 @@
 """Reconstruct the order in which the records of a conversation were written, from their order on each branch.
 
 For some kinds only the newest record counts, so a copy has to write records in the original order. A record attached to
-an entry that several branches share is written once for all of them. A record of a kind that each branch keeps for
-itself (`own_branch_only`) is written for every branch that sees it, since a copy creates all branches before it adds
-records.
+an entry that several branches share is written once for all of them. If each branch keeps its own records of a kind
+(`own_branch_only`), the record is written for every branch that has it, since a copy creates all branches before it
+adds records.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class _RecordToWrite(NamedTuple):
     """A record to write. Equal values on different branches mean the same record, which is written once."""
 
     owner: str
-    """The branch that added the entry to which the record is attached."""
+    """The branch to write it to: the one that added its entry, or the one that has the record (`own_branch_only`)."""
     placed: PlacedRecord
     repeat: int
-    """The number of equal records before this one."""
+    """The number of equal records that precede this one on the branch."""
 
 
 def order_missing_records(
     new: Snapshot, branches: Sequence[BranchPart], have: Mapping[str, Sequence[PlacedRecord]]
 ) -> list[tuple[str, PlacedRecord]]:
-    """Return the records that the store lacks, in their original order, each with the branch to write it to.
+    """Return the records of `new` that the store lacks, in their original order, each with the branch to write it to.
 
-    `branches` are the parts of the stored conversation; `have` lists the records that each branch already has.
+    `branches` are the parts of the conversation as stored; `have` has, by branch, the records that are already there.
     """
     parts = {part.name: part for part in branches}
     # For kinds whose replaced records may be discarded, only the newest of each branch matters.
@@ -61,7 +61,7 @@ def order_missing_records(
 def _list_records(
     branches: Mapping[str, BranchPart], branch: str, records: Sequence[PlacedRecord]
 ) -> list[_RecordToWrite]:
-    """Return the records of a branch, each with the branch that it belongs to."""
+    """Return the records that `branch` sees, each with the branch that it is written to."""
     seen: Counter[tuple[str, PlacedRecord]] = Counter()
     found: list[_RecordToWrite] = []
     for placed in records:
@@ -74,7 +74,7 @@ def _list_records(
 
 
 def _find_owner(branches: Mapping[str, BranchPart], branch: str, position: int) -> str:
-    """Return the branch that added the entry at a position; for position -1, the first branch of the path."""
+    """Return the branch that added the entry at a position of `branch`; for -1, the one with the first entry."""
     part = branches[branch]
     while part.source is not None and position < part.start:
         part = branches[part.source[0]]
@@ -84,14 +84,15 @@ def _find_owner(branches: Mapping[str, BranchPart], branch: str, position: int) 
 def _merge_queues(queues: Mapping[str, Sequence[_RecordToWrite]]) -> list[tuple[str, _RecordToWrite]]:
     """Merge queues of records into one order in which each record occurs once, paired with a branch that has it.
 
-    The order of each queue is kept if the queues agree.
+    The order of every queue is kept, unless two queues have the same records in different orders: then the first queue
+    decides.
     """
     remaining = {name: list(reversed(queue)) for name, queue in queues.items()}
     occurrences = Counter(record for queue in queues.values() for record in queue)
     is_next: Counter[_RecordToWrite] = Counter(queue[-1] for queue in remaining.values() if queue)
     merged: list[tuple[str, _RecordToWrite]] = []
     while any(remaining.values()):
-        # Prefer a record that is next in every queue that has it; if the queues disagree, take any.
+        # Take a record that is next in every queue that has it; if the queues disagree, the next of the first queue.
         name = next(
             (name for name, queue in remaining.items() if queue and is_next[queue[-1]] == occurrences[queue[-1]]),
             next(name for name, queue in remaining.items() if queue),

@@ -27,23 +27,23 @@ from longtalk.transfer.snapshot import (
 )
 
 IMPORTING = "longtalk importing"
-"""The metadata key that marks a conversation whose import is not complete."""
+"""The metadata key that marks a conversation whose import has not been completed."""
 _LEASE_MS = 10_000
-"""How long a conversation is locked by a lease while it is being removed, in milliseconds."""
+"""The duration of the lease that locks a conversation while it is being removed, in milliseconds."""
 
 
 def make_mark() -> dict[str, Any]:
-    """Return metadata that marks a conversation as incomplete, with an id that is unique to the import.
+    """Return metadata that marks a conversation as incomplete. The value is unique, and identifies the import.
 
-    If the import fails, it removes only the conversations with its own mark.
+    An import that fails removes only the conversations with its own mark.
     """
     return {IMPORTING: new_id()}
 
 
 def is_incomplete(store: Store, owner: str, name: str, mark: Mapping[str, Any] | None = None) -> bool:
-    """Return True if an import left a conversation incomplete, and no turn has run on it.
+    """Return True if a conversation is marked as incompletely imported, and no turn has run on it.
 
-    With `mark`, it must be the import with that mark.
+    With `mark`, the conversation must have exactly that mark, so that it is from that import.
     """
     there = store.info(owner, name)
     if there is None or (IMPORTING not in there.meta if mark is None else there.meta != mark):
@@ -55,7 +55,7 @@ def is_incomplete(store: Store, owner: str, name: str, mark: Mapping[str, Any] |
 def read_complete(store: Store, owner: str, name: str) -> Snapshot | None:
     """Return a snapshot of a conversation, or None if it does not exist.
 
-    A conversation that an import left incomplete is deleted and counts as not existing, unless a turn has run on it.
+    If an earlier import left the conversation incomplete, delete it and return None, unless a turn has run on it.
     """
     there = read_snapshot(store, owner, name)
     if there is None or IMPORTING not in there.export.meta or there.touched:
@@ -76,7 +76,7 @@ def remove(store: Store, owner: str, there: Snapshot) -> None:
 
 
 def write_new(store: Store, owner: str, new: Snapshot, mark: Mapping[str, Any], *, finish: bool = True) -> None:
-    """Write a new conversation with an import mark; with `finish`, remove the mark at the end."""
+    """Write a new conversation, marked as incomplete with `mark`; with `finish`, remove the mark at the end."""
     # Branches with shared entries must all exist before the order of their records can be determined.
     apart = new.stored and len(new.paths) > 1
     commits = [commit for part in new.export.branches for commit in _build_branch_commits(new, part, records=not apart)]
@@ -97,7 +97,10 @@ def write_new(store: Store, owner: str, new: Snapshot, mark: Mapping[str, Any], 
 
 
 def write_more(store: Store, owner: str, new: Snapshot, there: Snapshot) -> None:
-    """Write what a stored conversation lacks: entries, branches, newer versions of turns, records and metadata."""
+    """Add to a stored conversation (`there`) what only `new` has.
+
+    These are entries, branches, newer versions of turns, idempotency keys, records, and metadata of entries.
+    """
     commits: list[Commit] = []
     added: dict[str, set[str]] = {}
     # A new branch begins on a stored one if they share entries.
@@ -128,7 +131,7 @@ def write_more(store: Store, owner: str, new: Snapshot, there: Snapshot) -> None
 
 
 def remove_mark(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata without the import mark, which only this module may set."""
+    """Return the metadata without the import mark; imported data must not contain one."""
     return {key: value for key, value in meta.items() if key != IMPORTING}
 
 
@@ -142,7 +145,7 @@ def _write_commits(store: Store, owner: str, name: str, commits: list[Commit], r
 
 
 def _build_branch_commits(new: Snapshot, part: BranchPart, *, records: bool) -> list[Commit]:
-    """Return the commits that create a branch; with `records`, its records are included."""
+    """Return the commits that create a branch; with `records`, the last of them also writes its records."""
     commits = list(_build_turn_commits(new, part, part.start))
     if not commits:
         commits = [Commit(branch=part.name, expect=0, at=new.updated[part.name])]
@@ -153,7 +156,7 @@ def _build_branch_commits(new: Snapshot, part: BranchPart, *, records: bool) -> 
 
 
 def _build_update_commits(new: Snapshot, path: BranchPart, stored: BranchPart) -> list[Commit]:
-    """Return the commits that add new entries and newer versions of turns to a stored branch."""
+    """Return the commits that bring a stored branch up to `path`: newer versions of turns, then new entries."""
     kept = _count_kept_entries(path, stored)
     fresh = {entry.turn for entry in path.entries[kept:]}
     commits = [
@@ -174,17 +177,16 @@ def _build_update_commits(new: Snapshot, path: BranchPart, stored: BranchPart) -
 
 
 def _count_kept_entries(path: BranchPart, stored: BranchPart) -> int:
-    """Return how many entries of a stored branch are kept.
+    """Return how many entries of a stored branch can stay if the branch is to become `path`.
 
-    Closing results at its end, which take the place of missing tool results, are dropped if the real results have
-    arrived.
+    Closing results at its end, which stand in for missing tool results, are dropped if `path` has the real results.
     """
     keeps_all = starts_with_entries(path.entries, stored.entries)
     return len(stored.entries if keeps_all else drop_closing_results(stored.entries))
 
 
 def _build_turn_commits(new: Snapshot, path: BranchPart, start: int) -> Iterator[Commit]:
-    """Yield a commit for each turn of a branch, starting with the entry at position `start`."""
+    """Yield a commit for each turn of a branch, with the turn's entries from position `start` on."""
     turns = {turn.id: turn for turn in path.turns}
     keys = {keyed.turn.id: keyed.request for keyed in new.requests if keyed.branch == path.name}
     position = start
@@ -205,7 +207,10 @@ def _build_turn_commits(new: Snapshot, path: BranchPart, start: int) -> Iterator
 
 
 def _build_key_commits(new: Snapshot, added: Mapping[str, set[str]]) -> list[Commit]:
-    """Return commits for requests with an idempotency key whose turns are not among those added to their branch."""
+    """Return commits for the idempotency keys of turns that no other commit writes.
+
+    `added` has, by branch, the ids of the turns whose entries are written; their commits include the key.
+    """
     return [
         Commit(branch=keyed.branch, expect=0, turn=keyed.turn, request=keyed.request, at=new.updated[keyed.branch])
         for keyed in new.requests
@@ -221,7 +226,7 @@ def _list_new_branches(new: Snapshot, there: Snapshot) -> list[BranchPart]:
 def _build_record_commits(
     new: Snapshot, parts: Sequence[BranchPart], have: Mapping[str, Sequence[PlacedRecord]]
 ) -> list[Commit]:
-    """Return commits that write the missing records in their original order."""
+    """Return commits that write the missing records in their original order; see `order_missing_records`."""
     commits: list[Commit] = []
     for branch, placed in order_missing_records(new, parts, have):
         if not commits or commits[-1].branch != branch:

@@ -57,7 +57,7 @@ class Snapshot:
 
     @cached_property
     def requests(self) -> tuple[KeyedTurn, ...]:
-        """The requests with an idempotency key whose turns are on at least one branch."""
+        """The idempotency keys of turns that are on at least one branch."""
         if not self._keyed_turns:
             return ()
         turns = {turn.id for path in self.paths.values() for turn in path.turns}
@@ -65,13 +65,13 @@ class Snapshot:
 
     @cached_property
     def entries(self) -> int:
-        """The number of entries in the conversation; those that several branches share are counted once."""
+        """The number of entries in the conversation. An entry that several branches share is counted once."""
         return sum(len(part.entries) for part in self.export.branches)
 
     def comparison_key(self) -> tuple[Any, ...]:
-        """Return a value that is equal for equal conversations, whichever stores they are in.
+        """Return a value that two snapshots share if their conversations are equal, even in different stores.
 
-        It ignores replaced records of kinds that stores may discard.
+        It ignores replaced records that stores may discard.
         """
         export = self.export
         branches = [(part.name, part.source, part.entries, part.turns, part.metas) for part in export.branches]
@@ -84,7 +84,7 @@ class Snapshot:
 
 
 def to_snapshot(export: ConversationExport) -> Snapshot:
-    """Return a snapshot of an exported conversation, which is not in a store."""
+    """Convert an export, which is not in a store, to a snapshot."""
     # Some formats have no times: use the current time.
     export = msgspec.structs.replace(export, created=export.created or now(), updated=export.updated or now())
     paths = (
@@ -145,12 +145,12 @@ def to_export(snapshot: Snapshot) -> ConversationExport:
 
 
 def select_permanent_records(records: Sequence[PlacedRecord]) -> list[PlacedRecord]:
-    """Return the records of the kinds that every store keeps even after a newer record has replaced them."""
+    """Return the records of those kinds that a store always keeps, even if a newer record replaces them."""
     return [placed for placed in records if not kind_of(placed.record.kind).may_discard_replaced]
 
 
 def group_by_kind(records: Sequence[PlacedRecord]) -> dict[str, list[PlacedRecord]]:
-    """Return the records grouped by kind. The order of records of different kinds has no meaning."""
+    """Group records by kind, in order. The order between records of different kinds has no meaning."""
     found: dict[str, list[PlacedRecord]] = {}
     for placed in records:
         found.setdefault(placed.record.kind, []).append(placed)
@@ -158,12 +158,12 @@ def group_by_kind(records: Sequence[PlacedRecord]) -> dict[str, list[PlacedRecor
 
 
 def select_current_records(records: Sequence[PlacedRecord]) -> dict[str, PlacedRecord]:
-    """Return, by kind, the newest record of each kind whose replaced records a store may discard."""
+    """Return the newest record of each kind of which a store may discard replaced records."""
     return {placed.record.kind: placed for placed in records if kind_of(placed.record.kind).may_discard_replaced}
 
 
 def has_all_entries(more: Snapshot, less: Snapshot) -> bool:
-    """Return True if `more` has every branch of `less`, beginning with the same entries."""
+    """Return True if `more` has every branch of `less`, with all its entries at the beginning."""
     return all(
         name in more.paths and starts_with_entries(more.paths[name].entries, path.entries)
         for name, path in less.paths.items()
@@ -171,9 +171,9 @@ def has_all_entries(more: Snapshot, less: Snapshot) -> bool:
 
 
 def has_all_data(more: Snapshot, less: Snapshot, *, values: bool) -> bool:
-    """Return True if `more` has everything that `less` has: entries, metadata, manifests, keys and permanent records.
+    """Return True if `more` has all entries, metadata, manifests, idempotency keys and permanent records of `less`.
 
-    With `values`, metadata must have equal values; otherwise it only needs to have the same keys.
+    With `values`, the values in the metadata must be equal; otherwise it is enough that `more` has the same keys.
     """
 
     def has_meta(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
@@ -194,7 +194,7 @@ def has_all_data(more: Snapshot, less: Snapshot, *, values: bool) -> bool:
 
 
 def starts_with_entries(longer: Sequence[Entry], shorter: Sequence[Entry]) -> bool:
-    """Return True if `longer` begins with the entries of `shorter`. Their token counts may differ."""
+    """Return True if `longer` begins with the entries of `shorter`. Only ids and content are compared."""
     return len(shorter) <= len(longer) and all(
         one.id == other.id and one.native == other.native for one, other in zip(longer, shorter, strict=False)
     )
@@ -203,7 +203,7 @@ def starts_with_entries(longer: Sequence[Entry], shorter: Sequence[Entry]) -> bo
 def drop_closing_results(entries: Sequence[Entry]) -> Sequence[Entry]:
     """Return the entries without closing results at the end.
 
-    A closing result takes the place of a missing tool result; the real result may replace it later.
+    A closing result stands in for a missing tool result, and the real result may replace it later.
     """
     size = len(entries)
     while size and entries[size - 1].mark == "closed":
@@ -212,6 +212,6 @@ def drop_closing_results(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 def list_changed_turns(turns: Sequence[Turn], known: Sequence[Turn]) -> list[Turn]:
-    """Return the turns that differ from the turn with the same id in `known`. Turns with other ids are left out."""
+    """Return the turns that are in `known` with the same id but in another version."""
     old = {turn.id: turn for turn in known}
     return [turn for turn in turns if turn.id in old and old[turn.id] != turn]

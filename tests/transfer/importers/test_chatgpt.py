@@ -245,7 +245,7 @@ def test_a_malformed_conversation_is_skipped_and_the_others_are_imported() -> No
     archive = Archive(InMemory())
     done = archive.import_conversations(json.dumps([broken, empty, simple().value()]).encode())
     assert [(each.id, each.how) for each in done.conversations[:1]] == [("broken", "left")]
-    why = "its format is not supported (a value in it has an unexpected type)"
+    why = "its format is not supported (one of its values has an unexpected type)"
     assert done.left[0].why == why
     assert done.notes == {"conversations without messages were skipped": 1}
     assert len(done.ids) == 1

@@ -221,7 +221,7 @@ def test_messages_of_langchain_in_all_their_forms(tmp_path: Path) -> None:
         ([7], "msgpack", "not a LangChain message"),
         ([object_of("remove", content="x")], "msgpack", "the unknown type 'remove'"),
         (msgspec.msgpack.Ext(7, b"\x90"), "msgpack", "stored as changes"),
-        ([], "pickle", "stored as 'pickle' instead of msgpack"),
+        ([], "pickle", "stored as 'pickle'; only msgpack is supported"),
     ],
 )
 def test_unsupported_threads_are_skipped(messages: object, kind: str, why: str, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def list_outcomes(path: Path) -> list[tuple[str, str]]:
     return [(each.how, each.why) for each in Archive(InMemory()).import_conversations(path).conversations]
 
 
-NOT_TEXT = ("left", "its format is not supported (a text in it is not UTF-8)")
+NOT_TEXT = ("left", "its format is not supported (one of its texts is not UTF-8)")
 BAD = "CAST(x'61ff' AS TEXT)"
 
 
@@ -368,7 +368,7 @@ def test_an_unknown_database_is_named_with_what_can_be_read(tmp_path: Path) -> N
     path = tmp_path / "x.db"
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE bows (id)")
-    with pytest.raises(InputError, match=r"\(its tables: bows\)\. Supported are the log of llm, LangGraph"):
+    with pytest.raises(InputError, match=r"\(its tables: bows\)\. Supported: the log of llm, LangGraph"):
         Archive(InMemory()).import_conversations(path)
     store = SQLite(tmp_path / "ours.db")
     store.close()

@@ -172,8 +172,8 @@ def test_an_archive_of_claude(tmp_path: Path) -> None:
     [
         (as_zip({"user.json": b"{}"}), "contains no conversations.json"),
         (as_zip({"conversations.json": b"[7]"}), "contains no conversations.json"),
-        (as_zip({"conversations.json": b"[{"}), "The conversations.json in the archive can't be read"),
-        (as_zip({"conversations.json": b"junk"}), "neither a list nor an object"),
+        (as_zip({"conversations.json": b"[{"}), "Can't read conversations.json in the archive"),
+        (as_zip({"conversations.json": b"junk"}), "neither a JSON list nor a JSON object"),
         (b"PK\x03\x04 and no more", "The archive is damaged"),
         (b'[{"mapping"', "Can't read a conversation from"),
         (b'[{"mapping": 7}]', "Can't read a conversation from"),
@@ -199,7 +199,7 @@ def test_a_path_that_can_be_none_is_told() -> None:
 def test_a_name_that_is_not_utf_8_can_be_no_id(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"bow\xff")
     path.write_text('[{"role": "user", "content": "Hi"}]')
-    with pytest.raises(InputError, match=r"its name is not UTF-8 and can.t become the id .*; pass an id"):
+    with pytest.raises(InputError, match=r"its id or file name is not valid UTF-8; pass an id"):
         Archive(InMemory()).import_conversations(path)
     assert Archive(InMemory()).load(path, id="bow") == ["bow"]
     make_database("agents-sdk", tmp_path).replace(path)
@@ -210,7 +210,7 @@ def test_a_folder_is_told_with_the_file_in_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"This is a folder\. Import a file in it instead"):
         Archive(InMemory()).import_conversations(tmp_path)
     (tmp_path / "conversations-000.json").write_text("[]")
-    with pytest.raises(InputError, match=r"This is a folder\. Import its conversations-000\.json instead"):
+    with pytest.raises(InputError, match=r"This is a folder\. Import conversations-000\.json in it instead"):
         Archive(InMemory()).import_conversations(tmp_path)
 
 

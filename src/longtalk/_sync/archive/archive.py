@@ -214,7 +214,7 @@ class Archive:
             from longtalk.transfer.markdown import to_markdown
 
             return to_markdown(talk, branch)
-        from longtalk.transfer.document import to_json, to_jsonl
+        from longtalk.transfer.json_export import to_json, to_jsonl
 
         return (to_json if format == "json" else to_jsonl)([talk]).decode()
 

@@ -46,7 +46,7 @@ def import_source(
     id: str | None = None,  # noqa: A002
     progress: Progress | None = None,
 ) -> ImportResult:
-    """Import the conversations in a file, and return the outcome for each; see `Archive.import_conversations`."""
+    """Import the conversations in a file of any supported format; see `Archive.import_conversations`."""
     content = resolve_source(source)
     name = id or (content.stem if isinstance(content, Path) else "import")
     try:
@@ -63,9 +63,9 @@ def import_source(
 def import_from_tool(
     store: Store, owner: str, found: Iterable[ParsedConversation], *, progress: Progress | None = None
 ) -> ImportResult:
-    """Import conversations of another tool, and return the outcome for each.
+    """Import conversations of another tool one at a time, and return the outcome for each.
 
-    Conversations without messages are not imported; a note in the result counts them.
+    Conversations without messages have no outcome; a note in the result counts them.
     """
     empty: list[ParsedConversation] = []
 
@@ -88,9 +88,9 @@ def import_from_tool(
 
 
 def read_with_id(file: ToolFile, id: str | None) -> Iterator[ParsedConversation]:  # noqa: A002
-    """Return the conversations in a file, with `id` as the id of the conversation if it is not None.
+    """Return the conversations in a file. If `id` is not None, it replaces the id of the only conversation.
 
-    Raises `InputError` if `id` is given and the file does not have exactly one conversation.
+    Raises `InputError` if `id` is given and the file does not contain exactly one conversation.
     """
     if id is None:
         return file.read()
@@ -100,14 +100,14 @@ def read_with_id(file: ToolFile, id: str | None) -> Iterator[ParsedConversation]
 
 
 def set_single_id(exports: list[ConversationExport], id: str | None) -> list[ConversationExport]:  # noqa: A002
-    """Return the conversations. If there is only one and `id` is not None, it gets this id."""
+    """Return the conversations unchanged, except that a single one gets this `id` if it is not None."""
     if len(exports) != 1 or id is None:
         return exports
     return [msgspec.structs.replace(exports[0], id=id)]
 
 
 def resolve_source(source: object) -> bytes | Path:
-    """Return a source as bytes if it is content, or as a `Path`; raise `InputError` if it is neither."""
+    """Return content as bytes and a path as `Path`; raise `InputError` for anything else."""
     if isinstance(source, str):
         return source.encode("utf-8", "surrogatepass")
     if isinstance(source, bytes | bytearray | memoryview):
@@ -132,7 +132,7 @@ def open_tool_file(source: bytes | Path) -> ToolFile | None:
     """
     if isinstance(source, Path) and source.is_dir():
         name = min((each.name for each in source.glob("conversations*.json")), default="")
-        raise InputError(f"This is a folder. Import {f'its {name}' if name else 'a file in it'} instead.")
+        raise InputError(f"This is a folder. Import {f'{name} in it' if name else 'a file in it'} instead.")
     begins = _read_beginning(source)
     if begins == _SQLITE:
         from longtalk.transfer.importers.databases import open_database
@@ -164,22 +164,22 @@ def _open_zip(source: bytes | Path) -> ToolFile:
     try:
         found = _parse_documents(parts) if parts else None
     except ValueError as problem:
-        raise InputError(f"The conversations.json in the archive can't be read: {problem}.") from None
+        raise InputError(f"Can't read conversations.json in the archive: {problem}.") from None
     if found is None:
         raise InputError("The archive contains no conversations.json of ChatGPT or Claude.")
     return found
 
 
 def _parse_documents(documents: Iterable[bytes]) -> ToolFile | None:
-    """Return the conversations in JSON documents, each a list or a single object; None if no supported tool wrote them.
+    """Open JSON documents, each a list of conversations or a single one; None if no supported tool wrote them.
 
-    Raises `ValueError` if a document is not JSON.
+    Raises `ValueError` if a document is not a JSON list or object.
     """
     items: list[bytes] = []
     for data in documents:
         text = data.removeprefix(_BOM).strip()
         if text[:1] not in (b"[", b"{"):
-            raise ValueError("it is neither a list nor an object")
+            raise ValueError("it is neither a JSON list nor a JSON object")
         items += json_bytes.items(text) if text[:1] == b"[" else [text]
     first = json_bytes.fields(items[0]) if items and items[0][:1] == b"{" else {}
     tool = next((tool for tool in _TOOLS if tool.matches(first)), None)

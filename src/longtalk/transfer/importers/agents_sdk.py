@@ -1,4 +1,4 @@
-"""Import sessions of the OpenAI Agents SDK (`SQLiteSession`), which stores each item of the Responses API in a row.
+"""Import sessions of the OpenAI Agents SDK (`SQLiteSession`), which stores one item of the Responses API per row.
 
 Items keep their exact bytes. Consecutive items from the model become one answer.
 """
@@ -75,7 +75,7 @@ def _convert_rows(rows: Sequence[_Row]) -> Iterator[ConvertedMessage]:
 
 
 def _convert_input(row: _Row) -> Entry | None:
-    """Return the entry for an item that the app supplied, or None if the model produced the item."""
+    """Return the entry for an item from the app (a message or a tool result), or None for an item from the model."""
     native, at = row[1].encode(), parse_time(row[2])
     item = json_bytes.fields(native)
     if item.get("type") in CALLS.values():

@@ -63,7 +63,7 @@ def matches(first: Mapping[str, bytes]) -> bool:
 
 
 def read(data: bytes, number: int) -> ParsedConversation:
-    """Return the conversation in a JSON object. If the JSON can't be read, `number` identifies the conversation."""
+    """Read the conversation in a JSON object. If it is not JSON, `number` identifies it in the result."""
     name = f"conversation {number}"
     try:
         conversation = json_bytes.value(data)
@@ -116,7 +116,7 @@ def _find_leaves(mapping: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 class _PathState(NamedTuple):
-    """The state of reading a path up to a node: the last message, its time, the open tool call and pending thoughts."""
+    """What is known after reading a path up to a node: last message, its time, open tool call, pending thoughts."""
 
     end: MessageNode | None
     at: int
@@ -125,7 +125,7 @@ class _PathState(NamedTuple):
 
 
 class _Reader:
-    """A reader of the messages of one conversation. It reads each message once, even if several paths share it."""
+    """A reader of one conversation. It reads each message once, even if the message is on several paths."""
 
     def __init__(self, created: int) -> None:
         self.notes: Counter[str] = Counter()
@@ -159,9 +159,9 @@ class _Reader:
     def _convert_message(
         self, name: str, message: Mapping[str, Any], at: int, call: str, thoughts: Sequence[Any]
     ) -> tuple[ConvertedMessage | None, Sequence[Any]]:
-        """Return the converted message, and the model's thoughts so far, to keep as metadata of the next answer.
+        """Return the converted message, or None if it becomes no entry, and the thoughts to keep for the next answer.
 
-        Instead of the message, None is returned if it becomes no entry.
+        `call` is the id of the open tool call; `thoughts` are the thoughts that precede the message.
         """
         content, metadata = message.get("content") or {}, message.get("metadata") or {}
         kind, author = content.get("content_type"), message.get("author") or {}
@@ -237,7 +237,7 @@ def _find_tool(message: Mapping[str, Any]) -> str:
 def _build_arguments(text: str) -> str:
     """Return the arguments of a tool call as a JSON object.
 
-    Text that is not a JSON object, such as a program, becomes the member `input` of one.
+    Text that is not a JSON object, such as a program, is wrapped as `{"input": text}`.
     """
     try:
         if isinstance(json_bytes.value(text.encode()), dict):
@@ -248,7 +248,7 @@ def _build_arguments(text: str) -> str:
 
 
 def _extract_text(content: Mapping[str, Any]) -> tuple[str, list[tuple[str, Any]]]:
-    """Return the text of a message, and its pointers to images and files, each with its type."""
+    """Return the text of a message, and its pointers to images and files as pairs of type and pointer."""
     pointers: list[tuple[str, Any]] = []
     texts: list[str] = []
     parts = content.get("parts")

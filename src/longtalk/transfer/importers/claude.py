@@ -1,9 +1,9 @@
 """Import Claude's data export: `conversations.json`, a list of conversations with their `chat_messages`.
 
 A message has a text and, in newer exports, blocks: texts, thoughts, and tool calls with their results, often several
-rounds in one message. They are converted to the format of Anthropic's API, with each result in a message of its own. If
-messages name their parents, they form a tree, whose main branch is the path to the current message. For attachments,
-only the extracted text is imported.
+rounds in one message. The importer converts them to the format of Anthropic's API, with each result in a message of its
+own. If messages name their parents, they form a tree, whose main branch is the path to the current message. Of
+attachments, only the extracted text is imported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def matches(first: Mapping[str, bytes]) -> bool:
 
 
 def read(data: bytes, number: int) -> ParsedConversation:
-    """Return the conversation in a JSON object. If the JSON can't be read, `number` identifies the conversation."""
+    """Read the conversation in a JSON object. If it is not JSON, `number` identifies it in the result."""
     name = f"conversation {number}"
     try:
         conversation = json_bytes.value(data)
@@ -87,7 +87,7 @@ def _convert(conversation: Mapping[str, Any], name: str) -> ParsedConversation:
 
 
 def _find_parents(messages: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
-    """Return the parent of each message: the parent that it names or, if no message names one, the previous message."""
+    """Return the parent of each message: the one that it names. If no message names a parent, the message before it."""
     keys = list(messages)
     named_parents = {key: message.get("parent_message_uuid") for key, message in messages.items()}
     if any(parent in messages for parent in named_parents.values()):
@@ -167,14 +167,14 @@ def _convert_user_message(
 
 
 def _build_placeholder(extra: Sequence[Mapping[str, Any]]) -> str:
-    """Return a placeholder text for a message that has no block which can be sent to a model."""
+    """Return a text that stands for these blocks in a message without other content, such as `[image]`."""
     return " ".join(f"[{format_kind(kind)}]" for kind in dict.fromkeys(str(block.get("type")) for block in extra))
 
 
 def _count_blocks(extra: Sequence[Mapping[str, Any]], notes: Counter[str], *, alone: bool) -> None:
     """Count in `notes` the blocks of a message that are kept as its metadata.
 
-    With `alone`, the message has no other content, and its blocks are counted by kind.
+    With `alone`, the message has no other content and becomes a placeholder, which is noted for each type of block.
     """
     kinds = [str(block.get("type")) for block in extra]
     thoughts = [kind for kind in kinds if kind in _THOUGHTS]

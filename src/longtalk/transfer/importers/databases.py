@@ -1,4 +1,4 @@
-"""Open the SQLite files of other tools for reading only, and recognize each tool by its tables."""
+"""Open the SQLite files of other tools read-only, and recognize the tool by the tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUPPORTED = (
 
 
 def open_database(source: bytes | Path) -> ToolFile:
-    """Open a database of another tool; raise `InputError` if no supported tool wrote it."""
+    """Open a SQLite file of another tool; raise `InputError` if no supported tool wrote it."""
     with _open(source) as db:
         if db.pragma("application_id") == APPLICATION:
             raise InputError("This is a Longtalk store. To copy conversations from it, use `longtalk copy`.")
@@ -37,7 +37,7 @@ def open_database(source: bytes | Path) -> ToolFile:
             count = llm_logs.count(db, tables)
             return ToolFile(TOOL, count, lambda: _read_each(source, lambda db: llm_logs.read(db, tables)))
     names = ", ".join(sorted(tables)[:5]) or "none"
-    raise InputError(f"No supported tool wrote this database (its tables: {names}). Supported are {SUPPORTED}.")
+    raise InputError(f"No supported tool wrote this database (its tables: {names}). Supported: {SUPPORTED}.")
 
 
 def _read_each(

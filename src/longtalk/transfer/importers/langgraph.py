@@ -99,7 +99,7 @@ def _convert_thread(db: Database, name: str) -> ParsedConversation:
     created = at = 0
     for kind, data in rows:
         if kind != "msgpack":
-            raise ValueError(f"its checkpoints are stored as {kind!r} instead of msgpack")
+            raise ValueError(f"its checkpoints are stored as {kind!r}; only msgpack is supported")
         state = _state.decode(data)
         at = parse_time(state.ts)
         created = created or at
@@ -124,7 +124,7 @@ def _decode_messages(raw: msgspec.Raw) -> list[msgspec.Raw]:
     except msgspec.DecodeError:
         value = _value.decode(raw)
         if isinstance(value, _Object) and value.code == _DELTA:
-            raise ValueError("its messages are stored as changes (DeltaChannel)") from None
+            raise ValueError("its messages are stored as changes (DeltaChannel) instead of a list") from None
         raise ValueError("its messages are not a list") from None
 
 
@@ -133,7 +133,7 @@ def _hash(raw: bytes) -> bytes:
 
 
 def _convert_message(value: Any, thread: str, number: int, at: int, notes: Counter[str]) -> ConvertedMessage | None:
-    """Convert a LangChain message, or return None if the message is empty."""
+    """Convert a LangChain message to an entry; return None if it is empty. `number` is its index in the thread."""
     fields = _find_fields(value)
     kind = str(fields.get("type") or "")
     key = str(fields.get("id") or derive_id(thread, str(number)))
@@ -172,13 +172,13 @@ def _convert_message(value: Any, thread: str, number: int, at: int, notes: Count
 
 
 def _find_fields(value: Any) -> Mapping[str, Any]:
-    """Return the fields of a message, which is stored as the arguments of an object or as a plain mapping."""
+    """Return the fields of a message, which is stored as constructor arguments or as a plain mapping."""
     if isinstance(value, _Object) and isinstance(value.value, list):
         value = next((each for each in value.value if isinstance(each, Mapping)), None)
     if isinstance(value, Mapping) and "content" in value:
         role = {"user": "human", "assistant": "ai"}.get(str(value.get("role")), value.get("role"))
         return value if "type" in value else {**value, "type": role}
-    raise ValueError("a message is not a LangChain message")
+    raise ValueError("an item in its messages is not a LangChain message")
 
 
 def _build_call(call: Mapping[str, Any], key: str, number: int) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _build_call(call: Mapping[str, Any], key: str, number: int) -> dict[str, Any
 
 
 def _split_content(content: Any) -> tuple[str, list[Any], list[Any]]:
-    """Return the text of a message, its text and image parts, and its other blocks except tool calls."""
+    """Return the text of a message, its text and image parts in order, and its other blocks without tool calls."""
     texts: list[str] = []
     parts: list[Any] = []
     others: list[Any] = []
@@ -218,7 +218,7 @@ def _find_image_url(block: Mapping[str, Any]) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """Convert a value so that it can be written as JSON."""
+    """Convert a decoded value to one that JSON can represent."""
     if isinstance(value, _Object):
         return to_plain(value.value)
     if isinstance(value, Mapping):

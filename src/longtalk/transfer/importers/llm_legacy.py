@@ -28,7 +28,7 @@ from longtalk.transfer.load import ParsedConversation
 
 
 def read_conversation(db: Database, tables: set[str], name: str, title: str) -> ParsedConversation:
-    """Return a conversation stored in the earlier layout. Tables that old versions of `llm` lack count as empty."""
+    """Return a conversation in the earlier layout. Tables that old versions of `llm` did not have count as empty."""
     notes: Counter[str] = Counter()
     rows = db.execute(
         "SELECT id, model, prompt, system, response, datetime_utc, duration_ms FROM responses"
@@ -84,7 +84,7 @@ class _Reader:
         )
 
     def _skip_if_empty(self, converted: ConvertedMessage | None) -> Iterator[ConvertedMessage]:
-        """Yield the message, or count an empty message if it is None."""
+        """Yield the message; if it is None, count it as an empty message in the notes."""
         self._notes[EMPTY] += converted is None
         if converted:
             yield converted

@@ -1,9 +1,9 @@
 """Import the log of the command-line tool `llm` (`logs.db`).
 
-Since about version 0.32, the log has messages that consist of parts (`messages`, `parts`) and name their predecessors,
-and threads that end with a message (`threads`). Earlier versions stored a row for each prompt and response
-(`responses`), with tool calls and results in separate tables. A file may have both layouts. The text of fragments is
-inserted where they were used, and images are imported.
+Since about version 0.32, the log has messages, which consist of parts and name their predecessors (`messages`,
+`parts`), and threads, which name their last message (`threads`). Earlier versions stored a row for each prompt and
+response (`responses`), with tool calls and results in separate tables. A file may have both layouts. The text of
+fragments is inserted where they were used, and images are imported.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from longtalk.transfer.importers.tree import (
 )
 from longtalk.transfer.load import ParsedConversation
 
-# A missing table makes only the conversations that need it unreadable.
+# If a table is missing, only the conversations that need it can't be read.
 _ERRORS = (ValueError, TypeError, KeyError, AttributeError, apsw.SQLError)
 
 
 def has_threads(tables: set[str]) -> bool:
-    """Return True if these tables include those of the current layout, which has threads."""
+    """Return True if these are the tables of a log in the current layout, which has threads."""
     return {"threads", "messages", "parts", "turns"} <= tables
 
 
@@ -72,7 +72,7 @@ def read(db: Database, tables: set[str]) -> Iterator[ParsedConversation]:
 
 
 _NAMES = "CAST(id AS BLOB), CAST(name AS BLOB)"
-"""The id and name columns as bytes, so that text that is not UTF-8 makes only its own conversation unreadable."""
+"""The id and name columns as bytes: invalid UTF-8 then affects one conversation, not the whole query."""
 
 
 def _list_threads(db: Database, tables: set[str]) -> list[Any]:
@@ -111,7 +111,7 @@ def _list_path(db: Database, tip: str | None) -> list[tuple[str, str]]:
     while tip is not None and tip not in path:
         row = db.execute("SELECT parent_hash, role FROM messages WHERE hash = ?", (tip,)).fetchone()
         if row is None:
-            raise ValueError(f"the message {tip} is missing")
+            raise ValueError(f"message {tip} is missing")
         path[tip], tip = str(row[1]), row[0]
     return list(reversed(path.items()))
 
@@ -152,7 +152,7 @@ def _convert_message(
 
 
 def _join_fragments(db: Database, data: Mapping[str, Any]) -> str:
-    """Return a text that is stored as a list of literal texts and references to fragments."""
+    """Join a text that is stored as a list of literal texts and references to fragments."""
     texts = [
         converted["literal"]
         if "literal" in converted

@@ -1,4 +1,4 @@
-"""Notes about an import: what was left out or changed, worded in the plural and the singular."""
+"""Notes about what an import left out or changed, with a plural and a singular wording for each."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ _TYPE, _PLACEHOLDER = "messages of the unknown type ", " became placeholders, wi
 
 
 def register_note(plural: str, singular: str) -> str:
-    """Register the wording of a note, and return the plural, under which the note is counted."""
+    """Register both wordings of a note, and return the plural, which is the key under which the note is counted."""
     _SINGULAR[plural] = singular
     return plural
 
 
 def describe_unknown_kind(kind: object) -> str:
-    """Return the note about messages of an unknown kind, in the plural."""
+    """Return the plural note for messages of an unknown type that became placeholders."""
     return f"{_TYPE}{format_kind(kind)}{_PLACEHOLDER}"
 
 
 def format_kind(kind: object) -> str:
-    """Return the name of a kind, as found in a file, as short, printable text on one line."""
+    """Return a type name from a file as short, printable text on one line."""
     return "".join(char if char.isprintable() else " " for char in str(kind)[:40]).strip() or "unknown"
 
 
 def format_note(text: str, times: int) -> str:
-    """Return a note with the number of times it applies, in the singular if that is 1."""
+    """Return a note with its count; `text` is the plural, and a count of 1 gives the singular."""
     if times != 1:
         return f"{times:,} {text}"
     if text.startswith(_TYPE) and text.endswith(_PLACEHOLDER):

@@ -1,4 +1,4 @@
-"""The value that importers return for a file of another tool."""
+"""The result of opening a file of another tool."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from longtalk.transfer.load import ParsedConversation
 
 
 class ToolFile(msgspec.Struct, frozen=True):
-    """The conversations in a file of another tool."""
+    """An opened file of another tool, whose conversations are read on demand."""
 
     tool: str
     """The name of the tool."""
     count: int
     """The number of conversations in the file."""
     read: Callable[[], Iterator[ParsedConversation]]
-    """A function that returns an iterator over the conversations. The iterator reads them one at a time."""
+    """A function that returns a new iterator, which reads the conversations one at a time."""

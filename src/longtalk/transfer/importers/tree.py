@@ -43,7 +43,7 @@ UNKNOWN_AUTHORS = register_note(
     "messages had an unknown author and became user messages", "message had an unknown author and became a user message"
 )
 NO_MESSAGES = "it contains no messages"
-"""The problem of a conversation that has no messages to import."""
+"""The `problem` of a conversation without messages."""
 
 
 class ConvertedMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class ConvertedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageNode:
-    """A node in a tree of messages: a message and the node before it. Paths with the same beginning share nodes."""
+    """A node in a tree of messages: a message and the node before it. Paths share the nodes of a common beginning."""
 
     __slots__ = ("message", "previous")
 
@@ -87,15 +87,15 @@ class ToolConversation(msgspec.Struct, frozen=True, kw_only=True):
     meta: Mapping[str, Any] = {}
     """Further properties from the source, kept as metadata of the conversation."""
     ends: Sequence[MessageNode | None] = ()
-    """The last node of each branch, in the order in which the branches were created; None if it has no messages."""
+    """The last node of each branch, or None if the branch is empty, in the order in which they were created."""
     main: int = 0
     """The index of the main branch in `ends`."""
 
 
 def convert(source: ToolConversation, notes: Counter[str]) -> ParsedConversation:
-    """Convert a conversation to an export. If it can't be imported, the result has the reason in `problem`.
+    """Convert a conversation to an export. If it can't be imported, `problem` of the result says why.
 
-    `notes` counts what was left out or changed so far; notes about the conversion are added.
+    `notes` counts what reading the file has left out or changed; the conversion adds its own notes.
     """
     export = ConversationExport(id=source.id)
     try:
@@ -109,23 +109,23 @@ def convert(source: ToolConversation, notes: Counter[str]) -> ParsedConversation
 
 
 def report_malformed(name: str | bytes, problem: Exception) -> ParsedConversation:
-    """Return a result that reports a conversation as malformed, with the cause in plain words."""
+    """Return a result for a conversation that can't be read; its `problem` names the cause in plain words."""
     id_ = name if isinstance(name, str) else name.decode("utf-8", "replace")
     return ParsedConversation(ConversationExport(id=id_), problem=f"its format is not supported ({_explain(problem)})")
 
 
 def _explain(problem: Exception) -> str:
-    """Return the cause of an error in words that require no knowledge of Python."""
+    """Describe an error in words that require no knowledge of Python."""
     match problem:
         case UnicodeError():
-            return "a text in it is not UTF-8"
+            return "one of its texts is not UTF-8"
         case KeyError():
             return f"{problem} is missing"
         case RecursionError():
             return "it is nested too deeply"
         case TypeError() | AttributeError():
-            return "a value in it has an unexpected type"
-    return str(problem) or "a value in it is invalid"
+            return "one of its values has an unexpected type"
+    return str(problem) or "one of its values is invalid"
 
 
 def decode_text(data: bytes | None) -> str:
@@ -134,7 +134,7 @@ def decode_text(data: bytes | None) -> str:
 
 
 def derive_id(*parts: str, size: int = 12) -> str:
-    """Return a short id derived from other ids; equal arguments give equal ids."""
+    """Return an id of `size` letters and digits; the same parts always give the same id."""
     bits = int.from_bytes(hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()[:16], "little")
     return "".join([_LETTERS[bits >> shift & 31] for shift in range(0, 5 * size, 5)])
 
@@ -152,7 +152,7 @@ def parse_time(value: Any) -> int:
 
 
 class _EntryNode:
-    """An entry in the tree of the conversation, with its position and the node before it."""
+    """A node in the tree of entries: an entry, its position and the node before it."""
 
     __slots__ = ("branch", "entry", "has_next", "meta", "model", "number", "position", "previous")
 
@@ -181,21 +181,21 @@ class _EntryNode:
 
 
 class _PathState(NamedTuple):
-    """The state of converting a path up to a message: its last entry, and messages that wait for later ones."""
+    """What is known after converting a path up to a message: the last entry, and messages that are held back."""
 
     here: _EntryNode | None = None
     open_calls: Mapping[str, str] = {}
-    """The tool calls that have no result yet: the name of each tool by the id of the call."""
+    """The tool calls that have no result yet: the tool's name by call id."""
     events: tuple[ConvertedMessage, ...] = ()
-    """Results without a call, converted to events, which must not come between calls and their results."""
+    """Results without a call, as events; they are held back so as not to come between calls and their results."""
     answers: tuple[ConvertedMessage, ...] = ()
-    """Answers without tool calls, which are merged with the next answer if that answer has calls."""
+    """Answers without tool calls; they are held back to be merged with the next answer if that answer has calls."""
     last: ConvertedMessage | None = None
-    """The last message that is not a tool result; the calls in `open_calls` are its calls."""
+    """The last message that is not a tool result; it made the calls in `open_calls`."""
 
 
 class _Tree:
-    """All entries of a conversation. Entries that several paths share are created once."""
+    """All entries of a conversation as a tree. An entry that several paths share is created once."""
 
     def __init__(self, conversation: str) -> None:
         self._conversation = conversation
@@ -207,7 +207,7 @@ class _Tree:
         return list(self._nodes.values())
 
     def add_path(self, node: MessageNode | None) -> _EntryNode | None:
-        """Add the entries of the path that ends with `node`, and return the last one; None if the path is empty."""
+        """Convert the path that ends with `node`, and return the node of its last entry; None if the path is empty."""
         new: list[MessageNode] = []
         while node is not None and node not in self._states:
             new.append(node)
@@ -219,7 +219,7 @@ class _Tree:
         return self._append(state.here, _finish_path(state))
 
     def _append(self, here: _EntryNode | None, messages: Iterable[ConvertedMessage]) -> _EntryNode | None:
-        """Append entries to the path that ends with `here`, and return the new last one. Existing nodes are reused."""
+        """Append messages to the path that ends with `here`, and return its last node. Existing nodes are reused."""
         for message in messages:
             step = here, message.key
             if step not in self._nodes:
@@ -306,10 +306,10 @@ def _build_turn(name: str, members: Sequence[_EntryNode], tool: str) -> Turn:
 
 
 def _add_message(state: _PathState, message: ConvertedMessage) -> tuple[list[ConvertedMessage], _PathState]:
-    """Return the messages to append to a path for its next message, and the state of the path after that.
+    """Return what to append to a path for its next message, and the state of the path after that.
 
-    Results directly follow their calls. Answers right before a call are merged with it, since some providers reject a
-    call that follows an answer.
+    Messages are held back or moved so that results directly follow their calls. Answers right before an answer with
+    calls are merged with it, since some providers reject calls that follow another answer.
     """
     here, open_calls, events, answers, last = state
     entry = message.entry
@@ -341,12 +341,12 @@ def _add_message(state: _PathState, message: ConvertedMessage) -> tuple[list[Con
 
 
 def _finish_path(state: _PathState) -> list[ConvertedMessage]:
-    """Return the messages that still wait at the end of a path, and a closing result for each call without a result."""
+    """Return the messages held back at the end of a path, and a closing result for each call without a result."""
     return [*state.answers, *_close_calls(state.last, state.open_calls), *state.events]
 
 
 def _merge_answers(messages: Sequence[ConvertedMessage]) -> ConvertedMessage:
-    """Merge answers into one answer that has the tool calls of the last."""
+    """Merge answers into one answer, which has the tool calls of the last."""
     last = messages[-1]
     if len(messages) == 1:
         return last

@@ -47,7 +47,7 @@ def _is_part(name: str) -> bool:
 
 
 def _check_sizes(parts: list[zipfile.ZipInfo]) -> None:
-    """Raise `InputError` for files that would be too large when unpacked or use an unsupported compression."""
+    """Raise `InputError` if the unpacked files would be too large, or their compression is not supported."""
     if sum(each.file_size for each in parts) > MAX_BYTES:
         raise InputError(
             f"The archive would unpack to more than {MAX_BYTES:,} bytes. Unpack it, and import its files one by one."
@@ -63,7 +63,7 @@ def _check_sizes(parts: list[zipfile.ZipInfo]) -> None:
 
 
 def _read_member(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
-    """Return the unpacked content of a file in an archive, at most as many bytes as the archive declares."""
+    """Return the unpacked content of a file in an archive. `zipfile` stops at the size that the archive declares."""
     content = io.BytesIO()
     with archive.open(part) as packed:
         while step := packed.read(_CHUNK):

@@ -19,7 +19,7 @@ from longtalk.transfer.conversation_export import (
     expand_branch,
     split_branches,
 )
-from longtalk.transfer.document import to_json, to_jsonl
+from longtalk.transfer.json_export import to_json, to_jsonl
 from longtalk.transfer.read import read
 from tests.support.properties import examples
 from tests.support.strategies import additions, moments, records
@@ -162,7 +162,7 @@ def test_unknown_keys_and_line_types_are_ignored() -> None:
 @WRITERS
 def test_a_newer_format_is_refused_by_name(write: Any) -> None:
     data = write([talk(HELLO)]).replace(b'"longtalk":1', b'"longtalk":7')
-    with pytest.raises(InputError, match="format has version 7, but this Longtalk reads only up to version 1"):
+    with pytest.raises(InputError, match="format is version 7, but this Longtalk reads only up to version 1"):
         read(data)
 
 
@@ -187,13 +187,13 @@ def _broken() -> dict[str, BranchPart]:
         "not the id of": BranchPart(name="x", entries=(entry("t", 0, None, HELLO, id="t-01"),)),
         "out of range": BranchPart(name="x", entries=(entry("t", 0, None, HELLO, at=2**60),)),
         "out of": BranchPart(name="x", entries=(entry("t", 0, None, HELLO, tokens=-1),)),
-        "one JSON object": BranchPart(name="x", entries=(entry("t", 0, None, b'{},{"role":"system"}'),)),
-        "one JSON": BranchPart(name="x", entries=(entry("t", 0, None, b"[]"),)),
-        "without a text": BranchPart(name="x", entries=link_entries(None, "t", 0, [own])),
+        "single JSON object": BranchPart(name="x", entries=(entry("t", 0, None, b'{},{"role":"system"}'),)),
+        "single JSON": BranchPart(name="x", entries=(entry("t", 0, None, b"[]"),)),
+        "lacks its text": BranchPart(name="x", entries=link_entries(None, "t", 0, [own])),
         "has no entry": BranchPart(name="x", turns=(Turn("t", "complete", "m", 0),)),
-        "a time": BranchPart(name="x", entries=(first,), turns=(Turn("t", "complete", "m", 2**70),)),
+        "end time of turn": BranchPart(name="x", entries=(first,), turns=(Turn("t", "complete", "m", 2**70),)),
         "a record": BranchPart(name="x", records=(PlacedRecord(Record("k", "", 0, b"{}"), 0),)),
-        "no entry at": BranchPart(name="x", metas={0: {}}),
+        "no entry there": BranchPart(name="x", metas={0: {}}),
         "JSON compliant": BranchPart(name="x", entries=(first,), metas={0: {"x": float("nan")}}),
     }
 
@@ -221,7 +221,7 @@ def test_an_entry_that_reaches_out_of_its_place_is_not_read() -> None:
     data = to_json([talk(b'{"role":"user","content":"\xff"}')])
     where = data.index(b'"native_base64":"') + len(b'"native_base64":"')
     data = data[:where] + forged + data[data.index(b'"', where) :]
-    with pytest.raises(InputError, match="not one JSON object"):
+    with pytest.raises(InputError, match="not a single JSON object"):
         read(data)
 
 
@@ -235,7 +235,7 @@ def test_an_entry_that_reaches_out_of_its_place_is_not_read() -> None:
             "line 1",
         ),
         (b'{"longtalk":1,"conversations":[{"id":"a","branches":[{"name":"m","source":["x",-1]}]}]}', "does not exist"),
-        (b'{"type":"conversation","longtalk":1,"id":"a"}\n{"type":"entry"}', "line 2 comes before the line"),
+        (b'{"type":"conversation","longtalk":1,"id":"a"}\n{"type":"entry"}', "line 2 belongs to"),
         (b'{"type":"conversation","longtalk":1,"id":"a"}\n{"type":"branch"}', "line 2: .*name"),
         (b'{"type":"conversation","longtalk":1,"id":"a"}\n{"type":"bra', "line 2: not JSON"),
         (b'{"type":"conversation","id":"a"}', "version of its format"),

@@ -68,7 +68,7 @@ def _encode_export(export: ConversationExport) -> bytes:
 
 
 def _append_lists(head: bytes, lists: Iterable[tuple[str, Sequence[bytes]]]) -> bytes:
-    """Return a JSON object with lists appended to it, each of their elements on a line of its own."""
+    """Add members to the JSON object `head`: each is a list with one element per line; empty lists are left out."""
     parts = [b'"%s":[\n%s\n]' % (name.encode(), b",\n".join(lines)) for name, lines in lists if lines]
     return b"%s}" % b",".join((head[:-1], *parts))
 
@@ -76,7 +76,8 @@ def _append_lists(head: bytes, lists: Iterable[tuple[str, Sequence[bytes]]]) -> 
 def to_jsonl(exports: Sequence[ConversationExport]) -> bytes:
     """Return the conversations as JSONL.
 
-    There is a line for each conversation, followed by its branches, each with its entries, turns and records.
+    A conversation is one line, followed by its branches; a branch is one line, followed by one for each of its entries,
+    turns and records.
     """
     lines: list[bytes] = []
     for export in exports:
@@ -98,7 +99,7 @@ def _describe_branch(part: BranchPart) -> dict[str, Any]:
 
 
 def _encode_part(part: BranchPart) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """Return three lists of lines: for the entries, turns and records of a part."""
+    """Return three lists of JSON lines: one for the entries of a part, one for its turns, and one for its records."""
     return (
         [
             _encode_line(entry_to_line(entry, part.metas.get(position)))
@@ -115,7 +116,7 @@ def _encode_line(value: Line) -> bytes:
 
 
 def _measure_depth(line: bytes) -> int:
-    """Return the nesting depth of the JSON in a line, or 0 if it is certainly within the limit."""
+    """Return how deeply the JSON in a line is nested, or 0 if the depth is certainly within `_MAX_DEPTH`."""
     if line.count(b"[") + line.count(b"{") <= _MAX_DEPTH:
         return 0
     level = deepest = 0
@@ -145,7 +146,7 @@ _Fields = TypeVar("_Fields", _Head, _Branch)
 
 
 def from_json(data: bytes) -> list[ConversationExport]:
-    """Return the conversations in a document written by `to_json`; raise `ValueError` if the document is invalid."""
+    """Read conversations from JSON written by `to_json`; raise `ValueError` if the JSON is invalid."""
     members = json_bytes.fields(data)
     _check_version(members)
     exports = []
@@ -159,7 +160,7 @@ def from_json(data: bytes) -> list[ConversationExport]:
 
 
 def from_jsonl(lines: Iterable[tuple[int, bytes]]) -> list[ConversationExport]:
-    """Return the conversations in numbered lines written by `to_jsonl`; raise `ValueError` if a line is invalid."""
+    """Read conversations from numbered lines written by `to_jsonl`; raise `ValueError` if a line is invalid."""
     found: list[tuple[_Head, list[tuple[_Branch, list[bytes]]]]] = []
     for number, line in lines:
         try:
@@ -175,16 +176,16 @@ def from_jsonl(lines: Iterable[tuple[int, bytes]]) -> list[ConversationExport]:
         except ValueError as problem:
             refuse(f"line {number}: {problem}")
         except IndexError:
-            refuse(f"line {number} comes before the line of its conversation or branch")
+            refuse(f"line {number} belongs to a conversation or branch whose own line is missing before it")
     return [_build_export(head, branches) for head, branches in found]
 
 
 def _check_version(members: dict[str, bytes]) -> None:
     number = json_bytes.value(members.get("longtalk", b"null"))
     if type(number) is not int or number < 1:
-        refuse("it does not state the version of its format (the key `longtalk`)")
+        refuse("it does not state the version of its format: the key `longtalk` must be a positive integer")
     if number > FORMAT:
-        refuse(f"its format has version {number}, but this Longtalk reads only up to version {FORMAT}; upgrade it")
+        refuse(f"its format is version {number}, but this Longtalk reads only up to version {FORMAT}; upgrade Longtalk")
 
 
 def _convert(kind: type[_Fields], members: dict[str, bytes]) -> _Fields:
@@ -217,7 +218,7 @@ def _build_part(branch: _Branch, lines: Sequence[bytes]) -> BranchPart:
             elif isinstance(line, RecordLine):
                 records.append(line_to_record(line))
         except ValueError as problem:
-            refuse(f"line {number} of the branch {branch.name!r}: {problem}")
+            refuse(f"line {number} of branch {branch.name!r}: {problem}")
     return BranchPart(
         name=branch.name,
         source=branch.source,
