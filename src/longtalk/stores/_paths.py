@@ -59,7 +59,7 @@ def is_on_path(path: Sequence[Span[S]], segment: S, position: int) -> bool:
 
 
 def find_segment(path: Sequence[Span[S]], position: int) -> S:
-    """Return the segment that the entry at `position` of a path belongs to. For position -1, return the first one."""
+    """Return the segment that the entry at `position` of a path belongs to. For -1, return the first segment."""
     return next((span.segment for span in reversed(path) if span.start <= position), path[0].segment)
 
 

@@ -153,14 +153,17 @@ class ConversationTree:
         return segment, size if commit.cut is None else commit.cut
 
     def _is_visible_elsewhere(self, segment: Segment, commit: Commit) -> bool:
-        """Return whether, if appended to `segment`, a commit's records for its own branch would be seen by another."""
+        """Return whether a commit has records that only its own branch may see, but that another branch would see.
+
+        This is so if the commit is appended to `segment` and another branch forks off after such a record.
+        """
         own = [placed.position for placed in commit.records if kind_of(placed.record.kind).own_branch_only]
         return bool(own) and any(each.base is segment and each.start > min(own) for each in self._segments)
 
     def find_end_after(self, commit: Commit) -> tuple[str | None, int]:
-        """Return the id of the last entry on the branch's path after a commit, and the number of entries on it.
+        """Return the id of the last entry and the number of entries that the branch's path would have after a commit.
 
-        The commit need not be applied. The id is None if the path would be empty.
+        The id is None if the path would be empty.
         """
         segment, size = self._find_append_point(commit)
         last = commit.entries[-1].id if commit.entries else find_last_entry(find_path(segment, size))

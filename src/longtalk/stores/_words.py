@@ -14,6 +14,6 @@ _WORD = re.compile(rf"(?=\w){_NO_SPACES}|(?:(?!{_NO_SPACES})\w)+")
 def normalize_words(text: str) -> str:
     """Return the words of a text in lower case and without accents, with a space before and after each word.
 
-    To check whether a text contains a word, look in its normalized form for the normalized form of the word.
+    A text contains a word if the normalized text contains the normalized word.
     """
     return f" {' '.join(_WORD.findall(fold(text)))} "

@@ -47,7 +47,7 @@ class RequestKeyTaken(Exception):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The process that holds a lease. These values let a process on the same host check whether it is alive."""
+    """The process that holds a lease. Other processes on the same host can check whether it is still alive."""
 
     host: str
     boot: str
@@ -83,7 +83,7 @@ class PlacedRecord(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One change to a branch."""
+    """One change to a branch, which is applied completely or not at all."""
 
     branch: str = MAIN
     expect: int
@@ -260,7 +260,7 @@ class Store(Protocol):
         after: tuple[int, str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> list[ConversationInfo]:
-        """Return at most `limit` of the owner's conversations, most recently changed first; equal times, by id.
+        """Return at most `limit` of the owner's conversations, most recently changed first, then by id.
 
         `after` is the `updated` time and the id of the last conversation on the previous page. With `meta`, only
         conversations whose metadata contains all of these keys and values are returned.

@@ -202,9 +202,9 @@ def match_terms(entries: Iterable[tuple[int, str]], terms: Sequence[SearchTerm],
 
 
 def _list_forms(term: SearchTerm) -> Iterator[str]:
-    """Yield the strings, any of which normalized words must contain to match a term.
+    """Yield the strings to look for: normalized words match a term if they contain any of these strings.
 
-    Those for the term's `beginnings` don't end with a space, so that they match all words that begin with them.
+    The strings for the term's `beginnings` don't end with a space, so that they match longer words too.
     """
     yield from map(normalize_words, term.words)
     yield from (normalize_words(beginning).rstrip(" ") for beginning in term.beginnings)

@@ -50,7 +50,7 @@ def make_lease(token: int) -> Lease:
 
 
 def is_free(head: BranchHead, owner: str, conversation: str) -> bool:
-    """Return whether a branch, whose head is `head`, is free for a new turn because no live turn holds its lease."""
+    """Return whether a new turn may start on the branch with this head, because no live turn holds its lease."""
     lease = head.lease
     if lease is None or lease.until <= now():
         return True

@@ -273,7 +273,7 @@ class Log:
             return offset, file.read()
 
     def append(self, data: bytes, offset: int, *, fsync: bool) -> None:
-        """Append data to the file, whose current size is `offset`. If that fails, truncate it to that size again."""
+        """Append data to the file, whose current size is `offset`. If that fails, truncate the file to this size."""
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FLAGS, 0o666)
         try:
             _write(file, data)
@@ -289,7 +289,7 @@ class Log:
             _fsync_folder(self._folder)
 
     def set_aside(self, offset: int) -> InterruptedWrite:
-        """Move the bytes from `offset` on, an interrupted write, to a separate file, and return where they are now."""
+        """Move an interrupted write, the bytes from `offset` on, to a separate file. Return a description of it."""
         moved_to = self._make_side_path("torn")
         with self.path.open("rb+") as file:
             file.seek(offset)

@@ -51,9 +51,9 @@ def _read_version(connection: Connection, quoted: str) -> int:
         (f"{quoted}.migrations",),
     ).fetchone() or (0, "", None)
     if version < MIN_SERVER_VERSION:
-        raise InputError(f"Longtalk needs PostgreSQL 15 or newer, but the server has version {version // 10000}.")
+        raise InputError(f"PostgreSQL {version // 10000} is too old for Longtalk: upgrade the server to 15 or newer.")
     if encoding != "UTF8":
-        raise InputError(f"Longtalk needs a database with the encoding UTF8, but this one has {encoding}.")
+        raise InputError(f"The database has the encoding {encoding}: use a database with the encoding UTF8.")
     if known is None:
         return 0
     (applied,) = connection.execute(f"SELECT coalesce(max(version), 0) FROM {quoted}.migrations").fetchone() or (0,)  # noqa: S608

@@ -81,7 +81,7 @@ class ConnectionLost(Exception):
 
 
 class _Claim:
-    """A claim to one of the pool's connections, so that at most as many threads use connections as there may be.
+    """A claim to one of the pool's connections. The pool grants at most as many claims as it may have connections.
 
     The claim ends when this object is garbage-collected, so that a call interrupted by Ctrl-C doesn't keep it.
     """
@@ -127,8 +127,8 @@ class Pool:
     def run(self, work: Callable[[Connection], T], *, patience: float | None = None) -> T:
         """Call `work` with a connection and return its result. If the connection is lost, call `work` again.
 
-        Raises `StoreError` if the server can't be reached at first, or isn't back after `patience` seconds (by default
-        `PATIENCE`).
+        Raises `StoreError` at once if this pool has never reached the server, or else if the server isn't back after
+        `patience` seconds (by default `PATIENCE`).
         """
         if self._closed:
             raise InputError("This store is closed. Open the database again with a new Postgres(url).")
@@ -283,7 +283,7 @@ class Pool:
             return StoreError(
                 f"The database {self!r} is out of disk space or memory ({cause}). Free some and try again."
             )
-        return StoreError(f"The database {self!r} reported an error: {cause}.")
+        return StoreError(f"The database {self!r} reported an error: {cause}. See the server's log.")
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -158,7 +158,7 @@ def _check_range(commit: Commit) -> None:
     for numbers, most in ((times, MAX_NUMBER), (positions, MAX_POSITION)):
         for number in numbers:
             if abs(number) > most:
-                raise ValueError(f"the commit has a time, token or position that is out of range: {number}")
+                raise ValueError(f"the commit has a time, lease token or position that is out of range: {number}")
 
 
 def _to_turn_arguments(turn: Turn) -> tuple[list[str], list[int | None], list[bytes] | None]:

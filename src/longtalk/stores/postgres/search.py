@@ -36,7 +36,7 @@ MAX_INDEXED_BYTES = 1_000_000
 
 
 def index_batch(connection: Connection, schema: str, owner: str, name: str | None) -> bool:
-    """Index a batch of new entries of conversation `name`, or of all the owner's. Return whether more may be left."""
+    """Index at most `BATCH` new entries of an owner, or of conversation `name`. Return whether more may remain."""
     statement = f"SELECT * FROM {schema}.unread(%s, %s, %s)"  # noqa: S608
     values = escape_text(owner), name and escape_text(name), BATCH
     rows = connection.execute(statement, values, binary=True).fetchall()

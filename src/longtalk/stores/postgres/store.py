@@ -260,7 +260,10 @@ class Postgres:
     # Calling the server
 
     def _run(self, work: Callable[[Connection], T], *, patience: float | None = None) -> T:
-        """Call `work` with a connection and return its result. Translate the errors of SQL functions."""
+        """Call `work` with a connection and return its result.
+
+        Errors that SQL functions raise become `ValueError`, `RequestKeyTaken` or `StoreError`.
+        """
 
         def translate_errors(connection: Connection) -> T:
             try:

@@ -166,7 +166,7 @@ class CommitPlanner:
         return new_turns
 
     def _find_turn_start(self, runs: bytes | None, path: Sequence[Span[int]]) -> int | None:
-        """Return the first position of a turn, given its runs, on a path, or None if the turn is not on the path."""
+        """Return the position of the first entry on a path of the turn with these runs, or None if there is none."""
         return min(
             (position for segment, position, _ in decode_runs(runs) if is_on_path(path, segment, position)),
             default=None,

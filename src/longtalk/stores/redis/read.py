@@ -252,7 +252,7 @@ class Reader:
         return self._read_consistently(keys, read_from)
 
     def _build_keyed_turns(self, keys: Keys, tree: Tree, encoded: Mapping[str, bytes]) -> list[KeyedTurn]:
-        """Return the turns for requests, which `encoded` contains as they are stored, by idempotency key."""
+        """Build keyed turns from stored requests. `encoded` maps each idempotency key to its encoded request."""
         requests = [decode_request(key, value) for key, value in encoded.items()]
         names = [turn for _, turn, _, _ in requests]
         turns, runs = self._client.read(Command("HMGET", names, [keys.turns]), Command("HMGET", names, [keys.runs]))

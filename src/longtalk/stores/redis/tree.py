@@ -91,7 +91,9 @@ class Keys:
         try:
             name = encode((owner, conversation))
         except UnicodeEncodeError as problem:
-            raise InputError(f"{problem.object[:60]!r} can't be an owner or an id: it is not valid Unicode.") from None
+            raise InputError(
+                f"{problem.object[:60]!r} can't be an owner or a conversation's id: it is not valid Unicode."
+            ) from None
         self.tag = hashlib.blake2b(name, digest_size=16).hexdigest()
         self._root = f"{prefix}:{{{self.tag}}}:"
         self.all = [f"{self._root}{part}".encode() for part in PARTS]

@@ -241,7 +241,7 @@ def _insert_entries(db: Database, tip: Tip, commit: Commit) -> list[tuple[int, s
     """
     check_parents(tip.entry, commit.entries)
     if tip.size + len(commit.entries) >= MAX_PATH:
-        raise ValueError(f"a path can have at most {MAX_PATH - 1} entries")
+        raise ValueError(f"a path can have at most {MAX_PATH - 1} entries: start a new conversation")
     last, following = "", -1
     if tip.entry is not None and tip.size > tip.base:
         last, _, count = tip.entry.rpartition("-")
@@ -284,8 +284,8 @@ def _store_turns(
     """Store the turn and the runs of a commit.
 
     Returns the row id and the encoded value of the last turn on the path, and whether an earlier commit had already
-    stored entries of the commit's turn without the turn itself. In that case, it may be the last turn of other branches
-    too.
+    stored entries of the commit's turn without the turn itself. In that case, other branches may contain these entries,
+    and their last turn may change too.
     """
     new = commit.turn
     known: dict[str, tuple[int, bytes | None]] = {}
@@ -329,7 +329,7 @@ def _store_turns(
 
 
 def _encode_turn(turn: Turn, stored: bytes | None) -> bytes:
-    """Encode a turn that replaces `stored`, keeping fields that a newer version of Longtalk added to the latter."""
+    """Encode a turn. Keep fields that a newer version of Longtalk added to `stored`, the version it replaces."""
     data = _encode(turn)
     if stored is None or stored[0] == data[0]:
         return data

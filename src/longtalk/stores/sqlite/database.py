@@ -95,7 +95,7 @@ class File:
         return cast("T", result)
 
     def _write_together(self, work: Callable[[Database], Any]) -> Any:
-        """Run `work` in one transaction with the pending writes of other threads, so that all share one disk wait."""
+        """Run `work` in one transaction with the pending writes of other threads, to wait for the disk only once."""
         job = _QueuedWrite(work)
         self._queue.append(job)
         with self.lock:
@@ -250,7 +250,7 @@ class File:
         db.pragma("user_version", len(MIGRATIONS))
 
     def _retry_while_locked(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`, retrying for up to `PATIENCE` seconds while another process locks the file."""
+        """Return the result of `work`. If another process has the file locked, retry for up to `PATIENCE` seconds."""
         try:
             return work()
         except (apsw.BusyError, apsw.LockedError):
@@ -280,7 +280,7 @@ class File:
             )
         if isinstance(problem, (apsw.BusyError, apsw.LockedError)):
             return StoreError(f"{path} is still locked by another process. Nothing was saved; try again later.")
-        return StoreError(f"SQLite can't use {path}: {problem}.")
+        return StoreError(f"SQLite failed on {path}: {problem}. Check the file and its disk.")
 
 
 def note_pending_purge(db: Database) -> None:
@@ -321,7 +321,7 @@ def acquire_file(path: str, synchronous: Synchronous) -> File:
         file.open()
         return file
     if "\0" in path:
-        raise InputError(f"{path!r} is not a valid path: it contains a NUL character.")
+        raise InputError(f"{path!r} is not a valid path: it contains a NUL character. Remove it.")
     path = os.path.realpath(path)
     with _guard:
         file = _files.setdefault((path, synchronous), File(path, synchronous))

@@ -247,7 +247,7 @@ def find_entry_problems(db: Database, conversation: int) -> list[str]:
 
 
 def _describe_gap(expected: int | None, key: int) -> list[str]:
-    """Describe the entries missing before `key`, if any. `expected` is the key due next, or None if it is unknown."""
+    """Describe the gap before `key` if `key` is not the `expected` one. None means that the latter is unknown."""
     return [] if expected in (None, key) else [f"entries are missing before position {to_position(key)}"]
 
 
@@ -262,13 +262,13 @@ def _check_pack(pack: Pack, count: int) -> None:
 
 
 def compress_bytes(data: bytes) -> bytes:
-    """Return the data compressed with zstd."""
+    """Compress data with zstd."""
     compressed: bytes = _import_zstd().compress(data)
     return compressed
 
 
 def decompress_bytes(data: bytes) -> bytes:
-    """Return the zstd data decompressed. Raise `ValueError` if the data is invalid."""
+    """Decompress data with zstd. Raise `ValueError` if the data is invalid."""
     try:
         decompressed: bytes = _import_zstd().decompress(data)
     except _import_zstd().ZstdError as problem:

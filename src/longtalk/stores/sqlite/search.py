@@ -65,7 +65,7 @@ def read_index_version(db: Database) -> int:
 
 
 def index_batch(db: Database, owner: str, conversation: str | None) -> bool:
-    """Index at most `BATCH` entries of an owner, or of one conversation. Return whether more may be missing."""
+    """Index at most `BATCH` new entries of an owner, or of one conversation. Return whether more may remain."""
     if read_index_version(db) != INDEX_VERSION:
         reset_index(db)
         db.execute("UPDATE settings SET value = ? WHERE name = 'reading'", (INDEX_VERSION,))
@@ -211,7 +211,7 @@ def _quote_phrase(term: str) -> str:
 
 
 def _read_branch_paths(db: Database, conversation: int) -> list[tuple[str, dict[int, int]]]:
-    """Return the name of each branch, `main` first, with the position at which its path leaves each segment."""
+    """Return the name of each branch, `main` first, and by segment the position at which the branch's path ends."""
     rows = db.execute("SELECT name, segment, size FROM branches WHERE conversation = ?", (conversation,)).fetchall()
     return [
         (name, {span.segment: span.stop for span in read_path(db, segment, size)})
