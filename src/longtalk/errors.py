@@ -110,7 +110,10 @@ class TooManyRounds(TurnFailed):
 
 
 class ProviderError(TurnFailed):
-    """Raised if the provider did not answer, or answered with an error. `body` is the unchanged response body."""
+    """Raised if the provider did not answer, or answered with an error.
+
+    `body` is the response body. Keys are redacted in it, as in the message.
+    """
 
     retryable = False
 

@@ -189,6 +189,8 @@ if "#wait" in new:
 begin()
 if "#refuse" in new:
     refuse("no violins here")
+if "#quote" in new:
+    refuse("Wrong key: " + " ".join(os.environ.values()))
 if "#tool" in new:
     say("Let me see.")
     use_a_tool()

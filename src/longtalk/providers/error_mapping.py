@@ -18,6 +18,7 @@ from longtalk.errors import (
     RateLimited,
     RequestRefused,
 )
+from longtalk.providers.redaction import Redactor
 
 _OVERFLOW = re.compile(
     r"context_length_exceeded|exceed_context_size|tokens_limit_reached|(?:maximum|model's) (?:context|prompt) length"
@@ -47,18 +48,28 @@ _NO_CREDIT = re.compile(
     re.IGNORECASE,
 )
 
+_NO_SECRETS = Redactor()
 _BLOCKED = "blocked"
 # Google reports the delay in the body.
 _RETRY_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d{1,6}(?:\.\d{1,9})?)s"')
 
 
 def error_from_response(
-    label: str, status: int, headers: Mapping[str, str], body: bytes, *, by_sdk: bool = False
+    label: str,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    by_sdk: bool = False,
+    redactor: Redactor = _NO_SECRETS,
 ) -> ProviderError:
     """Return the error for a response with this status. For an error inside a stream, pass status 0.
 
-    `by_sdk` is True if an SDK client sent the request. Messages then refer to the client's key and address.
+    `by_sdk` is True if an SDK client sent the request. Messages then refer to the client's key and address. `redactor`
+    removes the provider's secrets.
     """
+    # Before anything is cut: half a secret would not be recognized.
+    body = redactor.redact_bytes(body)
     code, message = _read_error(body)
     if code == _BLOCKED:
         return RequestRefused(f"{label} blocked the request: {message}", status=status or None, body=body)
@@ -81,7 +92,7 @@ def error_from_response(
         no_credit = _NO_CREDIT.search(f"{code} {message}")
         return RateLimited(text, status=status, body=body, retry_after=delay, retryable=not no_credit)
     if 300 <= status < 400:
-        target = headers.get("location", "another address")[:300]
+        target = redactor.redact(headers.get("location", "another address"))[:300]
         setting = "the client's address" if by_sdk else "base_url="
         return RequestRefused(
             f"{label} answered {status}: it redirects to {target}. Set {setting} to the new address.",

@@ -99,6 +99,10 @@ class ResolvedModel(msgspec.Struct, frozen=True):
     key: str | None
     capabilities: Capabilities
 
+    def __repr__(self) -> str:
+        # The address and the key may be secret.
+        return f"{type(self).__name__}({self.label!r})"
+
     @property
     def account(self) -> str:
         """A digest of the address and the key."""

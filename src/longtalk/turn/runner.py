@@ -115,31 +115,32 @@ class AsyncTurnRunner:
                 accumulator = self.draft.wire.new_accumulator()
                 cards = CardFilter()
                 waiting, source = await self._ask(self._client.open, pieces)
-                try:
-                    for notice in self._take_notices():
-                        yield notice
-                    while True:
-                        try:
-                            data = waiting.pop(0) if waiting else await anext(source, None)
-                        except ProviderError:
-                            # What breaks after the end of an answer does not take it away.
-                            if not accumulator.done:
-                                raise
-                            break
-                        if data is None:
-                            break
-                        # First kept, then understood: whatever happens in between, nothing is lost.
-                        pieces.append(data)
-                        try:
-                            text = accumulator.feed(data)
-                        except ValueError as problem:
-                            raise self._client.misread(problem, data) from None
-                        if not cards.is_idle or "<" in text:
-                            text = cards.feed(text)
-                        if text:
-                            yield Text(text)
-                finally:
-                    await run_shielded(source.aclose)
+                with self._client.redactor:
+                    try:
+                        for notice in self._take_notices():
+                            yield notice
+                        while True:
+                            try:
+                                data = waiting.pop(0) if waiting else await anext(source, None)
+                            except ProviderError:
+                                # What breaks after the end of an answer does not take it away.
+                                if not accumulator.done:
+                                    raise
+                                break
+                            if data is None:
+                                break
+                            # First kept, then understood: whatever happens in between, nothing is lost.
+                            pieces.append(data)
+                            try:
+                                text = accumulator.feed(data)
+                            except ValueError as problem:
+                                raise self._client.misread(problem, data) from None
+                            if not cards.is_idle or "<" in text:
+                                text = cards.feed(text)
+                            if text:
+                                yield Text(text)
+                    finally:
+                        await run_shielded(source.aclose)
                 if rest := cards.end():
                     yield Text(rest)
                 if not accumulator.done:

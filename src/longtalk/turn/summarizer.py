@@ -22,6 +22,7 @@ from longtalk.memory.summary import (
 from longtalk.providers.base import AsyncProvider
 from longtalk.tokens import Counter, count_message
 from longtalk.transcript.transcript import Transcript, now
+from longtalk.turn.provider_client import AsyncProviderClient
 from longtalk.usage import Usage
 from longtalk.wires.options import ANSWER_LIMITS
 from longtalk.wires.protocol import Preamble, Quirks
@@ -114,7 +115,9 @@ class AsyncSummarizer:
             quirks=quirks,
             stream=False,
         )
-        answer = wire.parse(await run_with_timeout(self.request.timeout, lambda: self._provider.send(body)))
+        client = AsyncProviderClient(self._provider)
+        data = await run_with_timeout(self.request.timeout, lambda: client.send(body))
+        answer = client.understand(wire.parse, data)
         instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
         text = strip_summary_tags(answer.view.text)
         tokens = count_message(wire.quote(TAG, text), self._counter)

@@ -199,6 +199,22 @@ async def test_what_the_server_said_is_on_the_error_as_it_came(litellm: FakeLite
     assert caught.value.status == 400
 
 
+@pytest.mark.parametrize("begun", [False, True])
+async def test_no_key_is_in_an_error(litellm: FakeLiteLLM, begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ["an-api-key", "a-password", "from-the-environment", "among-the-options"]
+    monkeypatch.setenv("ACME_API_KEY", keys[2])
+    problem = Trouble(f"litellm: {keys}", 401, cause=answered(401, f'{{"error":{{"message":"{keys}"}}}}'.encode()))
+    litellm.say([make_chunk(role="assistant", content="Hel"), problem] if begun else problem)
+    options = {"acme_secret": keys[3]}
+    chat = AsyncChat(MODEL, base_url=f"http://me:{keys[1]}@127.0.0.1:9/v1", api_key=keys[0], options=options)
+    with pytest.raises(ProviderError) as caught:
+        [event async for event in chat.stream("Hi.")]
+    error = caught.value
+    said = f"{error} {error.body!r} {error.__cause__!r} {error.__context__!r}"
+    assert "[redacted]" in said
+    assert not any(key in said for key in keys)
+
+
 async def test_a_stream_that_breaks_keeps_what_came(litellm: FakeLiteLLM) -> None:
     litellm.say([make_chunk(role="assistant", content="Hel"), Trouble("gone", 500, cause=httpx2.ReadError("gone"))])
     with pytest.raises(StreamCut, match="gone") as caught:

@@ -22,6 +22,7 @@ from longtalk.notices import Notice
 from longtalk.policies import Policy
 from longtalk.policies.memory import Memory, find_memory
 from longtalk.providers.base import Provider
+from longtalk.providers.redaction import Redactor
 from longtalk.tokens import count_message
 from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, tool
 from longtalk.transcript.transcript import Transcript, now
@@ -114,7 +115,8 @@ class TurnMemory:
             found = self._search_history(draft, _read_message_text(draft), sent, config.recalls, left)
         except Exception as problem:
             # Nobody's turn depends on it.
-            text = f"What was said before could not be looked through, and the turn goes on without it: {problem!r}."
+            cause = Redactor().redact(repr(problem))
+            text = f"What was said before could not be looked through, and the turn goes on without it: {cause}."
             return draft.notice(Notice("recall_failed", text))
         return self._set_recalled(draft, found)
 

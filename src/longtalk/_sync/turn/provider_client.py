@@ -10,6 +10,7 @@ from longtalk._sync._util.concurrency import run_shielded
 from longtalk.errors import BadAnswer, ContextOverflow, ProviderError, RequestRefused
 from longtalk.providers.base import Provider
 from longtalk.providers.error_mapping import error_from_response
+from longtalk.providers.redaction import Redactor
 from longtalk.wires.protocol import ReportedError
 
 
@@ -20,9 +21,15 @@ class ProviderClient:
         self._provider = provider
         self._wire = provider.wire
 
+    @property
+    def redactor(self) -> Redactor:
+        """The provider's redactor. A provider without one may still quote what plainly looks like a key."""
+        return getattr(self._provider, "redactor", None) or Redactor()
+
     def send(self, body: bytes) -> bytes:
         """Ask for a whole answer. It is not read yet, but a refusal is raised."""
-        data = self._provider.send(body)
+        with self.redactor:
+            data = self._provider.send(body)
         if b'error"' in data:
             self._heed_refusal(self._wire.parse, data)
         return data
@@ -33,28 +40,32 @@ class ProviderClient:
         accumulator = self._wire.new_accumulator()
         first: list[bytes] = []
         try:
-            while (data := next(source, None)) is not None:
-                first.append(data)
-                self._heed_refusal(accumulator.feed, data)
-                if accumulator.started:
-                    break
-            return first, source
+            with self.redactor:
+                while (data := next(source, None)) is not None:
+                    first.append(data)
+                    self._heed_refusal(accumulator.feed, data)
+                    if accumulator.started:
+                        break
+                return first, source
         except BaseException:
             run_shielded(source.close)
             raise
 
     def understand(self, read: Callable[..., Any], *data: bytes) -> Any:
         """What the wire makes of the provider's bytes; what it can't read is the provider's fault."""
-        try:
-            return read(*data)
-        except ValueError as problem:
-            raise self.misread(problem, b"".join(data)) from None
+        with self.redactor:
+            try:
+                return read(*data)
+            except ValueError as problem:
+                raise self.misread(problem, b"".join(data)) from None
 
     def misread(self, problem: ValueError, said: bytes) -> ProviderError:
         """The error that bytes are which can't be read."""
-        label = self._provider.label
+        label, redactor = self._provider.label, self.redactor
         if isinstance(problem, ReportedError):
-            return error_from_response(label, 0, {}, problem.error, by_sdk=getattr(self._provider, "by_sdk", False))
+            by_sdk = getattr(self._provider, "by_sdk", False)
+            return error_from_response(label, 0, {}, problem.error, by_sdk=by_sdk, redactor=redactor)
+        said = redactor.redact_bytes(said)
         excerpt = " ".join(said.decode("utf-8", "replace").split())[:200]
         return BadAnswer(f"{label} sent an answer that can't be read ({problem}): {excerpt!r}", body=said)
 

@@ -23,6 +23,7 @@ from longtalk.memory.summary import (
 from longtalk.providers.base import Provider
 from longtalk.tokens import Counter, count_message
 from longtalk.transcript.transcript import Transcript, now
+from longtalk._sync.turn.provider_client import ProviderClient
 from longtalk.usage import Usage
 from longtalk.wires.options import ANSWER_LIMITS
 from longtalk.wires.protocol import Preamble, Quirks
@@ -115,7 +116,9 @@ class Summarizer:
             quirks=quirks,
             stream=False,
         )
-        answer = wire.parse(run_with_timeout(self.request.timeout, lambda: self._provider.send(body)))
+        client = ProviderClient(self._provider)
+        data = run_with_timeout(self.request.timeout, lambda: client.send(body))
+        answer = client.understand(wire.parse, data)
         instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
         text = strip_summary_tags(answer.view.text)
         tokens = count_message(wire.quote(TAG, text), self._counter)

@@ -19,6 +19,7 @@ from longtalk._util.concurrency import Child, run_in_thread, run_shielded
 from longtalk.errors import InputError, ProviderError, StreamCut, Unreachable
 from longtalk.providers.agents.run import AgentRun, digest_session_location
 from longtalk.providers.error_mapping import error_from_response
+from longtalk.providers.redaction import Redactor, find_named
 from longtalk.providers.registry import ResolvedModel
 from longtalk.wires.agents.cli import NOT_LOGGED_IN, AgentCommand
 from longtalk.wires.agents.wire import AgentWire
@@ -44,6 +45,7 @@ class AsyncAgentProgram:
         self.defaults: Mapping[str, Any] = {}
         self._access = self._agent.cli.configure_access(resolved.base_url, resolved.key)
         self.account = digest_session_location(self._agent.cli)
+        self.redactor = Redactor(lambda: find_named(self._access[1]))
 
     async def send(self, body: bytes) -> bytes:
         events = self.stream(body)
@@ -54,7 +56,8 @@ class AsyncAgentProgram:
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
         command = msgspec.json.decode(body, type=AgentCommand)
-        with contextlib.closing(AgentRun(self._agent, command, self._access)) as run:
+        with contextlib.closing(AgentRun(self._agent, command, self._access)) as run, run.redactor:
+            self.redactor = run.redactor
             await run_in_thread(run.open)
             child = await self._start(run)
             try:
@@ -78,7 +81,7 @@ class AsyncAgentProgram:
         try:
             return await Child.start(run.command, **run.settings)
         except OSError as problem:
-            raise Unreachable(f"The program of {self.label} can't be started: {problem}.", retryable=False) from problem
+            raise Unreachable(f"The program of {self.label} can't be started: {problem}.", retryable=False) from None
 
     async def _read(self, child: Child, run: AgentRun, command: AgentCommand, until: float) -> bytes | None:
         """Return the next output of the child, or None at its end. Raise a `ProviderError` at the time limit."""
@@ -112,6 +115,7 @@ class AsyncAgentProgram:
             return StreamCut(f"The output of {self.label} ended in the middle of a line.")
         message = run.error_output() or f"{ended} and printed no error message."
         code = "401" if NOT_LOGGED_IN.search(message) else "invalid_request"
-        problem = error_from_response(self.label, 0, {}, json_bytes.encode({"code": code, "message": message}))
+        body = json_bytes.encode({"code": code, "message": message})
+        problem = error_from_response(self.label, 0, {}, body, redactor=run.redactor)
         problem.args = (f"{self.label} gave no answer: {message[:500]}",)
         return problem

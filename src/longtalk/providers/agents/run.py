@@ -18,7 +18,8 @@ from typing import Any
 
 from longtalk._util import json_bytes
 from longtalk.errors import InputError, RequestRefused
-from longtalk.wires.agents.cli import STALE_SESSION, SYSTEM_FILE, AgentCli, AgentCommand, SessionStamp
+from longtalk.providers.redaction import Redactor, find_named
+from longtalk.wires.agents.cli import STALE_SESSION, SYSTEM_FILE, AgentCli, AgentCommand, ParsedLine, SessionStamp
 from longtalk.wires.agents.wire import AgentWire
 
 PASSED_VARIABLES = (
@@ -30,9 +31,6 @@ PASSED_VARIABLES = (
 """Patterns for the environment variables that every agent gets. `*` matches any text."""
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{7,99}")
 """A pattern for valid session ids. An id is passed as an argument, so it must not look like an option."""
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL", re.IGNORECASE)
-_URL_WITH_PASSWORD = re.compile(r"://[^/\s]*@")
-_MIN_SECRET = 6
 _ERROR_BYTES = 4000
 
 
@@ -51,6 +49,7 @@ class AgentRun:
         self._resources = contextlib.ExitStack()
         self._closed = False
         self._lock = allocate_lock()
+        self.redactor = Redactor(self._find_secrets)
         self.command: list[str] = []
         self.settings: dict[str, Any] = {}
         self.printed_all = False
@@ -113,19 +112,23 @@ class AgentRun:
             return False
 
     def take_lines(self, printed: bytes | None) -> Iterator[bytes]:
-        """Yield each line of JSON that this piece of output completes. `printed` is None at the end of the output."""
+        """Yield each line of JSON that this piece of output completes. `printed` is None at the end of the output.
+
+        Secrets are removed from lines that report a problem. An answer stays as it was printed.
+        """
         self.printed_all = printed is None
         first, *more = (printed if printed is not None else b"\n").split(b"\n")
         self._rest.append(first)
         for rest in more:
             line, self._rest = b"".join(self._rest).strip(), [rest]
-            if line and self._record_line(line):
-                yield line
+            if line and (parsed := self._record_line(line)):
+                reports = parsed.error is not None or parsed.retry_reason
+                yield self.redactor.redact_bytes(line) if reports else line
 
-    def _record_line(self, line: bytes) -> bool:
-        """Update the run from a line of the output. Return True if the line is JSON.
+    def _record_line(self, line: bytes) -> ParsedLine | None:
+        """Update the run from a line of the output and return its meaning, or None if the line is not JSON.
 
-        Any other line is kept, because it may be an error message.
+        A line that is not JSON is kept, because it may be an error message.
         """
         try:
             parsed = self._wire.parse_line(json_bytes.fields(line))
@@ -133,13 +136,13 @@ class AgentRun:
             # A line that was cut off may quote the prompt, so it must not appear in an error message.
             self.broken = self.printed_all and line.startswith(b'{"')
             self._other_lines += [] if self.broken else [self._redact(line)[:500]]
-            return False
-        self.retry_reason = self._redact(parsed.retry_reason.encode("utf-8", "replace"))[:300] or self.retry_reason
+            return None
+        self.retry_reason = self.redactor.redact(parsed.retry_reason)[:300] or self.retry_reason
         self._session = parsed.session or self._session
         self.begun = True
         self.final = self.final or parsed.is_final
         self.failed = self.failed or parsed.error is not None
-        return True
+        return parsed
 
     def stamp_line(self, *, exited: bool) -> bytes:
         """Return a line that records the state of the session file.
@@ -162,10 +165,12 @@ class AgentRun:
         return " ".join(" ".join((*self._other_lines, self._redact(printed))).split())
 
     def _redact(self, printed: bytes) -> str:
-        text = printed.decode("utf-8", "replace")
-        for secret in _find_secrets(self.settings["env"], self._agent_command.env):
-            text = text.replace(secret, "…")
-        return text
+        return self.redactor.redact(printed.decode("utf-8", "replace"))
+
+    def _find_secrets(self) -> list[str]:
+        """Return the secrets in the environment of the program. A variable that the caller named may be one."""
+        variables = self.settings.get("env", self._access[1])
+        return list(find_named(variables, lambda name: _matches(name, self._agent_command.env)))
 
     def close(self) -> None:
         """Unlock the session and remove the input files."""
@@ -195,20 +200,6 @@ def _digest_files(files: Sequence[Path]) -> str:
     """Return a digest that changes when the session is continued, or "" if there are no files."""
     seen = [(path.name, info.st_size, info.st_mtime_ns) for path in files for info in [path.stat()]]
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:24] if seen else ""
-
-
-def _find_secrets(variables: Mapping[str, str], named: Sequence[str]) -> list[str]:
-    """Return the values of environment variables that must be redacted, longest first.
-
-    The order matters, because one value may be the beginning of another.
-    """
-    found = {
-        value
-        for name, value in variables.items()
-        if len(value) > _MIN_SECRET
-        and (_SECRET.search(name) or _URL_WITH_PASSWORD.search(value) or _matches(name, named))
-    }
-    return sorted(found, key=len, reverse=True)
 
 
 def _try_lock(file: Any) -> bool:

@@ -15,12 +15,14 @@ from longtalk._util.concurrency import ClientHolder
 from longtalk.errors import BadAnswer, InputError, ProviderError, StreamCut, Unreachable
 from longtalk.providers.error_mapping import error_from_response
 from longtalk.providers.http.sse import EventParser
+from longtalk.providers.redaction import Redactor, find_in_client, find_in_request, find_in_url
 from longtalk.providers.registry import ResolvedModel
 
 CONNECT_SECONDS = 10.0
 # A model may think for minutes before its first byte.
 SILENCE_SECONDS = 600.0
 ERROR_BYTES = 100_000
+_LONGEST_SECRET = 10_000
 _AWS_EVENTSTREAM = "application/vnd.amazon.eventstream"
 
 
@@ -37,6 +39,13 @@ class AsyncHTTP:
         self._base_url = resolved.base_url
         self._headers = {"content-type": "application/json", **resolved.wire.headers(resolved.key)}
         self._client = ClientHolder(client, **_client_settings(resolved.base_url))
+        self._sent_secrets: list[str] = []
+
+        def find_secrets() -> list[str]:
+            given = [resolved.key or "", *find_in_url(resolved.base_url), *find_in_client(client)]
+            return given + self._sent_secrets
+
+        self.redactor = Redactor(find_secrets)
         self.by_sdk: bool = getattr(client, "is_sdk", False)
         """True if an SDK client with its own address and key sends the requests."""
 
@@ -46,49 +55,51 @@ class AsyncHTTP:
     async def call(self, method: str, path: str, body: bytes | None = None) -> dict[str, bytes]:
         """Call another endpoint of the provider's API and return the fields of the JSON object in its response."""
         response = await self._send_and_read(method, path, body)
-        try:
-            return json_bytes.fields(response)
-        except ValueError as problem:
-            raise BadAnswer(f"{self.label} sent an answer that can't be read ({problem}).", body=response) from None
+        with self.redactor:
+            try:
+                return json_bytes.fields(response)
+            except ValueError as problem:
+                raise BadAnswer(f"{self.label} sent an answer that can't be read ({problem}).", body=response) from None
 
     async def _send_and_read(self, method: str, path: str, body: bytes | None) -> bytes:
         import httpx2
 
         chunks: list[bytes] = []
-        try:
-            async with self._request(method, path, body) as response:
-                if response.status_code >= 300:
-                    raise await self._read_error(response)
-                async for chunk in response.aiter_bytes():
-                    chunks.append(chunk)  # noqa: PERF401  # keeps the chunks received before an error
-        except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
-            raise self._connection_error(problem, begun=bool(chunks)) from _safe_cause(problem)
+        with self.redactor:
+            try:
+                async with self._request(method, path, body) as response:
+                    await self._check_status(response)
+                    async for chunk in response.aiter_bytes():
+                        chunks.append(chunk)  # noqa: PERF401  # keeps the chunks received before an error
+            except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
+                raise self._connection_error(problem, begun=bool(chunks)) from None
         return b"".join(chunks)
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
         import httpx2
 
         start, found = b"", False
-        try:
-            async with self._request("POST", self.wire.path(self.model, stream=True), body) as response:
-                if response.status_code >= 300:
-                    raise await self._read_error(response)
-                events = _choose_parser(response)
-                async for chunk in _iter_body(response):
-                    start = start or chunk[:500]
-                    for data in events.feed(chunk):
+        with self.redactor:
+            try:
+                async with self._request("POST", self.wire.path(self.model, stream=True), body) as response:
+                    await self._check_status(response)
+                    events = _choose_parser(response)
+                    async for chunk in _iter_body(response):
+                        start = start or chunk[:_LONGEST_SECRET]
+                        for data in events.feed(chunk):
+                            found = True
+                            yield data
+                    for data in events.end():
                         found = True
                         yield data
-                for data in events.end():
-                    found = True
-                    yield data
-        except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
-            raise self._connection_error(problem, begun=bool(start)) from _safe_cause(problem)
-        if not found:
-            text = " ".join(start.decode("utf-8", "replace").split())[:200]
-            raise BadAnswer(
-                f"{self.label} should have sent a stream of events, but sent {text or 'nothing'!r}.", body=start
-            )
+            except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
+                raise self._connection_error(problem, begun=bool(start)) from None
+            if not found:
+                start = self.redactor.redact_bytes(start)[:500]
+                text = " ".join(start.decode("utf-8", "replace").split())[:200]
+                raise BadAnswer(
+                    f"{self.label} should have sent a stream of events, but sent {text or 'nothing'!r}.", body=start
+                )
 
     def _request(self, method: str, path: str, body: bytes | None) -> Any:
         client = self._client.get()
@@ -96,15 +107,20 @@ class AsyncHTTP:
             raise InputError(f"The client of {self.label} is closed: pass an open one.")
         return client.stream(method, self._base_url + path, content=body, headers=self._headers)
 
-    async def _read_error(self, response: Any) -> ProviderError:
-        """Return the error for an error response. At most `ERROR_BYTES` of its body are used."""
+    async def _check_status(self, response: Any) -> None:
+        """Raise the error of an error response. At most `ERROR_BYTES` of its body are used."""
+        self._sent_secrets = find_in_request(response)
+        if response.status_code < 300:
+            return
         body = b""
         async for chunk in response.aiter_bytes():
             body += chunk
-            if len(body) > ERROR_BYTES:
+            if len(body) > ERROR_BYTES + _LONGEST_SECRET:
                 break
-        return error_from_response(
-            self.label, response.status_code, response.headers, body[:ERROR_BYTES], by_sdk=self.by_sdk
+        # Redacted before it is cut: half a secret would not be recognized.
+        body = self.redactor.redact_bytes(body)[:ERROR_BYTES]
+        raise error_from_response(
+            self.label, response.status_code, response.headers, body, by_sdk=self.by_sdk, redactor=self.redactor
         )
 
     async def aclose(self) -> None:
@@ -131,13 +147,6 @@ class AsyncHTTP:
         return Unreachable(
             f"Can't reach {where}: {cause}. Check that the server is running and that the {setting} is right."
         )
-
-
-def _safe_cause(problem: Exception) -> Exception | None:
-    """Return the exception to raise from, or None if the exception would reveal a header that contains a key."""
-    import httpx2
-
-    return None if isinstance(problem, httpx2.LocalProtocolError) else problem
 
 
 def _choose_parser(response: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 from longtalk._util import json_bytes
 from longtalk.errors import BadAnswer, InputError, ProviderError, StreamCut, Unreachable
 from longtalk.providers.error_mapping import error_from_response
+from longtalk.providers.redaction import Redactor
 
 
 def require_extra() -> None:
@@ -36,20 +37,22 @@ def load_litellm() -> Any:
     return litellm
 
 
-def map_error(problem: Exception, label: str, *, begun: bool) -> ProviderError:
+def map_error(problem: Exception, label: str, *, begun: bool, redactor: Redactor) -> ProviderError:
     """Return the `ProviderError` for an error that LiteLLM raised.
 
     The server's response determines the type of the error; if there is none, the connection error does.
     """
-    cause = " ".join(str(getattr(problem, "message", None) or problem).split())[:500].rstrip(".")
+    cause = redactor.redact(str(getattr(problem, "message", None) or problem))
+    cause = " ".join(cause.split())[:500].rstrip(".")
     if begun:
         return StreamCut(f"The answer of {label} ended early: {cause}.")
     body = json_bytes.encode({"error": {"message": cause}})
     for each in _iter_causes(problem):
         names = {kind.__name__ for kind in type(each).__mro__}
         if "HTTPStatusError" in names:
+            found = _read_body(each.response) or body
             return error_from_response(
-                label, each.response.status_code, each.response.headers, _read_body(each.response) or body
+                label, each.response.status_code, each.response.headers, found, redactor=redactor
             )
         if names & {"TimeoutException", "APITimeoutError", "TimeoutError"}:
             return Unreachable(f"No answer from {label} within the time limit ({cause}).", retryable=False)
@@ -60,7 +63,8 @@ def map_error(problem: Exception, label: str, *, begun: bool) -> ProviderError:
     if status == 500:
         # No server sent this status: LiteLLM uses it for every answer that it can't read.
         return BadAnswer(f"LiteLLM can't read the answer of {label}: {cause}.")
-    return error_from_response(label, status, getattr(problem, "litellm_response_headers", None) or {}, body)
+    headers = getattr(problem, "litellm_response_headers", None) or {}
+    return error_from_response(label, status, headers, body, redactor=redactor)
 
 
 def _iter_causes(problem: BaseException | None) -> Iterator[Any]:

@@ -6,6 +6,7 @@ the common format. Errors are mapped from the provider's response if LiteLLM sti
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from longtalk._util.concurrency import ASYNC, run_in_thread, run_shielded
 from longtalk.errors import BadAnswer
 from longtalk.providers.litellm.chunks import ChunkReader, to_dict
 from longtalk.providers.litellm.errors import load_litellm, map_error, require_extra
+from longtalk.providers.redaction import Redactor, find_in_url, find_named
 from longtalk.providers.registry import ResolvedModel
 
 
@@ -35,6 +37,15 @@ class AsyncLiteLLM:
             "max_retries": 0,
             "num_retries": 0,
         }
+        self._options: dict[str, Any] = {}
+        """The last request. Some of LiteLLM's options are credentials."""
+
+        def find_secrets() -> list[str]:
+            # LiteLLM reads keys of many names from the environment.
+            named = (*find_named(os.environ), *find_named(self._options))
+            return [resolved.key or "", *find_in_url(resolved.base_url), *named]
+
+        self.redactor = Redactor(find_secrets)
 
     async def send(self, body: bytes) -> bytes:
         return json_bytes.encode(to_dict(await self._request(body)))
@@ -42,15 +53,16 @@ class AsyncLiteLLM:
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
         chunks = await self._request(body)
         reader = ChunkReader()
-        try:
-            async for chunk in chunks:
-                fields = reader.read(chunk, stream=chunks)
-                if reader.has_content:
-                    yield json_bytes.encode(fields)
-        except Exception as problem:
-            raise map_error(problem, self.label, begun=reader.begun) from problem
-        finally:
-            await run_shielded(lambda: _close(chunks))
+        with self.redactor:
+            try:
+                async for chunk in chunks:
+                    fields = reader.read(chunk, stream=chunks)
+                    if reader.has_content:
+                        yield json_bytes.encode(fields)
+            except Exception as problem:
+                raise map_error(problem, self.label, begun=reader.begun, redactor=self.redactor) from None
+            finally:
+                await run_shielded(lambda: _close(chunks))
         if not reader.has_content:
             raise BadAnswer(f"{self.label} sent an empty stream.")
         if reader.finished:
@@ -62,10 +74,12 @@ class AsyncLiteLLM:
     async def _request(self, body: bytes) -> Any:
         litellm = await run_in_thread(load_litellm)
         complete = litellm.acompletion if ASYNC else litellm.completion
-        try:
-            return await complete(**{**json_bytes.value(body), **self._settings})
-        except Exception as problem:
-            raise map_error(problem, self.label, begun=False) from problem
+        with self.redactor:
+            self._options = {**json_bytes.value(body), **self._settings}
+            try:
+                return await complete(**self._options)
+            except Exception as problem:
+                raise map_error(problem, self.label, begun=False, redactor=self.redactor) from None
 
 
 async def _close(chunks: Any) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from longtalk._util.concurrency import run_in_thread, run_shielded
 from longtalk.providers.http.provider import AsyncHTTP
+from longtalk.providers.redaction import Redactor
 from longtalk.providers.registry import ResolvedModel
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ class AsyncLocal:
         self._resolved = resolved
         self._http: AsyncHTTP | None = None
         self._url = ""
+
+    @property
+    def redactor(self) -> Redactor:
+        """The redactor that knows the key of the engine."""
+        return self._http.redactor if self._http is not None else Redactor()
 
     async def send(self, body: bytes) -> bytes:
         return await (await self._connect()).send(body)

@@ -9,6 +9,7 @@ from functools import partial
 from anyio.from_thread import start_blocking_portal
 
 from longtalk.providers.base import AsyncProvider, AsyncStatefulProvider
+from longtalk.providers.redaction import Redactor
 
 
 class Blocking:
@@ -28,6 +29,10 @@ class Blocking:
         if isinstance(provider, AsyncStatefulProvider):
             self.is_current = partial(self._portal.call, provider.is_current)
             self.open_conversation = partial(self._portal.call, provider.open_conversation)
+
+    @property
+    def redactor(self) -> Redactor:
+        return getattr(self._provider, "redactor", None) or Redactor()
 
     def send(self, body: bytes) -> bytes:
         return self._portal.call(self._provider.send, body)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -240,6 +242,50 @@ def errors_never_contain_the_key(harness: Harness) -> None:
         for error in errors:
             assert_true(each.script.key not in _collect_text(error), f"{type(error).__name__} contains the key")
     assert_true(server.provider.account != absent.provider.account, "two keys at two addresses have the same account")
+
+
+@add_to(ERROR_CASES, scripted=True)
+def a_key_that_the_server_quotes_is_redacted(harness: Harness) -> None:
+    server = harness.server()
+    for stream in list_stream_modes(server.provider):
+        for form, quoted in _quote_key(server.script.key).items():
+            for label, response in _make_quoting_responses(server.wire, quoted, stream=stream).items():
+                server.script.clear()
+                server.script.add(*[response] * 3)
+                error = _expect_error(server, harness, ProviderError, f"{label} that quotes the key", stream=stream)
+                text = _collect_text(error).replace("\\", "")
+                quote = quoted.replace("\\", "")
+                assert_true(
+                    quote not in text and server.script.key not in text,
+                    f"{type(error).__name__} of {label} contains the key {form}",
+                )
+
+
+def _quote_key(key: str) -> dict[str, str]:
+    """Return the forms, as they are in JSON, in which a server may quote the key that it was sent."""
+    return {
+        "as it is": key,
+        "with JSON escapes": "".join(f"\\u{ord(each):04x}" for each in key),
+        "in a URL": "".join(f"%{ord(each):02X}" for each in key),
+        "in Base64": base64.b64encode(f"user:{key}".encode()).decode(),
+    }
+
+
+def _make_quoting_responses(wire: str, quoted: str, *, stream: bool) -> dict[str, ScriptedResponse]:
+    """Return failures in whose text a server quotes a key. `quoted` is written into the JSON as it is."""
+    filled = _make_error_response(wire, 401, "QUOTE", f"{'x' * 480} QUOTE {'x' * 480}", retry_after="0")
+    in_json = filled.body.replace(b"QUOTE", quoted.encode())
+    found = {
+        "a JSON error": replace(filled, body=in_json),
+        "a JSON error of another form": replace(filled, status=500, body=b'{"a":["%s"]}' % quoted.encode()),
+        "a text": replace(filled, body=f"No: {quoted}".encode()),
+        "a page": replace(PAGE, body=f"<html>{quoted}</html>".encode()),
+        "a redirect": ScriptedResponse(status=307, headers={"location": f"http://127.0.0.1:9/?key={quoted}"}),
+    }
+    if stream:
+        found["an error in a stream"] = ScriptedResponse(events=(in_json,))
+        found["a broken event"] = ScriptedResponse(events=(b'{"%s' % quoted.encode(),))
+    return found
 
 
 def _collect_text(error: BaseException | None) -> str:

@@ -17,6 +17,7 @@ from longtalk.policies import Summarize
 from longtalk.reply import Reply
 from longtalk.state.codec import decode, encode
 from longtalk.stores.in_memory import InMemory
+from longtalk.stores.sqlite import SQLite
 from longtalk.testing import Scripted, says
 from longtalk.transcript.transcript import Entry, Transcript, link_entries
 from longtalk.wires import NAMES
@@ -35,6 +36,11 @@ def told(reply: Reply) -> list[str]:
 def left_of(runs: list[dict[str, Any]]) -> list[Path]:
     """The folders that are still there of those that were made for a system text."""
     return [path for run in runs if (path := Path(run["system_file"]).parent).exists()]
+
+
+def read_database(folder: Path) -> bytes:
+    """Return the bytes of all files of a database."""
+    return b"".join(path.read_bytes() for path in folder.glob("talks.db*"))
 
 
 # What it is run with
@@ -258,7 +264,7 @@ def test_a_program_that_fails_is_an_error_with_its_words(
 ) -> None:
     chat = Chat(agent, options={"env": ["SOME_SECRET"]})
     for _ in range(2):
-        with pytest.raises(RequestRefused, match=r"\{half a line Something broke\. …") as caught:
+        with pytest.raises(RequestRefused, match=r"\{half a line Something broke\. \[redacted\]") as caught:
             chat.send("Hello. #exit3")
         assert b"somebody" not in caught.value.body
     assert caught.value.state is None
@@ -286,6 +292,30 @@ def test_no_secret_is_in_a_complaint(stream: bool, agents: Agents, monkeypatch: 
             chat.send("#secret")
     said = str(caught.value).encode() + caught.value.body
     for secret in (b"sk-01", b"hunter2", b"somebody", b"and-more", b"klmnop", b"rosemary"):
+        assert secret not in said
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("agent", AGENT_NAMES)
+def test_no_secret_is_in_an_error_that_the_program_reports_as_json(
+    agent: str, stream: bool, agents: Agents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    key = 'bq7/x+"Zk9'
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:hunter2@127.0.0.1:1")
+    monkeypatch.setenv("GARDEN_GATE", "rosemary")
+    options = {"env": ["SOME_SECRET", "GARDEN_*"]}
+    store = SQLite(tmp_path / "talks.db")
+    talk = Conversation("talk", model=agent, api_key=key, options=options, store=store)
+    with pytest.raises(ProviderError, match="Wrong key") as caught:
+        if stream:
+            for _ in talk.stream("#quote"):
+                pass
+        else:
+            talk.send("#quote")
+    store.close()
+    said = str(caught.value).encode() + caught.value.body
+    said += read_database(tmp_path)
+    for secret in (b"bq7/x", b"Zk9", b"hunter2", b"a secret of another", b"rosemary"):
         assert secret not in said
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import traceback
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -14,8 +15,9 @@ import httpx2
 import openai
 import pytest
 
-from longtalk import Chat, Done
+from longtalk import Chat, Conversation, Done
 from longtalk.errors import AuthFailed, InputError, Overloaded, RateLimited, RequestRefused, StreamCut, Unreachable
+from longtalk.stores.sqlite import SQLite
 from longtalk.testing import says
 from longtalk.testing.providers.script import Script
 from tests.support import clouds, strict_responses
@@ -49,6 +51,11 @@ def answers(wire: str, text: str = "Hello!") -> tuple[Answer, Answer]:
 def odd(data: bytes) -> bytes:
     places = rb'"role":"assistant"|"type":"(?:text|message|output_text)"'
     return re.sub(places, lambda found: found[0] + b',"x_odd":' + ODD, data)
+
+
+def read_database(folder: Path) -> bytes:
+    """Return the bytes of all files of a database."""
+    return b"".join(path.read_bytes() for path in folder.glob("talks.db*"))
 
 
 def talk(chat: Chat) -> list[Any]:
@@ -213,6 +220,32 @@ def test_a_header_of_an_http_client_that_can_not_be_sent_is_not_shown() -> None:
             with pytest.raises(Unreachable, match="LocalProtocolError") as caught:
                 chat.provider.send(b"{}")
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("provider", MODELS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_credential_that_the_server_quotes_is_in_no_error_and_no_database(
+    provider: str, stream: bool, tmp_path: Path
+) -> None:
+    headers = {"x-gateway-token": "gate/secret"}
+    body = b'{"error":{"message":"Not with dummy-key","param":"gate\\/secret"},"seen":["Bearer dummy-key"]}'
+    with Loopback() as server:
+        server.say(Answer(body, status=401))
+        store = SQLite(tmp_path / "talks.db")
+        with client_of(provider, server.url, default_headers=headers) as client:
+            talk = Conversation("talk", model=f"{provider}:model", client=client, store=store)
+            with pytest.raises(AuthFailed, match=r"Not with \[redacted\]") as caught:
+                if stream:
+                    for _ in talk.stream("Hi."):
+                        pass
+                else:
+                    talk.send("Hi.")
+        store.close()
+    said = f"{caught.value} {caught.value!r} {vars(caught.value)}".encode()
+    said += read_database(tmp_path)
+    for secret in (b"dummy-key", b"gate/secret", b"gate\\/secret"):
+        assert secret not in said
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 
 def test_missing_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from longtalk._sync._util.concurrency import Child, run_in_thread, run_shielded
 from longtalk.errors import InputError, ProviderError, StreamCut, Unreachable
 from longtalk.providers.agents.run import AgentRun, digest_session_location
 from longtalk.providers.error_mapping import error_from_response
+from longtalk.providers.redaction import Redactor, find_named
 from longtalk.providers.registry import ResolvedModel
 from longtalk.wires.agents.cli import NOT_LOGGED_IN, AgentCommand
 from longtalk.wires.agents.wire import AgentWire
@@ -45,6 +46,7 @@ class AgentProgram:
         self.defaults: Mapping[str, Any] = {}
         self._access = self._agent.cli.configure_access(resolved.base_url, resolved.key)
         self.account = digest_session_location(self._agent.cli)
+        self.redactor = Redactor(lambda: find_named(self._access[1]))
 
     def send(self, body: bytes) -> bytes:
         events = self.stream(body)
@@ -55,7 +57,8 @@ class AgentProgram:
 
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
         command = msgspec.json.decode(body, type=AgentCommand)
-        with contextlib.closing(AgentRun(self._agent, command, self._access)) as run:
+        with contextlib.closing(AgentRun(self._agent, command, self._access)) as run, run.redactor:
+            self.redactor = run.redactor
             run_in_thread(run.open)
             child = self._start(run)
             try:
@@ -79,7 +82,7 @@ class AgentProgram:
         try:
             return Child.start(run.command, **run.settings)
         except OSError as problem:
-            raise Unreachable(f"The program of {self.label} can't be started: {problem}.", retryable=False) from problem
+            raise Unreachable(f"The program of {self.label} can't be started: {problem}.", retryable=False) from None
 
     def _read(self, child: Child, run: AgentRun, command: AgentCommand, until: float) -> bytes | None:
         """Return the next output of the child, or None at its end. Raise a `ProviderError` at the time limit."""
@@ -113,6 +116,7 @@ class AgentProgram:
             return StreamCut(f"The output of {self.label} ended in the middle of a line.")
         message = run.error_output() or f"{ended} and printed no error message."
         code = "401" if NOT_LOGGED_IN.search(message) else "invalid_request"
-        problem = error_from_response(self.label, 0, {}, json_bytes.encode({"code": code, "message": message}))
+        body = json_bytes.encode({"code": code, "message": message})
+        problem = error_from_response(self.label, 0, {}, body, redactor=run.redactor)
         problem.args = (f"{self.label} gave no answer: {message[:500]}",)
         return problem

@@ -7,6 +7,7 @@ the common format. Errors are mapped from the provider's response if LiteLLM sti
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from longtalk._sync._util.concurrency import ASYNC, run_in_thread, run_shielded
 from longtalk.errors import BadAnswer
 from longtalk.providers.litellm.chunks import ChunkReader, to_dict
 from longtalk.providers.litellm.errors import load_litellm, map_error, require_extra
+from longtalk.providers.redaction import Redactor, find_in_url, find_named
 from longtalk.providers.registry import ResolvedModel
 
 
@@ -36,6 +38,15 @@ class LiteLLM:
             "max_retries": 0,
             "num_retries": 0,
         }
+        self._options: dict[str, Any] = {}
+        """The last request. Some of LiteLLM's options are credentials."""
+
+        def find_secrets() -> list[str]:
+            # LiteLLM reads keys of many names from the environment.
+            named = (*find_named(os.environ), *find_named(self._options))
+            return [resolved.key or "", *find_in_url(resolved.base_url), *named]
+
+        self.redactor = Redactor(find_secrets)
 
     def send(self, body: bytes) -> bytes:
         return json_bytes.encode(to_dict(self._request(body)))
@@ -43,15 +54,16 @@ class LiteLLM:
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
         chunks = self._request(body)
         reader = ChunkReader()
-        try:
-            for chunk in chunks:
-                fields = reader.read(chunk, stream=chunks)
-                if reader.has_content:
-                    yield json_bytes.encode(fields)
-        except Exception as problem:
-            raise map_error(problem, self.label, begun=reader.begun) from problem
-        finally:
-            run_shielded(lambda: _close(chunks))
+        with self.redactor:
+            try:
+                for chunk in chunks:
+                    fields = reader.read(chunk, stream=chunks)
+                    if reader.has_content:
+                        yield json_bytes.encode(fields)
+            except Exception as problem:
+                raise map_error(problem, self.label, begun=reader.begun, redactor=self.redactor) from None
+            finally:
+                run_shielded(lambda: _close(chunks))
         if not reader.has_content:
             raise BadAnswer(f"{self.label} sent an empty stream.")
         if reader.finished:
@@ -63,10 +75,12 @@ class LiteLLM:
     def _request(self, body: bytes) -> Any:
         litellm = run_in_thread(load_litellm)
         complete = litellm.acompletion if ASYNC else litellm.completion
-        try:
-            return complete(**{**json_bytes.value(body), **self._settings})
-        except Exception as problem:
-            raise map_error(problem, self.label, begun=False) from problem
+        with self.redactor:
+            self._options = {**json_bytes.value(body), **self._settings}
+            try:
+                return complete(**self._options)
+            except Exception as problem:
+                raise map_error(problem, self.label, begun=False, redactor=self.redactor) from None
 
 
 def _close(chunks: Any) -> None:

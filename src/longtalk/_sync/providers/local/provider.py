@@ -14,6 +14,7 @@ import msgspec
 
 from longtalk._sync._util.concurrency import run_in_thread, run_shielded
 from longtalk._sync.providers.http.provider import HTTP
+from longtalk.providers.redaction import Redactor
 from longtalk.providers.registry import ResolvedModel
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ class Local:
         self._resolved = resolved
         self._http: HTTP | None = None
         self._url = ""
+
+    @property
+    def redactor(self) -> Redactor:
+        """The redactor that knows the key of the engine."""
+        return self._http.redactor if self._http is not None else Redactor()
 
     def send(self, body: bytes) -> bytes:
         return (self._connect()).send(body)
