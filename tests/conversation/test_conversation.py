@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import AsyncChat, AsyncConversation, Checkpoint, Done, Text, ToolResult, tool
+from longtalk import AsyncArchive, AsyncChat, AsyncConversation, Checkpoint, Done, Text, ToolResult, tool
 from longtalk.context.epochs import fingerprint_policy
 from longtalk.errors import (
     Busy,
@@ -709,6 +709,16 @@ async def test_another_body_under_a_key_is_refused(store: Store) -> None:
     with pytest.raises(KeyReused, match="'k'"):
         await conversation.send("y", key="k")
     assert texts(store) == ["user: x", "assistant: a"]
+
+
+@pytest.mark.parametrize("guess", ["x", "y"])
+async def test_after_a_redaction_a_key_gives_the_stored_reply_whatever_the_message_is(store: Store, guess: str) -> None:
+    conversation = talk(store, says("a"))
+    first = await conversation.send("x", key="k")
+    await AsyncArchive(store).redact("c", first.entries[0].id)
+    reply = await talk(store).send(guess, key="k")
+    assert (reply.id, reply.text) == (first.id, "a")
+    assert texts(store) == ["user: [redacted]", "assistant: a"]
 
 
 async def test_a_key_whose_turn_runs_is_busy(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

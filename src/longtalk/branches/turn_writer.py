@@ -18,6 +18,7 @@ from longtalk.branches.branch import AsyncBranch, place_record
 from longtalk.context.manifest import encode_manifest
 from longtalk.errors import Deleted
 from longtalk.notices import Notice
+from longtalk.stores._redaction import redact_turn
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedRequest, RequestKeyTaken
 from longtalk.stores.leases import (
     count_as_held,
@@ -138,6 +139,7 @@ class AsyncTurnWriter:
         records = [record for record in draft.transcript.records if record not in self._known] if own else []
         if self._redacted:
             records = [record for record in records if not kind_of(record.kind).quotes_entries]
+            turn = turn and redact_turn(turn)
         there = set(draft.transcript.records)
         commit = Commit(
             branch=self._stored.branch,
@@ -164,12 +166,13 @@ class AsyncTurnWriter:
                 if moved.head is None or not self._is_held_on(moved.head):
                     draft, head = self._write_to_own_branch(draft, commit)
                     break
-                kept_records = commit.records
+                kept_records, turn = commit.records, commit.turn
                 if not self._is_summarised(moved.head):
                     # Nobody has taken over: something was redacted. What this turn derives may quote it.
                     self._redacted = True
                     kept_records = tuple(each for each in kept_records if not kind_of(each.record.kind).quotes_entries)
-                commit = msgspec.structs.replace(commit, expect=moved.head.revision, records=kept_records)
+                    turn = turn and redact_turn(turn)
+                commit = msgspec.structs.replace(commit, expect=moved.head.revision, records=kept_records, turn=turn)
                 self._is_old = True
         self._remember_commit(commit, head, own=own)
         if not lasts and self._is_old:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from longtalk.stores._paths import clip, find_base, find_segment, is_on_path, list_head_records
+from longtalk.stores._redaction import get_turn_id, redact_turn
 from longtalk.stores._rows import to_utf8_json
 from longtalk.stores._segments import (
     AttachedRecord,
@@ -32,6 +33,7 @@ from longtalk.stores.base import (
     ConversationInfo,
     DeletionReceipt,
     HeadMoved,
+    KeyedRequest,
     KeyedTurn,
     PlacedRecord,
     RequestKeyTaken,
@@ -220,7 +222,7 @@ class ConversationTree:
         }
 
     def redact(self, entry: str, native: bytes) -> None:
-        """Replace the JSON of an entry, and remove the entry's metadata and the records that may quote the entry.
+        """Replace the JSON of an entry, and remove the entry's metadata and everything that may quote the entry.
 
         Each branch that contains the entry gets a new revision, so that a turn based on the old JSON can't be
         committed.
@@ -232,6 +234,10 @@ class ConversationTree:
             segment.entries[i] = msgspec.structs.replace(segment.entries[i], native=native)
             segment.words.pop(position, None)
             segment.metas.pop(position, None)
+        self._turns = {name: redact_turn(turn) for name, turn in self._turns.items()}
+        for key, ref in self._keys.items():
+            if ref.turn == get_turn_id(entry):
+                self._keys[key] = ref._replace(request=KeyedRequest(key, ""))
         self.bump_revisions(entry)
 
     def bump_revisions(self, entry: str) -> None:

@@ -72,7 +72,10 @@ class KeyedRequest(msgspec.Struct, frozen=True):
 
     key: str
     body: str
-    """The digest of the request. A retry with the same key must have the same digest."""
+    """The digest of the request. A retry with the same key must have the same digest.
+
+    It is empty after a redaction, because it would confirm a guess. Any request with the key then counts as a retry.
+    """
 
 
 class PlacedRecord(msgspec.Struct, frozen=True):
@@ -321,8 +324,10 @@ class Store(Protocol):
         """Replace the JSON of an entry permanently. Return False if the entry doesn't exist.
 
         The entry's metadata is removed, and so are the records that may quote the entry: those of `quotes_entries`
-        kinds that are attached to it or to a later entry. Each branch that contains the entry gets a new revision, so
-        that a turn based on the old JSON can't be committed.
+        kinds that are attached to it or to a later entry. A provider may have quoted the entry in the error of any
+        turn, so each error in the conversation becomes `[redacted]`. The digest of the request for the entry's turn
+        becomes empty. Each branch that contains the entry gets a new revision, so that a turn based on the old JSON
+        can't be committed.
         """
         ...
 

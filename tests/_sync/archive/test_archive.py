@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from longtalk import Archive, Conversation, Conversation, Metrics
-from longtalk.errors import Deleted, InputError
+from longtalk.errors import Deleted, InputError, RequestRefused
 from longtalk.models.prices import FREE, Prices
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
 from longtalk.providers.base import Capabilities
@@ -395,6 +396,44 @@ def test_redacted_content_is_gone_and_the_conversation_continues(store: Store, t
     body = one._chat.provider.requests[-1]  # type: ignore[attr-defined]
     validate(body, wire=wire)
     assert b"secret" not in body
+    store.close()
+    assert "secret" not in on_disk(tmp_path)
+
+
+def test_redacted_content_is_gone_from_the_errors_that_quote_it(store: Store, tmp_path: Path) -> None:
+    problems = [RequestRefused(f"I was asked {text!r}.") for text in ("my secret", "more, after my secret")]
+    one = talk(store, *problems, says("b"))
+    for message, key in (("my secret", "k1"), ("more", "k2")):
+        with pytest.raises(RequestRefused):
+            one.send(message, key=key)
+    archive = Archive(store)
+    assert "secret" in archive.export("c", "md")
+    archive.redact("c", (one.history())[0].id)
+    exports = [archive.export("c", "md"), archive.export("c", "json"), archive.export("c", "jsonl")]
+    assert "secret" not in "".join(exports)
+    archive.verify("c")
+    store.close()
+    files = on_disk(tmp_path)
+    assert "secret" not in files
+    for message in ("my secret", "more"):
+        digest = hashlib.sha256(json.dumps(message).encode()).hexdigest()
+        assert (digest in files) == (message == "more" and bool(files))
+
+
+def test_a_turn_that_fails_after_a_redaction_does_not_store_the_content_again(
+    store: Store, tmp_path: Path
+) -> None:
+    def look(q: str) -> str:
+        """Redact the question while its turn runs."""
+        turn = store.turns("", "c", "main", 0, 9)[-1][1]
+        assert store.redact("", "c", f"{turn.id}-0", b'{"role":"user","content":"-"}')
+        return q
+
+    call = says("", calls=[("c1", "look", {"q": "x"})])
+    one = talk(store, call, RequestRefused("I was asked 'my secret'."), tools=[look])
+    with pytest.raises(RequestRefused, match="my secret"):
+        one.send("my secret")
+    assert store.turns("", "c", "main", 0, 9)[-1][1].error == "[redacted]"
     store.close()
     assert "secret" not in on_disk(tmp_path)
 

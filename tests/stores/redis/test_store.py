@@ -665,7 +665,7 @@ def _reads(store: Store, entry: str) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize(
     ("change", "fail"),
     [
-        (("HSET", "t", "TURN", b"\xff"), {"head", "turns", "keyed_turn", "keyed_turns", "branches"}),
+        (("HSET", "t", "TURN", b"\xff"), {"head", "turns", "keyed_turn", "keyed_turns", "branches", "redact"}),
         (("HSET", "c", "meta", "x"), {"info", "conversations"}),
         (("HSET", "c", "meta", "[1]"), {"info", "conversations"}),
         (("HSET", "c", "created", "x"), {"head", "branches", "info", "conversations", "fork"}),
@@ -673,8 +673,8 @@ def _reads(store: Store, entry: str) -> dict[str, Callable[[], object]]:
         (("HSET", "x", "1:0", "x"), {"metas"}),
         (("HSET", "r", "1", b"\xff"), {"head", "records"}),
         (("HSET", "h", "1", "x"), {"head", "records", "redact", "fork"}),
-        (("HSET", "q", "k", "x"), {"keyed_turn", "keyed_turns"}),
-        (("HSET", "q", b"\xff", "x"), {"keyed_turns"}),
+        (("HSET", "q", "k", "x"), {"keyed_turn", "keyed_turns", "redact"}),
+        (("HSET", "q", b"\xff", "x"), {"keyed_turns", "redact"}),
         (("HSET", "g", "TURN", "1:x"), {"keyed_turn", "keyed_turns", "describe", "redact"}),
         (("ZADD", "f", 0, "1"), {"turns", "manifests"}),
     ],

@@ -585,6 +585,35 @@ class KeepsMetadataOfRedactedEntries(InMemory):
             return done
 
 
+class KeepsErrorsThatQuoteRedactedEntries(InMemory):
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        with self._lock_tree(owner, conversation) as tree:
+            kept = dict(tree._turns) if tree else {}
+            done = super().redact(owner, conversation, entry, native)
+            if tree:
+                tree._turns = kept | {entry.rpartition("-")[0]: tree._turns[entry.rpartition("-")[0]]} if done else kept
+            return done
+
+
+class KeepsDigestsOfRedactedRequests(InMemory):
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        with self._lock_tree(owner, conversation) as tree:
+            kept = dict(tree._keys) if tree else {}
+            done = super().redact(owner, conversation, entry, native)
+            if tree:
+                tree._keys = kept
+            return done
+
+
+class ForgetsKeysOfRedactedRequests(InMemory):
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        with self._lock_tree(owner, conversation) as tree:
+            done = super().redact(owner, conversation, entry, native)
+            if tree:
+                tree._keys = {key: ref for key, ref in tree._keys.items() if ref.request.body}
+            return done
+
+
 class RemovesAllRecordsOnRedaction(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
         with self._lock_tree(owner, conversation) as tree:
@@ -700,6 +729,9 @@ BROKEN: list[tuple[type[InMemory], str]] = [
     (RemovesAllRecordsOnRedaction, "a_redaction_keeps_records_that_quote_no_entries"),
     (KeepsRecordsOfRedactedEntries, "a_redaction_keeps_records_that_quote_no_entries"),
     (RedactsWithoutNewRevision, "a_redaction_changes_the_revision"),
+    (KeepsErrorsThatQuoteRedactedEntries, "a_redaction_removes_errors_that_may_quote_the_entry"),
+    (KeepsDigestsOfRedactedRequests, "a_redaction_removes_the_digest_of_the_request"),
+    (ForgetsKeysOfRedactedRequests, "a_redaction_removes_the_digest_of_the_request"),
     (ReportsProblemsInLongConversations, "verify_finds_no_problems_after_normal_use"),
 ]
 

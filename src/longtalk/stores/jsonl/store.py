@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from msgspec import Raw
 
 from longtalk._util import json_bytes
+from longtalk.stores._redaction import REDACTED, get_turn_id
 from longtalk.stores._tree import ConversationTree
 from longtalk.stores.base import BranchHead, Commit, DeletionReceipt, HeadMoved, RequestKeyTaken
 from longtalk.stores.in_memory import TreeStore
@@ -47,6 +48,7 @@ from longtalk.stores.jsonl.lines import (
     MetaLine,
     RecordLine,
     RedactLine,
+    TurnLine,
     apply_group,
     commit_to_lines,
     encode_line,
@@ -158,7 +160,7 @@ class _ConversationFile:
     def render_redacted(self, entry: str, native: bytes) -> bytes:
         """Return the content of the file with an entry redacted.
 
-        The entry's JSON is replaced by `native`. The entry's metadata and the records that may quote the entry are left
+        The entry's JSON is replaced by `native`. The entry's metadata and everything that may quote the entry are left
         out.
         """
         found = self.log.read(b"", 0)
@@ -179,6 +181,8 @@ class _ConversationFile:
                     data = json_bytes.build(json_bytes.fields(data) | {"file": json_bytes.encode(new_id())})
                 elif isinstance(line, EntryLine) and line.id == entry:
                     data = _replace_native(data, native)
+                elif isinstance(line, TurnLine):
+                    data = _redact_turn(data, with_digest=line.id != get_turn_id(entry))
                 lines.append(data)
             parts.append(format_group(lines, strip_closing(group.lines[-1])))
         return b"".join((*parts, format_group([], encode_line(RedactLine(entry=entry, at=now())))))
@@ -190,6 +194,16 @@ def _replace_native(line: bytes, native: bytes) -> bytes:
     members = {key: member for key, member in json_bytes.fields(line).items() if key not in known}
     new = json_bytes.fields(encode_line(EntryLine(id="", turn="", role="", at=0, wire="", native=Raw(native))))
     return json_bytes.build(members | {key: new[key] for key in ("native", "native_base64") if key in new})
+
+
+def _redact_turn(line: bytes, *, with_digest: bool) -> bytes:
+    """Return the line of a turn without the text of its error and, if asked, the digest of its request."""
+    members = json_bytes.fields(line)
+    if "error" in members:
+        members["error"] = json_bytes.encode(REDACTED)
+    if not with_digest and members.get("request", b"null") != b"null":
+        members["request"] = json_bytes.build(json_bytes.fields(members["request"]) | {"body": b'""'})
+    return json_bytes.build(members)
 
 
 class JSONL(TreeStore):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from longtalk.stores._paths import is_on_path
-from longtalk.stores.base import DeletionReceipt
+from longtalk.stores._redaction import get_turn_id, redact_turn
+from longtalk.stores.base import DeletionReceipt, KeyedRequest
 from longtalk.stores.redis.commit import Changes
 from longtalk.stores.redis.connection import Client, Command
 from longtalk.stores.redis.tree import (
@@ -11,9 +12,13 @@ from longtalk.stores.redis.tree import (
     Tree,
     decode_entry_id,
     decode_locations,
+    decode_name,
+    decode_request,
     decode_rows,
     decode_runs,
+    decode_turn,
     encode,
+    encode_request,
     select_head_records,
 )
 from longtalk.transcript.pack import checksum
@@ -86,5 +91,14 @@ def plan_redaction(client: Client, keys: Keys, tree: Tree, entry: str, native: b
         if any(is_on_path(path, segment, position) for segment, position, _ in stored):
             records = " ".join(map(str, select_head_records(remaining, path)))
             changes.add("HSET", keys.conversation, f"v:{name}", branch.revision + 1, f"p:{name}", records)
+    turns, requests = client.read(Command("HGETALL", (), [keys.turns]), Command("HGETALL", (), [keys.requests]))
+    for name, value in zip(turns[::2], turns[1::2], strict=True):
+        if (turn := decode_turn(value)).error:
+            changes.add("HSET", keys.turns, name, encode(redact_turn(turn)))
+    for name, value in zip(requests[::2], requests[1::2], strict=True):
+        request, asked, made_on, position = decode_request(decode_name(name), value)
+        if asked == get_turn_id(entry):
+            data = encode_request(KeyedRequest(request.key, ""), asked, made_on)
+            changes.add("HSET", keys.requests, name, b"%d:%s" % (position, data))
     changes.add("HINCRBY", keys.conversation, "redacted", 1)
     return changes

@@ -308,7 +308,7 @@ def _store_turns(
         is_new = new.id in fresh
         id, stored = known[new.id]  # noqa: A001
         if not is_new:
-            known[new.id] = id, _encode_turn(new, stored)
+            known[new.id] = id, encode_turn(new, stored)
             db.execute(
                 "UPDATE turns SET data = ?, manifest = coalesce(?, manifest) WHERE id = ?",
                 (known[new.id][1], commit.manifest or None, id),
@@ -328,7 +328,7 @@ def _store_turns(
     return *last, False
 
 
-def _encode_turn(turn: Turn, stored: bytes | None) -> bytes:
+def encode_turn(turn: Turn, stored: bytes | None) -> bytes:
     """Encode a turn. Keep fields that a newer version of Longtalk added to `stored`, the version it replaces."""
     data = _encode(turn)
     if stored is None or stored[0] == data[0]:

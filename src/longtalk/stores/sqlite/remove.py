@@ -11,9 +11,10 @@ import json
 import msgspec
 
 from longtalk.stores._paths import Span
+from longtalk.stores._redaction import get_turn_id, redact_turn
 from longtalk.stores.base import DeletionReceipt
-from longtalk.stores.sqlite.branches import find_conversation_id
-from longtalk.stores.sqlite.commit import refresh_heads
+from longtalk.stores.sqlite.branches import decode_turn, find_conversation_id
+from longtalk.stores.sqlite.commit import encode_turn, refresh_heads
 from longtalk.stores.sqlite.database import Database, note_pending_purge
 from longtalk.stores.sqlite.paths import compress_bytes, decode_pack, split_key, to_key
 from longtalk.stores.sqlite.search import (
@@ -90,10 +91,22 @@ def redact_entry(db: Database, owner: str, name: str, entry: str, native: bytes)
         where = {"conversation": number, "segment": segment, "place": position, "not_quoting": not_quoting}
         db.execute(f"DELETE FROM records WHERE segment = :segment AND place >= :place AND {_QUOTES}", where)  # noqa: S608
         db.execute(f"{_LATER_SEGMENTS} DELETE FROM records WHERE segment IN later AND {_QUOTES}", where)  # noqa: S608
+    _redact_turns(db, number, get_turn_id(entry))
     db.execute("UPDATE branches SET revision = revision + 1 WHERE conversation = ?", (number,))
     refresh_heads(db, number)
     note_pending_purge(db)
     return True
+
+
+def _redact_turns(db: Database, conversation: int, turn: str) -> None:
+    """Remove the texts of all errors of a conversation, and the digests of the requests for one turn."""
+    sql = "SELECT id, data FROM turns WHERE conversation = ? AND data IS NOT NULL"
+    for id, data in db.execute(sql, (conversation,)).fetchall():  # noqa: A001
+        stored = decode_turn(data)
+        if stored.error:
+            db.execute("UPDATE turns SET data = ? WHERE id = ?", (encode_turn(redact_turn(stored), data), id))
+    named = "SELECT id FROM turns WHERE conversation = ?1 AND name = ?2"
+    db.execute(f"UPDATE requests SET body = '' WHERE conversation = ?1 AND turn IN ({named})", (conversation, turn))  # noqa: S608
 
 
 def find_entry_keys(db: Database, conversation: int | None, entry: str) -> list[int]:

@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from longtalk.stores.base import MAIN, HeadMoved, KeyedRequest
+from longtalk.stores.base import MAIN, HeadMoved, KeyedRequest, RequestKeyTaken
 from longtalk.testing.report import assert_equal, assert_present, assert_raises, assert_true
 from longtalk.testing.stores.harness import WRITTEN_KINDS, Case, Harness, add_to, make_message
 from longtalk.transcript.record_kinds import kind_of
@@ -144,6 +144,47 @@ def a_redaction_keeps_records_that_quote_no_entries(harness: Harness) -> None:
             assert_equal(conversation.list_records(kind, branch), remaining, f"the remaining {kind!r} records")
             in_head = [each for each in conversation.list_head_records(branch) if each[0].startswith(kind)]
             assert_equal(in_head, remaining[-1:], "the newest remaining record")
+
+
+@case
+def a_redaction_removes_errors_that_may_quote_the_entry(harness: Harness) -> None:
+    store, owner, conversation = harness.store, harness.owner, harness.conversation()
+    error = "RequestRefused: the model was asked 'the password is swordfish'"
+    conversation.say("fine", "answer")
+    for branch, source in ((MAIN, None), ("fork", (MAIN, 3))):
+        parent = conversation.find_parent(branch, source=source)
+        fields = conversation.make_turn(parent, "the password is swordfish", status="failed")
+        fields["turn"] = msgspec.structs.replace(fields["turn"], error=error)
+        conversation.write(branch, **fields, source=source, request=KeyedRequest(branch, "digest"))
+    turns = store.turns(owner, "talk", "fork", 0, 9)
+    assert_equal(store.redact(owner, "talk", conversation.entries()[2].id, b"{}"), True)
+    stored = store.turns(owner, "talk", "fork", 0, 9)
+    found = [turn for _, turn in stored]
+    found += [each.turn for each in (conversation.head(), conversation.head("fork")) if each.turn]
+    found += [each.turn for each in store.branches(owner, "talk") if each.turn]
+    found += [each.turn for each in store.keyed_turns(owner, "talk")]
+    assert_equal([turn for turn in found if "swordfish" in turn.error], [], "turns with an error that quotes the entry")
+    assert_equal(
+        [(position, msgspec.structs.replace(turn, error="")) for position, turn in stored],
+        [(position, msgspec.structs.replace(turn, error="")) for position, turn in turns],
+        "the turns besides their errors",
+    )
+    assert_equal([bool(turn.error) for _, turn in stored], [False, True, True], "which turns have an error")
+
+
+@case
+def a_redaction_removes_the_digest_of_the_request(harness: Harness) -> None:
+    store, owner, conversation = harness.store, harness.owner, harness.conversation()
+    conversation.say("secret", "answer", request=KeyedRequest("redacted", "digest of secret"))
+    conversation.say("other", "answer", request=KeyedRequest("kept", "digest of other"))
+    turn = conversation.entries()[0].turn
+    assert_equal(store.redact(owner, "talk", conversation.entries()[0].id, b"{}"), True)
+    asked = assert_present(store.keyed_turn(owner, "talk", "redacted"), "the turn of the request")
+    assert_equal((asked.request, asked.turn.id), (KeyedRequest("redacted", ""), turn), "the request after a redaction")
+    requests = [each.request for each in store.keyed_turns(owner, "talk")]
+    assert_equal(requests, [KeyedRequest("kept", "digest of other"), KeyedRequest("redacted", "")], "all requests")
+    again = partial(conversation.say, "again", request=KeyedRequest("redacted", "digest of secret"))
+    assert_raises(RequestKeyTaken, again, "a second turn with the key of a redacted request")
 
 
 @case
