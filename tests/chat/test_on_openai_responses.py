@@ -14,6 +14,7 @@ from longtalk.errors import AuthFailed, BadAnswer, ContextOverflow, InputError, 
 from longtalk.policies import KeepLast
 from longtalk.state.codec import decode
 from longtalk.wires import NAMES
+from tests.support.matrix import thin
 from tests.support.strict_responses import KEY, OTHER_KEY, StrictResponses
 
 pytestmark = pytest.mark.anyio
@@ -165,9 +166,9 @@ async def test_ids_that_a_server_does_not_know_any_more_are_left_out(server: Str
     assert server.violations == []
     assert len(server.refusals) == 1
     assert "Item with id" in server.refusals[0]
-    # What can't go without its id goes no more; what was thought is another account's.
+    # What can't go without its id goes no more, nor does the reasoning that led to it.
     assert "web_search_call" not in server.kinds()
-    assert server.kinds().count("reasoning") == (2 if keys[-1] == KEY else 0)
+    assert "reasoning" not in server.kinds()
     assert all("id" not in item for item in server.body()["input"])
 
 
@@ -263,6 +264,21 @@ async def test_a_stream_that_is_cut_anywhere_leaves_a_conversation_that_goes_on(
             state = problem.state  # type: ignore[union-attr]
         await c.send("on", state=state)
     assert (server.violations, server.refusals) == ([], [])
+
+
+@pytest.mark.parametrize("options", [{}, {"store": True}, {"previous_response_id": "auto"}, {"conversation": "auto"}])
+@pytest.mark.parametrize("after", thin(range(1, 14), 6, 9))
+async def test_half_a_message_goes_back_without_the_reasoning_that_led_to_it(
+    server: StrictResponses, after: int, options: dict[str, Any]
+) -> None:
+    async with chat(server, options=options) as c:
+        first = await c.send("#think Hello.")
+        server.hasty = after
+        with pytest.raises(StreamCut) as caught:
+            _ = [event async for event in c.stream("#think Is anybody there?", state=first.state)]
+        reply = await c.send("on", state=caught.value.state)
+    assert (server.violations, server.refusals) == ([], [])
+    assert "server_refused" not in [notice.kind for notice in reply.notices]
 
 
 async def test_half_a_message_is_kept(server: StrictResponses) -> None:

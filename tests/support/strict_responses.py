@@ -71,6 +71,8 @@ class StrictResponses(HttpServer):
         self._seen: list[list[Item]] = []
         self._number = 0
         self._after_thought: set[str] = set()
+        self._led_to: dict[str, Item] = {}
+        """For each encrypted reasoning: the item that came after it."""
         server = self
 
         class Handler(HttpHandler):
@@ -253,6 +255,12 @@ class StrictResponses(HttpServer):
             if sealed is not None and sealed != self._seal(key, body["model"], sealed.partition(".")[0]):
                 what = f"The encrypted content for item {id or sealed[:4]} could not be verified. Reason: Encrypted"
                 raise _Refused(400, "invalid_encrypted_content", f"{what} content could not be decrypted or parsed.")
+            rest = [other for other in body["input"][i + 1 :] if other.get("type") != "reasoning"]
+            if sealed in self._led_to and not _is_same(rest[0] if rest else {}, self._led_to[sealed]):
+                what = (
+                    f"Item '{id or sealed[:4]}' of type 'reasoning' was provided without its required following item."
+                )
+                raise WireViolation("R3", what)
             if body.get("store") is not False and id is not None and id not in self.stored[key]:
                 raise _Refused(404, None, f"Item with id '{id}' not found.")
             if id in self._after_thought and not thought:
@@ -314,6 +322,9 @@ class StrictResponses(HttpServer):
                 self.stored[key].add(item["id"])
             if "#think" in flags and item["type"] in ("message", "function_call"):
                 self._after_thought.add(item["id"])
+        for i, item in enumerate(output[:-1]):
+            if "encrypted_content" in item:
+                self._led_to[item["encrypted_content"]] = output[i + 1]
         reason = "max_output_tokens" if "#long" in flags else "content_filter" if "#filter" in flags else None
         counted = self._length() // 4
         details = {"cached_tokens": counted // 2, "cache_write_tokens": 3}
@@ -361,6 +372,12 @@ def _check_chain(items: list[Item]) -> None:
             raise WireViolation("R1", f"No tool output found for function call {calls[0][1]}.")
     if calls:
         raise WireViolation("R1", f"No tool output found for function call {calls[0][1]}.")
+
+
+def _is_same(sent: Item, issued: Item) -> bool:
+    """Return whether an item has come back with the content and the status that it was sent with."""
+    names = ("type", "status", "content", "call_id", "name", "arguments", "input", "action", "what")
+    return all(sent.get(name) == issued.get(name) for name in names)
 
 
 def _add_id(item: Item, position: int) -> Item:

@@ -86,7 +86,10 @@ def test_r2_an_output_has_its_call_before_it() -> None:
     check(request(result(), store=True, conversation="conv_1"))
 
 
-@pytest.mark.parametrize("after", [[], [user()], [THOUGHT], [{**result(), "type": "shell_call_output"}]])
+@pytest.mark.parametrize(
+    "after",
+    [[], [user()], [THOUGHT], [{**result(), "type": "shell_call_output"}], [{**SAID, "status": "incomplete"}, user()]],
+)
 def test_r3_reasoning_is_followed_by_what_it_led_to(after: list[Any]) -> None:
     refused("R3", request(user(), THOUGHT, *after), "without its required following item")
 

@@ -215,7 +215,9 @@ def _check_reasoning(items: list[Item], *, stored: bool) -> None:
             raise WireViolation("R7", f"The encrypted content for item {name} could not be verified.")
         rest = (other for other in items[i + 1 :] if other["type"] != "reasoning")
         follower = next(rest, None)
-        if follower is None or not _belongs_to_answer(follower):
+        # A message that was cut off is not the item that the reasoning led to.
+        is_cut = follower is not None and "id" not in follower and follower.get("status") == "incomplete"
+        if follower is None or is_cut or not _belongs_to_answer(follower):
             what = f"Item '{name}' of type 'reasoning' was provided without its required following item."
             raise WireViolation("R3", what)
         if "id" not in item and "id" in follower and follower["type"] not in _NEEDS_ID:

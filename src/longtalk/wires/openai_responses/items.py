@@ -2,7 +2,7 @@
 
 Three kinds of items are never sent back: calls that only the application can answer (a computer, a shell, a patch, an
 approval), unless the provider has answered them itself; calls that were cut off; and empty messages. Reasoning is sent
-only together with the item that it led to.
+only together with the item that it led to, and only if that item is complete.
 
 Items keep their server-side ids only if the server stored the response and this request may refer to stored items.
 Otherwise the ids are left out and only encrypted reasoning is sent. Items of the provider's own tools (`_WITH_ID`)
@@ -64,16 +64,19 @@ def list_sendable_items(native: bytes, quirks: Quirks) -> list[bytes]:
     items = [(raw, json_bytes.fields(raw)) for raw in _split_items(native, fields)]
     results = {(item.get("type"), item.get("call_id")) for _, item in items}
     sent: list[bytes] = []
-    followed = False
+    is_follower_sent = False
     for raw, item in reversed(items):
         kind = item.get("type")
         is_reasoning = kind == b'"reasoning"'
-        # Reasoning is sent only together with the item that it led to.
-        if (is_reasoning and not followed) or not _is_sendable(item, stored=stored, ids=not quirks.strict_ids):
+        is_sent = _is_sendable(item, stored=stored, ids=not quirks.strict_ids) and (
+            kind not in _ANSWERED_BY_APP or (_ANSWERED_BY_APP[kind], item.get("call_id")) in results
+        )
+        if is_reasoning:
+            is_sent = is_sent and is_follower_sent
+        else:
+            is_follower_sent = is_sent and (stored or item.get("status") != b'"incomplete"')
+        if not is_sent:
             continue
-        if kind in _ANSWERED_BY_APP and (_ANSWERED_BY_APP[kind], item.get("call_id")) not in results:
-            continue
-        followed = followed or not is_reasoning
         changed = dict(item)
         if not stored and kind not in _WITH_ID:
             changed.pop("id", None)
