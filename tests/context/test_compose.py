@@ -207,8 +207,8 @@ def test_refused_signatures_are_left_out_on_the_gemini_wire(packed: int) -> None
     assert void.manifest == (Run(0, 2, "sent", "kept"),)
 
 
-@pytest.mark.parametrize(("reader", "words"), [("me", False), ("you", True)])
-def test_what_must_not_be_dropped_from_an_open_exchange_is_told_in_words_there(reader: str, words: bool) -> None:
+@pytest.mark.parametrize("reader", ["me", "you"])
+def test_the_calls_of_a_running_turn_go_as_calls_and_get_a_stand_in_for_a_signature_of_another(reader: str) -> None:
     wire = gemini.WIRE
     asked = Entry(role="user", wire=wire.name, native=wire.write_user("Hi."), at=0)
     native = b'{"role":"model","parts":[{"functionCall":{"id":"c","name":"look"},"thoughtSignature":"c2ln"}]}'
@@ -216,7 +216,9 @@ def test_what_must_not_be_dropped_from_an_open_exchange_is_told_in_words_there(r
     answer = Entry(role="assistant", wire=wire.name, native=native, at=0, bound=bound)
     result = Entry(role="tool", wire=wire.name, native=wire.write_result("c", "ok", error=False, name="look"), at=0)
     sent = b",".join(read_by(transcript(asked, answer, result), reader, wire=wire).pieces)
-    assert (b"done_so_far" in sent, b"c2ln" in sent) == (words, not words)
+    assert b'"functionCall":{"id":"c","name":"look"}' in sent
+    assert b'"functionResponse":{"id":"c","name":"look"' in sent
+    assert (b"c2ln" in sent, b"skip_thought_signature_validator" in sent) == (reader == "me", reader == "you")
 
 
 def test_an_answer_that_is_nothing_else_is_left_out_and_that_is_said() -> None:

@@ -194,11 +194,7 @@ def test_inside_an_epoch_every_request_begins_with_the_one_before(
         state, context = reply.state, reply.context
         check_manifest(decode(state, wires=NAMES), context)
         preamble = system
-        if (
-            last is not None
-            and (last[0], last[1].epoch) == (preamble, context.epoch)
-            and not reworded(context, last[1])
-        ):
+        if last is not None and (last[0], last[1].epoch) == (preamble, context.epoch):
             before = last[2]
             noticed("inside an epoch")
             for request in requests:
@@ -221,11 +217,6 @@ def head(request: bytes, context: Context) -> bytes:
         assert whole.endswith(piece)
         whole = whole[: -len(piece) - len(b",")]
     return whole
-
-
-def reworded(*contexts: Context) -> bool:
-    """Whether an open exchange goes in other words, since thinking in it belongs to another place: they change."""
-    return any(run.reason == "bound to another place" for context in contexts for run in context.manifest)
 
 
 def check_manifest(transcript: Transcript, context: Context) -> None:

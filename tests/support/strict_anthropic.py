@@ -226,7 +226,7 @@ class StrictAnthropic(HttpServer):
 
     `binding` says what happens to thinking after another prefix if the request doesn't say so itself: `error`,
     `drop_block`, or `off`, as for older accounts. With `thinking_required`, the thinking of an open exchange must come
-    back. Without it, all of it may be left out, as with adaptive thinking.
+    back wherever it is still valid. Without it, all of it may be left out, as with adaptive thinking.
     """
 
     root = "/v1"
@@ -268,7 +268,7 @@ class StrictAnthropic(HttpServer):
         self.accounts = {KEY: "account-1", OTHER_KEY: "account-2"}
         self._secret = b"strict"
         self._thoughts: dict[str, _Issued] = {}
-        self._answers: dict[str, tuple[str, str, tuple[str, ...]]] = {}
+        self._answers: dict[str, tuple[str, ...]] = {}
         self._parents: dict[str, str] = {}
         self._compactions: set[str] = set()
         self._cache: dict[str, float] = {}
@@ -406,7 +406,7 @@ class StrictAnthropic(HttpServer):
             self._thoughts[signature] = replace(issued, siblings=siblings)
         for block in content:
             if block["type"] == "tool_use":
-                self._answers[block["id"]] = (account, model, siblings)
+                self._answers[block["id"]] = siblings
         return content
 
     def _mac(self, *parts: Any) -> str:
@@ -425,8 +425,8 @@ class StrictAnthropic(HttpServer):
                 known = self._thoughts.get(get_signature(block))
                 siblings = known.siblings if known else (get_signature(block),)
             elif block["type"] == "tool_use" and (sent or (is_open and self.thinking_required)):
-                account, model, thoughts = self._answers.get(block["id"], (call.account, call.model, ()))
-                siblings = thoughts if (account, model) == (call.account, call.model) else ()
+                thoughts = self._answers.get(block["id"], ())
+                siblings = thoughts if all(self._is_valid_in_turn(call, turn, each) for each in thoughts) else ()
             expected += [signature for signature in siblings if signature not in expected]
         changed = [
             path
@@ -441,6 +441,13 @@ class StrictAnthropic(HttpServer):
                 f"{at}: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. "
                 "These blocks must remain as they were in the original response.",
             )
+
+    def _is_valid_in_turn(self, call: _Call, turn: list[tuple[str, Block]], signature: str) -> bool:
+        """Return whether a thinking block would be accepted in this turn: same account, model and content before it."""
+        issued = self._thoughts[signature]
+        paths = {path for path, _ in turn}
+        prefixes = {digest for link in call.links if link.path in paths for digest in (link.parent, link.digest)}
+        return (issued.account, issued.model) == (call.account, call.model) and issued.prefix in prefixes
 
     def _check_bindings(self, call: _Call, behaviour: str) -> tuple[list[dict[str, str]], str | None]:
         """Check that each thinking block comes after the same content as when it was made (A8)."""

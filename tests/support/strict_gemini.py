@@ -96,8 +96,6 @@ class StrictGemini(HttpServer):
         words = " ".join(re.sub(r"#\w+", "", text).split())
         steps = [flag for flag in flags if flag in ("tool", "tools")] if body.get("tools") else []
         since = sum(content["role"] == "model" for content in body["contents"][position:])
-        # A request that lists the finished calls in words needs no further calls.
-        steps = [] if "<done_so_far>" in json.dumps(body["contents"][position:]) else steps
         odd = ODD if "odd" in flags else ""
         seed = hashlib.sha256(json.dumps(body).encode()).hexdigest()
         parts = []

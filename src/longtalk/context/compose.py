@@ -8,8 +8,8 @@ The manifest says of every entry what became of it, as runs of neighbours with t
 Some answers hold blocks that only their provider can read (a model's thinking), and that are valid only for the same
 account and model, on some wires only behind the very bytes that stood before them when they were made: `Context.bound`
 says where.
-What is bound to another place goes without those blocks; inside an exchange that is still open, on wires where a block
-must not go alone, the rounds that are done go as a digest in words.
+What is bound to another place goes without those blocks. The calls and results of a running turn always go as calls and
+results: a model that only reads about them makes them again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from longtalk.memory.summary import TAG
 from longtalk.transcript.manifest import MIDDLE, Run, Verdict
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.wires.convert import CallIdMap, convert_entry
-from longtalk.wires.entries import describe_tool_rounds, digest_tool_calls, shorten_entry, view_entry
+from longtalk.wires.entries import digest_tool_calls, shorten_entry, view_entry
 from longtalk.wires.neutral import LONGTALK
 from longtalk.wires.protocol import Handle, Preamble, Quirks, Wire
 
@@ -109,7 +109,7 @@ def compose(
     stands before the place `held` the provider has, and is not sent again.
     """
     binding = f"{wire.name} {reader} {preamble.digest()}" if wire.binds_prefix else f"{wire.name} {reader}"
-    builder = _ContextBuilder(transcript, wire, quirks, binding)
+    builder = _ContextBuilder(transcript, wire, quirks, binding, tail)
     size = transcript.size if until is None else until
     end, since = transcript.index_of(size), transcript.index_of(epoch.start)
     runs = [run for run in epoch.runs if run.first < size]
@@ -128,7 +128,6 @@ def compose(
         builder.pieces.append(wire.quote(TAG, epoch.summary.text))
     if epoch.lines and not held:
         builder.pieces.append(wire.quote("earlier_tool_calls", "\n".join(epoch.lines)))
-    open_from = 0
     if held:
         runs = list(_mark_held(transcript, runs, held))
         builder.skip_held(transcript.index_of(held), end)
@@ -139,21 +138,14 @@ def compose(
         as_is = run.verdict == "sent" and not run.keep
         cuts = {at for at in (*suffixes, tail) if first < at < stop} if as_is else ()
         for cut in sorted({*cuts, stop}) if first < stop else ():
-            if not as_is:
+            if as_is:
+                builder.add_entries(first, cut)
+            else:
                 builder.add_altered(run, first, cut)
-            elif not builder.add_entries(first, cut, tail):
-                # A block may not be left out alone here: the rounds that are done go in other words.
-                done = describe_tool_rounds(wire, [builder.read_entry(i, runs) for i in range(tail, end)])
-                builder.pieces[open_from:] = [done]
-                builder.overrides = [override for override in builder.overrides if override[0] < tail]
-                builder.overrides += [(i, "summarised", "bound to another place") for i in range(tail, end)]
-                return builder.build(runs, epoch, open_from)
             if cut in suffixes:
                 builder.pieces += suffixes[cut].pieces(wire)
             elif cut == tail:
                 builder.pieces += new_suffix
-            if cut <= tail:
-                open_from = len(builder.pieces)
             first = cut
     if held:
         builder.follow_held_answer(transcript.index_of(held) - 1)
@@ -165,7 +157,7 @@ def compose(
 class _ContextBuilder:
     """Collects the pieces of one request, and the entries whose verdict differs from that of their run."""
 
-    def __init__(self, transcript: Transcript, wire: Wire, quirks: Quirks, binding: str) -> None:
+    def __init__(self, transcript: Transcript, wire: Wire, quirks: Quirks, binding: str, tail: int) -> None:
         self.pieces: list[Piece] = []
         self.overrides: list[tuple[int, Verdict, str]] = []
         """Entries whose verdict differs from their run's: index, verdict, reason."""
@@ -173,28 +165,26 @@ class _ContextBuilder:
         self._wire = wire
         self._quirks = quirks
         self._binding = binding
+        self._tail = tail
         self._ids = CallIdMap()
         self._void = transcript.index_of(quirks.opaque_void)
         self._prefix = _Prefix(binding, wire.binds_prefix)
         # A server with quirks may want any message in another form, so none can go unseen.
         self._plain = msgspec.structs.replace(quirks, opaque_void=0, no_server_ids=False) == Quirks()
 
-    def add_entries(self, first: int, stop: int, tail: int) -> bool:
-        """Add entries unchanged. Returns False if an answer after `tail` would lose a block that it needs."""
+    def add_entries(self, first: int, stop: int) -> None:
+        """Add entries as they are, as far as this reader accepts them."""
         for i, item in self._transcript.walk(first, stop, self._goes_verbatim):
             if not isinstance(item, Entry):
                 self.pieces.append(item)
                 continue
             piece = self._render(i, item)
-            if item.bound and i >= tail and piece != item.native and not self._wire.drops_opaque:
-                return False
             if piece is None:
                 why = "says nothing elsewhere" if item.wire != self._wire.name else ""
                 why = why or ("bound to another place" if item.bound else "empty answer")
                 self.overrides.append((i, "left_out", why))
             else:
                 self.pieces.append(piece)
-        return True
 
     def skip_held(self, held: int, end: int) -> None:
         """Skip the first `held` entries, which the provider has, but reserve the call ids that were made for them."""
@@ -225,28 +215,27 @@ class _ContextBuilder:
         elif run.reason == MIDDLE:
             self.pieces.append(wire.quote("left_out", f"{stop - first:,} events are left out here."))
 
-    def read_entry(self, i: int, runs: Sequence[Run]) -> Entry:
-        """Return an entry, shortened if its run says so."""
-        position = self._transcript.position(i)
-        keep = next((run.keep for run in runs if run.first <= position <= run.last), 0)
-        return _shorten(self._transcript[i], keep) if keep else self._transcript[i]
-
     def _goes_verbatim(self, role: str, wire: str) -> bool:
         if self._void and role == "assistant":
             return False
         return wire == self._wire.name and self._plain and self._wire.is_plain(role)
 
     def _render(self, i: int, entry: Entry) -> Piece | None:
-        if entry.wire not in (self._wire.name, LONGTALK):
-            there = convert_entry(entry, self._wire, self._ids)
-            return None if there is None else self._wire.render(there, self._quirks)
-        refused = i < self._void and entry.role == "assistant"
-        if refused or (entry.bound and entry.bound != self._prefix.digest_after(self.pieces)):
-            bare = self._wire.remove_opaque(entry.native)
+        is_foreign = entry.wire not in (self._wire.name, LONGTALK)
+        if is_foreign:
+            converted = convert_entry(entry, self._wire, self._ids)
+            if converted is None:
+                return None
+            entry = converted
+        if entry.role == "assistant" and (is_foreign or i < self._void or self._is_bound_elsewhere(entry)):
+            bare = self._wire.remove_opaque(entry.native, running=i >= self._tail)
             if bare is None:
                 return None
             entry = msgspec.structs.replace(entry, native=bare)
         return self._wire.render(entry, self._quirks)
+
+    def _is_bound_elsewhere(self, entry: Entry) -> bool:
+        return bool(entry.bound) and entry.bound != self._prefix.digest_after(self.pieces)
 
     def build(self, runs: Sequence[Run], epoch: Epoch, mark: int, recalled: Recalled | None = None) -> Context:
         head = epoch.summary

@@ -1,4 +1,4 @@
-"""Operations on entries of any wire: read, redact, shorten, and describe them in words.
+"""Operations on entries of any wire: read, redact, shorten and digest them.
 
 Each entry names its wire, which these functions look up. An unknown wire raises `LookupError`; JSON that can't be read
 raises `ValueError`.
@@ -74,21 +74,6 @@ def make_closing_result(wire: Wire, call_id: str, text: str, *, at: int, name: s
     """Return an error result for a tool call that has none, because providers reject a call without a result."""
     native = wire.write_result(call_id, text, error=True, name=name)
     return Entry(role="tool", wire=wire.name, native=native, at=at, mark="closed")
-
-
-def describe_tool_rounds(wire: Wire, entries: Sequence[Entry]) -> bytes:
-    """Return a native message that describes finished tool rounds in full, to send in place of their entries."""
-    lines: list[str] = []
-    names: dict[str, str] = {}
-    for entry in entries:
-        seen = view_entry(entry)
-        if seen.call_id:
-            lines.append(f"{names.get(seen.call_id, 'a tool')} answered: {seen.text}")
-        elif seen.text.strip():
-            lines.append(f"You said: {seen.text}")
-        for call in seen.calls:
-            names[call.id] = f"{call.name}({call.arguments.decode('utf-8', 'replace')})"
-    return wire.quote("done_so_far", "\n".join(lines))
 
 
 def digest_tool_calls(entries: Sequence[Entry]) -> list[str]:

@@ -138,10 +138,6 @@ class Wire(Protocol):
     """Whether an opaque block is valid only after the exact bytes that preceded it when it was made. If not, it is
     valid at any position for the same account and model.
     """
-    drops_opaque: bool
-    """Whether an answer of the current turn may be sent without its opaque blocks. If not, and the blocks are no longer
-    valid, the turn's tool calls and results are sent as text.
-    """
     accepts_foreign_answers: bool
     """Whether a conversation that the provider stores can be continued with answers from other models."""
     reports_request_size: bool
@@ -177,8 +173,12 @@ class Wire(Protocol):
         """Return True if messages of this role can be sent exactly as stored, whatever the messages around them are."""
         ...
 
-    def remove_opaque(self, native: bytes) -> bytes | None:
-        """Return a message without its opaque blocks, or None if it has no other content."""
+    def remove_opaque(self, native: bytes, *, running: bool = False) -> bytes | None:
+        """Return an answer without its opaque blocks, or None if it has no other content.
+
+        `running` says that the answer belongs to the current turn. Where the provider requires an opaque block there,
+        the answer gets the substitute that the provider documents.
+        """
         ...
 
     def redact(self, native: bytes, text: str) -> bytes:

@@ -145,14 +145,16 @@ def test_another_account_or_model_gets_no_signatures_of_the_first(
     assert signatures(server) == 2
 
 
-def test_a_turn_that_goes_on_with_another_model_tells_its_rounds_in_words(server: StrictGemini) -> None:
+def test_a_turn_that_goes_on_with_another_model_keeps_its_rounds_and_repeats_none(server: StrictGemini) -> None:
     with chat(server) as c:
         points = [event for event in c.stream("#tools #tool x") if isinstance(event, Checkpoint)]
+    before = len(server.requests)
     with chat(server, "gemini-other") as c:
         reply = c.send(None, state=points[2].state)
     assert server.violations == []
     assert reply.finish == "stop"
-    assert any(b"<done_so_far>" in request for request in server.requests)
+    assert server.requests[before].count(b'"functionCall"') == 2
+    assert len(server.requests) == before + 2
 
 
 def test_signatures_that_the_server_refuses_are_left_out(server: StrictGemini) -> None:

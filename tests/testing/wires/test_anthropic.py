@@ -366,6 +366,14 @@ def test_an_open_exchange_without_its_leading_thought_is_refused() -> None:
     refused("A13", thinks(*lost[:2], user(result()), assistant(call(2)), user(result(2))))
 
 
+def test_text_after_the_results_or_a_pause_lift_no_duty_to_think() -> None:
+    refused("A13", thinks(user(), assistant(call()), user(result(), text())))
+    refused("A13", thinks(user(), assistant(call()), user(result()), user()))
+    paused = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+    refused("A13", thinks(user(), assistant(paused)))
+    check(thinks(user(), assistant(THOUGHT, paused)))
+
+
 def test_an_open_exchange_that_starts_with_thinking_passes() -> None:
     check(thinks(user(), assistant(THOUGHT, call()), user(result())))
     check(thinks(user(), assistant(HIDDEN, call()), user(result())))

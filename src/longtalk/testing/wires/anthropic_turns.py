@@ -154,15 +154,19 @@ def check_ending(turn: Turn, prefill: bool) -> None:
 
 
 def check_leading_thinking(turns: list[Turn], thinking: Any) -> None:
-    """Raise `WireViolation` if an exchange that ends in tool results doesn't start with thinking (A13).
+    """Raise `WireViolation` if an exchange that ends in tool results, or is paused, doesn't start with thinking (A13).
 
     The rule applies to thinking with a budget. With adaptive thinking, a model may call a tool without thinking first.
+    Text after the tool results doesn't lift the rule.
     """
     if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
         return
-    if turns[-1].role != "user" or not any(block["type"] == "tool_result" for _, block in turns[-1].blocks):
+    *earlier, last = turns
+    if last.role == "assistant":
+        earlier = turns
+    elif not any(block["type"] == "tool_result" for _, block in last.blocks):
         return
-    exchange = list(takewhile(lambda turn: turn.role == "assistant" or _has_only_results(turn), reversed(turns[:-1])))
+    exchange = list(takewhile(lambda turn: turn.role == "assistant" or _has_only_results(turn), reversed(earlier)))
     rounds = [turn for turn in exchange if turn.role == "assistant"]
     if all(get_block_type(turn, 0) not in THINKING for turn in (rounds[0], rounds[-1])):
         path, block = rounds[0].blocks[0]

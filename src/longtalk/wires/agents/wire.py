@@ -52,7 +52,6 @@ class AgentWire:
     reserved: tuple[str, ...] = ("model", "session", "stream", "system")
     defaults: Mapping[str, Any] = {}
     binds_prefix = False
-    drops_opaque = True
     accepts_foreign_answers = False
     reports_request_size = False
 
@@ -87,7 +86,7 @@ class AgentWire:
     def is_plain(self, role: str) -> bool:
         return role != "assistant"
 
-    def remove_opaque(self, native: bytes) -> bytes | None:
+    def remove_opaque(self, native: bytes, *, running: bool = False) -> bytes | None:  # noqa: ARG002
         return native
 
     def redact(self, native: bytes, text: str) -> bytes:

@@ -18,6 +18,7 @@ from longtalk._util import json_bytes
 from longtalk.transcript.transcript import Entry, Finish
 from longtalk.usage import Usage
 from longtalk.wires.anthropic.stream import AnthropicAccumulator
+from longtalk.wires.anthropic.thinking import DISABLED, THINKING, must_disable_thinking
 from longtalk.wires.native import array_items, splice
 from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.options import encode_option, pop_tools
@@ -36,8 +37,6 @@ _BREAKPOINT = b',"cache_control":{"type":"ephemeral"}}'
 _MAX_BREAKPOINTS = 4
 _ANY_BREAKPOINT = re.compile(rb'"cache_control"')
 _ONE_HOUR = re.compile(rb'"ttl"\s*:\s*"1h"')
-# Thinking is readable only to the provider, and valid only after the exact conversation that led to it.
-_OPAQUE = (b'"thinking"', b'"redacted_thinking"')
 _SERVER_CALLS = (b'"server_tool_use"', b'"mcp_tool_use"')
 _BAD_THINKING = re.compile(
     r"signature.{0,20} in .{0,20}thinking|data.{0,20} in .{0,20}redacted_thinking|thinking.{0,200}cannot be modified"
@@ -51,7 +50,6 @@ class Anthropic(StatelessWire):
     name = "anthropic"
     reserved: tuple[str, ...] = ("messages", "model", "stream", "system")
     binds_prefix = True
-    drops_opaque = False
     defaults: Mapping[str, Any] = {"max_tokens": 8192}
 
     def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002
@@ -99,9 +97,9 @@ class Anthropic(StatelessWire):
         calls = [{"type": "tool_use", "id": call.id, "name": call.name, "input": {}} for call in seen.calls]
         return json_bytes.encode({"role": seen.role, "content": [{"type": "text", "text": text}, *calls]})
 
-    def remove_opaque(self, native: bytes) -> bytes | None:
+    def remove_opaque(self, native: bytes, *, running: bool = False) -> bytes | None:  # noqa: ARG002
         blocks = array_items(json_bytes.fields(native).get("content", b"[]"))
-        kept = [block for block in blocks if json_bytes.fields(block).get("type") not in _OPAQUE]
+        kept = [block for block in blocks if json_bytes.fields(block).get("type") not in THINKING]
         if len(kept) == len(blocks):
             return native
         return _build_message(kept) if kept else None
@@ -119,6 +117,8 @@ class Anthropic(StatelessWire):
     ) -> bytes:
         head: dict[str, Any] = {"model": model, **({"stream": True} if stream else {}), **options}
         fields = {key: encode_option(key, value) for key, value in head.items() if value is not None}
+        if must_disable_thinking(fields, pieces):
+            fields["thinking"] = DISABLED
         tools = [*map(_declare_tool, preamble.tools), *pop_tools(fields)]
         if tools:
             fields["tools"] = b"[" + b",".join(tools) + b"]"
@@ -215,7 +215,7 @@ def build_answer(
         view=view,
         finish=finish,
         empty=not kept,
-        opaque=any(json_bytes.fields(block).get("type") in _OPAQUE for block in kept),
+        opaque=any(json_bytes.fields(block).get("type") in THINKING for block in kept),
         usage=None if usage in (None, b"null") else usage,
     )
 
@@ -332,7 +332,7 @@ def _add_breakpoint(piece: bytes | memoryview) -> bytes | memoryview:
     fields = json_bytes.fields(messages[-1])
     blocks = array_items(fields.get("content", b""))
     last = json_bytes.fields(blocks[-1]) if blocks and blocks[-1][:1] == b"{" else {}
-    if not last or "cache_control" in last or last.get("type") in _OPAQUE:
+    if not last or "cache_control" in last or last.get("type") in THINKING:
         return piece
     blocks[-1] = blocks[-1][:-1] + _BREAKPOINT
     messages[-1] = json_bytes.build({**fields, "content": b"[" + b",".join(blocks) + b"]"})

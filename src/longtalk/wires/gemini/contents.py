@@ -104,29 +104,42 @@ def _find_call(call_id: str, calls: Sequence[_PendingCall]) -> _PendingCall | No
     return found
 
 
+def sign_first_call(native: bytes) -> bytes:
+    """Return an answer of which the first tool call has a signature: its own one, or else the stand-in.
+
+    Models that require signatures reject calls of the current turn without one. Of several calls in one answer, only
+    the first is signed.
+    """
+    parts = list_parts(native)
+    for i, part in enumerate(parts):
+        members = json_bytes.fields(part)
+        if "functionCall" in members:
+            if is_signed(members):
+                break
+            parts[i] = json_bytes.build({**members, "thoughtSignature": _STAND_IN_SIGNATURE})
+            return json_bytes.build({**json_bytes.fields(native), "parts": b"[" + b",".join(parts) + b"]"})
+    return native
+
+
 def adapt_contents(pieces: Sequence[bytes | memoryview], quirks: Quirks) -> list[bytes | memoryview]:
     """Return the contents without the fields that the server rejects, and with signatures if it requires them."""
     contents = [native for piece in pieces for native in json_bytes.items(b"[" + bytes(piece) + b"]")]
     # The current turn starts with the last content of the user that is not a result.
     turn = max((i for i, native in enumerate(contents) if view_content(native).role == "user"), default=0)
-    signs = quirks.needs_signatures
-    return [_adapt_content(native, quirks, sign=signs and i > turn) for i, native in enumerate(contents)]
+    adapted = [_adapt_content(native, quirks) for native in contents]
+    if quirks.needs_signatures:
+        adapted[turn + 1 :] = map(sign_first_call, adapted[turn + 1 :])
+    return list(adapted)
 
 
-def _adapt_content(native: bytes, quirks: Quirks, *, sign: bool) -> bytes:
+def _adapt_content(native: bytes, quirks: Quirks) -> bytes:
     adapted = []
     for part in list_parts(native):
         members = json_bytes.fields(part)
         for key in ("functionCall", "functionResponse"):
             if key in members:
                 members[key] = json_bytes.build(_without_refused(json_bytes.fields(members[key]), quirks))
-        members = _without_refused(members, quirks)
-        if "functionCall" in members:
-            # Of several calls in one answer, only the first is signed.
-            if sign and not is_signed(members):
-                members["thoughtSignature"] = _STAND_IN_SIGNATURE
-            sign = False
-        adapted.append(json_bytes.build(members))
+        adapted.append(json_bytes.build(_without_refused(members, quirks)))
     return json_bytes.build({**json_bytes.fields(native), "parts": b"[" + b",".join(adapted) + b"]"})
 
 

@@ -20,7 +20,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.transcript.transcript import Entry, Finish
 from longtalk.usage import Usage
-from longtalk.wires.gemini.contents import SCHEMA_FIELD, adapt_contents, declare_tool, join_results
+from longtalk.wires.gemini.contents import SCHEMA_FIELD, adapt_contents, declare_tool, join_results, sign_first_call
 from longtalk.wires.gemini.parts import build_model_content, classify, is_blank, is_thought, list_parts, view_content
 from longtalk.wires.gemini.stream import (
     GeminiAccumulator,
@@ -63,7 +63,6 @@ class Gemini(StatelessWire):
     reserved: tuple[str, ...] = ("contents", "model", "stream", "systemInstruction", "system_instruction")
     defaults: Mapping[str, Any] = {}
     binds_prefix = False
-    drops_opaque = False
 
     def path(self, model: str, *, stream: bool) -> str:
         from urllib.parse import quote
@@ -112,7 +111,7 @@ class Gemini(StatelessWire):
         role = "model" if seen.role == "assistant" else seen.role
         return json_bytes.encode({"role": role, "parts": [{"text": text}, *calls]})
 
-    def remove_opaque(self, native: bytes) -> bytes | None:
+    def remove_opaque(self, native: bytes, *, running: bool = False) -> bytes | None:
         parts = list_parts(native)
         kept: list[bytes] = []
         for part in parts:
@@ -120,9 +119,11 @@ class Gemini(StatelessWire):
             signature = members.pop("thoughtSignature", None)
             if not is_thought(members) and not is_blank(members):
                 kept.append(part if signature is None else json_bytes.build(members))
-        if kept == parts:
-            return native
-        return build_model_content(kept) if kept else None
+        if kept != parts:
+            if not kept:
+                return None
+            native = build_model_content(kept)
+        return sign_first_call(native) if running else native
 
     def build_request(
         self,

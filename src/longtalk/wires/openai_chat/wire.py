@@ -35,7 +35,6 @@ class OpenAIChat(StatelessWire):
     name = "openai-chat"
     reserved: tuple[str, ...] = ("messages", "model", "n", "stream")
     binds_prefix = True
-    drops_opaque = False
     defaults: Mapping[str, Any] = {}
 
     def path(self, model: str, *, stream: bool) -> str:  # noqa: ARG002
@@ -75,7 +74,7 @@ class OpenAIChat(StatelessWire):
         ]
         return json_bytes.encode({"role": seen.role, "content": text, **({"tool_calls": calls} if calls else {})})
 
-    def remove_opaque(self, native: bytes) -> bytes | None:
+    def remove_opaque(self, native: bytes, *, running: bool = False) -> bytes | None:  # noqa: ARG002
         return native
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:

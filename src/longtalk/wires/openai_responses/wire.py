@@ -70,7 +70,6 @@ class OpenAIResponses:
     reserved: tuple[str, ...] = ("input", "instructions", "model", "stream", "background")
     defaults: Mapping[str, Any] = {"store": False, "include": [_ENCRYPTED]}
     binds_prefix = False
-    drops_opaque = True
     accepts_foreign_answers = True
     reports_request_size = True
 
@@ -117,7 +116,7 @@ class OpenAIResponses:
                 items.append({"type": "function_call", "call_id": id, "name": name, "arguments": "{}"})
         return json_bytes.encode({"output": items})
 
-    def remove_opaque(self, native: bytes) -> bytes | None:
+    def remove_opaque(self, native: bytes, *, running: bool = False) -> bytes | None:  # noqa: ARG002
         items = list_items(native)
         kept = [item for item in items if not is_opaque(json_bytes.fields(item))]
         if not kept and items:
