@@ -254,7 +254,7 @@ def test_half_an_answer_can_be_asked_for_again_and_stays_on_a_branch(
     assert (done.returncode, done.stdout) == (0, "Once upo\nGood.\n")
     assert sent(loopback) == ["a"]
     assert marks(store) == WHOLE
-    kept = re.search(r"is on the branch (\S+)\.\)", done.stderr)
+    kept = re.search(r"is now on branch (\S+)\.\)", done.stderr)
     assert kept is not None
     shown = longtalk(*SHOW, store, "--branch", kept[1], environment=environment)
     assert re.search(r"assistant  \S+  \(interrupted, failed\)\n    Once upo\n", shown.stdout)
@@ -576,7 +576,7 @@ def test_the_version_and_the_help_are_shown(environment: dict[str, str]) -> None
     assert longtalk("--version", environment=environment).stdout == f"longtalk {__version__}\n"
     shown = " ".join(longtalk("chat", "-h", environment=environment).stdout.split())
     assert "longtalk chat lesson-7 -m ollama:llama3.2" in shown
-    assert "changed last" in shown
+    assert "most recently changed" in shown
     assert "[env var: LONGTALK_STORE]" in shown
     assert "[env var: LONGTALK_OWNER]" in shown
     assert ".local/share/longtalk/conversations.db" in shown

@@ -62,7 +62,7 @@ def test_a_provider_has_its_own(own: Path) -> None:
 def test_no_matches_exit_with_status_1(own: Path, more: tuple[str, ...]) -> None:
     done = invoke("no", "such", "model", *more)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "`longtalk models` lists all" in done.stderr
+    assert "run `longtalk models`" in done.stderr
 
 
 def test_a_wrong_provider_and_a_broken_file_are_one_line(environment: dict[str, str], tmp_path: Path) -> None:

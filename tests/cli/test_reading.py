@@ -279,7 +279,7 @@ def test_a_state_is_shown_in_the_same_form(tmp_path: Path) -> None:
     assert "    How do I hold the bow?\n" in shown
     assert run("show", "--state", "-", said=path.read_bytes()).stdout == shown
     assert [each["role"] for each in objects("show", "--state", path)] == ["user", "assistant"]
-    assert "Remove the ID" in run("show", "x", "--state", path).stderr
+    assert "used with an ID or --branch" in run("show", "x", "--state", path).stderr
 
 
 # search
@@ -352,8 +352,8 @@ def priced(store: str, *prices: Prices | None) -> str:
         ((Prices(input=1_000, output=0),), "$0.0100"),
         ((Prices(input=1, output=0.1),), "$0.0000105"),
         ((Prices(input=1_000_000, output=1_000_000),) * 100, "$1,500.0000"),
-        ((Prices(input=1_000, output=0), None), "$0.0100, and 1 turn or summary of unknown price"),
-        ((None, None), "2 turns or summaries of unknown price"),
+        ((Prices(input=1_000, output=0), None), "$0.0100, and 1 turn or summary of unknown cost"),
+        ((None, None), "2 turns or summaries of unknown cost"),
     ],
 )
 def test_the_cost_is_shown(store: str, prices: tuple[Prices | None, ...], shown: str) -> None:
@@ -388,8 +388,8 @@ def test_turns_are_those_of_one_conversation(filled: str) -> None:
         (["show", "nope"], "Conversation 'nope' not found"),
         (["show", "bows", "--branch", "b"], "no branch 'b'. Its branches are 'main'"),
         (["show", "theirs"], "Conversation 'theirs' not found"),
-        (["show", "", "--owner", "bob"], "Conversation '' of the owner 'bob' not found"),
-        (["show", "--owner", "bob"], "no conversations of the owner 'bob'"),
+        (["show", "", "--owner", "bob"], "Conversation '' of owner 'bob' not found"),
+        (["show", "--owner", "bob"], "no conversations of owner 'bob'"),
         (["show", "a\nb\x1b[31m"], r"Conversation 'a\nb\x1b[31m' not found"),
         (["show", "../../etc/passwd"], "Conversation '../../etc/passwd' not found"),
         (["show", "--state", "/nowhere"], "Can't read /nowhere"),

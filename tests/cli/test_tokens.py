@@ -193,7 +193,7 @@ def test_tools_that_are_none_are_refused() -> None:
     for tools in (7, ["plan"], {"plan": 1}):
         done = invoke("-", said=json.dumps({"messages": MESSAGES, "tools": tools}).encode())
         assert done.exit_code == 2
-        assert "tools in (standard input)" in done.stderr
+        assert "`tools` in (standard input)" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
     problems = done.stderr.splitlines()
     assert [problem.startswith("longtalk: ") for problem in problems] == [True, True]
     assert "nowhere: No such file" in problems[0]
-    assert "neither text, messages" in problems[1]
+    assert "not UTF-8 text, chat messages" in problems[1]
 
 
 def test_the_program_ends_with_status_2_too(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_files_that_can_not_be_counted_exit_with_status_2(tmp_path: Path) -> Non
     for arguments, said in (
         ([tmp_path / "nowhere"], "No such file"),
         ([tmp_path], "Is a directory"),
-        ([garbage], "neither text, messages"),
+        ([garbage], "not UTF-8 text, chat messages"),
         ([sealed], "sealed"),
         ([damaged], "can't be read"),
         ([garbage, "--exact", "-m", "anthropic:claude-sonnet-5"], "No exact tokenizer for 'claude'"),

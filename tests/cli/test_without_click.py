@@ -19,4 +19,4 @@ def test_without_click_one_line_says_what_to_install(command: list[str], tmp_pat
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == "longtalk: the command line needs an extra: pip install 'longtalk[cli]'.\n"
+    assert done.stderr == "longtalk: the command line needs an extra. Run: pip install 'longtalk[cli]'\n"

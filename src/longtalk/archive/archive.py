@@ -70,10 +70,10 @@ class AsyncArchive:
     async def conversations(
         self, *, limit: int = 50, after: ConversationInfo | None = None, meta: Mapping[str, Any] | None = None
     ) -> list[ConversationInfo]:
-        """Return at most `limit` conversations, the most recently changed first.
+        """Return at most `limit` conversations, most recently changed first.
 
-        To get the next page, pass the last conversation of the previous page as `after`. With `meta`, only
-        conversations whose metadata has these values are returned.
+        To get the next page, pass the last conversation of the previous page as `after`. With `meta`, return only
+        conversations whose metadata has these values.
         """
         cursor = None if after is None else (after.updated, after.id)
         found: list[ConversationInfo] = await call_store(
@@ -82,9 +82,9 @@ class AsyncArchive:
         return found
 
     async def every(self, *, meta: Mapping[str, Any] | None = None) -> list[ConversationInfo]:
-        """Return all conversations, including any that change while the list is being read.
+        """Return all conversations, including those that change while this method reads the list page by page.
 
-        With `meta`, only conversations whose metadata has these values are returned.
+        With `meta`, return only conversations whose metadata has these values.
         """
         found: dict[str, ConversationInfo] = {}
         more = True
@@ -132,7 +132,7 @@ class AsyncArchive:
         return [head.branch for head in await self._list_heads(conversation)]
 
     async def manifest(self, conversation: str, turn: str, *, branch: str = MAIN) -> tuple[Run, ...]:
-        """Return the manifest of a turn's last request, which says for each entry whether it was sent, and why.
+        """Return the manifest of a turn's last request: for each run of entries, whether it was sent, and why.
 
         The manifest is empty if none was stored.
         """
@@ -162,7 +162,7 @@ class AsyncArchive:
         return complete_receipts(found, meters[-1] if meters else None)
 
     async def stats(self, conversation: str | None = None) -> Stats:
-        """Return statistics of one conversation, or of all conversations if none is given."""
+        """Return statistics of one conversation, or of all the owner's conversations together if none is given."""
         from longtalk.archive.stats import Stats, count_conversation
 
         total = Stats()
@@ -175,9 +175,9 @@ class AsyncArchive:
         return total
 
     async def verify(self, conversation: str) -> None:
-        """Check a conversation for damage, and raise `InputError` if any is found.
+        """Check a stored conversation, and raise `InputError` with a list of everything that is damaged.
 
-        This verifies checksums and the links between entries, and that tool calls and their results match.
+        This verifies checksums, the links between entries, and that every tool result has its call.
         """
         damage: list[str] = await self._call(self.store.verify, conversation)
         # If the store reports damage, the entries may be unreadable, so they are not checked.
@@ -187,14 +187,14 @@ class AsyncArchive:
                 check_parents(None, entries)
                 check_pairs(entries)
             except ValueError as problem:
-                damage.append(f"on the branch {head.branch!r}, {problem}")
+                damage.append(f"on branch {head.branch!r}, {problem}")
         if damage:
-            raise InputError(f"The conversation {conversation!r} is damaged: {'; '.join(dict.fromkeys(damage))}.")
+            raise InputError(f"Conversation {conversation!r} is damaged: {'; '.join(dict.fromkeys(damage))}.")
 
     # Exporting and importing
 
     async def talk(self, conversation: str) -> ConversationExport:
-        """Return a conversation with all its branches as a value that does not depend on the store."""
+        """Return a conversation with all its branches as a value that is independent of the store."""
         from longtalk.transfer.snapshot import read_snapshot, to_export
 
         found = await self._call(lambda *whose: read_snapshot(self.store, *whose), conversation)
@@ -203,9 +203,9 @@ class AsyncArchive:
         return to_export(found)
 
     async def export(self, conversation: str, format: Format = "md", *, branch: str = MAIN) -> str:  # noqa: A002
-        """Return a conversation as text: one branch as Markdown, or all branches as JSON or JSONL."""
+        """Return a conversation as text: the given branch as Markdown, or all branches as JSON or JSONL."""
         if format not in ("md", "json", "jsonl"):
-            raise InputError(f"The format of an export must be 'md', 'json' or 'jsonl', not {format!r}.")
+            raise InputError(f"`format` must be 'md', 'json' or 'jsonl', not {format!r}.")
         talk = await self.talk(conversation)
         if all(part.name != branch for part in talk.branches):
             raise InputError(f"Conversation {conversation!r} has no branch {branch!r}.")
@@ -218,7 +218,7 @@ class AsyncArchive:
         return (to_json if format == "json" else to_jsonl)([talk]).decode()
 
     async def load(self, data: Source, *, id: str | None = None) -> list[str]:  # noqa: A002
-        """Import a file as `import_conversations` does, and return the ids of its conversations in the store."""
+        """Import a file as `import_conversations` does, and return the ids of the conversations not skipped."""
         return (await self.import_conversations(data, id=id)).ids
 
     async def import_conversations(
@@ -231,9 +231,10 @@ class AsyncArchive:
         """Import the conversations in a file, given its content or its path, and return an outcome for each.
 
         Longtalk's exports, states, OpenAI chat messages and KSI session logs are imported completely or not at all; the
-        import is rejected if another conversation already has the same id. Files of other tools (`transfer.importers`)
-        are imported one conversation at a time, and can be imported again to add what is new. `progress` is called with
-        the number of conversations processed so far.
+        import is rejected if the store has a different conversation with the same id. Files of other tools
+        (`transfer.importers`) are imported one conversation at a time, and can be imported again to add what is new.
+        `id` replaces the id of a conversation that is alone in its file. `progress` is called with the number of
+        conversations processed so far.
         """
         from longtalk.transfer.importers import import_source
 
@@ -253,9 +254,9 @@ class AsyncArchive:
     ) -> ImportResult:
         """Copy all conversations, or those in `ids`, to another store byte for byte, and verify the copies.
 
-        `since` limits this to conversations changed at or after a time in milliseconds since 1970; if it is the id of a
-        conversation, at or after the last change of that conversation. Copying again skips unchanged conversations and
-        adds what is new.
+        With `since`, copy only conversations changed at or after that time, in milliseconds since 1970. If `since` is
+        the id of a conversation, the time is that of its last change. Copying again skips unchanged conversations and
+        adds what is new. `progress` is called with the number of conversations processed so far.
         """
         from longtalk.transfer.copy import copy_conversations
 
@@ -267,7 +268,7 @@ class AsyncArchive:
     # Changing
 
     async def describe(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
-        """Replace the metadata of a conversation or of one entry. Metadata is never sent to a model."""
+        """Replace the metadata of a conversation or, with `entry`, of one entry. Metadata is never sent to a model."""
         check_meta(meta)
         found = await call_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
         if not found:
@@ -276,8 +277,8 @@ class AsyncArchive:
     async def redact(self, conversation: str, entry: str) -> None:
         """Erase the content of an entry from the conversation, the search index and all derived data that may quote it.
 
-        Derived data includes the lines that a model has added to the brief since then, and later memory cards and
-        recalled passages that share words with the entry.
+        Derived data includes the lines that a model has added to the brief since the entry was made, and later memory
+        cards and recalled passages that share words with the entry.
         """
         from longtalk.memory.brief.record import KIND, BriefRecord, redact_since, with_brief_record
         from longtalk.memory.recall.labels import find_quotes
@@ -339,7 +340,7 @@ class AsyncArchive:
         return list(pack.entries())
 
     async def _read_epochs(self, conversation: str, branch: str) -> dict[int, Epoch]:
-        """Return the epochs of a branch by start position; if several start at the same position, the newest."""
+        """Return the epochs of a branch by start position; of several with the same start, the newest."""
         found: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "epoch")
         epochs = [epoch for each in found if (epoch := read_record(each.record, Epoch))]
         return {epoch.start: epoch for epoch in epochs}

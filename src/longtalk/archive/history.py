@@ -1,4 +1,4 @@
-"""The history of a conversation in readable form: each entry with its text."""
+"""The history of a conversation: its entries as readable text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longtalk.wires import NAMES, text_if_readable
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
-    """One entry of a conversation in readable form."""
+    """One entry of a conversation, with its text extracted from the provider's JSON."""
 
     id: str
     turn: str
@@ -39,7 +39,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
 def history(
     state: bytes, *, seal: Seal | BoundSeal | None = None, max_state: int = states.MAX_BYTES
 ) -> list[HistoryEntry]:
-    """Return the entries of the conversation in a state, in readable form.
+    """Return the conversation in a state as readable entries.
 
     `seal` opens a sealed state. `max_state` is the maximum size of the uncompressed state in bytes.
     """
@@ -50,9 +50,9 @@ def history(
 def to_history(
     entries: Iterable[Entry], turns: Iterable[Turn] = (), metas: Mapping[int, Mapping[str, Any]] | None = None
 ) -> list[HistoryEntry]:
-    """Return the entries in readable form.
+    """Return these entries in readable form.
 
-    `turns` provide the status of each entry's turn; `metas` has the metadata of entries by position.
+    `turns` are the turns of the entries, for their status; `metas` has the metadata of entries by position.
     """
     known = metas or {}
     statuses = {turn.id: turn.status for turn in turns}
@@ -74,5 +74,5 @@ def to_history(
 
 
 def parse_terms(text: str) -> list[str]:
-    """Return the terms in a search text: single words, and each text in double quotes as one phrase."""
+    """Split a search text into terms: text in double quotes is one phrase, and every other word is a term."""
     return ["".join(pair) for pair in re.findall(r'"([^"]+)"|([^\s"]+)', text)]

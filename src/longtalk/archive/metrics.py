@@ -15,7 +15,7 @@ from longtalk.wires import read_usage
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures for one turn. Those about the request are 0 if the turn ended before its manifest was stored."""
+    """Tokens and cost of one turn. Numbers about its request are 0 if the turn ended before its manifest was stored."""
 
     turn: str
     """The id of the turn."""
@@ -27,18 +27,18 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     """The number of model calls whose usage was reported."""
     total: int = 0
-    """The number of tokens of the last request, estimated from earlier provider reports.
+    """The number of tokens of the last request, estimated from what the provider reported for earlier ones.
 
-    The numbers for parts of the request, such as `history`, are counted locally and need not add up to it.
+    The numbers for its parts, such as `history`, are counted locally and need not add up to this total.
     """
     history: int = 0
-    """The number of tokens of the entries that were sent, or that the provider already had."""
+    """The number of tokens of the entries that were sent, or that the provider's session already had."""
     summary: int = 0
-    """The number of tokens of the summary at the start of the request; with memory, of the brief and outlines there."""
+    """The number of tokens of the summary at the start of the request; with `Memory`, of the brief and outlines."""
     brief: int = 0
-    """The number of tokens of the brief, which are also counted in `summary`."""
+    """The number of tokens of the brief; `summary` includes them."""
     outline: int = 0
-    """The number of tokens of the outlines, which are also counted in `summary`."""
+    """The number of tokens of the outlines; `summary` includes them."""
     recall: int = 0
     """The number of tokens of the recalled passages, which come after the user's message."""
     left_out: int = 0
@@ -46,7 +46,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     """The tokens of all model calls of the turn, as the provider reported them."""
     cost: float | None = None
-    """The cost of all model calls of the turn in US dollars, at the prices of that day; None if it is unknown."""
+    """The cost of all model calls of the turn in US dollars, at the prices when it ran; None if it is unknown."""
 
 
 def build_metrics(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> Metrics:

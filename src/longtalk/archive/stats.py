@@ -31,8 +31,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     """The tokens of all model calls, as the providers reported them."""
     cost: float = 0.0
-    """The total cost of turns and summaries in US dollars, at the prices of their day; unknown costs are not included.
-    """
+    """The total cost of turns and summaries in US dollars, at the prices when they ran, without unknown costs."""
     unpriced: int = 0
     """The number of turns and summaries whose cost is unknown."""
 
@@ -57,7 +56,7 @@ def count_conversation(export: ConversationExport, manifests: Mapping[str, bytes
     wires = {entry.turn: entry.wire for entry in entries if entry.role == "assistant"}
     costs = {turn: read_manifest(manifests.get(turn, b"")).cost for turn in turns}
     reports = [(raw, wires.get(turn.id, "")) for turn in turns.values() for raw in turn.usage]
-    # Summaries that were made in the background belong to no turn, so their usage is in records.
+    # Summaries made in the background belong to no turn, so their usage is stored in records.
     records = [each.record for part in export.branches for each in part.records if each.record.kind == "attempt"]
     summaries = [
         each for each in (read_record(record, SummaryClaim) for record in records) if each is not None and each.usage

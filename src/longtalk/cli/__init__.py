@@ -1,4 +1,8 @@
-"""The command-line interface. Each command has its own module, which is imported when the command runs."""
+"""The command-line interface.
+
+`command_flags` declares all commands with their options and help. What a command does is in a module of its own, which
+is imported when the command runs.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,11 @@ import sys
 
 
 def main() -> None:
-    """Run the command `longtalk`. Errors are printed as one line on standard error, without a traceback."""
+    """Run the `longtalk` command. Errors are printed as one line on standard error, without a traceback."""
     try:
         import click
     except ImportError:
-        print("longtalk: the command line needs an extra: pip install 'longtalk[cli]'.", file=sys.stderr)
+        print("longtalk: the command line needs an extra. Run: pip install 'longtalk[cli]'", file=sys.stderr)
         raise SystemExit(2) from None
 
     from longtalk.cli.command_flags import commands

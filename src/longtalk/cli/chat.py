@@ -35,7 +35,7 @@ from longtalk.transcript.transcript import now
 HELP = """\
 /help     show this list
 /history  show the conversation
-/brief    show what memory keeps
+/brief    show the brief, which --policy 'Memory()' keeps
 /again    retry an answer that failed or was interrupted
 /new      start a new conversation; the current one is kept
 /quit     leave (or Ctrl-D); the conversation continues next time
@@ -62,7 +62,7 @@ def run(
     base_url: str | None,
     policy: Policy,
 ) -> None:
-    """Run the chat until the input ends. Exit with status 1 if the last message from a pipe failed."""
+    """Run the chat until the input ends. If the input is a pipe and its last message failed, exit with status 1."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     _check_local_model(model)
@@ -106,7 +106,7 @@ def run(
 
 
 class ChatSession:
-    """The conversation that a chat is in. A new conversation is stored with its first message."""
+    """The conversation that the chat continues. A new conversation is stored only when its first message is sent."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class ChatSession:
         self._enter(self._new_id())
 
     def ensure_stored(self) -> Conversation:
-        """Return the conversation, after creating it in the store if it is new."""
+        """Create the conversation in the store if it is new, and return it."""
         while self.is_new:
             try:
                 commit = Commit(branch=self.talk.branch, expect=0, at=now())
@@ -160,7 +160,7 @@ class ChatSession:
                 # Another process has just created a conversation with this id.
                 if not self._is_named:
                     self._enter(self._new_id())
-                    print_note(f"Another program took this id. This is now conversation {self.id}.")
+                    print_note(f"Another program has just used this id. The conversation is now called {self.id}.")
                     continue
             self.is_new = False
         return self.talk
@@ -175,17 +175,19 @@ class ChatSession:
 
 
 def _ask_again(session: ChatSession, system: str | None) -> None:
-    """Request the answer to the last message again. A partial answer is moved to another branch."""
+    """Ask the model again to answer the last message. A partial answer is moved to another branch."""
     if not session.is_unanswered():
         print_note(
-            "There are no messages yet." if session.is_new else "The last message has an answer, or one is in progress."
+            "There are no messages yet."
+            if session.is_new
+            else "The last message has an answer, or its turn is running."
         )
         return
     entries = session.talk.history()
     asked = next((each for each in reversed(entries) if each.role != "assistant"), None)
     if asked is not None and entries[-1].role == "assistant" and entries[-1].status != "running":
         branch = session.talk.rewind(asked.id)
-        print_note(f"(The partial answer is on the branch {escape_line(branch)}.)")
+        print_note(f"(The partial answer is now on branch {escape_line(branch)}.)")
     _run_turn(session.talk, None, system)
 
 
@@ -200,14 +202,14 @@ def _run_turn(talk: Conversation, line: str | None, system: str | None) -> None:
 
 
 def _mention_old_file(archive: Archive) -> None:
-    """Print a hint if there is a state file from an earlier version that has not been imported."""
+    """Print a hint if the data folder has a state file of an earlier version that has not been imported yet."""
     path = os.path.join(os.path.dirname(describe_location(None)), "chat.talk")
     if os.path.exists(path) and archive.store.info(archive.owner, "chat") is None:
         print_note(f"An earlier conversation is in {path}. To import it as `chat`, run `longtalk import {path}`.")
 
 
 def _check_local_model(model: str | None) -> None:
-    """Raise `InputError` if the local model can't be used, so that the chat fails before the first message."""
+    """Raise `InputError` if a local model is chosen but not available, so that the chat fails before it starts."""
     name, _, path = (model or "local").partition(":")
     if name == "local":
         from longtalk.providers.local.engine import require_extra
@@ -267,7 +269,7 @@ def _format_usage(reply: Reply) -> str:
 
 
 def _read_lines() -> Iterator[str]:
-    """Yield the lines of the input. Leading spaces are kept: with a space before its slash, a line is a message."""
+    """Yield the lines of the input. Leading spaces are kept: a line with a space before its slash is not a command."""
     terminal = sys.stdin.isatty()
     if terminal:
         with contextlib.suppress(ImportError):
@@ -288,7 +290,7 @@ def _read_lines() -> Iterator[str]:
 
 
 def _run_command(line: str, session: ChatSession) -> bool:
-    """Run a slash command and return True if the chat should end."""
+    """Run a slash command, and return True if it ends the chat."""
     word, _, more = line.partition(" ")
     if word in COMMANDS and more:
         print_note(f"{word} takes no arguments. To send the line as a message, put a space before the slash.")

@@ -1,4 +1,4 @@
-"""The commands and their options, as `longtalk --help` shows them."""
+"""Declare all commands with their options and help; the other modules of `longtalk.cli` hold what they do."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def commands() -> None:
 def chat(new: bool, policy: str | None, **options: Any) -> None:
     """Talk with a model.
 
-    ID names the conversation to continue or start. Without it, the conversation changed last continues, whichever
-    program wrote to it; --new starts another one. Inside the chat, /help lists the commands. From a pipe, each line is
-    a message.
+    ID names the conversation to continue or start. Without it, the chat continues the most recently changed
+    conversation, even if another program changed it; --new starts a new one. Inside the chat, /help lists the commands.
+    From a pipe, each line is a message.
 
     \b
     longtalk chat
@@ -59,15 +59,15 @@ def chat(new: bool, policy: str | None, **options: Any) -> None:
 @commands.command(name="list")
 @limit_option(50, "conversations")
 @click.option(
-    "--meta", multiple=True, metavar="KEY=VALUE", help="List only conversations with this value in the app's own data."
+    "--meta", multiple=True, metavar="KEY=VALUE", help="List only conversations whose metadata has this value."
 )
 @AS_JSON
 @store_options
 def list_(**options: Any) -> None:
     """List conversations.
 
-    The conversation changed last comes first. Columns: id, time of the last change, number of entries, and the title or
-    the beginning of the first message.
+    Most recently changed first. Columns: id, time of the last change, number of entries, and the title or the beginning
+    of the first message.
 
     \b
     longtalk list
@@ -92,7 +92,7 @@ def list_(**options: Any) -> None:
 def show(state: str | None, **options: Any) -> None:
     """Show a conversation.
 
-    Without an ID, this is the conversation changed last.
+    Without an ID, this is the most recently changed conversation.
 
     \b
     longtalk show lesson-7
@@ -104,7 +104,7 @@ def show(state: str | None, **options: Any) -> None:
     from longtalk.cli.show import run
 
     if state is not None and (options["id"], options["branch"]) != (None, None):
-        raise click.UsageError("--state shows a file. Remove the ID and --branch.")
+        raise click.UsageError("--state shows a file, so it can't be used with an ID or --branch.")
     if options["brief"] and options["topics"]:
         raise click.UsageError("Use either --brief or --topics, not both.")
     run(state=state, **options)
@@ -119,7 +119,7 @@ def show(state: str | None, **options: Any) -> None:
 def search(**options: Any) -> None:
     """Search for entries by words and phrases.
 
-    The best match comes first. Text in double quotes is a phrase. Columns: conversation, entry, role, time, the text
+    Best match first. Text in double quotes is a phrase. Columns: conversation, entry, role, time, the text
     around the first match, and the branch if it is not the main one. Exits with status 1 if nothing matches.
 
     \b
@@ -139,9 +139,9 @@ def search(**options: Any) -> None:
 def stats(**options: Any) -> None:
     """Count entries, turns, tokens and cost.
 
-    Without an ID, this covers all conversations. Columns with --turns: start, model, model calls, tokens of the last
-    request, tokens sent by all calls, how many of those were cached, tokens received, and cost. Unknown values are
-    printed as -.
+    Without an ID, this covers all conversations. Columns with --turns: start time, model, number of model calls, tokens
+    of the last request, tokens sent in all calls, how many of those were cached, tokens received, and cost. Unknown
+    values are printed as -.
 
     \b
     longtalk stats
@@ -174,14 +174,14 @@ def stats(**options: Any) -> None:
     help="A policy, written as in Python: 'KeepLast(6)', 'Combine(KeepLast(20), TokenBudget(8_000))'. Repeatable. "
     "Default: a selection.",
 )
-@click.option("-s", "--system", help="The system text of the conversation, which is not stored.")
+@click.option("-s", "--system", help="The system text of the conversation. It is not stored, so pass it.")
 @AS_JSON
 @store_options
 def simulate(policies: tuple[str, ...], **options: Any) -> None:
     """Estimate the cost under other policies.
 
     TRANSCRIPT is a file (a state, an export, messages in OpenAI's chat format; - is standard input) or the id of a
-    conversation. Without it, this is the conversation changed last. No model is called.
+    conversation. Without it, this is the most recently changed conversation. No model is called.
 
     Columns: policy, average and maximum tokens per request, share read from the provider's cache, number of epochs,
     number of summaries, total cost, cost per turn, and the ratio to the optimum, which knows the whole conversation in
@@ -200,21 +200,26 @@ def simulate(policies: tuple[str, ...], **options: Any) -> None:
 
 @commands.command()
 @click.argument("id", required=False)
-@click.option("--all", "everything", is_flag=True, help="Export all conversations; as Markdown, into the folder -o.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Export all conversations. With md, each becomes a file in the folder that -o names.",
+)
 @click.option(
     "-f",
     "--format",
     type=click.Choice(["md", "json", "jsonl"]),
-    help="md to read; json or jsonl to keep or import. Default: by the suffix of the output file, else md.",
+    help="md for reading; json or jsonl for backup and import. Default: by the suffix of the output file, else md.",
 )
 @click.option("--branch", metavar="NAME", help="The branch to export as Markdown. Default: the main branch.")
-@click.option("-o", "--output", metavar="FILE", help="Default: standard output.")
+@click.option("-o", "--output", metavar="FILE", help="The file to write. Default: standard output.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @store_options
 def export(everything: bool, **options: Any) -> None:
     """Write conversations to a file.
 
-    Markdown contains one branch; JSON and JSONL contain everything, byte for byte.
+    Markdown contains one branch; JSON and JSONL contain all branches, byte for byte.
 
     \b
     longtalk export lesson-7 > lesson-7.md
@@ -228,16 +233,16 @@ def export(everything: bool, **options: Any) -> None:
     if not everything and options["id"] is None:
         raise click.UsageError("Name a conversation, or use --all.")
     if everything and options["branch"] is not None:
-        raise click.UsageError("--branch can't be used with --all.")
+        raise click.UsageError("--branch names a branch of one conversation, so it can't be used with --all.")
     run(**options)
 
 
 @commands.command(name="import")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@click.option("--id", metavar="ID", help="The new id. Default: the id in the file, else the name of the file.")
+@click.option("--id", metavar="ID", help="The conversation's id. Default: the id in the file, else the file's name.")
 @store_options
 def import_(**options: Any) -> None:
-    """Import files, also of other tools.
+    """Import conversations from files, including those of other tools.
 
     The format is detected: exports of Longtalk, states, messages in OpenAI's chat format, data exports of ChatGPT and
     Claude (the .zip or conversations.json), the log of llm, LangGraph's SQLite checkpoints, sessions of the OpenAI
@@ -253,7 +258,7 @@ def import_(**options: Any) -> None:
     from longtalk.cli.import_ import run
 
     if options["id"] is not None and len(options["files"]) > 1:
-        raise click.UsageError("--id can be used with one file only.")
+        raise click.UsageError("--id can be used with only one file.")
     run(**options)
 
 
@@ -264,7 +269,7 @@ def import_(**options: Any) -> None:
 @click.option(
     "--since",
     metavar="DATE|ID",
-    help="Copy only conversations changed at this date or time, or at the last change of this conversation, or later.",
+    help="Copy only conversations changed at or after this date or time, or the last change of the conversation ID.",
 )
 @OWNER
 def copy(**options: Any) -> None:
@@ -326,7 +331,7 @@ def redact(**options: Any) -> None:
     show_default=True,
     help="Count the tokens of this model, as provider:model.",
 )
-@click.option("--exact", is_flag=True, help="Count with the real tokenizer. Needs the extra [tokens].")
+@click.option("--exact", is_flag=True, help="Count with the model's own tokenizer. Needs longtalk[tokens].")
 def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
     """Count tokens in files.
 
@@ -354,7 +359,7 @@ def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
 def models(**options: Any) -> None:
     """List or search known models.
 
-    With a QUERY, this lists models whose names contain all its words. Columns: model, window, output limit, kind of
+    With a QUERY, this lists the models whose names contain all its words. Columns: model, window, output limit, kind of
     cache, prices in US dollars per million tokens (input, output, cache read, cache write), and prices of long
     requests. Unknown values are printed as -. Exits with status 1 if nothing matches.
 

@@ -1,4 +1,4 @@
-"""Read and write the files that command-line arguments name. A file is written completely or not at all."""
+"""Read and write the files named on the command line. A file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def read_file(name: str) -> bytes:
 
 
 def display_name(name: str) -> str:
-    """Return the name of a file in a form that can be printed."""
+    """Return the name of a file for a message; `-` is shown as standard input."""
     import click
 
     return "(standard input)" if name == "-" else click.format_filename(name)
 
 
 def decode_state(name: str, state: bytes) -> Transcript:
-    """Return the transcript in a state file. There is no size limit, because the file is the user's own."""
+    """Decode the state in a file, of any size since the file is the user's own. `name` appears in errors."""
     from longtalk.state.codec import decode
     from longtalk.wires import NAMES
 
@@ -44,7 +44,7 @@ def decode_state(name: str, state: bytes) -> Transcript:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise `InputError` if the path exists, unless `force` is set."""
+    """Raise `InputError` if the path exists, unless `force` allows overwriting it."""
     if not force and os.path.lexists(path):
         raise InputError(f"{display_name(str(path))} already exists. To overwrite it, use --force.")
 

@@ -24,7 +24,7 @@ from longtalk.transfer.read import read as read_own
 
 
 def run(*, store: str | None, owner: str, files: Sequence[str], id: str | None) -> None:  # noqa: A002
-    """Import files and print the ids of their conversations. Exit with status 1 if a conversation was skipped."""
+    """Import files, and print a line for each conversation. Exit with status 1 if a conversation was skipped."""
     # Read all files before writing: if one can't be read, the store stays as it was.
     own: list[ConversationExport] = []
     foreign: list[tuple[str, ToolFile]] = []
@@ -70,7 +70,7 @@ def _print_imported(result: ImportResult) -> None:
 
 
 def _print_summary(name: str, result: ImportResult) -> None:
-    """Print how much was imported from a file, what could not be imported, and which conversations were skipped."""
+    """Print the numbers of imported conversations and entries, the notes, and the conversations that were skipped."""
     fresh = [each for each in result.conversations if each.how in ("new", "grown")]
     entries, branches = sum(each.entries for each in fresh), sum(each.branches - 1 for each in fresh)
     extra = f" on {pluralize(branches, 'more branch', 'more branches')}" if branches else ""
@@ -115,5 +115,7 @@ def _read_own(name: str, source: bytes | Path, id: str | None) -> list[Conversat
     if id is None:
         return exports
     if len(exports) != 1:
-        raise InputError(f"{display_name(name)} contains {len(exports):,} conversations, but --id can name only one.")
+        raise InputError(
+            f"{display_name(name)} contains {len(exports):,} conversations, but --id can name only one. Omit --id."
+        )
     return [msgspec.structs.replace(exports[0], id=id)]

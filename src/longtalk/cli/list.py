@@ -16,7 +16,7 @@ from longtalk.stores.base import ConversationInfo
 from longtalk.wires import text_if_readable
 
 _FIRST = 20
-"""The number of entries that are searched for the first user message."""
+"""How many entries to search for the first user message."""
 
 
 def run(*, store: str | None, owner: str, limit: int, meta: Sequence[str], as_json: bool) -> None:
@@ -38,11 +38,11 @@ def run(*, store: str | None, owner: str, limit: int, meta: Sequence[str], as_js
     if not rows and not as_json:
         print_note("No matching conversations." if wanted else "No conversations yet.")
     if more:
-        print_note("There are more. To list all, use --limit 0.")
+        print_note("There are more conversations. To list all, use --limit 0.")
 
 
 def find_title(archive: Archive, summary: ConversationInfo) -> str:
-    """Return the title in the conversation's metadata, or else the beginning of the first user message."""
+    """Return the title from the conversation's metadata; if it has none, the beginning of the first user message."""
     title = summary.meta.get("title")
     if isinstance(title, str) and title.strip():
         return shorten(title, 80)

@@ -16,7 +16,7 @@ def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
     """Print one line for each matching model. Exit with status 1 if no model matches."""
     found = list(models(" ".join(words), provider=provider))
     if not found:
-        print_note("No known model matches. `longtalk models` lists all.")
+        print_note("No known model matches. To list all models, run `longtalk models`.")
         raise SystemExit(1)
     if as_json:
         for model in found:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 _LATEST = 250_000_000_000_000
-"""The first time, in milliseconds since 1970, that can't be converted to a date."""
+"""The earliest time, in milliseconds since 1970, that is too late to be converted to a date."""
 _LINES = "\n\t"
 _WORDING = {
     "pass api_key=, or set ": "set ",
@@ -26,7 +26,7 @@ _WORDING = {
     "; pass an id": "; choose an id with --id",
     "Omit the id.": "Omit --id.",
 }
-"""Replacements for the Python arguments in the library's error messages: the matching command-line options."""
+"""Phrases about Python arguments in the library's errors, and the command-line wording that replaces them."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -54,7 +54,7 @@ def print_text(text: str, *, end: str = "\n") -> None:
 
 
 def print_json(value: Any, **natives: bytes) -> None:
-    """Print an object as one line of JSON. Each of `natives` is already JSON and is added as a member of the object."""
+    """Print an object as one line of JSON, with `natives`, which are JSON already, as additional members."""
     line = json.dumps(value, ensure_ascii=False)[:-1]
     for name, native in natives.items():
         # JSON has line breaks only between tokens, where a space means the same.
@@ -65,7 +65,7 @@ def print_json(value: Any, **natives: bytes) -> None:
 
 
 def print_table(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows. On a terminal, columns are aligned and the last one is cut to fit; elsewhere, tabs separate them."""
+    """Print rows of cells: on a terminal as aligned columns, the last one cut to fit; elsewhere separated by tabs."""
     rows = [[escape_line(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in rows:
@@ -86,7 +86,7 @@ def escape_line(text: str) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """Return the beginning of a text on one line, with at most `length` characters."""
+    """Return the beginning of a text, at most `length` characters, on one line."""
     return truncate(" ".join(text[: 4 * length].split()), length)
 
 

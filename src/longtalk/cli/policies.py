@@ -35,16 +35,16 @@ _EXAMPLES = (
 
 
 def parse_policy(text: str) -> Policy:
-    """Return the policy that a text describes, such as `KeepLast(6)`.
+    """Parse a policy written as in Python, such as `KeepLast(6)`; raise `InputError` if it is invalid.
 
     The text is not evaluated: only known names and constants are accepted.
     """
     try:
         if len(text) > _LONGEST:
-            raise ValueError("it is too long")
+            raise ValueError(f"it has more than {_LONGEST} characters")
         policy = _build(ast.parse(text.strip(), mode="eval").body)
         if not isinstance(policy, _POLICIES):
-            raise ValueError("it is only part of a policy")
+            raise ValueError("it names only a part of a policy")
     except (SyntaxError, ValueError, TypeError, InputError, RecursionError, MemoryError) as problem:
         reason = getattr(problem, "msg", "") or str(problem) or "it can't be parsed"
         raise InputError(f"{text[:60]!a} is not a policy: {reason.rstrip('.')}. {_EXAMPLES}") from None
@@ -56,7 +56,7 @@ def _build(node: ast.expr) -> Any:
         node = ast.Call(node, [], [])
     if isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Name) or node.func.id not in _NAMES:
-            raise ValueError("it uses an unknown name")
+            raise ValueError("it contains an unknown name")
         keywords = {word.arg: _build(word.value) for word in node.keywords if word.arg is not None}
         if len(keywords) < len(node.keywords):
             raise ValueError("keyword arguments must be written as name=value, each only once")
@@ -71,7 +71,7 @@ def _build(node: ast.expr) -> Any:
 
 
 def format_policy(policy: object) -> str:
-    """Return a policy as it is written on the command line, without the arguments that have their default value."""
+    """Return a policy as it is written on the command line. Arguments with their default value are omitted."""
     if isinstance(policy, Combine):
         return f"Combine({', '.join(map(format_policy, policy.policies))})"
     if isinstance(policy, int) and not isinstance(policy, bool):

@@ -15,7 +15,7 @@ from longtalk.stores.jsonl.folder import Damaged
 
 
 def delete(*, store: str | None, owner: str, ids: Sequence[str], yes: bool) -> None:
-    """Delete conversations and print what was deleted."""
+    """Ask for confirmation, delete conversations, and print what was deleted."""
     with open_archive(store, owner) as archive:
         ids = list(dict.fromkeys(ids))
         descriptions = [_describe(archive, each) for each in ids]
@@ -25,7 +25,7 @@ def delete(*, store: str | None, owner: str, ids: Sequence[str], yes: bool) -> N
 
 
 def redact(*, store: str | None, owner: str, id: str, entry: str, yes: bool) -> None:  # noqa: A002
-    """Remove the content of an entry permanently, and print a confirmation."""
+    """Ask for confirmation, and remove the content of an entry permanently."""
     with open_archive(store, owner) as archive:
         summary = find_conversation(archive, id)
         for branch in summary.branches:
@@ -60,14 +60,14 @@ def _format_receipt(receipt: DeletionReceipt) -> str:
 
 
 def _confirm(question: str, *, yes: bool) -> None:
-    """Ask the user for confirmation, unless `yes` is True. Exit with status 1 if the user declines.
+    """Unless `yes` is True, ask the user for confirmation, and exit with status 1 if the user declines.
 
-    Raise `InputError` if standard input is not a terminal.
+    Raise `InputError` if the user can't be asked because standard input is not a terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InputError("Can't ask for confirmation without a terminal. To remove it without asking, use --yes.")
+        raise InputError("Standard input is not a terminal, so confirmation is not possible. To skip it, use --yes.")
     import click
 
     if not click.confirm(escape(question), err=True):

@@ -59,9 +59,9 @@ def excerpt(text: str, pattern: re.Pattern[str] | None) -> str:
 
 
 def _compile_pattern(words: Sequence[str]) -> re.Pattern[str] | None:
-    """Return a pattern that matches any of the words or phrases, ignoring case; None if there are none.
+    """Return a pattern that matches any of the words or phrases, ignoring case; None if they have no word characters.
 
-    The pattern is used only for excerpts and highlighting. A store may match more, such as words with other accents.
+    It serves only for excerpts and highlighting: the store does the search, and may match words with other accents.
     """
     terms = parse_terms(" ".join(words))
     parts = [r"\W+".join(map(re.escape, found)) for term in terms if (found := re.findall(r"\w+", term))]

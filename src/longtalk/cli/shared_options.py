@@ -20,7 +20,7 @@ YES = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options `--store` and `--owner` to a command."""
+    """Add the `--store` and `--owner` options to a command."""
     store_option = click.option(
         "--store",
         envvar="LONGTALK_STORE",
@@ -34,7 +34,7 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def limit_option(default: int, noun: str) -> Callable[..., Any]:
-    """Return the option `--limit`, which limits how many rows a command prints."""
+    """Return a `--limit` option for the number of rows that a command prints; `noun` names them in the help."""
     return click.option(
         "--limit",
         type=click.IntRange(min=0),
@@ -45,7 +45,7 @@ def limit_option(default: int, noun: str) -> Callable[..., Any]:
 
 
 def parse_policies(*texts: str) -> list[Any]:
-    """Return the policies that the texts describe. Raise a usage error if one is invalid."""
+    """Parse policies such as `KeepLast(6)`. Raise `click.UsageError` if one is invalid."""
     from longtalk.cli.output import reword_error
     from longtalk.cli.policies import parse_policy
     from longtalk.errors import InputError

@@ -19,9 +19,9 @@ from longtalk.wires import WIRES
 from longtalk.wires.views import MessageView
 
 _MOST_BRANCHES = 10
-"""The maximum number of branches that the note about other branches names."""
+"""How many other branches to name at most."""
 _ENDED = {"interrupted": "interrupted", "failed": "failed", "running": "no complete answer yet"}
-"""The mark that is printed after an incomplete turn, by the turn's status."""
+"""What to print after the last entry of an incomplete turn, by the turn's status."""
 
 
 def run(
@@ -63,7 +63,7 @@ def run(
 
 
 def print_topics(entries: Sequence[HistoryEntry], *, as_json: bool) -> None:
-    """Print one line for each topic: when it began, its number of messages, and its most characteristic words."""
+    """Print each topic of a conversation on a line: its start, its number of messages and its typical words."""
     found = find_topics((each.at, each.role, each.text) for each in entries)
     if as_json:
         for each in found:
@@ -73,7 +73,7 @@ def print_topics(entries: Sequence[HistoryEntry], *, as_json: bool) -> None:
 
 
 def print_history(entries: Sequence[HistoryEntry]) -> None:
-    """Print entries for reading. Texts are indented, so that no text can look like the heading of another entry."""
+    """Print entries for people. Texts are indented, so that no text can pass for the heading of another entry."""
     called: dict[str, str] = {}
     for number, each in enumerate(entries):
         view = _read_view(each)
@@ -128,7 +128,7 @@ def _read_view(entry: HistoryEntry) -> MessageView:
 
 
 def _list_extras(entry: HistoryEntry, view: MessageView) -> list[str]:
-    """Return lines for everything in a message that is not text: images and other parts, a refusal, tool calls."""
+    """Return texts for the parts of a message that are not its text: images and the like, a refusal, tool calls."""
     parts = list_hidden_parts(entry.native) if entry.wire in WIRES else []
     calls = [f"→ {call.name}({call.arguments.decode('utf-8', 'replace')})" for call in view.calls]
     return [f"[{', '.join(parts)}]" if parts else "", view.refusal, *calls]

@@ -75,7 +75,10 @@ def run(
 
 
 def _load_conversation(store: str | None, owner: str, name: str | None) -> ConversationExport:
-    """Return the conversation in the file `name`, or in the store if there is no such file."""
+    """Return the conversation in the file `name` or, if there is no such file, with the id `name` in the store.
+
+    If `name` is None, return the most recently changed conversation in the store.
+    """
     if name is not None and (name == "-" or (os.path.exists(name) and not os.path.isdir(name))):
         talks = read_conversations(name)
         if len(talks) == 1:
@@ -92,7 +95,7 @@ def _load_conversation(store: str | None, owner: str, name: str | None) -> Conve
 
 
 def _choose_models(recorded: Transcript) -> Sequence[str]:
-    """Return the models with known prices that the conversation used, most recent first; if none, default models."""
+    """Return the models of the conversation that have known prices, latest first; if it has none, default models."""
     found = []
     for label in dict.fromkeys(turn.model for turn in reversed(recorded.turns)):
         # Imported messages may name a model without its provider.
@@ -137,7 +140,7 @@ def _format_result(result: SimulatedRun, best: SimulatedRun) -> tuple[str, ...]:
 
 
 def _compute_ratio(result: SimulatedRun, best: SimulatedRun) -> float | None:
-    """Return the cost relative to the optimum, or None if either simulation is incomplete."""
+    """Return the cost relative to that of the optimum (`best`), or None if either run could not be completed."""
     return None if result.problem or best.problem or not best.weight else result.weight / best.weight
 
 
@@ -156,9 +159,9 @@ def _format_prices(prices: Prices | None) -> str:
 
 
 def plot(values: Sequence[int], top: int, width: int) -> str:
-    """Return a row of block characters that shows values from 0 to `top`.
+    """Draw values between 0 and `top` as a row of at most `width` block characters.
 
-    If there are more values than columns (`width`), each column shows the largest of its values.
+    If there are more values than columns, each column shows the largest of its values.
     """
     count = min(width, len(values))
     groups = (values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count))

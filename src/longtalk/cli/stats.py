@@ -17,7 +17,7 @@ _HEADER = ("time", "model", "calls", "request", "sent", "cached", "received", "c
 
 
 def run(*, store: str | None, owner: str, id: str | None, turns: bool, as_json: bool) -> None:  # noqa: A002
-    """Print the totals, or one line for each turn of the conversation if `turns` is True."""
+    """Print the totals of a conversation, or of all if `id` is None; with `turns`, a line for each turn instead."""
     with open_archive(store, owner, whole=id is None) as archive:
         summary = None if id is None else find_conversation(archive, id)
         if turns and summary is not None:
@@ -48,7 +48,7 @@ def _format_turn(turn: Metrics) -> tuple[str, ...]:
 
 
 def format_dollars(cost: float) -> str:
-    """Return a cost in dollars with four decimal places, or with three significant digits if it is small."""
+    """Format a cost in dollars with four decimal places, or with three significant digits if it is small."""
     places = max(4, 2 - floor(log10(cost))) if cost > 0 else 4
     return f"${cost:,.{places}f}"
 
@@ -56,7 +56,7 @@ def format_dollars(cost: float) -> str:
 def _format_cost(stats: Stats) -> str:
     if not stats.unpriced:
         return format_dollars(stats.cost)
-    unknown = f"{pluralize(stats.unpriced, 'turn or summary', 'turns or summaries')} of unknown price"
+    unknown = f"{pluralize(stats.unpriced, 'turn or summary', 'turns or summaries')} of unknown cost"
     return f"{format_dollars(stats.cost)}, and {unknown}" if stats.cost else unknown
 
 

@@ -15,10 +15,10 @@ from longtalk.stores.jsonl.folder import Damaged
 
 @contextmanager
 def open_archive(path: str | None, owner: str, *, make: bool = False, whole: bool = False) -> Iterator[Archive]:
-    """Open the conversations of an owner in a store. With `make`, create the store if it does not exist.
+    """Open the archive of an owner in a store, and close the store at the end.
 
-    Damaged files are reported on standard error. If the command reads the whole store (`whole`), damaged files also
-    make the command exit with status 1.
+    With `make`, a store that does not exist is created. Damaged files are reported on standard error; with `whole`, for
+    a command that reads the whole store, they also make the command exit with status 1.
     """
     store = open_default_store() if path is None else open_store(path, make=make)
     try:
@@ -35,18 +35,18 @@ def open_archive(path: str | None, owner: str, *, make: bool = False, whole: boo
 
 
 def list_damaged(archive: Archive) -> list[Damaged]:
-    """Return the files that lists and searches have skipped because they can't be read."""
+    """Return an error for each damaged file that was skipped while listing or searching."""
     found: list[Damaged] = getattr(archive.store, "list_damaged_files", list)()
     return found
 
 
 def name_owner(archive: Archive) -> str:
-    """Return a phrase that names the owner, for use in a message; "" if there is no owner."""
-    return f" of the owner {archive.owner!r}" if archive.owner else ""
+    """Return " of the owner …" for use in a message; empty if there is no owner."""
+    return f" of owner {archive.owner!r}" if archive.owner else ""
 
 
 def find_conversation(archive: Archive, id: str) -> ConversationInfo:  # noqa: A002
-    """Return information about a conversation. Raise `InputError` if the conversation is not found."""
+    """Return the summary data of a conversation; raise `InputError` if it is not found."""
     found = archive.store.info(archive.owner, id)
     if found is None:
         raise InputError(
@@ -56,7 +56,7 @@ def find_conversation(archive: Archive, id: str) -> ConversationInfo:  # noqa: A
 
 
 def find_or_latest(archive: Archive, id: str | None) -> ConversationInfo:  # noqa: A002
-    """Return information about a conversation, or about the most recently changed one if `id` is None."""
+    """Return the summary data of a conversation; if `id` is None, of the most recently changed one."""
     if id is not None:
         return find_conversation(archive, id)
     found = archive.conversations(limit=1)
@@ -67,9 +67,9 @@ def find_or_latest(archive: Archive, id: str | None) -> ConversationInfo:  # noq
 
 
 def choose_branch(summary: ConversationInfo, branch: str | None) -> str:
-    """Return the requested branch; if `branch` is None, the main branch, or the first one if there is no main branch.
+    """Return `branch`, or if it is None, the main branch; the first branch if there is no main branch.
 
-    Raise `InputError` if the requested branch is not found.
+    Raise `InputError` if the conversation has no branch with this name.
     """
     if branch is None:
         return MAIN if MAIN in summary.branches else summary.branches[0]

@@ -1,6 +1,6 @@
 """`longtalk tokens`: count the tokens in files.
 
-A file is plain text, chat messages as JSON (a list, an object with `messages`, or one per line), or a Longtalk state.
+A file is plain text, chat messages as JSON (a list, an object with `messages`, or one message per line), or a state.
 Messages are counted one by one and reported by role; a request's `system` and `tools` are reported separately. A file
 that can't be counted is reported on standard error, the other files are counted, and the command exits with status 2.
 """
@@ -32,7 +32,7 @@ def run(*, files: Sequence[str], model: str, exact: bool) -> None:
     if exact:
         counter = Exact(counter.family)
     if not _has_tokenizer(model):
-        _print_warning(f"no tokenizer is known for the model {model!r}; counting with that of {counter.family}.")
+        _print_warning(f"the tokenizer of model {model!r} is unknown; counting with that of {counter.family}.")
     total = counted = parts = 0
     for name in files:
         try:
@@ -68,11 +68,11 @@ def count_file(name: str, data: bytes, counter: Counter) -> tuple[int, Rows]:
     try:
         return counter.count(data.decode("utf-8-sig")), {}
     except UnicodeDecodeError:
-        raise InputError(f"{name} is neither text, messages nor a Longtalk state: there is nothing to count.") from None
+        raise InputError(f"Can't count {name}: it is not UTF-8 text, chat messages or a Longtalk state.") from None
 
 
 def _has_tokenizer(model: str) -> bool:
-    """Return True if the tokenizer of the model is known, by the model's name or because the model is `local`."""
+    """Return True if the tokenizer family of a model is known from its name, or the model is `local`."""
     provider, _, name = model.lower().partition(":")
     return model == "local" or any(re.search(pattern, name or provider) for pattern, _ in MODEL_PATTERNS)
 
@@ -82,7 +82,7 @@ def _print_warning(problem: str) -> None:
 
 
 def _parse(data: bytes) -> Any:
-    """Return the JSON in a file, the list of its JSON lines, or None if the file is neither."""
+    """Parse a file as JSON, or as a list if it is JSON Lines; return None if it is neither."""
     if data.lstrip()[:1] not in (b"[", b"{"):
         return None
     try:
@@ -96,7 +96,7 @@ def _parse(data: bytes) -> Any:
 
 
 def _find_messages(content: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each message in a file with its role. Yield nothing for other JSON, which is counted as text."""
+    """Yield the role and message for each message in the JSON of a file; nothing if it has no messages."""
     if isinstance(content, dict):
         content = [content] if "role" in content else _list_messages(content)
     if _are_messages(content):
@@ -114,7 +114,7 @@ def _are_messages(found: Any) -> bool:
 
 
 def _find_role(item: Any) -> str:
-    """Return the role of a message, or its type if it is a Responses item without a role; "" if it is neither."""
+    """Return the role of a message, or the type of a Responses item without a role; "" for anything else."""
     if not isinstance(item, dict):
         return ""
     role = item.get("role", item.get("type") if "call_id" in item or "encrypted_content" in item else None)
@@ -122,7 +122,7 @@ def _find_role(item: Any) -> str:
 
 
 def _count_preamble(name: str, request: dict[str, Any], counter: Counter) -> Rows:
-    """Return the number of tokens in the system text and the tools of a request."""
+    """Return the tokens in the system text and the tools of a request; empty if the JSON is not a request."""
     rows: Rows = {}
     if "role" in request or not _are_messages(_list_messages(request)):
         return rows
@@ -131,6 +131,6 @@ def _count_preamble(name: str, request: dict[str, Any], counter: Counter) -> Row
         rows["system"] = count_message({"content": system}, counter)
     if tools:
         if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-            raise InputError(f"The tools in {name} can't be counted: they must be a list of objects.")
+            raise InputError(f"Can't count `tools` in {name}: it must be a list of objects.")
         rows[f"tools, {len(tools):,}"] = count_preamble(None, tools, counter)
     return rows
