@@ -99,11 +99,9 @@ def read_conversations(name: str) -> list[ConversationExport]:
 def _open_foreign(name: str, source: bytes | Path) -> ToolFile | None:
     """Open a file of another tool. Return None if no supported tool wrote the file."""
     try:
-        return open_tool_file(source)
+        return open_tool_file(source, name=display_name(name))
     except OSError as problem:
         raise InputError(f"Can't read {display_name(name)}: {problem.strerror}.") from None
-    except InputError as problem:
-        raise InputError(f"{display_name(name)}: {problem}") from None
 
 
 def _read_own(name: str, source: bytes | Path, id: str | None) -> list[ConversationExport]:  # noqa: A002

@@ -203,14 +203,16 @@ def check_calls(export: ConversationExport) -> None:
     comes before the result of a call.
     """
     known: dict[str, BranchPart] = {}
-    waits: dict[str, list[tuple[str, ...]]] = {}
+    # Only where a branch begins are the open calls needed again.
+    starts = {part.start for part in export.branches}
+    waits: dict[tuple[str, int], tuple[str, ...]] = {}
     for part in export.branches:
         before, size = part, part.start
         while size and size <= before.start and before.source:
             before = known[before.source[0]]
-        waiting = waits[before.name][size - before.start - 1] if size else ()
-        known[part.name], waits[part.name] = part, []
-        for entry in part.entries:
+        waiting = waits[before.name, size] if size else ()
+        known[part.name] = part
+        for end, entry in enumerate(part.entries, part.start + 1):
             try:
                 seen = WIRES[entry.wire].view(entry.native) if entry.wire in WIRES else None
                 if seen and (seen.role != entry.role or (seen.role == "tool") != bool(seen.call_id)):
@@ -220,4 +222,5 @@ def check_calls(export: ConversationExport) -> None:
                 raise InputError(
                     f"No provider would accept conversation {export.id!r}: entry {entry.id!r} {problem}."
                 ) from None
-            waits[part.name].append(waiting)
+            if end in starts:
+                waits[part.name, end] = waiting

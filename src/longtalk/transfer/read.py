@@ -26,6 +26,7 @@ from longtalk.transfer.chat_messages import parse_object, read_bodies, read_mess
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export, split_branches
 from longtalk.transfer.json_export import from_json, from_jsonl
 from longtalk.transfer.ksi_logs import LINE_TYPES, read_ksi_log
+from longtalk.transfer.limits import ENTRY_BYTES, Budget, TooLarge
 from longtalk.transfer.read_helpers import UnknownFormat, excerpt
 from longtalk.wires import NAMES
 
@@ -43,19 +44,21 @@ def read(data: bytes, *, name: str = "import") -> list[ConversationExport]:
     Conversations without an id get `name` as their id, or `name-1`, `name-2` and so on if there are several.
     """
     try:
-        exports = _read(bytes(data), name)
+        budget = Budget(len(data))
+        exports = _read(bytes(data), name, budget)
         for export in exports:
+            budget.spend_on_branches(export)
             if not _is_utf8(export.id):
                 raise ValueError("its id or file name is not valid UTF-8; pass an id")
             check_export(export)
-    except (ValueError, OverflowError, RecursionError, BadState, Damaged) as problem:
+    except (ValueError, OverflowError, RecursionError, BadState, Damaged, TooLarge) as problem:
         reason = str(problem).rstrip(".") or type(problem).__name__
         hint = f" Supported files: {SUPPORTED}." if isinstance(problem, UnknownFormat) else ""
         raise InputError(f"Can't read a conversation from {name!r}: {reason}.{hint}") from None
     return exports
 
 
-def _read(data: bytes, name: str) -> list[ConversationExport]:
+def _read(data: bytes, name: str, budget: Budget) -> list[ConversationExport]:
     if data.startswith(SEALED):
         raise ValueError("it is a sealed state; open it with its seal first (`Seal.open`)")
     if data.startswith(SEALED[:3]):
@@ -81,7 +84,7 @@ def _read(data: bytes, name: str) -> list[ConversationExport]:
     if "conversations" in first and "longtalk" in first:
         return from_json(text)
     if kind == "conversation" and "format" in first:
-        return [_read_store_file(data.removeprefix(_BOM), name)]
+        return [_read_store_file(data.removeprefix(_BOM), name, budget)]
     if kind == "conversation":
         return from_jsonl(lines)
     if "messages" in first and "version" in first and len(lines) == 1:
@@ -123,7 +126,7 @@ def _read_state(data: bytes, name: str) -> ConversationExport:
     return ConversationExport(id=name, created=transcript.created, updated=transcript.updated, branches=(part,))
 
 
-def _read_store_file(data: bytes, name: str) -> ConversationExport:
+def _read_store_file(data: bytes, name: str, budget: Budget) -> ConversationExport:
     """Read a conversation from a file of the JSONL store.
 
     Data after the last complete commit is ignored, since the store never reported it as saved.
@@ -145,6 +148,7 @@ def _read_store_file(data: bytes, name: str) -> ConversationExport:
             raise ValueError(f"the commit at line {commit.first} contradicts earlier lines ({problem})") from None
     # Main first, then the longest: shared entries are stored with the branch that comes first.
     heads = sorted(tree.branches(), key=lambda head: (head.branch != MAIN, -head.size, head.branch))
+    budget.spend(sum(ENTRY_BYTES * head.size for head in heads[1:]))
     paths = [_read_branch(tree, head.branch, head.size) for head in heads]
     info = tree.info(header.id)
     meta = msgspec.convert(info.meta, dict[str, Any])

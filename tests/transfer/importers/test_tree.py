@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from longtalk.transfer.importers import chatgpt, claude, tree
+from longtalk.transfer.limits import Budget
 from longtalk.transfer.load import ParsedConversation
 from tests.transfer.importers.exports import ChatGPT, Claude
 
@@ -22,7 +23,7 @@ def chatgpt_comb() -> ParsedConversation:
         trunk, role = made.current, ("user", "assistant")[number % 2]
         made.say(role, f"left {number}", behind=trunk)
         made.say(role, f"kept {number}", behind=trunk)
-    return chatgpt.read(json.dumps(made.value()).encode(), 1)
+    return chatgpt.read(json.dumps(made.value()).encode(), 1, Budget(0))
 
 
 def claude_comb() -> ParsedConversation:
@@ -32,7 +33,7 @@ def claude_comb() -> ParsedConversation:
         sender = ("human", "assistant")[number % 2]
         made.say(sender, f"left {number}", parent=trunk)
         trunk = made.say(sender, f"kept {number}", parent=trunk or "nobody")
-    return claude.read(json.dumps(made.value()).encode(), 1)
+    return claude.read(json.dumps(made.value()).encode(), 1, Budget(0))
 
 
 @pytest.mark.parametrize("comb", [chatgpt_comb, claude_comb])

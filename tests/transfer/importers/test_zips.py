@@ -37,9 +37,26 @@ def test_what_is_in_it_is_read() -> None:
 
 
 def test_a_small_file_that_becomes_a_large_one_is_not_unpacked() -> None:
-    data = claiming(packed(b" " * 1_000_000), 100_000_001)
-    with pytest.raises(InputError, match=r"bytes would unpack to 100,000,001\. If you trust it"):
+    data = claiming(packed(b" " * 1_000_000), 200_000_000)
+    with pytest.raises(InputError, match=r"bytes would unpack to 200,000,000, and the limit .* If you trust it"):
         unpack(data)
+
+
+@pytest.mark.parametrize("name", ["conversations-%03d.json", NAME], ids=["numbered parts", "one name"])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_many_files_that_become_large_ones_together_are_not_unpacked(name: str) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as held:
+        for number in range(4):
+            held.writestr(name % number if "%" in name else name, bytes(40_000_000))
+    with pytest.raises(InputError, match=r"would unpack to 160,000,000, and the limit for an archive of this size is"):
+        unpack(made.getvalue())
+
+
+def test_an_archive_in_an_archive_is_not_unpacked() -> None:
+    inner = as_zip({NAME: b"[]"})
+    assert unpack(as_zip({"conversations.zip": inner})) == []
+    assert unpack(as_zip({NAME: inner})) == [inner]
 
 
 def test_more_than_fits_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:

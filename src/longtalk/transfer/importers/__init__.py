@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,6 +26,7 @@ from longtalk.transfer.importers.notes import register_note
 from longtalk.transfer.importers.tool_file import ToolFile
 from longtalk.transfer.importers.tree import NO_MESSAGES
 from longtalk.transfer.importers.zips import unpack
+from longtalk.transfer.limits import Budget
 from longtalk.transfer.load import ImportResult, ParsedConversation, Progress, import_each, import_exports
 from longtalk.transfer.read import read
 
@@ -49,11 +51,11 @@ def import_source(
     """Import the conversations in a file of any supported format; see `Archive.import_conversations`."""
     content = resolve_source(source)
     name = id or (content.stem if isinstance(content, Path) else "import")
+    label = content.name if isinstance(content, Path) else name
     try:
-        file = open_tool_file(content)
+        file = open_tool_file(content, name=repr(content.name) if isinstance(content, Path) else "")
         ours = set_single_id(read(read_bytes(content), name=name), id) if file is None else []
     except OSError as problem:
-        label = content.name if isinstance(content, Path) else name
         raise InputError(f"Can't read {label!r}: {problem.strerror}.") from None
     if file is None:
         return import_exports(store, owner, ours)
@@ -125,11 +127,34 @@ def read_bytes(source: bytes | Path) -> bytes:
     return source if isinstance(source, bytes) else source.read_bytes()
 
 
-def open_tool_file(source: bytes | Path) -> ToolFile | None:
+def open_tool_file(source: bytes | Path, *, name: str = "") -> ToolFile | None:
     """Open a file of another tool. Return None if no supported tool wrote the file.
 
-    Raises `OSError` if the file can't be read.
+    Errors begin with `name`. Raises `OSError` if the file can't be read.
     """
+    with _naming(name):
+        file = _open(source)
+    return file and msgspec.structs.replace(file, read=lambda: _read_naming(file, name))
+
+
+def _read_naming(file: ToolFile, name: str) -> Iterator[ParsedConversation]:
+    with _naming(name):
+        try:
+            yield from file.read()
+        except OSError as problem:
+            raise InputError(f"The file can't be read: {problem.strerror}.") from None
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Put the name of a file before the message of an `InputError`."""
+    try:
+        yield
+    except InputError as problem:
+        raise InputError(f"{name}: {problem}" if name else str(problem)) from None
+
+
+def _open(source: bytes | Path) -> ToolFile | None:
     if isinstance(source, Path) and source.is_dir():
         name = min((each.name for each in source.glob("conversations*.json")), default="")
         raise InputError(f"This is a folder. Import {f'{name} in it' if name else 'a file in it'} instead.")
@@ -185,4 +210,10 @@ def _parse_documents(documents: Iterable[bytes]) -> ToolFile | None:
     tool = next((tool for tool in _TOOLS if tool.matches(first)), None)
     if tool is None:
         return None
-    return ToolFile(tool.TOOL, len(items), lambda: (tool.read(item, number) for number, item in enumerate(items, 1)))
+
+    def read_each() -> Iterator[ParsedConversation]:
+        budget = Budget(sum(map(len, items)))
+        for number, item in enumerate(items, 1):
+            yield tool.read(item, number, budget)
+
+    return ToolFile(tool.TOOL, len(items), read_each)

@@ -21,6 +21,7 @@ from longtalk.transfer.importers.tree import (
     parse_time,
     report_malformed,
 )
+from longtalk.transfer.limits import Budget
 from longtalk.transfer.load import ParsedConversation
 from longtalk.wires.neutral import system
 from longtalk.wires.openai_responses.items import CALLS
@@ -37,7 +38,7 @@ def count(db: Database) -> int:
     return number
 
 
-def read(db: Database) -> Iterator[ParsedConversation]:
+def read(db: Database, budget: Budget) -> Iterator[ParsedConversation]:
     """Yield the conversation in each session, oldest session first."""
     sessions = db.execute("SELECT rowid, CAST(session_id AS BLOB) FROM agent_sessions ORDER BY created_at, rowid")
     for row, raw_id in sessions.fetchall():
@@ -56,7 +57,7 @@ def read(db: Database) -> Iterator[ParsedConversation]:
                 updated=parse_time(updated),
                 ends=[append_messages(None, _convert_rows(rows))],
             )
-            yield convert(source, Counter())
+            yield convert(source, Counter(), budget)
         except (ValueError, TypeError, AttributeError) as problem:
             yield report_malformed(raw_id, problem)
 

@@ -27,6 +27,7 @@ from longtalk.transfer.importers.tree import (
     parse_time,
     report_malformed,
 )
+from longtalk.transfer.limits import REFERENCE_BYTES, Budget
 from longtalk.transfer.load import ParsedConversation
 from longtalk.wires.neutral import system
 from longtalk.wires.openai_chat.wire import WIRE
@@ -62,7 +63,7 @@ def matches(first: Mapping[str, bytes]) -> bool:
     return first.get("mapping", b"")[:1] == b"{" and "messages" not in first
 
 
-def read(data: bytes, number: int) -> ParsedConversation:
+def read(data: bytes, number: int, budget: Budget) -> ParsedConversation:
     """Read the conversation in a JSON object. If it is not JSON, `number` identifies it in the result."""
     name = f"conversation {number}"
     try:
@@ -70,14 +71,14 @@ def read(data: bytes, number: int) -> ParsedConversation:
         name = str(
             conversation.get("conversation_id") or conversation.get("id") or derive_id(data.decode("utf-8", "replace"))
         )
-        return _convert(conversation, name)
+        return _convert(conversation, name, budget)
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         return report_malformed(name, problem)
 
 
-def _convert(conversation: dict[str, Any], name: str) -> ParsedConversation:
+def _convert(conversation: dict[str, Any], name: str, budget: Budget) -> ParsedConversation:
     mapping: dict[str, dict[str, Any]] = conversation["mapping"]
-    reader = _Reader(parse_time(conversation.get("create_time")))
+    reader = _Reader(parse_time(conversation.get("create_time")), budget)
     leaves = list(_find_leaves(mapping))
     current = conversation.get("current_node")
     if current not in mapping:
@@ -97,7 +98,7 @@ def _convert(conversation: dict[str, Any], name: str) -> ParsedConversation:
         ends=ends,
         main=leaves.index(current) if current is not None else 0,
     )
-    return convert(source, reader.notes)
+    return convert(source, reader.notes, budget)
 
 
 def _find_leaves(mapping: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -127,7 +128,8 @@ class _PathState(NamedTuple):
 class _Reader:
     """A reader of one conversation. It reads each message once, even if the message is on several paths."""
 
-    def __init__(self, created: int) -> None:
+    def __init__(self, created: int, budget: Budget) -> None:
+        self._budget = budget
         self.notes: Counter[str] = Counter()
         self.context: list[Any] = []
         self._start = _PathState(None, created)
@@ -172,6 +174,7 @@ class _Reader:
             return None, ()
         if kind in _THOUGHTS:
             self.notes[THOUGHTS] += 1
+            self._budget.spend(REFERENCE_BYTES * len(thoughts))
             return None, [*thoughts, content.get("thoughts") or content.get("content")]
         text, pointers = _extract_text(content)
         # Content of an unknown type is represented by its text or a placeholder, and kept complete as metadata.
@@ -196,6 +199,8 @@ class _Reader:
         if files := [each.get("name") for each in metadata.get("attachments") or () if isinstance(each, Mapping)]:
             meta["attachments"] = files
         if thoughts and role == "assistant":
+            # Each answer after the same thoughts gets a copy of them.
+            self._budget.spend(sum(len(str(thought)) for thought in thoughts))
             meta["thoughts"] = list(thoughts)
         if kind not in ("text", "multimodal_text", None):
             meta["content_type"] = kind

@@ -28,6 +28,7 @@ from longtalk.transfer.importers.tree import (
     parse_time,
     report_malformed,
 )
+from longtalk.transfer.limits import Budget
 from longtalk.transfer.load import ParsedConversation
 from longtalk.wires.anthropic.wire import WIRE
 
@@ -51,18 +52,18 @@ def matches(first: Mapping[str, bytes]) -> bool:
     return first.get("chat_messages", b"")[:1] == b"["
 
 
-def read(data: bytes, number: int) -> ParsedConversation:
+def read(data: bytes, number: int, budget: Budget) -> ParsedConversation:
     """Read the conversation in a JSON object. If it is not JSON, `number` identifies it in the result."""
     name = f"conversation {number}"
     try:
         conversation = json_bytes.value(data)
         name = str(conversation.get("uuid") or derive_id(data.decode("utf-8", "replace")))
-        return _convert(conversation, name)
+        return _convert(conversation, name, budget)
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         return report_malformed(name, problem)
 
 
-def _convert(conversation: Mapping[str, Any], name: str) -> ParsedConversation:
+def _convert(conversation: Mapping[str, Any], name: str, budget: Budget) -> ParsedConversation:
     notes: Counter[str] = Counter()
     messages = {str(each.get("uuid") or number): each for number, each in enumerate(conversation["chat_messages"])}
     converted = {key: list(_convert_message(key, message, notes)) for key, message in messages.items()}
@@ -83,7 +84,7 @@ def _convert(conversation: Mapping[str, Any], name: str) -> ParsedConversation:
         ends=_find_ends(parents, converted, leaves),
         main=leaves.index(last) if last is not None else 0,
     )
-    return convert(source, notes)
+    return convert(source, notes, budget)
 
 
 def _find_parents(messages: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:

@@ -28,6 +28,7 @@ from longtalk.transfer.importers.tree import (
     parse_time,
     report_malformed,
 )
+from longtalk.transfer.limits import Budget
 from longtalk.transfer.load import ParsedConversation
 from longtalk.wires.neutral import system
 from longtalk.wires.openai_chat.wire import WIRE
@@ -73,19 +74,19 @@ def count(db: Database) -> int:
     return number
 
 
-def read(db: Database) -> Iterator[ParsedConversation]:
+def read(db: Database, budget: Budget) -> Iterator[ParsedConversation]:
     """Yield the conversation in each thread. Checkpoints of subgraphs are skipped, since they hold internal state."""
     threads = db.execute(
         "SELECT DISTINCT CAST(thread_id AS BLOB) FROM checkpoints WHERE checkpoint_ns = '' ORDER BY thread_id"
     )
     for (name,) in threads.fetchall():
         try:
-            yield _convert_thread(db, decode_text(name))
+            yield _convert_thread(db, decode_text(name), budget)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
             yield report_malformed(name, problem)
 
 
-def _convert_thread(db: Database, name: str) -> ParsedConversation:
+def _convert_thread(db: Database, name: str, budget: Budget) -> ParsedConversation:
     """Return the conversation in a thread.
 
     Each checkpoint holds all messages so far, so a message gets the time of the first checkpoint that contains it.
@@ -113,9 +114,8 @@ def _convert_thread(db: Database, name: str) -> ParsedConversation:
         for number, raw in enumerate(raws)
         if (converted := _convert_message(_value.decode(raw), name, number, first_seen[_hash(raw)], notes))
     ]
-    return convert(
-        ToolConversation(tool=TOOL, id=name, created=created, updated=at, ends=[append_messages(None, messages)]), notes
-    )
+    ends = [append_messages(None, messages)]
+    return convert(ToolConversation(tool=TOOL, id=name, created=created, updated=at, ends=ends), notes, budget)
 
 
 def _decode_messages(raw: msgspec.Raw) -> list[msgspec.Raw]:

@@ -24,10 +24,11 @@ from longtalk.transfer.importers.tree import (
     derive_id,
     parse_time,
 )
+from longtalk.transfer.limits import Budget
 from longtalk.transfer.load import ParsedConversation
 
 
-def read_conversation(db: Database, tables: set[str], name: str, title: str) -> ParsedConversation:
+def read_conversation(db: Database, tables: set[str], name: str, title: str, budget: Budget) -> ParsedConversation:
     """Return a conversation in the earlier layout. Tables that old versions of `llm` did not have count as empty."""
     notes: Counter[str] = Counter()
     rows = db.execute(
@@ -37,7 +38,8 @@ def read_conversation(db: Database, tables: set[str], name: str, title: str) -> 
     ).fetchall()
     reader = _Reader(db, tables, notes)
     messages = [converted for row in rows for converted in reader.convert_response(*row)]
-    return convert(ToolConversation(tool=TOOL, id=name, title=title, ends=[append_messages(None, messages)]), notes)
+    source = ToolConversation(tool=TOOL, id=name, title=title, ends=[append_messages(None, messages)])
+    return convert(source, notes, budget)
 
 
 class _Reader:

@@ -36,8 +36,14 @@ from longtalk.transfer.importers.tree import (
     parse_time,
     report_malformed,
 )
+from longtalk.transfer.limits import Budget
 from longtalk.transfer.load import ParsedConversation
 
+TABLES = {
+    *("threads", "messages", "parts", "turns", "conversations", "responses", "attachments", "fragments"),
+    *("prompt_attachments", "prompt_fragments", "system_fragments", "tool_calls", "tool_results"),
+}
+"""The tables that are read, in either layout, if the log has them."""
 # If a table is missing, only the conversations that need it can't be read.
 _ERRORS = (ValueError, TypeError, KeyError, AttributeError, apsw.SQLError)
 
@@ -57,16 +63,17 @@ def count(db: Database, tables: set[str]) -> int:
     return len(_list_threads(db, tables)) + len(_list_conversations(db, tables))
 
 
-def read(db: Database, tables: set[str]) -> Iterator[ParsedConversation]:
+def read(db: Database, tables: set[str], budget: Budget) -> Iterator[ParsedConversation]:
     """Yield the conversations in both layouts, those in the current layout first."""
     for name, title, tip in _list_threads(db, tables):
         try:
-            yield _read_thread(db, decode_text(name), decode_text(title), None if tip is None else decode_text(tip))
+            end = None if tip is None else decode_text(tip)
+            yield _read_thread(db, decode_text(name), decode_text(title), end, budget)
         except _ERRORS as problem:
             yield report_malformed(name, problem)
     for name, title in _list_conversations(db, tables):
         try:
-            yield read_conversation(db, tables, decode_text(name), decode_text(title))
+            yield read_conversation(db, tables, decode_text(name), decode_text(title), budget)
         except _ERRORS as problem:
             yield report_malformed(name, problem)
 
@@ -87,7 +94,7 @@ def _list_conversations(db: Database, tables: set[str]) -> list[Any]:
     return list(db.execute(f"SELECT {_NAMES} FROM conversations{where} ORDER BY id").fetchall())  # noqa: S608
 
 
-def _read_thread(db: Database, name: str, title: str, tip: str | None) -> ParsedConversation:
+def _read_thread(db: Database, name: str, title: str, tip: str | None, budget: Budget) -> ParsedConversation:
     notes: Counter[str] = Counter()
     attachments = Attachments(db, notes)
     turns = db.execute(
@@ -102,7 +109,8 @@ def _read_thread(db: Database, name: str, title: str, tip: str | None) -> Parsed
     for hash_, role in _list_path(db, tip):
         at = times.get(hash_) or at
         messages += _convert_message(db, hash_, role, at, models.get(hash_, ""), attachments, notes)
-    return convert(ToolConversation(tool=TOOL, id=name, title=title, ends=[append_messages(None, messages)]), notes)
+    source = ToolConversation(tool=TOOL, id=name, title=title, ends=[append_messages(None, messages)])
+    return convert(source, notes, budget)
 
 
 def _list_path(db: Database, tip: str | None) -> list[tuple[str, str]]:

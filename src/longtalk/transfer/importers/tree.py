@@ -24,6 +24,7 @@ from longtalk.transcript.pack import Entry
 from longtalk.transcript.transcript import Turn
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export
 from longtalk.transfer.importers.notes import register_note
+from longtalk.transfer.limits import ENTRY_BYTES, REFERENCE_BYTES, Budget, TooLarge
 from longtalk.transfer.load import ParsedConversation
 from longtalk.turn.draft import UNKNOWN, add_token_counts
 from longtalk.wires import WIRES
@@ -92,17 +93,21 @@ class ToolConversation(msgspec.Struct, frozen=True, kw_only=True):
     """The index of the main branch in `ends`."""
 
 
-def convert(source: ToolConversation, notes: Counter[str]) -> ParsedConversation:
+def convert(source: ToolConversation, notes: Counter[str], budget: Budget) -> ParsedConversation:
     """Convert a conversation to an export. If it can't be imported, `problem` of the result says why.
 
-    `notes` counts what reading the file has left out or changed; the conversion adds its own notes.
+    `notes` counts what reading the file has left out or changed; the conversion adds its own notes. What the
+    conversation takes is counted in the budget of its file; `TooLarge` is raised if that is exceeded.
     """
     export = ConversationExport(id=source.id)
     try:
-        export = _build_export(source, notes)
+        export = _build_export(source, notes, budget)
         if not export.branches:
             return ParsedConversation(export, dict(+notes), problem=NO_MESSAGES)
+        budget.spend_on_branches(export)
         check_export(export)
+    except TooLarge:
+        raise
     except (ValueError, InputError) as problem:
         return ParsedConversation(export, problem=str(problem))
     return ParsedConversation(export, dict(+notes))
@@ -197,8 +202,9 @@ class _PathState(NamedTuple):
 class _Tree:
     """All entries of a conversation as a tree. An entry that several paths share is created once."""
 
-    def __init__(self, conversation: str) -> None:
+    def __init__(self, conversation: str, budget: Budget) -> None:
         self._conversation = conversation
+        self._budget = budget
         self._nodes: dict[tuple[_EntryNode | None, str], _EntryNode] = {}
         self._states: dict[MessageNode | None, _PathState] = {None: _PathState()}
 
@@ -214,6 +220,8 @@ class _Tree:
             node = node.previous
         state = self._states[node]
         for each in reversed(new):
+            waiting = len(state.open_calls) + len(state.events) + len(state.answers)
+            self._budget.spend(REFERENCE_BYTES * (1 + waiting))
             messages, state = _add_message(state, each.message)
             state = self._states[each] = state._replace(here=self._append(state.here, messages))
         return self._append(state.here, _finish_path(state))
@@ -223,13 +231,14 @@ class _Tree:
         for message in messages:
             step = here, message.key
             if step not in self._nodes:
+                self._budget.spend(ENTRY_BYTES + len(message.entry.native))
                 self._nodes[step] = _EntryNode(message, here, self._conversation)
             here = self._nodes[step]
         return here
 
 
-def _build_export(source: ToolConversation, notes: Counter[str]) -> ConversationExport:
-    tree = _Tree(source.id)
+def _build_export(source: ToolConversation, notes: Counter[str], budget: Budget) -> ConversationExport:
+    tree = _Tree(source.id, budget)
     ends = [tree.add_path(node) for node in source.ends]
     nodes = tree.nodes
     notes[CLOSED] += sum(node.entry.mark == "closed" for node in nodes)

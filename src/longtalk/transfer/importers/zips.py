@@ -1,7 +1,8 @@
 """Read `conversations.json` from a zip archive.
 
-Archives may come from an untrusted source, so sizes, compression ratios and methods are checked before anything is
-unpacked: a small archive must not be able to fill the memory.
+Archives may come from an untrusted source, so sizes and compression methods are checked before anything is unpacked: a
+small archive must not be able to fill the memory. What all of its files unpack to is compared with the size of the
+archive itself, because an archive may list the same data many times.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from longtalk.errors import InputError
 
 MAX_BYTES = 2_000_000_000
 """The maximum number of bytes to unpack from one archive."""
-_CHECK_RATIO_ABOVE, _MAX_RATIO = 100_000_000, 200
+ALLOWED_BYTES, ALLOWED_RATIO = 100_000_000, 50
+"""An archive of N bytes may unpack to at most `ALLOWED_BYTES + ALLOWED_RATIO * N` bytes. JSON rarely exceeds 20 * N."""
 _CHUNK = 1 << 20
 # zipfile unpacks other methods without a bound on the output, and no tool uses them for its exports.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -31,7 +33,8 @@ def unpack(source: bytes | Path) -> list[bytes]:
         with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as archive:
             parts = [each for each in archive.infolist() if _is_part(each.filename)]
             parts.sort(key=lambda each: each.filename)
-            _check_sizes(parts)
+            size = len(source) if isinstance(source, bytes) else source.stat().st_size
+            _check_sizes(parts, size)
             return [_read_member(archive, each) for each in parts]
     except NotImplementedError as problem:
         raise InputError(f"The archive can't be read: {problem}. {_UNPACK}") from None
@@ -46,18 +49,23 @@ def _is_part(name: str) -> bool:
     return last.startswith("conversations") and last.endswith(".json") and not name.startswith("__MACOSX")
 
 
-def _check_sizes(parts: list[zipfile.ZipInfo]) -> None:
-    """Raise `InputError` if the unpacked files would be too large, or their compression is not supported."""
-    if sum(each.file_size for each in parts) > MAX_BYTES:
+def _check_sizes(parts: list[zipfile.ZipInfo], size: int) -> None:
+    """Raise `InputError` if the unpacked files would be too large, or their compression is not supported.
+
+    `size` is the number of bytes of the archive.
+    """
+    unpacked = sum(each.file_size for each in parts)
+    if unpacked > MAX_BYTES:
         raise InputError(
             f"The archive would unpack to more than {MAX_BYTES:,} bytes. Unpack it, and import its files one by one."
         )
+    if unpacked > (limit := ALLOWED_BYTES + ALLOWED_RATIO * size):
+        raise InputError(
+            f"The archive is suspiciously compressed: its {size:,} bytes would unpack to {unpacked:,}, and the limit "
+            f"for an archive of this size is {limit:,}. If you trust it, unpack it yourself, and import its "
+            "conversations.json."
+        )
     for each in parts:
-        if each.file_size > _CHECK_RATIO_ABOVE and each.file_size > _MAX_RATIO * each.compress_size:
-            raise InputError(
-                f"The archive is suspiciously compressed: {each.compress_size:,} bytes would unpack to "
-                f"{each.file_size:,}. If you trust it, unpack it yourself, and import its conversations.json."
-            )
         if each.compress_type not in _METHODS:
             raise InputError(f"The archive uses an unsupported compression method. {_UNPACK}")
 
