@@ -11,7 +11,7 @@ from longtalk.cli.output import escape, escape_line, pluralize, print_note, prin
 from longtalk.cli.store import find_conversation, open_archive
 from longtalk.errors import InputError
 from longtalk.stores.base import DeletionReceipt
-from longtalk.stores.jsonl.folder import Damaged
+from longtalk.stores.jsonl.errors import FileError
 
 
 def delete(*, store: str | None, owner: str, ids: Sequence[str], yes: bool) -> None:
@@ -44,7 +44,7 @@ def _describe(archive: Archive, id: str) -> str:  # noqa: A002
     try:
         summary = find_conversation(archive, id)
         return escape_line(f"{id}: {pluralize(summary.entries, 'entry', 'entries')}, {find_title(archive, summary)!r}")
-    except Damaged as problem:
+    except FileError as problem:
         # A damaged conversation can still be deleted.
         return escape_line(f"{id}: {problem}")
 

@@ -10,7 +10,7 @@ from longtalk.cli.output import print_note
 from longtalk.errors import InputError
 from longtalk.stores import get_default_path, hide_credentials, open_default_store, open_store
 from longtalk.stores.base import MAIN, ConversationInfo
-from longtalk.stores.jsonl.folder import Damaged
+from longtalk.stores.jsonl.errors import FileError
 
 
 @contextmanager
@@ -34,9 +34,9 @@ def open_archive(path: str | None, owner: str, *, make: bool = False, whole: boo
         store.close()
 
 
-def list_damaged(archive: Archive) -> list[Damaged]:
+def list_damaged(archive: Archive) -> list[FileError]:
     """Return an error for each damaged file that was skipped while listing or searching."""
-    found: list[Damaged] = getattr(archive.store, "list_damaged_files", list)()
+    found: list[FileError] = getattr(archive.store, "list_damaged_files", list)()
     return found
 
 

@@ -19,7 +19,8 @@ from longtalk.state.codec import decode
 from longtalk.state.sealed_header import SEALED
 from longtalk.stores._tree import ConversationTree
 from longtalk.stores.base import MAIN, HeadMoved, PlacedRecord, RequestKeyTaken
-from longtalk.stores.jsonl.folder import Damaged, parse_groups
+from longtalk.stores.jsonl.errors import Damaged
+from longtalk.stores.jsonl.folder import parse_groups
 from longtalk.stores.jsonl.lines import FORMAT, ConversationLine, apply_group, parse_line
 from longtalk.transcript.ranges import Ranges
 from longtalk.transfer.chat_messages import parse_object, read_bodies, read_messages

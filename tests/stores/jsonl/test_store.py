@@ -18,7 +18,8 @@ import pytest
 
 from longtalk.stores.base import MAIN, Commit, HeadMoved, KeyedRequest, Store
 from longtalk.stores.jsonl import folder
-from longtalk.stores.jsonl.folder import Damaged, format_group, strip_closing, to_file_name
+from longtalk.stores.jsonl.errors import Damaged, FileError
+from longtalk.stores.jsonl.folder import format_group, strip_closing, to_file_name
 from longtalk.stores.jsonl.store import JSONL
 from longtalk.testing.interrupts import Interrupts
 from longtalk.testing.stores.concurrency import HOSTILE
@@ -252,7 +253,7 @@ def test_a_full_disk_leaves_nothing_of_a_commit(talk: ConversationDriver, path: 
 
     with monkeypatch.context() as patched:
         patched.setattr(folder.os, "write", full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(FileError, match=r"talk\.jsonl can't be written: No space left .*Nothing was saved"):
             talk.say("much", "too", "much")
     assert path.stat().st_size == size
     assert talk.read_all() == before
@@ -719,9 +720,10 @@ def test_a_redaction_that_fails_changes_nothing(talk: ConversationDriver, path: 
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", fails)
-        with pytest.raises(OSError, match="no"):
+        with pytest.raises(FileError, match=r"talk\.jsonl can't be written: no\."):
             talk.store.redact("ann", "talk", talk.entries()[0].id, b"{}")
     assert path.read_bytes() == before
+    assert sorted(each.name for each in path.parent.iterdir()) == ["talk.jsonl", "talk.lock"]
     assert talk.texts() == ["one", "two"]
 
 

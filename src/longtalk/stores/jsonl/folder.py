@@ -15,15 +15,16 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.errors import LongtalkError
+from longtalk._util.private_files import make_private_folder, open_private
+from longtalk.stores.jsonl.errors import Damaged, describe_os_error, translates_os_errors
 from longtalk.transcript.transcript import new_id, now
 
 T = TypeVar("T")
@@ -34,31 +35,6 @@ _CLOSING = re.compile(rb',"lines":(\d{1,9}),"sum":"([0-9a-f]{8})"\}')
 _PLAIN = re.compile(rb"[a-z0-9_-]")
 _RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)[0-9]")
 _MAX_NAME = 100
-_FLAGS: int = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-
-
-class Damaged(LongtalkError):
-    """Raised for a file whose content is not what was written. `path` and `line` say where."""
-
-    def __init__(self, path: Path, line: int, problem: str) -> None:
-        super().__init__(
-            f"Line {line} of {path} is damaged: {problem}. Restore the file from a backup, or move it away."
-        )
-        self.path = path
-        self.line = line
-
-
-class NewerFormat(Damaged):
-    """Raised for a file that a newer version of Longtalk has written."""
-
-    def __init__(self, path: Path, version: int, supported: int) -> None:
-        LongtalkError.__init__(
-            self,
-            f"{path} was written by a newer version of Longtalk: its format version is {version}, but this version "
-            f"supports at most {supported}. Upgrade Longtalk to read it.",
-        )
-        self.path = path
-        self.line = 1
 
 
 class InterruptedWrite(msgspec.Struct, frozen=True):
@@ -110,15 +86,19 @@ def list_files(folder: Path) -> list[Path]:
         return [folder / name for name in sorted(os.listdir(folder)) if name.endswith(SUFFIX)]
     except FileNotFoundError:
         return []
+    except OSError as problem:
+        raise describe_os_error(folder, "read", problem) from problem
 
 
 def read_first_line(path: Path) -> bytes:
     """Return the first line of a file, or empty bytes if the file doesn't exist."""
     try:
-        with path.open("rb") as file:
+        with io.BufferedReader(open_private(path, "rb")) as file:
             return file.readline()
     except FileNotFoundError:
         return b""
+    except OSError as problem:
+        raise describe_os_error(path, "read", problem) from problem
 
 
 def format_group(lines: Sequence[bytes], close: bytes) -> bytes:
@@ -211,6 +191,16 @@ class Log:
         self._name = name
         self._lock = folder / f"{name}.lock"
 
+    @translates_os_errors("read")
+    def exists(self) -> bool:
+        """Return whether the file exists. `Path.exists` also returns False if a part of the path is no folder."""
+        try:
+            os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    @translates_os_errors("written")
     def run_locked(self, work: Callable[[], T]) -> T:
         """Call `work` while no other process or thread writes to the file, and return the result of `work`.
 
@@ -229,8 +219,8 @@ class Log:
                     try:
                         return work()
                     finally:
-                        if not self.path.exists():
-                            with suppress(OSError):
+                        with suppress(OSError):
+                            if not self.path.exists():
                                 self._lock.unlink()
                                 self._folder.rmdir()
                 finally:
@@ -240,10 +230,10 @@ class Log:
     def _open_lock(self) -> io.FileIO:
         while True:
             try:
-                return self._lock.open("ab", buffering=0)
+                return open_private(self._lock, "ab")
             except FileNotFoundError:
                 try:
-                    self._folder.mkdir(parents=True, exist_ok=True)
+                    make_private_folder(self._folder)
                 except FileExistsError:
                     # Another writer may have removed the folder just now, after deleting the last conversation in it.
                     if self._folder.is_symlink():
@@ -256,6 +246,7 @@ class Log:
         except FileNotFoundError:
             return False
 
+    @translates_os_errors("read")
     def read(self, header: bytes, offset: int) -> tuple[int, bytes] | None:
         """Return `offset` and the file's content from there on, or None if the file doesn't exist.
 
@@ -263,49 +254,52 @@ class Log:
         0 and the whole content are returned.
         """
         try:
-            file = self.path.open("rb")
+            with open_private(self.path, "rb") as file:
+                if offset and (os.fstat(file.fileno()).st_size < offset or file.read(len(header)) != header):
+                    offset = 0
+                file.seek(offset)
+                return offset, file.read()
         except FileNotFoundError:
             return None
-        with file:
-            if offset and (os.fstat(file.fileno()).st_size < offset or file.read(len(header)) != header):
-                offset = 0
-            file.seek(offset)
-            return offset, file.read()
 
+    @translates_os_errors("written")
     def append(self, data: bytes, offset: int, *, fsync: bool) -> None:
         """Append data to the file, whose current size is `offset`. If that fails, truncate the file to this size."""
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FLAGS, 0o666)
-        try:
-            _write(file, data)
-            if fsync:
-                os.fsync(file)
-        except BaseException:
-            with suppress(OSError):
-                os.ftruncate(file, offset)
-            raise
-        finally:
-            os.close(file)
+        with open_private(self.path, "ab") as file:
+            try:
+                _write(file, data)
+                if fsync:
+                    os.fsync(file)
+            except BaseException:
+                with suppress(OSError):
+                    file.truncate(offset)
+                raise
         if fsync and not offset:
             _fsync_folder(self._folder)
 
+    @translates_os_errors("written")
     def set_aside(self, offset: int) -> InterruptedWrite:
         """Move an interrupted write, the bytes from `offset` on, to a separate file. Return a description of it."""
         moved_to = self._make_side_path("torn")
-        with self.path.open("rb+") as file:
+        with open_private(self.path, "rb+") as file:
             file.seek(offset)
             torn = file.read()
-            self._create(moved_to, torn)
-            file.truncate(offset)
+            _create(moved_to, torn)
+            with _remove_on_failure(moved_to):
+                file.truncate(offset)
         return InterruptedWrite(self.path, moved_to, len(torn), now())
 
+    @translates_os_errors("written")
     def replace(self, data: bytes) -> None:
         """Replace the file's content atomically, and delete the interrupted writes that were moved out of the file."""
         new = self._make_side_path("new")
-        self._create(new, data)
-        new.replace(self.path)
+        _create(new, data)
+        with _remove_on_failure(new):
+            new.replace(self.path)
         _fsync_folder(self._folder)
         self._remove_side_files()
 
+    @translates_os_errors("deleted")
     def remove(self) -> None:
         """Delete the file, and the interrupted writes that were moved out of it."""
         self.path.unlink(missing_ok=True)
@@ -320,19 +314,29 @@ class Log:
         """Return a new path next to the file, such as `talk.torn-1700000000000-0a1b`."""
         return self._folder / f"{self._name}.{label}-{now()}-{new_id()[:4]}"
 
-    def _create(self, path: Path, data: bytes) -> None:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
-        try:
-            _write(file, data)
-            os.fsync(file)
-        finally:
-            os.close(file)
+
+def _create(path: Path, data: bytes) -> None:
+    """Create a file with this content. If that fails, no file remains."""
+    with open_private(path, "xb") as file, _remove_on_failure(path):
+        _write(file, data)
+        os.fsync(file)
 
 
-def _write(file: int, data: bytes) -> None:
+@contextmanager
+def _remove_on_failure(path: Path) -> Iterator[None]:
+    """Delete a file if the code in this context fails or is interrupted."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _write(file: io.FileIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
-        rest = rest[os.write(file, rest) :]
+        rest = rest[os.write(file.fileno(), rest) :]
 
 
 def _fsync_folder(folder: Path) -> None:

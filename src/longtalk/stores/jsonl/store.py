@@ -24,12 +24,11 @@ from longtalk.stores._redaction import REDACTED, get_turn_id
 from longtalk.stores._tree import ConversationTree
 from longtalk.stores.base import BranchHead, Commit, DeletionReceipt, HeadMoved, RequestKeyTaken
 from longtalk.stores.in_memory import TreeStore
+from longtalk.stores.jsonl.errors import Damaged, FileError, NewerFormat
 from longtalk.stores.jsonl.folder import (
-    Damaged,
     Group,
     InterruptedWrite,
     Log,
-    NewerFormat,
     format_group,
     list_files,
     parse_file_name,
@@ -220,7 +219,7 @@ class JSONL(TreeStore):
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[str, str], _ConversationFile] = OrderedDict()
         self._interrupted_writes: list[InterruptedWrite] = []
-        self._damaged_files: dict[Path, Damaged] = {}
+        self._damaged_files: dict[Path, FileError] = {}
 
     def __repr__(self) -> str:
         return f"JSONL({str(self._folder)!r})"
@@ -229,19 +228,24 @@ class JSONL(TreeStore):
         """Return the interrupted writes that this store has moved out of conversation files."""
         return list(self._interrupted_writes)
 
-    def list_damaged_files(self) -> list[Damaged]:
-        """Return an error for each damaged file that this store has left out of a list or a search."""
+    def list_damaged_files(self) -> list[FileError]:
+        """Return an error for each damaged or unreadable file that this store has left out of a list or a search."""
         return list(self._damaged_files.values())
 
     def _iterate_trees(self, owner: str) -> Iterator[tuple[str, ConversationTree]]:
         for name in self._list_ids(owner):
-            # A damaged conversation must not hide the rest.
-            try:
-                with self._lock_tree(owner, name) as ledger:
-                    if ledger:
-                        yield name, ledger
-            except Damaged as problem:
-                self._damaged_files[problem.path] = problem
+            # A file that can't be read must not hide the rest.
+            with self._note_damage(), self._lock_tree(owner, name) as ledger:
+                if ledger:
+                    yield name, ledger
+
+    @contextmanager
+    def _note_damage(self) -> Iterator[None]:
+        """Continue after an error about a single file, and note the error for `list_damaged_files`."""
+        try:
+            yield
+        except FileError as problem:
+            self._damaged_files[problem.path] = problem
 
     def _get_file(self, owner: str, conversation: str) -> _ConversationFile:
         with self._lock:
@@ -276,7 +280,7 @@ class JSONL(TreeStore):
         found: list[str] = []
         for path in list_files(self._folder / to_file_name(owner)):
             # Skip files that this store hasn't named, and files whose first write is in progress or was interrupted.
-            with suppress(ValueError):
+            with suppress(ValueError), self._note_damage():
                 name = parse_file_name(path)
                 if name is None:
                     header = parse_line(read_first_line(path))
@@ -286,7 +290,7 @@ class JSONL(TreeStore):
         return found
 
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        if commit.expect and not self._get_file(owner, conversation).log.path.exists():
+        if commit.expect and not self._get_file(owner, conversation).log.exists():
             raise HeadMoved(None)
 
         def work(file: _ConversationFile) -> BranchHead:
@@ -321,14 +325,14 @@ class JSONL(TreeStore):
 
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
         file = self._get_file(owner, conversation)
-        if not file.log.path.exists():
+        if not file.log.exists():
             return None
 
         def work() -> DeletionReceipt | None:
             try:
                 file.refresh()
                 found = bool(file.tree)
-            except Damaged:
+            except FileError:
                 # Delete it anyway. The receipt counts the part that was readable.
                 found = True
             receipt = file.tree.make_receipt(conversation) if found else None
@@ -343,7 +347,8 @@ class JSONL(TreeStore):
         def work(file: _ConversationFile) -> bool:
             if not file.tree.has_entry(entry):
                 return False
-            file.log.replace(file.render_redacted(entry, native))
+            with file.discard_on_failure():
+                file.log.replace(file.render_redacted(entry, native))
             file.discard_tree()
             file.refresh()
             return True
@@ -352,7 +357,7 @@ class JSONL(TreeStore):
 
     def _change_existing(self, owner: str, conversation: str, work: Callable[[_ConversationFile], bool]) -> bool:
         """Do the same as `_run_locked`, but return False if the conversation doesn't exist."""
-        if not self._get_file(owner, conversation).log.path.exists():
+        if not self._get_file(owner, conversation).log.exists():
             return False
         return self._run_locked(owner, conversation, work)
 
@@ -361,7 +366,7 @@ class JSONL(TreeStore):
         file = _ConversationFile(self._folder, owner, conversation)
         try:
             file.refresh()
-        except Damaged as problem:
+        except FileError as problem:
             return [str(problem)]
         return file.tree.find_problems()
 

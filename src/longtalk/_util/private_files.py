@@ -1,0 +1,42 @@
+"""Files and folders that only the user can access. What exists already keeps its permissions."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from pathlib import Path
+
+_NON_BLOCKING: int = getattr(os, "O_NONBLOCK", 0)
+
+
+class NotRegular(OSError):
+    """Raised for a path that leads to something other than a regular file, such as a folder or a pipe."""
+
+
+def open_private(path: str | os.PathLike[str], mode: str) -> io.FileIO:
+    """Open a regular file without a buffer. `mode` is "rb", "rb+", "ab" or "xb"; a new file is for the user only.
+
+    Raises `NotRegular` for a folder, a pipe or a device, which could otherwise block the caller.
+    """
+    return open(path, mode, buffering=0, opener=_open_regular)  # type: ignore[return-value]
+
+
+def _open_regular(path: str, flags: int) -> int:
+    file = os.open(path, flags | _NON_BLOCKING, 0o600)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise NotRegular(None, "it is not a regular file", path)
+    return file
+
+
+def make_private_folder(path: str | os.PathLike[str]) -> None:
+    """Create a folder and its missing parents, accessible only to the user."""
+    folder = Path(path)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        if folder.parent == folder:
+            raise
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
