@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from longtalk._util import user_dirs
+from longtalk._util.private_files import make_private_folder
 from longtalk.errors import InputError
 from longtalk.stores.base import Store
 
@@ -22,8 +22,7 @@ def open_default_store() -> Store:
     from longtalk.stores.sqlite.store import SQLite
 
     path = get_default_path()
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    _make_folder(os.path.dirname(path), path)
     return SQLite(path)
 
 
@@ -45,21 +44,16 @@ def open_store(name: str, *, make: bool = True) -> Store:
     if not make and not os.path.exists(full):
         raise InputError(f"The store {name!r} doesn't exist: check the path.")
     folder = name.endswith(("/", os.sep)) or os.path.isdir(full)
-    try:
-        with _private_files():
-            os.makedirs(full if folder else os.path.dirname(full), exist_ok=True)
-    except FileExistsError:
-        raise InputError(f"{name!r} is a file: remove the slash at the end to open it as a SQLite store.") from None
-    except OSError as problem:
-        raise InputError(f"Can't create the folder for {name!r}: {problem.strerror}. Choose another path.") from None
+    if folder and os.path.exists(full) and not os.path.isdir(full):
+        raise InputError(f"{name!r} is a file: remove the slash at the end to open it as a SQLite store.")
+    _make_folder(full if folder else os.path.dirname(full), name)
     if folder:
         from longtalk.stores.jsonl.store import JSONL
 
         return JSONL(full)
     from longtalk.stores.sqlite.store import SQLite
 
-    with _private_files():
-        return SQLite(full)
+    return SQLite(full)
 
 
 def hide_credentials(name: str) -> str:
@@ -120,11 +114,9 @@ def _refuse_unknown_address(name: str) -> None:
         )
 
 
-@contextmanager
-def _private_files() -> Iterator[None]:
-    """Within this context, create files and folders that only the user can access."""
-    before = os.umask(0o077)
+def _make_folder(folder: str, name: str) -> None:
+    """Create the folder of the store `name`, accessible only to the user, unless the folder exists."""
     try:
-        yield
-    finally:
-        os.umask(before)
+        make_private_folder(folder)
+    except OSError as problem:
+        raise InputError(f"Can't create the folder for {name!r}: {problem.strerror}. Choose another path.") from None

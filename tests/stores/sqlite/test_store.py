@@ -960,6 +960,13 @@ def test_a_path_that_can_not_be_opened_is_named(tmp_path: Path, where: str) -> N
         SQLite(f"{tmp_path}/{where}")
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_path_that_is_no_regular_file_is_named(path: Path, make: Callable[[Path], None]) -> None:
+    make(path)
+    with pytest.raises(InputError, match=r"talks\.db is not a regular file\. Choose another path"):
+        SQLite(path)
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_a_folder_that_may_not_be_written_is_named(there: bool) -> None:
     import tempfile

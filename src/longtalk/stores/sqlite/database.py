@@ -16,12 +16,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 import apsw
 import msgspec
 
+from longtalk._util.private_files import open_private
 from longtalk._util.processes import on_fork
 from longtalk.errors import InputError, LongtalkError, StoreError
 from longtalk.stores.sqlite.schema import APPLICATION, MIGRATIONS
@@ -197,6 +199,7 @@ class File:
             self.db = None
 
     def _open(self) -> Database:
+        _create_private(self.path)
         db: Database = (connection := apsw.Connection(self.path))
         try:
             db.set_busy_timeout(BUSY_TIMEOUT)
@@ -266,10 +269,14 @@ class File:
 
     def _translate_error(self, problem: apsw.Error) -> LongtalkError:
         path = self.path
+        if os.path.exists(path) and not os.path.isfile(path):
+            return InputError(f"{path} is not a regular file. Choose another path for the store.")
         if isinstance(problem, apsw.NotADBError):
             return InputError(f"{path} is not a SQLite database. Choose another path for the store.")
         if isinstance(problem, apsw.CantOpenError):
-            return InputError(f"{path} can't be opened: its folder must exist and be writable ({problem}).")
+            return InputError(
+                f"{path} can't be opened ({problem}). Its folder must exist, and this user needs access to both."
+            )
         if isinstance(problem, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
             return InputError(f"{path} can't be written ({problem}). Make the file and its folder writable.")
         if isinstance(problem, apsw.CorruptError):
@@ -303,6 +310,20 @@ def _run_transaction(db: Database, begin: str, work: Callable[[Database], T]) ->
     return result
 
 
+def _create_private(path: str) -> None:
+    """Create an empty file that only the user can access, unless the path exists.
+
+    SQLite gives the files that it creates next to a database, such as the write-ahead log, the database's permissions.
+    """
+    if path == MEMORY:
+        return
+    # Any error, such as a missing folder, is left to SQLite. An existing file isn't opened: closing it would release
+    # locks. For the same reason, no other thread may use a new file before it is closed.
+    with _creation, suppress(OSError):
+        open_private(path, "xb").close()
+
+
+_creation = threading.Lock()
 _files: dict[tuple[str, str], File] = {}
 _memory_files: list[File] = []
 _guard = threading.Lock()
