@@ -107,6 +107,12 @@ def test_what_is_written_is_read_again(write: Any, found: list[ConversationExpor
 
 
 @WRITERS
+def test_a_conversation_whose_id_is_not_valid_unicode_is_read_again(write: Any) -> None:
+    found = [ConversationExport(id=HALF)]
+    assert read(write(found)) == found
+
+
+@WRITERS
 @pytest.mark.parametrize(
     "native",
     [
@@ -179,12 +185,12 @@ def _broken() -> dict[str, BranchPart]:
     first, second = said(HELLO, HELLO)
     own = Entry(role="event", kind="event", wire="longtalk", native=b'{"text":1}', at=0)
     return {
-        "follows": BranchPart(name="x", entries=(second, first)),
+        "no entry precedes it": BranchPart(name="x", entries=(second, first)),
         "does not exist": BranchPart(name="x", source=("missing", 0)),
         "begins": BranchPart(name="x", source=("main", 9)),
         "two branches": BranchPart(name="main"),
-        "not the id": BranchPart(name="x", entries=(entry("t", 0, None, HELLO, id="u-0"),)),
-        "not the id of": BranchPart(name="x", entries=(entry("t", 0, None, HELLO, id="t-01"),)),
+        "'u-0' must be the turn's id 't'": BranchPart(name="x", entries=(entry("t", 0, None, HELLO, id="u-0"),)),
+        "'t-01' must be the turn's id 't'": BranchPart(name="x", entries=(entry("t", 0, None, HELLO, id="t-01"),)),
         "out of range": BranchPart(name="x", entries=(entry("t", 0, None, HELLO, at=2**60),)),
         "out of": BranchPart(name="x", entries=(entry("t", 0, None, HELLO, tokens=-1),)),
         "single JSON object": BranchPart(name="x", entries=(entry("t", 0, None, b'{},{"role":"system"}'),)),
@@ -203,8 +209,6 @@ def test_an_invalid_export_is_not_written(what: str) -> None:
     wrong = ConversationExport(
         id="x", branches=(BranchPart(name="main", entries=said(HELLO, turn="m")), _broken()[what])
     )
-    if what == "follows":
-        what = "the entry before it"
     with pytest.raises((ValueError, InputError), match=what):
         check_export(wrong)
     with pytest.raises((ValueError, InputError), match=what):

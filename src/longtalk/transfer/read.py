@@ -49,8 +49,8 @@ def read(data: bytes, *, name: str = "import") -> list[ConversationExport]:
         exports = _read(bytes(data), name, budget)
         for export in exports:
             budget.spend_on_branches(export)
-            if not _is_utf8(export.id):
-                raise ValueError("its id or file name is not valid UTF-8; pass an id")
+            if not _is_utf8(name) and export.id.startswith(name):
+                raise ValueError("its file name is not valid UTF-8, so it can't be the id; pass an id")
             check_export(export)
     except (ValueError, OverflowError, RecursionError, BadState, Damaged, TooLarge) as problem:
         reason = str(problem).rstrip(".") or type(problem).__name__

@@ -13,6 +13,7 @@ from typing import Any
 
 from longtalk import Chat
 from longtalk.errors import Overloaded, ProviderError, RateLimited, Unreachable
+from longtalk.providers.redaction import Redactor
 from longtalk.testing.providers.script import Script, ScriptedResponse
 from longtalk.wires import WIRES
 from tests.testing.providers.in_process import InProcessProvider
@@ -50,7 +51,13 @@ class HasUnregisteredWire(InProcessProvider):
     wire = type("Own", (), {"name": "own"})()
 
 
-class QuotesItsKey(InProcessProvider):
+class RepeatsWhatTheServerQuotes(InProcessProvider):
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        self.redactor = Redactor()
+
+
+class QuotesItsKey(RepeatsWhatTheServerQuotes):
     def make_error(self, response: ScriptedResponse) -> ProviderError:
         return Overloaded(f"Refused with the key {self.script.key}.", retryable=False)
 
@@ -461,6 +468,7 @@ BROKEN: list[tuple[type[InProcessProvider], str]] = [
     (ReturnsHalfABody, "half_a_body_is_an_error"),
     (StaysBroken, "the_next_turn_works_after_any_error"),
     (QuotesItsKey, "errors_never_contain_the_key"),
+    (RepeatsWhatTheServerQuotes, "a_key_that_the_server_quotes_is_redacted"),
     (PutsTheKeyInTheAccount, "errors_never_contain_the_key"),
     (HasOneAccountForAllKeys, "errors_never_contain_the_key"),
 ]

@@ -10,6 +10,7 @@ from typing import Any
 from longtalk.errors import BadAnswer, ProviderError, StreamCut, Unreachable
 from longtalk.providers.base import Capabilities
 from longtalk.providers.error_mapping import error_from_response
+from longtalk.providers.redaction import Redactor
 from longtalk.testing.providers.harness import echo
 from longtalk.testing.providers.script import Script, ScriptedResponse, Serve
 from longtalk.wires import WIRES
@@ -28,14 +29,23 @@ class InProcessProvider:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.account = hashlib.sha256(script.key.encode()).hexdigest()[:16]
+        self.redactor = Redactor(lambda: [script.key])
 
     def send(self, body: bytes) -> bytes:
+        with self.redactor:
+            return self._send(body)
+
+    def _send(self, body: bytes) -> bytes:
         response = self.ask(body, stream=False)
         if response.cut:
             raise StreamCut("The answer broke off.")
         return response.body
 
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
+        with self.redactor:
+            yield from self._stream(body)
+
+    def _stream(self, body: bytes) -> Generator[bytes, None, None]:
         response = self.ask(body, stream=True)
         if response.events is None:
             raise BadAnswer("The response is not a stream.", body=response.body)

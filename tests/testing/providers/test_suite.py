@@ -93,7 +93,7 @@ def test_the_report_names_failed_cases_with_file_and_line() -> None:
     report = check_provider(make_factory(ReportsNoUsage), serve=serve_in_process(ReportsNoUsage))
     assert "usage_is_reported" in [failure.name for failure in report.failed]
     assert "an_html_page_is_a_bad_answer" in report.passed
-    with pytest.raises(AssertionError, match=r"the provider fails \d of 36 cases:(?s:.*)conversations.py:\d+\)"):
+    with pytest.raises(AssertionError, match=r"the provider fails \d of 37 cases:(?s:.*)conversations.py:\d+\)"):
         report.raise_for_failures()
 
 

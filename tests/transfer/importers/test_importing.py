@@ -199,7 +199,7 @@ def test_a_path_that_can_be_none_is_told() -> None:
 def test_a_name_that_is_not_utf_8_can_be_no_id(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"bow\xff")
     path.write_text('[{"role": "user", "content": "Hi"}]')
-    with pytest.raises(InputError, match=r"its id or file name is not valid UTF-8; pass an id"):
+    with pytest.raises(InputError, match=r"its file name is not valid UTF-8"):
         Archive(InMemory()).import_conversations(path)
     assert Archive(InMemory()).load(path, id="bow") == ["bow"]
     make_database("agents-sdk", tmp_path).replace(path)
