@@ -23,17 +23,8 @@ from longtalk.context.epochs import Epoch
 from longtalk.context.manifest import restore_runs
 from longtalk.errors import InputError
 from longtalk.stores import open_default_store
-from longtalk.stores.base import (
-    MAIN,
-    BranchHead,
-    ConversationInfo,
-    DeletionReceipt,
-    PlacedRecord,
-    SearchHit,
-    Store,
-    check_parents,
-    meta_matches,
-)
+from longtalk.stores.base import MAIN, BranchHead, ConversationInfo, DeletionReceipt, PlacedRecord, SearchHit, Store
+from longtalk.stores.checks import check_parents, meta_matches
 from longtalk.transcript.manifest import Run
 from longtalk.transcript.manifest import read_manifest as read_manifest
 from longtalk.transcript.pack import Entry

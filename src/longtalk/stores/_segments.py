@@ -9,7 +9,7 @@ import msgspec
 from longtalk.memory.recall.labels import get_searchable_text
 from longtalk.stores._paths import Span, trace_path
 from longtalk.stores._words import normalize_words
-from longtalk.stores.base import KeyedRequest, Lease
+from longtalk.stores.base import KeyedRequest, Lease, SearchHit
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.transcript import Record
 from longtalk.wires import text_if_readable
@@ -80,6 +80,22 @@ def read_words(segment: Segment, position: int) -> tuple[str, str]:
         entry = segment.entries[position - segment.start]
         segment.words[position] = (text_if_readable(entry), normalize_words(get_searchable_text(entry)))
     return segment.words[position]
+
+
+def make_hit(segment: Segment, position: int, conversation: str, branch: str) -> tuple[SearchHit, str]:
+    """Return the entry at a position as a search hit on `branch`, with the entry's normalized words."""
+    entry = segment.entries[position - segment.start]
+    text, words = read_words(segment, position)
+    hit = SearchHit(
+        conversation=conversation,
+        branch=branch,
+        position=position,
+        entry=entry.id,
+        role=entry.role,
+        at=entry.at,
+        text=text,
+    )
+    return hit, words
 
 
 def find_path(segment: Segment | None, stop: int) -> Path:

@@ -24,6 +24,7 @@ from longtalk.stores._segments import (
     Segment,
     find_last_entry,
     find_path,
+    make_hit,
     read_words,
 )
 from longtalk.stores.base import (
@@ -38,11 +39,8 @@ from longtalk.stores.base import (
     PlacedRecord,
     RequestKeyTaken,
     SearchHit,
-    check_commit,
-    check_entry_id,
-    check_parents,
-    check_record_positions,
 )
+from longtalk.stores.checks import check_commit, check_entry_id, check_parents, check_record_positions
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.transcript import Turn, now
@@ -385,18 +383,7 @@ class ConversationTree:
         for name in sorted(self._branches, key=lambda name: (name != MAIN, name)):
             for segment, start, stop in self._find_branch_path(name):
                 for position in range(max(start, seen.get(id(segment), 0)), stop):
-                    entry = segment.entries[position - segment.start]
-                    text, words = read_words(segment, position)
-                    hit = SearchHit(
-                        conversation=conversation,
-                        branch=name,
-                        position=position,
-                        entry=entry.id,
-                        role=entry.role,
-                        at=entry.at,
-                        text=text,
-                    )
-                    yield hit, words
+                    yield make_hit(segment, position, conversation, name)
                 seen[id(segment)] = max(stop, seen.get(id(segment), 0))
 
     def iterate_words(self, branch: str) -> Iterator[tuple[int, str]]:

@@ -25,8 +25,8 @@ from longtalk.stores.base import (
     KeyedTurn,
     PlacedRecord,
     SearchHit,
-    meta_matches,
 )
+from longtalk.stores.checks import meta_matches
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.transcript import Turn
 

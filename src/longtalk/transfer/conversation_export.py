@@ -16,7 +16,8 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.errors import InputError
 from longtalk.stores._rows import to_utf8_json
-from longtalk.stores.base import MAIN, PlacedRecord, check_entry_id, check_parents
+from longtalk.stores.base import MAIN, PlacedRecord
+from longtalk.stores.checks import check_entry_id, check_parents
 from longtalk.transcript.pack import OWN, Entry
 from longtalk.transcript.pack_index import MAX_COUNT, MAX_SHAPES
 from longtalk.transcript.record_kinds import KINDS

@@ -12,16 +12,8 @@ from longtalk.memory.brief.record import KIND as BRIEF
 from longtalk.memory.brief.record import BriefRecord
 from longtalk.memory.outline import outline
 from longtalk.stores._rows import pack_from_rows, to_ascii_json
-from longtalk.stores.base import (
-    BranchHead,
-    Commit,
-    Holder,
-    Lease,
-    PlacedRecord,
-    check_commit_fields,
-    check_entry_id,
-    check_parents,
-)
+from longtalk.stores.base import BranchHead, Commit, Holder, Lease, PlacedRecord
+from longtalk.stores.checks import check_commit_fields, check_entry_id, check_parents
 from longtalk.tokens import Estimator
 from longtalk.transcript.manifest import read_manifest as read_manifest
 from longtalk.transcript.pack import EMPTY, Entry, Pack, checksum, estimate_tokens

@@ -29,8 +29,8 @@ from longtalk.stores.base import (
     PlacedRecord,
     RequestKeyTaken,
     SearchHit,
-    meta_matches,
 )
+from longtalk.stores.checks import meta_matches
 from longtalk.stores.postgres.migrate import prepare_schema
 from longtalk.stores.postgres.pool import Pool
 from longtalk.stores.postgres.rows import (

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from longtalk.memory.recall.protocol import Matches, SearchTerm
 from longtalk.stores._paths import Span, clip, is_on_path
-from longtalk.stores.base import MAIN, BranchHead, ConversationInfo, KeyedTurn, PlacedRecord, SearchHit, meta_matches
+from longtalk.stores.base import MAIN, BranchHead, ConversationInfo, KeyedTurn, PlacedRecord, SearchHit
+from longtalk.stores.checks import meta_matches
 from longtalk.stores.in_memory import match_terms, rank_hits
 from longtalk.stores.redis.connection import Client, Command
 from longtalk.stores.redis.lists import ConversationLists

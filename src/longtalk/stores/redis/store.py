@@ -16,15 +16,8 @@ import msgspec
 
 from longtalk.errors import InputError, StoreError
 from longtalk.stores._rows import to_utf8_json
-from longtalk.stores.base import (
-    BranchHead,
-    Commit,
-    DeletionReceipt,
-    HeadMoved,
-    RequestKeyTaken,
-    check_commit,
-    check_commit_fields,
-)
+from longtalk.stores.base import BranchHead, Commit, DeletionReceipt, HeadMoved, RequestKeyTaken
+from longtalk.stores.checks import check_commit, check_commit_fields
 from longtalk.stores.redis.commit import Changes, build_write_arguments, make_mark
 from longtalk.stores.redis.connection import Client, Command, NotReplicated
 from longtalk.stores.redis.planner import CommitPlanner

@@ -13,16 +13,8 @@ import msgspec
 
 from longtalk.stores._paths import Span, find_base, find_segment
 from longtalk.stores._rows import to_ascii_json
-from longtalk.stores.base import (
-    BranchHead,
-    Commit,
-    HeadMoved,
-    PlacedRecord,
-    RequestKeyTaken,
-    check_commit,
-    check_parents,
-    check_record_positions,
-)
+from longtalk.stores.base import BranchHead, Commit, HeadMoved, PlacedRecord, RequestKeyTaken
+from longtalk.stores.checks import check_commit, check_parents, check_record_positions
 from longtalk.stores.sqlite.branches import (
     Branch,
     decode_turn,

@@ -28,8 +28,8 @@ from longtalk.stores.base import (
     KeyedTurn,
     PlacedRecord,
     SearchHit,
-    meta_matches,
 )
+from longtalk.stores.checks import meta_matches
 from longtalk.stores.sqlite.branches import (
     decode_lease,
     find_conversation_id,
