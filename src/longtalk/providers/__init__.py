@@ -1,1 +1,1 @@
-"""Providers: they send requests to models and return the answers."""
+"""Providers, which send requests to models and return the answers."""

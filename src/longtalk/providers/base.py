@@ -4,9 +4,9 @@ A provider moves bytes: it sends a request body and returns a response body, or 
 The provider's wire defines the format of both. Failures are raised as `ProviderError`, whose `retryable` says whether
 the same request may be sent again.
 
-A provider with a key has an attribute `redactor`, a `Redactor` that removes the key from the text of its errors (see
-`redaction`). It also serves for errors that the turn finds in the provider's answers. The attribute is not part of the
-protocols, because a provider without secrets needs none.
+A provider with a key has a `redactor` attribute, a `Redactor` that removes the key from the text of its errors (see
+`redaction`). The turn uses it too, for errors that it finds in the provider's answers. The attribute is not part of the
+protocols, because a provider without secrets does not need it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Map a provider's error response to a typed error, by its status, headers and body.
 
-Providers word the same error differently. The status or the error code decides if there is one. But many servers report
-that a request is too long only in the text of the message.
+Providers word the same error differently, so the status or the error code decides where there is one. Many servers,
+however, say only in the text of the message that a request is too long.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def error_from_response(
     `by_sdk` is True if an SDK client sent the request. Messages then refer to the client's key and address. `redactor`
     removes the provider's secrets.
     """
-    # Before anything is cut: half a secret would not be recognized.
+    # Redact before anything is cut: half a secret would not be recognized.
     body = redactor.redact_bytes(body)
     code, message = _read_error(body)
     if code == _BLOCKED:

@@ -25,7 +25,7 @@ from longtalk.errors import ProviderError
 REDACTED = "[redacted]"
 _MIN_SECRET = 7
 _MIN_CUT = 24
-"""Secrets of at least this length are also found if more than half of them is there, as in a text that was cut off."""
+"""A secret of at least this length is also found if the text was cut off inside it, after more than half of it."""
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE|SIGNATURE|^SIG$", re.IGNORECASE)
 _CLIENT = ("_client", "_auth", "_headers", "_params", "_custom_headers", "_custom_query")
 """Attributes of SDK clients and HTTP clients that contain secrets although their names don't say so."""
@@ -43,7 +43,7 @@ _ESCAPE = re.compile(
 
 
 class Redactor:
-    """A function that removes the secrets of one provider, and a context manager that removes them from errors.
+    """An object that removes the secrets of one provider from texts and, as a context manager, from raised errors.
 
     `find_secrets` is called for each text, because tokens expire and are replaced.
     """
@@ -77,7 +77,7 @@ class Redactor:
                 setattr(error, name, self._redact_value(value))
         text = str(error)
         if isinstance(error, UnicodeError) or self.redact(text) != text:
-            # An exception that keeps its text somewhere else.
+            # The exception keeps its text neither in `args` nor in an attribute.
             self._raise_alone(ProviderError(f"The request failed: {type(error).__name__}: {self.redact(text)}"))
 
     def _redact_value(self, value: Any) -> Any:
@@ -95,7 +95,7 @@ class Redactor:
 
 
 class _PlainText:
-    """A text without escapes and blanks, which knows where each of its characters comes from."""
+    """A text with escapes decoded and blanks removed, which maps its characters to their places in the original."""
 
     def __init__(self, text: str) -> None:
         parts: list[str] = []
@@ -121,7 +121,7 @@ class _PlainText:
         self.text = "".join(parts)
 
     def find(self, secret: str) -> Iterator[tuple[int, int]]:
-        """Yield the start and end, in the original, of each place where the secret is."""
+        """Yield the start and end of each occurrence of the secret, as positions in the original text."""
         plain = _PlainText(secret).text if _ESCAPE.search(secret) else secret
         if len(plain) < _MIN_SECRET:
             return
@@ -142,7 +142,7 @@ class _PlainText:
             start = self.text.find(plain[:least], end)
 
     def _locate(self, index: int) -> tuple[int, int]:
-        """Return where a character begins and ends in the original."""
+        """Return the start and end, in the original text, of the character at this index."""
         part = bisect_right(self._starts, index) - 1
         source, end = self._sources[part]
         if end is not None:
@@ -152,7 +152,7 @@ class _PlainText:
 
 
 def find_named(values: Mapping[str, Any], named: Callable[[str], bool] = lambda _: False) -> Iterator[str]:
-    """Yield the values that are secret by their names, or because `named` says so, or that are URLs with a password."""
+    """Yield the secrets in these values: those whose name suggests a secret or satisfies `named`, and parts of URLs."""
     for name, value in values.items():
         if isinstance(value, str) and (_SECRET_NAME.search(name) or named(name)):
             yield from _split_header(value)
@@ -161,7 +161,7 @@ def find_named(values: Mapping[str, Any], named: Callable[[str], bool] = lambda 
 
 
 def find_in_url(url: str) -> Iterator[str]:
-    """Yield the password, or a user name without password, and the keys in the query of a URL."""
+    """Yield the secrets in a URL: its password (or else its user name), and keys in its query or fragment."""
     from urllib.parse import parse_qsl, urlsplit
 
     with suppress(ValueError):
@@ -172,7 +172,7 @@ def find_in_url(url: str) -> Iterator[str]:
 
 
 def find_in_client(client: object, depth: int = 4) -> Iterator[str]:
-    """Yield the secrets that an HTTP client or the client of an SDK has: keys, tokens, headers, cookies, address."""
+    """Yield the secrets in the attributes of an HTTP client or SDK client, nested up to `depth` levels."""
     if client is None or depth == 0:
         return
     if isinstance(client, Mapping):
@@ -187,17 +187,17 @@ def find_in_client(client: object, depth: int = 4) -> Iterator[str]:
 
 
 def find_in_request(response: Any) -> list[str]:
-    """Return the secrets in the address and the headers with which the request of this response was sent."""
+    """Return the secrets in the address and the headers of the request that this response answers."""
     try:
         request = response.request
         return [*find_in_url(str(request.url)), *find_named(dict(request.headers))]
     except (AttributeError, RuntimeError, TypeError):
-        # A client of the caller's own need not know its requests.
+        # The responses of a client that the caller wrote may lack a request.
         return []
 
 
 def _split_header(value: str) -> Iterator[str]:
-    """Yield a value and its parts: what follows the scheme of an authorization, a password, the values of cookies."""
+    """Yield a header's value and the secrets inside it: a token or password after the scheme, and cookie values."""
     yield value
     scheme, _, rest = value.partition(" ")
     if scheme.lower() in ("bearer", "basic", "token", "apikey") and rest:
@@ -208,7 +208,10 @@ def _split_header(value: str) -> Iterator[str]:
 
 
 def _encode_base64(secret: str) -> Iterator[str]:
-    """Yield the Base64 characters that a secret determines, for each of its three alignments in a longer text."""
+    """Yield the Base64 form of a secret for each of the three alignments that it can have in a longer text.
+
+    Characters at its ends that also depend on the neighbouring bytes are left out.
+    """
     raw = secret.encode("utf-8", "surrogateescape")
     for shift in range(3):
         encoded = base64.b64encode(bytes(shift) + raw).decode()

@@ -1,1 +1,1 @@
-"""States: transcripts encoded as opaque bytes, sealed with encryption, and reduced to what later turns can use."""
+"""Encode transcripts as opaque bytes (states), encrypt those (seal), and move older entries out of them (shed)."""

@@ -72,7 +72,7 @@ def _group_turns(natives: Sequence[bytes]) -> list[list[Entry]]:
     orphans: list[Entry] = []
 
     def settle() -> None:
-        """Close the open calls, then add the waiting events, which must not come between a call and its results."""
+        """Close the open calls, then add the pending events, which must not come between a call and its results."""
         if turns:
             turns[-1] += [
                 make_closing_result(wire, call, "Outcome unknown: no result was kept.", at=0)

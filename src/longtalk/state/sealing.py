@@ -54,7 +54,7 @@ REASONS = (
     "expired",
     "rewound",
 )
-"""The reasons for rejecting a sealed state, in the order of the checks; "tampered" also means an impossible header."""
+"""The reasons for rejecting a sealed state, in the order of the checks. "tampered" also covers an invalid header."""
 
 _SALT_BYTES = 24
 _DIGEST_BYTES = 16
@@ -69,10 +69,10 @@ _NONCE = bytes(12)
 class Seal:
     """A set of keys that seals states and opens sealed states.
 
-    `keys` maps key ids to keys of 32 random bytes (`Seal.new_key()`); the id of its key is visible in a sealed state.
-    The first key seals, and every key opens. To rotate keys, add the new key at the end on every server, then move it
-    to the front, and remove the old key after its states have expired. `expires_after` is the lifetime of a sealed
-    state in seconds; None means that sealed states never expire.
+    `keys` maps key ids to keys of 32 random bytes (`Seal.new_key()`). Anyone who holds a sealed state can read the id
+    of its key. The first key seals new states; every key opens the states that it sealed. To rotate keys, add the new
+    key at the end on every server, then move it to the front, and remove the old key after its states have expired.
+    `expires_after` is the lifetime of a sealed state in seconds; None means that sealed states never expire.
     """
 
     __slots__ = ("_expires_after", "_key_id", "_keys")
@@ -93,7 +93,10 @@ class Seal:
         return os.urandom(KEY_BYTES)
 
     def to(self, *, owner: str = "", conversation: str = "", min_revision: int = 0) -> BoundSeal:
-        """Return this seal bound to one owner and conversation, for the `seal` argument of other functions."""
+        """Return this seal bound to one owner and conversation, for the `seal` argument of other functions.
+
+        The bound seal rejects states whose revision is lower than `min_revision`.
+        """
         return BoundSeal(self, owner, conversation, min_revision)
 
     def close(self, state: bytes, *, owner: str = "", conversation: str = "") -> bytes:
@@ -125,8 +128,9 @@ class Seal:
         return header + cipher(secret).encrypt(_NONCE, bytes(state), header)
 
     def open(self, sealed: bytes, *, owner: str = "", conversation: str = "", min_revision: int = 0) -> bytes:
-        """Return the plain state that was sealed for this owner and conversation; raise `BadState` if it was not.
+        """Open a state that was sealed for this owner and conversation, and return the plain state.
 
+        Raises `BadState` if the sealed state was altered, has expired, or was sealed for another owner or conversation.
         An older state of the same conversation opens too. To reject it, remember the newest revision
         (`peek_sealed(…).revision` of the result of `close`) and pass it as `min_revision`.
         """

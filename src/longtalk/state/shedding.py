@@ -36,9 +36,9 @@ __all__ = ["encode_part", "join", "split"]
 def split(transcript: Transcript, gone: Sequence[Span]) -> tuple[Transcript, Transcript]:
     """Return two transcripts: what remains of this one, and the part to shed.
 
-    `gone` are the spans of the entries to shed. Turns are shed with their entries; all records remain. The last turn
-    remains, and so does the last entry unless all entries are shed, since the next entries continue from them. If there
-    is nothing to shed, `shed.number` of the second transcript is 0.
+    `gone` are the spans of the entries to shed. Turns are shed with their entries, except for the last turn; all
+    records remain. `gone` may include the last entry only if it includes all entries; otherwise `ValueError` is raised.
+    If there is nothing to shed, `shed.number` of the second transcript is 0.
     """
     pack, turns = _pack_all(transcript), transcript.turns.to_index()
     leaving = merge_spans(gone)
@@ -83,8 +83,8 @@ def _find_leaving_turns(ids: Sequence[str], staying: Collection[str], leaving: C
     """Return the spans of the turns to shed.
 
     A turn is shed with the last of its entries; a turn without entries is shed if no turn before it remains. `staying`
-    and `leaving` are the ids of the turns whose entries remain and are shed. The last turn that has entries remains,
-    together with all turns after it.
+    has the ids of turns with entries that remain, `leaving` the ids of turns with entries that are shed. The last turn
+    that has entries remains, together with all turns after it.
     """
     last = max((i for i, turn in enumerate(ids) if turn in staying or turn in leaving), default=0)
     first = next((i for i, turn in enumerate(ids) if turn in staying), last)
@@ -99,9 +99,9 @@ def _find_leaving_turns(ids: Sequence[str], staying: Collection[str], leaving: C
 def join(*parts: bytes, seal: Seal | BoundSeal | None = None, max_state: int = states.MAX_BYTES) -> bytes:
     """Return the state of the whole conversation, given its shed parts in any order and then its last state.
 
-    All shed parts (`reply.shed`) are needed at once. If a part is missing, was changed or belongs to another
-    conversation, the `BadState` that is raised says which one, with its bytes as `state`. With `seal`, all arguments
-    are opened and the result is sealed. A state that has shed nothing is returned unchanged.
+    All shed parts (`reply.shed`) are needed at once. Raises `BadState`, which says which part is the problem, if a part
+    is missing, was changed or belongs to another conversation. With `seal`, all arguments are opened and the result is
+    sealed. `max_state` limits the uncompressed size in bytes. A state that has shed nothing is returned unchanged.
     """
     if not parts:
         raise InputError("`join` needs the shed parts and then the state: `join(*shed, state)`.")
@@ -145,7 +145,7 @@ class _Part(NamedTuple):
 def _open_argument(
     data: bytes, seal: Seal | BoundSeal | None, argument: int, max_state: int
 ) -> tuple[bytes, Transcript]:
-    """Return the plain bytes and the transcript of the argument of `join` with this number; 0 is the state."""
+    """Return the plain bytes and the transcript in an argument of `join`. `argument` is its number, 0 for the state."""
     try:
         plain = seal.open(data) if seal else data
         transcript = states.decode(plain, wires=NAMES, part=argument > 0, max_bytes=max_state)
@@ -264,7 +264,7 @@ def _to_ranges(number: int, chain: str, kinds: Iterable[Sequence[Span]]) -> Rang
 
 
 def _next_link(chain: str, digest: bytes) -> str:
-    """Return the next link of the digest chain: the digest of the previous link and of a part."""
+    """Return the next link of the digest chain, computed from the previous link and the digest of a part."""
     return hashlib.sha256(chain.encode() + digest).hexdigest()
 
 

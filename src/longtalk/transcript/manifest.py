@@ -48,7 +48,7 @@ class StoredManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int = 0
     """The position at which the epoch of the request began. Requests of the same epoch share their beginning."""
     runs: tuple[tuple[Any, ...], ...] = ()
-    """The runs from position `epoch` on; all runs if they include the first entry.
+    """All runs of the manifest, or only those from position `epoch` on if the epoch's record has the earlier ones.
 
     Each item has the `first`, `last` and `tokens` of a `Run`. To keep manifests small, `verdict`, `reason` and `keep`
     are added only if the entries were not simply sent unchanged.

@@ -217,8 +217,8 @@ class Pack:
     def groups(self, start: int) -> Iterator[tuple[str, int, bool, bool]]:
         """Yield the runs of consecutive entries that belong to the same turn, from position `start` on.
 
-        Each run is a tuple: the id of the turn, the number of entries, True if the run opens an exchange, and True if
-        it consists of events only.
+        Each run is a tuple: the id of the turn, the number of entries, True if the run can begin an exchange, and True
+        if it consists of events only.
         """
         index, ends = self.index, self._run_ends()
         events = bytes(i for i, (kind, _, _) in enumerate(index.shapes) if kind == "event")
@@ -303,7 +303,7 @@ class Pack:
 
 
 def join_slices(slices: Sequence[tuple[Pack, int, int]]) -> Pack:
-    """Return a pack of slices of several packs, in this order, at about the cost of copying their bytes.
+    """Return one pack with the entries of several slices, in this order, at about the cost of copying their bytes.
 
     Each slice is a pack with the positions where the slice starts and stops.
     """

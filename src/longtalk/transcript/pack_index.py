@@ -44,11 +44,12 @@ class PackIndex(msgspec.Struct, frozen=True, array_like=True):
     bounds: Annotated[dict[int, str], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
     """The bounds (`Entry.bound`) of the entries that have one, by position."""
     totals: bytes = b""
-    """For each entry, the number of tokens up to and including it, in 64 bits; empty in states older than token counts.
+    """For each entry, the total number of tokens up to and including it, in 64 bits.
+
+    Empty in states from versions that did not count tokens.
     """
     parents: Annotated[dict[int, str], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
-    """By position, the parents of entries whose parent is not the entry before them, because entries between were shed.
-    """
+    """By position, the parent ids of entries whose parent is not the entry before them, because it was shed."""
 
 
 def read_column(code: str, data: bytes) -> array[int]:

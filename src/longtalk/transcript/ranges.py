@@ -32,8 +32,8 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True):
     def check(self, entries: int, turns: int, *, part: bool) -> None:
         """Raise `ValueError` unless these ranges fit a transcript with the given numbers of entries and turns.
 
-        A `part` must have exactly the entries and turns in the ranges. A state must have all entries and turns between
-        the ranges.
+        A shed part (`part=True`) must have exactly the entries and turns in the ranges. A state must have all entries
+        and turns before and between the ranges.
         """
         missing = 0
         for spans, size in ((self.entries, entries), (self.turns, turns)):

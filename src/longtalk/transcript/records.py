@@ -21,7 +21,7 @@ def read_latest(transcript: Transcript, kind: str, as_type: type[T]) -> T | None
 
 
 def read_record(record: Record, as_type: type[T]) -> T | None:
-    """Return the data of a record, decoded; None if it can't be decoded, as when a later version wrote it."""
+    """Return the data of a record, decoded; None if it can't be decoded, perhaps because a later version wrote it."""
     with contextlib.suppress(ValueError, RecursionError):
         return msgspec.json.decode(record.data, type=as_type)
     return None

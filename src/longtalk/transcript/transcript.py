@@ -113,7 +113,7 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
 class Turns(Sequence[Turn]):
     """The turns of a transcript, as a sequence. Turns that come from a state are decoded on demand.
 
-    They are the first `packed` turns of `index` (all by default), followed by `fresh`.
+    The sequence consists of the first `packed` turns of `index` (all by default), followed by `fresh`.
     """
 
     __slots__ = ("_fresh", "_index", "_packed")
@@ -235,12 +235,12 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def head(self) -> str | None:
-        """The id of the last entry of the conversation, even if that was shed; None if there are no entries."""
+        """The id of the last entry of the conversation, even if it was shed; None if there are no entries."""
         return self[-1].id if len(self) else self.pack.index.parent
 
     @property
     def tail(self) -> int:
-        """The number of entries before the answers and tool results at the end; all entries if there are no others."""
+        """The number of entries before the answers and tool results at the end; all if there are no other entries."""
         tail = len(self)
         while tail and self[tail - 1].role in ANSWERS:
             tail -= 1
@@ -255,14 +255,14 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(self, fresh=(*self.fresh, *entries), turns=turns)
 
     def truncate(self, stop: int) -> Transcript:
-        """Return this transcript with only its first `stop` entries."""
+        """Return this transcript with only its first `stop` entries, and with all its turns and records."""
         packed = len(self.pack)
         if stop >= packed:
             return msgspec.structs.replace(self, fresh=self.fresh[: stop - packed])
         return msgspec.structs.replace(self, pack=join_slices([(self.pack, 0, stop)]), fresh=())
 
     def append_to_turn(self, turn: str, entries: Sequence[Entry]) -> Transcript:
-        """Return this transcript with more entries of a turn, numbered after the entries that the turn already has."""
+        """Return this transcript with `entries` added to a turn. Their numbers continue those of the turn's entries."""
         last = self[-1] if len(self) else None
         number = int(last.id.rpartition("-")[2]) + 1 if last is not None and last.turn == turn else 0
         return self.add(link_entries(self.head, turn, number, entries))
@@ -284,7 +284,8 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     def exchanges(self, start: int = 0) -> list[tuple[int, int]]:
         """Return the exchanges from position `start` on, each as a pair of positions (start, stop).
 
-        `start` must be the first entry of an exchange. Events belong to the same exchange as the message after them.
+        `start` must be the position of the first entry of an exchange. Events belong to the same exchange as the
+        message after them.
         """
         found: list[tuple[int, int]] = []
         position, has_message, turn = start, False, ""
@@ -340,12 +341,12 @@ def link_entries(parent: str | None, turn: str, first: int, entries: Sequence[En
 
 
 def _escape_surrogates(text: str) -> str:
-    """Return the text with characters escaped that UTF-8 can't encode. An error may quote the name of a file."""
+    """Return the text with lone surrogates escaped, as UTF-8 can't encode them. File names in errors may have some."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def new_id() -> str:
-    """Return a new random id for a turn: 60 bits, in letters and digits that are hard to misread."""
+    """Return a new random id of 60 bits, in letters and digits that are hard to misread."""
     bits = int.from_bytes(os.urandom(8), "little")
     return "".join(["abcdefghijkmnpqrstuvwxyz23456789"[bits >> shift & 31] for shift in range(0, 60, 5)])
 

@@ -5,7 +5,8 @@ be in any letter case, with single blanks inside its brackets, with a Markdown e
 its slash at either end.
 
 - The first closing tag ends a card. An opening tag inside a card is content; a closing tag outside a card is hidden.
-- A card without a closing tag hides the rest of the answer. A tag that the end cuts in two (`<MEMORY_CA`) is hidden.
+- A card without a closing tag hides the rest of the answer. An incomplete tag at the very end of the answer
+  (`<MEMORY_CA`) is hidden.
 - Cards inside code fences, and cards of any length, are hidden too.
 - The visible text is exactly the answer without its cards, and never contains a tag. If removing a card would join
   two halves of a tag, a zero-width space separates them.
@@ -46,7 +47,7 @@ def _find_incomplete_tag(text: str) -> int:
 
 
 def _is_surely_tag(end: str) -> bool:
-    """Return True if an incomplete tag contains enough of its name that it can't be anything else."""
+    """Return True if the beginning of a tag is long enough that it can't be the beginning of anything else."""
     return "memo" in end.lower()
 
 
@@ -54,11 +55,11 @@ class CardFilter:
     """A filter that removes memory cards from an answer while it streams.
 
     Joined, the returned pieces equal `remove_cards` of the whole answer, no matter how the stream was split. The filter
-    holds back only text that may still become a tag: 12 characters, or at most 19 with blanks and slashes.
+    holds back only text that may still become a tag: at most 19 characters.
 
-    `cards` holds the contents found so far, each cut after `MAX_CARD_CHARS` + 1 characters. After `end`, `unclosed`
-    says whether the last card had no closing tag. While `is_idle` is True, `feed` would return text without a `<`
-    unchanged, so the caller need not pass it. That saves a call for most pieces of most answers.
+    `cards` holds the contents of the cards found so far, at most `MAX_CARDS`, each cut after `MAX_CARD_CHARS` + 1
+    characters. After `end`, `unclosed` says whether the last card had no closing tag. While `is_idle` is True, `feed`
+    returns text without a `<` unchanged, so the caller can skip the call. That covers most pieces of most answers.
     """
 
     __slots__ = ("_content", "_held", "_inside", "_room", "_tail", "cards", "is_idle", "unclosed")
@@ -70,7 +71,7 @@ class CardFilter:
         self._inside = False
         self._held = ""
         self._tail = ""
-        """An incomplete tag at the end of the text returned so far. The text after a card could complete the tag."""
+        """An incomplete tag at the end of the text returned so far, which the text after a card could complete."""
         self._content: list[str] = []
         self._room = 0
 
@@ -101,7 +102,7 @@ class CardFilter:
         return "".join(shown)
 
     def end(self) -> str:
-        """End the answer and return the remaining text."""
+        """End the answer and return the text that was held back and is not part of a card or tag."""
         held, tail, self._held, self._tail = self._held, self._tail, "", ""
         if self._inside:
             self.unclosed = True

@@ -50,7 +50,7 @@ class CallIdMap:
         self._open: dict[str, tuple[str, str]] = {}
 
     def map_call(self, call: ToolCallView) -> ToolCallView:
-        """Return the call with a new, unique id."""
+        """Return the call with an id that every provider accepts and that no earlier call has."""
         plain = _to_plain_id(call.id)
         new_id, number = plain, 1
         while new_id in self._used:
@@ -61,13 +61,16 @@ class CallIdMap:
         return ToolCallView(new_id, call.name, call.arguments)
 
     def map_result(self, seen: MessageView) -> tuple[str, str]:
-        """Return the new id of the call that a tool result answers, and the name of the tool."""
+        """Return the mapped id of the call that a tool result answers, and the name of the tool."""
         new_id, name = self._open.get(seen.call_id) or (_to_plain_id(seen.call_id), "")
         return new_id, seen.name or name
 
 
 def convert_entry(entry: Entry, to: Wire, ids: CallIdMap) -> Entry | None:
-    """Return an entry converted to the wire `to`, or None if no content is left to send."""
+    """Return an entry converted to the wire `to`, or None if no content is left to send.
+
+    Pass the same `ids` for all entries of a transcript, in order, so that tool results get the ids of their calls.
+    """
     seen = view_entry(entry)
     if seen.call_id:
         call_id, name = ids.map_result(seen)
@@ -93,7 +96,7 @@ def convert_entry(entry: Entry, to: Wire, ids: CallIdMap) -> Entry | None:
 
 
 def list_lost_content(entries: Iterable[Entry], to: Wire) -> list[str]:
-    """Return a sorted list of names of the kinds of content that are lost when these entries are converted."""
+    """Return a sorted list of the kinds of content that would be lost by converting these entries to the wire `to`."""
     found: dict[str, None] = {}
     for entry in entries:
         if entry.wire not in (to.name, LONGTALK):
@@ -237,7 +240,7 @@ def _render_arguments(call: ToolCallView) -> str:
 
 
 def _parse_arguments(call: ToolCallView) -> dict[str, Any]:
-    """Return a call's arguments as a dict. If they are anything else, return `{"arguments": …}` with their text."""
+    """Return a call's arguments as a dict. If they are not a JSON object, return `{"arguments": …}` with their text."""
     try:
         value = json_bytes.value(call.arguments or b"{}")
     except (ValueError, RecursionError):

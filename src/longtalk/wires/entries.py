@@ -71,7 +71,7 @@ def shorten_entry(entry: Entry, keep: int) -> Entry:
 
 
 def make_closing_result(wire: Wire, call_id: str, text: str, *, at: int, name: str = "") -> Entry:
-    """Return an error result for a tool call that has none, because providers reject a call without a result."""
+    """Return an error result with this text for a tool call that has no result; providers would reject such a call."""
     native = wire.write_result(call_id, text, error=True, name=name)
     return Entry(role="tool", wire=wire.name, native=native, at=at, mark="closed")
 

@@ -48,7 +48,7 @@ def decode_piece(held: bytes, string: bytes) -> tuple[str, bytes]:
 
 
 def drop_half_character(value: bytes) -> bytes:
-    """Return JSON that ends in a string, without half a surrogate pair at the end of that string.
+    """Remove an incomplete character from the end of a JSON string: half a surrogate pair, or some of its UTF-8 bytes.
 
     An interrupted stream can leave one. Strict servers would then reject every later request of the conversation.
     """

@@ -21,7 +21,7 @@ def encode_option(key: str, value: Any) -> bytes:
 
 
 def pop_tools(fields: dict[str, bytes]) -> list[bytes]:
-    """Remove the option `tools` from the encoded options and return the list of tools in it."""
+    """Remove the `tools` option from the encoded options and return its items; raise `InputError` if it is no list."""
     tools = fields.pop("tools", b"[]")
     if tools[:1] != b"[":
         shown = tools[:40].decode("utf-8", "replace")
@@ -30,7 +30,7 @@ def pop_tools(fields: dict[str, bytes]) -> list[bytes]:
 
 
 def answer_token_limit(options: Mapping[str, Any]) -> int | None:
-    """Return the maximum length of an answer in tokens that the options set for any wire, or None if they set none."""
+    """Return the maximum length of an answer, in tokens, that the options of any wire set, or None if they set none."""
     config = options.get("generationConfig")
     nested = config.get("maxOutputTokens") if isinstance(config, Mapping) else None
     limits = [*(options.get(name) for name in ANSWER_LIMITS), nested]

@@ -16,7 +16,10 @@ from longtalk.wires.views import MessageView, ToolCallView
 
 
 def check_pairs(entries: Iterable[Entry]) -> None:
-    """Raise `ValueError` unless all entries can be read and every tool result is paired with its call."""
+    """Raise `ValueError` unless all entries can be read and tool calls and results are paired.
+
+    Only the calls of the last answer may still lack results.
+    """
     waiting: tuple[str, ...] = ()
     for entry in entries:
         try:
@@ -28,8 +31,8 @@ def check_pairs(entries: Iterable[Entry]) -> None:
 def track_open_calls(entry: Entry, waiting: tuple[str, ...]) -> tuple[str, ...]:
     """Return the ids of the tool calls that still lack a result after this entry.
 
-    `waiting` holds the ids of those that lacked a result before it. Raises `ValueError` if the entry is a result
-    without its call, or if it is not a result although calls are waiting.
+    `waiting` holds the ids of the calls that lacked a result before this entry. Raises `ValueError` if the entry is a
+    result without its call, or if it is not a result although calls are waiting.
     """
     if entry.wire not in NAMES:
         # An unknown wire is never sent, so its pairs don't matter.

@@ -10,7 +10,7 @@ The methods of `Wire` follow the life of a request:
 - Before the request: `write_user`, `write_result`, `write_instruction` and `quote` write native messages; `render`
   adapts stored entries.
 - The request itself: `build_request` assembles the body. `Quirks` say what the server rejected earlier.
-- After the request: `parse` reads a complete response, the accumulator of `new_accumulator` a streamed one.
+- After the request: `parse` reads a complete response; the accumulator from `new_accumulator` reads a streamed one.
   `learn_from_error` turns a rejection into `Quirks` for the next attempt.
 - Provider-side sessions: some providers store the conversation themselves. `session_mode`, `session_options`,
   `sessionless_options`, `is_session_lost` and `follow_answer` support those; `StatelessWire` implements these methods
@@ -73,7 +73,7 @@ class Preamble(msgspec.Struct, frozen=True):
 
 
 class Quirks(msgspec.Struct, frozen=True):
-    """What a server rejects although it speaks the wire, learned from its error messages.
+    """What a server rejects although its wire allows it, learned from its error messages.
 
     A conversation stores the quirks of each server, with the values of `name=` as field names.
     """
@@ -182,7 +182,7 @@ class Wire(Protocol):
         ...
 
     def redact(self, native: bytes, text: str) -> bytes:
-        """Return a message of the same role with `text` as its only content. Its tool calls stay, without arguments."""
+        """Return a message of the same role whose only text is `text`. Tool calls stay, but without their arguments."""
         ...
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
@@ -226,7 +226,7 @@ class Wire(Protocol):
     def learn_from_error(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
         """Return the known quirks with those that this error reveals, or None if it reveals none.
 
-        `natives` are the messages of the conversation. The server can only have rejected something that they contain.
+        `natives` are the messages of the conversation. A message field can be a quirk only if one of them has it.
         """
         ...
 

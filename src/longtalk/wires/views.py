@@ -22,7 +22,7 @@ class ToolCallView(msgspec.Struct, frozen=True):
 
 
 class MessageView(msgspec.Struct, frozen=True):
-    """The content of one native message that the library reads."""
+    """The part of a native message that the library reads."""
 
     role: str
     text: str = ""

@@ -147,7 +147,8 @@ class AgentRun:
     def stamp_line(self, *, exited: bool) -> bytes:
         """Return a line that records the state of the session file.
 
-        If the program did not exit by itself, the stamp is empty, and the session is not continued.
+        If the program did not exit by itself (`exited` is False), the stamp is empty, so that no later run continues
+        the session.
         """
         stamp = ""
         with contextlib.suppress(OSError):
@@ -168,7 +169,7 @@ class AgentRun:
         return self.redactor.redact(printed.decode("utf-8", "replace"))
 
     def _find_secrets(self) -> list[str]:
-        """Return the secrets in the environment of the program. A variable that the caller named may be one."""
+        """Return the secrets in the program's environment, including each variable that the caller asked to pass on."""
         variables = self.settings.get("env", self._access[1])
         return list(find_named(variables, lambda name: _matches(name, self._agent_command.env)))
 

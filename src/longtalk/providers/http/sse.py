@@ -16,7 +16,7 @@ class EventParser:
         self._first = True
         self._after_cr = False
         self._mid_line = True
-        """True if the next chunk may not begin at the start of a line."""
+        """True unless the next chunk is known to begin at the start of a line."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Process the next chunk and return the data of each event that it completes."""

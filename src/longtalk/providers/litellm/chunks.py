@@ -19,7 +19,7 @@ def to_dict(answer: Any) -> dict[str, Any]:
 
 
 def _is_cut(stream: Any) -> bool:
-    """Return True if the provider has sent no finish reason so far. LiteLLM then makes one up."""
+    """Return True if the provider has sent no finish reason so far. If the stream ends, LiteLLM makes one up."""
     names = ("received_finish_reason", "intermittent_finish_reason")
     return hasattr(stream, names[0]) and not any(getattr(stream, name, None) for name in names)
 
@@ -31,7 +31,7 @@ class ChunkReader:
         self.begun = False
         """True once any chunk has arrived."""
         self.has_content = False
-        """True once a chunk had content. If a response is not a stream, LiteLLM turns it into an empty stream."""
+        """True once a chunk has had content. If a response is not a stream, LiteLLM turns it into an empty stream."""
         self.finished = False
         """True once the provider has sent a finish reason. A stream that ends without one was cut off."""
         self._blocks: list[dict[str, Any]] = []

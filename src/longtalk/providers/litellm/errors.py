@@ -40,7 +40,8 @@ def load_litellm() -> Any:
 def map_error(problem: Exception, label: str, *, begun: bool, redactor: Redactor) -> ProviderError:
     """Return the `ProviderError` for an error that LiteLLM raised.
 
-    The server's response determines the type of the error; if there is none, the connection error does.
+    If part of the answer has arrived (`begun`), it is a `StreamCut`. Otherwise its type follows from the server's
+    response or, if there is none, from the connection error.
     """
     cause = redactor.redact(str(getattr(problem, "message", None) or problem))
     cause = " ".join(cause.split())[:500].rstrip(".")

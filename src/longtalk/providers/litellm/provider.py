@@ -38,7 +38,7 @@ class AsyncLiteLLM:
             "num_retries": 0,
         }
         self._options: dict[str, Any] = {}
-        """The last request. Some of LiteLLM's options are credentials."""
+        """The options of the last request, kept because some of LiteLLM's options are credentials to redact."""
 
         def find_secrets() -> list[str]:
             # LiteLLM reads keys of many names from the environment.

@@ -15,11 +15,11 @@ class ScriptError(AssertionError):
 
 
 class UnexpectedCall(ScriptError):
-    """Raised if the model is call_parts more often than the script has steps."""
+    """Raised if the model is called more often than the script has steps."""
 
 
 class UnusedSteps(ScriptError):
-    """Raised if the model is call_parts less often than the script has steps."""
+    """Raised if the model is called less often than the script has steps."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -42,8 +42,8 @@ def says(
 ) -> Step:
     """Return a step in which the model answers with this text and these tool calls.
 
-    A call is (id, name, arguments). `fields` are additional fields of the message; `finish` and `usage` are in the
-    wire's own format. In a stream, the text is split into at most `pieces` pieces.
+    A call is (id, name, arguments). `fields` are additional fields of the message. `wire` names the wire of the answer;
+    `finish` and `usage` are in its format. In a stream, the text is split into at most `pieces` pieces.
     """
     size = max(1, -(-len(text or "") // pieces))
     texts = [(text or "")[i : i + size] for i in range(0, len(text or ""), size)]

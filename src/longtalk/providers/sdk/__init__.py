@@ -1,1 +1,1 @@
-"""SDK clients that send Longtalk's requests: those of OpenAI and Anthropic, also for other clouds."""
+"""Send requests through the SDK clients of OpenAI and Anthropic, including those for Azure, Bedrock and Vertex."""

@@ -47,7 +47,7 @@ class AgentCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     stamp: str = ""
     """The fingerprint that the resumed session had after its last answer."""
     before: msgspec.Raw = msgspec.Raw(b"null")
-    """The usage that the program reported after the previous answer, if it reports totals for the whole session."""
+    """For a program that reports totals for the whole session: the totals after the previous answer; else null."""
 
 
 class SessionStamp(msgspec.Struct, frozen=True, omit_defaults=True, tag="longtalk"):
@@ -72,7 +72,7 @@ class ParsedLine(msgspec.Struct, frozen=True):
     finish: Finish = "stop"
     error: bytes | None = None
     retry_reason: str = ""
-    """The problem because of which the program retries, or "" if there is none."""
+    """Why the program retries its request; "" if it does not."""
 
 
 class AgentCli(Protocol):
@@ -97,7 +97,7 @@ class AgentCli(Protocol):
     reports_totals: bool
     """Whether the program reports the usage of the whole session instead of the last answer."""
     session_lost_texts: tuple[bytes, ...]
-    """Texts in the program's error message if it can't find the session to resume."""
+    """Texts that mark the program's error message for a session that can't be resumed."""
 
     def configure_access(self, base_url: str, key: str | None) -> tuple[list[str], dict[str, str]]:
         """Return the arguments and environment variables that make the program use this address and key."""
@@ -108,7 +108,8 @@ class AgentCli(Protocol):
     ) -> tuple[list[str], dict[str, str]]:
         """Return the arguments and environment variables that make the program answer in lines of JSON.
 
-        The arguments include `more`, which the caller passed.
+        `session` is the session to resume, or "" for a new one. The arguments include `more`, which the caller passed.
+        `system` says whether there is a system text, and `stream` whether to print the answer in pieces.
         """
         ...
 

@@ -1,6 +1,6 @@
 """The grammar of Codex: run `codex exec --json` and read the lines of JSON that it prints.
 
-Codex reports the usage of its whole session, so `usage` subtracts the usage reported after the previous answer.
+Codex reports the usage of its whole session, so `read_usage` subtracts the usage reported after the previous answer.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Codex:
         return json_bytes.encode({"type": "item.completed", "item": {"type": "agent_message", "text": text}})
 
     def read_usage(self, raw: bytes) -> Usage:
-        """Return the tokens of this turn: the reported total minus the total after the previous answer."""
+        """Return the tokens of this answer: the reported total minus the total after the previous answer."""
         report = json_bytes.value(raw)
         members = report if isinstance(report, Mapping) else {}
         now, before = _read_counts(members.get("now", members)), _read_counts(members.get("before"))

@@ -43,7 +43,7 @@ _SO_FAR = "conversation_so_far"
 _TAGS = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_ROLES)}|{_SO_FAR})\b)", re.IGNORECASE)
 _TAGS_BUT_EVENT = re.compile(rf"<(?=\s*/?\s*(?:user|assistant|tool|system|{_SO_FAR})\b)", re.IGNORECASE)
 _COMMANDS = ("/", "?", "!", "#", "@")
-"""Characters that make a program treat a message as a command if the message begins with one of them."""
+"""Characters at the start of a message that make a program treat the message as a command."""
 
 
 class AgentWire:
@@ -226,7 +226,7 @@ class AgentAccumulator:
         self._agent = agent
         self._events: list[bytes] = []
         self._pieces: list[str] = []
-        """Pieces of a text that no line has repeated in full so far."""
+        """The pieces of a text, until a line repeats the text in full."""
         self._has_text = False
         self._last = ParsedLine()
         self._session = ""
@@ -267,7 +267,7 @@ class AgentAccumulator:
         return gap + text
 
     def _join_pieces(self) -> list[bytes]:
-        """Return one line that joins the pieces which no line has repeated; an empty list if there are none."""
+        """Return a list with one line that joins the remaining pieces, or an empty list if there are none."""
         return [self._agent.cli.render_line("".join(self._pieces))] if self._pieces else []
 
     def answer(self, *, interrupted: bool = False) -> Answer:
@@ -322,7 +322,7 @@ def _render_new(seen: MessageView) -> str:
 def _render_prompt(messages: Sequence[MessageView]) -> str:
     """Return the text for the program's standard input: earlier messages quoted, then the new ones.
 
-    Messages after the last answer are the new ones.
+    The new messages are those after the last answer or tool result.
     """
     answered = [i for i, message in enumerate(messages) if message.role in ANSWERS]
     new = answered[-1] + 1 if answered else 0

@@ -195,7 +195,7 @@ class _Block:
             # Half a character would make the provider reject every later request of the conversation.
             members["text"] = drop_half_character(members["text"])
         input_json = (json_bytes.text(b'"' + b"".join(self._input) + b'"') or "").encode()
-        # A call without arguments streams no input: it keeps its first input.
+        # A call without arguments streams no input: it keeps the input that its block began with.
         if input_json:
             try:
                 json_bytes.fields(input_json)

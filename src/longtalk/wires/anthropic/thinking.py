@@ -21,7 +21,7 @@ _RESULT = b'"tool_result"'
 
 
 def must_disable_thinking(options: Mapping[str, bytes], pieces: Sequence[bytes | memoryview]) -> bool:
-    """Return True if the provider would reject these pieces of a request because of its thinking budget."""
+    """Return True if the provider would reject these messages because the options set a thinking budget."""
     thinking = options.get("thinking", b"")
     has_budget = thinking[:1] == b"{" and json_bytes.fields(thinking).get("type") == b'"enabled"'
     return has_budget and _ends_in_tool_use_without_thinking(pieces)

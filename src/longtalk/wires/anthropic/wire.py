@@ -196,9 +196,10 @@ WIRE = Anthropic()
 def build_answer(
     blocks: Sequence[bytes], reason: str | None, usage: bytes | None, *, content: bytes = b"", cut: bool = False
 ) -> Answer:
-    """Return the answer that consists of these blocks, complete or assembled from a stream.
+    """Return the answer with these blocks, which were received whole or assembled from a stream.
 
-    `content` is the JSON array of all blocks as received, if there is one. `cut` is True if the stream was interrupted.
+    `reason` is the provider's stop reason. `content` is the JSON array of all blocks as received, if there is one.
+    `cut` is True if the stream was interrupted.
     """
     kept = [block for block in blocks if not _is_blank(block)]
     if cut or _FINISH.get(reason) in ("length", "filtered"):
@@ -265,7 +266,7 @@ def _read_block_text(block: dict[str, bytes]) -> str:
 
 
 def _is_blank(block: bytes) -> bool:
-    """Return True for a text block without text, which the provider rejects when it is sent back."""
+    """Return True for a text block without text. The provider rejects such a block when it is sent back."""
     fields = json_bytes.fields(block)
     return fields.get("type") == b'"text"' and not (json_bytes.text(fields.get("text", b'""')) or "").strip()
 

@@ -31,7 +31,7 @@ def declare_tool(tool: Any, quirks: Quirks) -> bytes:
 
 
 class _PendingCall(msgspec.Struct):
-    """A tool call in an answer whose results are being grouped."""
+    """A tool call of an answer whose tool results are being grouped."""
 
     id: str
     name: str
@@ -105,7 +105,7 @@ def _find_call(call_id: str, calls: Sequence[_PendingCall]) -> _PendingCall | No
 
 
 def sign_first_call(native: bytes) -> bytes:
-    """Return an answer of which the first tool call has a signature: its own one, or else the stand-in.
+    """Return the answer with the stand-in signature on its first tool call, unless that call is already signed.
 
     Models that require signatures reject calls of the current turn without one. Of several calls in one answer, only
     the first is signed.

@@ -109,7 +109,7 @@ def read_text_member(members: dict[str, bytes], key: str) -> str:
 
 
 def classify(parts: Sequence[bytes]) -> tuple[list[bool], list[bool], list[bool]]:
-    """Return three lists of booleans: whether each part is signed, is a thought, and is blank."""
+    """Return three lists with one boolean per part: whether it is signed, is a thought, and is blank."""
     try:
         texts = _text_parts.decode(b"[" + b",".join(parts) + b"]")
     except (ValueError, RecursionError):

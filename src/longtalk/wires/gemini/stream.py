@@ -55,7 +55,7 @@ class GeminiAccumulator:
         self.done = False
         self._build_answer = build_answer
         self._parts: list[bytes | msgspec.Raw] = []
-        """The parts so far, as bytes or as references into the received chunks, which stay in memory until the end."""
+        """The parts so far, as bytes or as references into the received chunks, which therefore stay in memory."""
         self._reason: str | None = None
         self._why: str = ""
         self._usage: dict[str, bytes | msgspec.Raw] = {}

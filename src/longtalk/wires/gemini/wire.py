@@ -40,7 +40,7 @@ _FILTERED = (
     *("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "ESCALATION"),
     *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
 )
-# The model or the server failed. Whatever there is of the answer is kept; an empty answer is an error.
+# The model or the server failed. A partial answer is kept; an empty one is an error.
 _FAILED = (
     *("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MISSING_THOUGHT_SIGNATURE"),
     *("MALFORMED_RESPONSE", "NO_IMAGE", "IMAGE_OTHER", "OTHER"),
@@ -204,10 +204,10 @@ def build_answer(
     why: str = "",
     cut: bool = False,
 ) -> Answer:
-    """Return the answer that consists of these parts.
+    """Return the answer with these parts. Raises `ReportedError` if the model failed without any content.
 
-    `content` is the JSON array of all parts as received, if there is one. `why` is the provider's explanation of
-    `reason`. `cut` is True if the stream was interrupted.
+    `reason` is the provider's finish reason, and `why` its explanation. `content` is the JSON array of all parts as
+    received, if there is one. `cut` is True if the stream was interrupted.
     """
     signed, thought, blank = classify(parts)
     kept = [part for part, is_blank in zip(parts, blank, strict=True) if not is_blank]

@@ -21,7 +21,7 @@ _KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name", "type", "text
 # Fields whose elements may have vendor-specific fields.
 _LISTS = ("content", "tool_calls")
 NO_CONTENT = (b"null", b"[]")
-# The answer of a turn that was interrupted after its tools had run, for servers that insist on one.
+# Stands for the missing answer of a turn that was interrupted after its tools had run, if a server requires one.
 NO_ANSWER = "(no answer)"
 _BAD_ID = re.compile(
     r"tool.?(?:call|use)s?(?:\[\d+\])?[ ._`']{0,2}ids?\b.{0,120}(?:must be|should match|too long|invalid|length)"
@@ -139,7 +139,7 @@ def _short_id(raw: bytes) -> bytes:
 
 
 def alternate_roles(pieces: Sequence[bytes | memoryview]) -> list[bytes]:
-    """Return messages that alternate between user and assistant.
+    """Return the messages of a request, changed so that user and assistant alternate.
 
     System messages after the first message become user messages, and neighbouring user messages are merged. If a user
     message directly follows a tool result, a placeholder answer is inserted between them.

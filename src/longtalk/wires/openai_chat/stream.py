@@ -2,8 +2,8 @@
 
 Texts are joined as raw JSON string bodies, so that escapes stay unchanged and an emoji that was split between chunks is
 complete again. `_GRAMMAR` lists the keys whose texts are joined, the names that an empty string does not replace, and
-the lists whose elements are matched. For any other key, the last value replaces earlier ones. Numbers are never added
-up.
+the lists whose elements are matched by index or id. For any other key, the last value replaces earlier ones. Numbers
+are never added up.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class ChatAccumulator:
 
 
 def join_text_parts(content: bytes) -> str:
-    """Return the joined text of a message's content that is an array of parts."""
+    """Return the joined text of a message's content if it is an array of parts; otherwise return ""."""
     parts = (
         [json_bytes.fields(part) for part in json_bytes.items(content) if part[:1] == b"{"]
         if content[:1] == b"["
@@ -246,7 +246,7 @@ class _Object:
 
 
 class _Text:
-    """A text that is still being assembled, from JSON strings or, if the server streams those, from content parts."""
+    """A text that is still being assembled, from JSON strings, or from content parts if the server streams parts."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []

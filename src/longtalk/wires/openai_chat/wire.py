@@ -166,9 +166,10 @@ WIRE = OpenAIChat()
 
 
 def build_answer(message: bytes, reason: str | None, usage: bytes | None) -> Answer:
-    """Return the answer in a message that is complete or was assembled from a stream.
+    """Return the answer in a message that was received whole or assembled from a stream.
 
-    Anything that could not be sent back is corrected: the role, duplicate call ids, content of an invalid form.
+    `reason` is the provider's finish reason. Anything that could not be sent back is corrected: the role, missing or
+    duplicate call ids, content of an invalid form.
     """
     fields = json_bytes.fields(message)
     received = dict(fields)

@@ -36,7 +36,7 @@ REQUIRED = ("type", "role", "content", "call_id", "name", "arguments", "input", 
 
 
 def list_items(native: bytes) -> list[bytes]:
-    """Return the items of an answer. If the JSON is a single item, return a list of that item."""
+    """Return the items of an answer. If the JSON is a single item, return a list with only that item."""
     return _split_items(native, json_bytes.fields(native))
 
 
@@ -122,7 +122,7 @@ def _without_fields(item: Mapping[str, bytes], refused: set[str]) -> dict[str, b
 
 
 def shorten_result(native: bytes) -> bytes:
-    """Return a tool result with each of its texts cut to the maximum length."""
+    """Return a tool result with each of its texts shortened to at most `MAX_OUTPUT_CHARS` characters."""
     fields = json_bytes.fields(native)
     output = fields.get("output", b"null")
     if output[:1] == b"[":
@@ -145,7 +145,7 @@ def _shorten_text(text: bytes) -> bytes:
 
 
 def match_result_types(pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-    """Return the pieces of a request with the results of custom tool calls in the type that the API requires."""
+    """Return the pieces of a request, with results of custom tool calls changed to the type that the API requires."""
     # Calls and results are always rendered, so a memoryview holds neither.
     rendered = {i: piece for i, piece in enumerate(pieces) if isinstance(piece, bytes)}
     if not any(b'"custom_tool_call"' in piece for piece in rendered.values()):

@@ -1,7 +1,7 @@
 """The wire of OpenAI Responses: a conversation is a list of items, and one answer may consist of many items.
 
 An answer is one entry, `{"output":[…]}`, with its items unchanged, including items of unknown types. They are sent back
-in order, byte for byte, except for what the server does not accept back (see `items.py`). Unless the server stored the
+in order, byte for byte, except for what the server would reject (see `items.py`). Unless the server stored the
 response (`store: true`, recorded in the entry), server-side ids are left out, and reasoning is sent only in its
 encrypted form, together with the item that it led to. Encrypted reasoning is valid at any position, for the same
 account and model.
@@ -261,7 +261,10 @@ WIRE = OpenAIResponses()
 
 
 def build_answer(items: Sequence[bytes], response: Mapping[str, bytes], *, output: bytes = b"") -> Answer:
-    """Return the answer that consists of these items. `output` is their JSON array as received, if there is one."""
+    """Return the answer with these items.
+
+    `response` holds the fields of the response. `output` is the JSON array of all items as received, if there is one.
+    """
     identified = _with_unique_ids(items)
     output = output if output and identified == list(items) else b"[" + b",".join(identified) + b"]"
     stored = response.get("store") == b"true"

@@ -3,7 +3,8 @@
 
 The child reads the prompt from its standard input, gets only the environment variables it needs, and has a time limit.
 If the caller stops waiting, the child and all processes it started are terminated. The program's own session file is
-locked during a run. It also shows whether another process has continued the session since the last run.
+locked during a run. Its size and modification time show whether another process has continued the session since the
+last run.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class AgentProgram:
             raise Unreachable(f"The program of {self.label} can't be started: {problem}.", retryable=False) from None
 
     def _read(self, child: Child, run: AgentRun, command: AgentCommand, until: float) -> bytes | None:
-        """Return the next output of the child, or None at its end. Raise a `ProviderError` at the time limit."""
+        """Return the child's next output, or None after the last. Raise a `ProviderError` if a time limit passes."""
         remaining = until - time.monotonic()
         try:
             if remaining <= 0:

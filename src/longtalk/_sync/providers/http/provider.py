@@ -109,7 +109,7 @@ class HTTP:
         return client.stream(method, self._base_url + path, content=body, headers=self._headers)
 
     def _check_status(self, response: Any) -> None:
-        """Raise the error of an error response. At most `ERROR_BYTES` of its body are used."""
+        """Raise a `ProviderError` if a response has an error status, with at most `ERROR_BYTES` of its body."""
         self._sent_secrets = find_in_request(response)
         if response.status_code < 300:
             return
