@@ -172,7 +172,7 @@ def find_in_url(url: str) -> Iterator[str]:
 
 
 def find_in_client(client: object, depth: int = 4) -> Iterator[str]:
-    """Yield the secrets in the attributes of an HTTP client or SDK client, nested up to `depth` levels."""
+    """Yield the secrets in the attributes of an HTTP or SDK client, and of objects inside it up to `depth` levels."""
     if client is None or depth == 0:
         return
     if isinstance(client, Mapping):

@@ -24,11 +24,14 @@ _ROLES = {"system", "developer", "user", "assistant", "tool"}
 
 
 def read_version(state: bytes) -> int:
-    """Return the version that a JSON state declares; 0 if it declares none, and 1 if the JSON is invalid."""
+    """Return the version that a JSON state declares, or 0 if it declares none.
+
+    Invalid JSON counts as version 1, because the reader of that version reports the problem.
+    """
     try:
         envelope = json_bytes.fields(state)
     except ValueError:
-        return 1  # It begins like version 1, and reading it will report the problem.
+        return 1
     try:
         version = json_bytes.value(envelope.get("version", b"0"))
     except ValueError:

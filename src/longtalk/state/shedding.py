@@ -227,8 +227,8 @@ def _join_transcripts(state: Transcript, parts: Sequence[Transcript]) -> Transcr
 def _order_pieces(held: Sequence[Sequence[Span]]) -> list[tuple[int, Span]]:
     """Return the pieces of the whole conversation in order.
 
-    Each piece is the number of its source and its span there. `held` lists, for each source, the spans of the whole
-    conversation that it holds.
+    Each piece is the index of its source in `held`, and its span within that source. `held` lists, for each source, the
+    spans of the whole conversation that the source holds.
     """
     pieces = []
     for source, spans in enumerate(held):

@@ -21,7 +21,10 @@ def encode_option(key: str, value: Any) -> bytes:
 
 
 def pop_tools(fields: dict[str, bytes]) -> list[bytes]:
-    """Remove the `tools` option from the encoded options and return its items; raise `InputError` if it is no list."""
+    """Remove the `tools` option from the encoded options and return its tools.
+
+    Raises `InputError` if the option is not a list.
+    """
     tools = fields.pop("tools", b"[]")
     if tools[:1] != b"[":
         shown = tools[:40].decode("utf-8", "replace")

@@ -158,7 +158,7 @@ class Wire(Protocol):
         ...
 
     def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:
-        """Return the native message that answers a call to the tool `name`."""
+        """Return the native result of a call to the tool `name`. `error` marks it as an error, if the wire can."""
         ...
 
     def write_instruction(self, text: str) -> bytes:
@@ -166,7 +166,7 @@ class Wire(Protocol):
         ...
 
     def quote(self, tag: str, text: str) -> bytes:
-        """Return a native message that quotes a text, such as a digest of tool calls, as material without authority."""
+        """Return a native message that quotes a text inside a tag, so that it is read as material and not obeyed."""
         ...
 
     def is_plain(self, role: str) -> bool:
@@ -182,7 +182,7 @@ class Wire(Protocol):
         ...
 
     def redact(self, native: bytes, text: str) -> bytes:
-        """Return a message of the same role whose only text is `text`. Tool calls stay, but without their arguments."""
+        """Return a message of the same role with `text` as its content. Tool calls stay, without their arguments."""
         ...
 
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
@@ -224,7 +224,7 @@ class Wire(Protocol):
         ...
 
     def learn_from_error(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
-        """Return the known quirks with those that this error reveals, or None if it reveals none.
+        """Return the known quirks plus those that this error reveals, or None if it reveals none.
 
         `natives` are the messages of the conversation. A message field can be a quirk only if one of them has it.
         """
@@ -238,7 +238,7 @@ class Wire(Protocol):
         ...
 
     def quirks_for(self, options: Mapping[str, Any], known: Quirks) -> Quirks:
-        """Return the known quirks with those that follow from the options of a request."""
+        """Return the known quirks plus those that follow from the options of a request."""
         ...
 
     def session_options(self, options: Mapping[str, Any], handle: Handle | None) -> Mapping[str, Any]:

@@ -85,7 +85,7 @@ class AsyncAgentProgram:
             raise Unreachable(f"The program of {self.label} can't be started: {problem}.", retryable=False) from None
 
     async def _read(self, child: Child, run: AgentRun, command: AgentCommand, until: float) -> bytes | None:
-        """Return the child's next output, or None after the last. Raise a `ProviderError` if a time limit passes."""
+        """Return the child's next output, or None at its end. Raise `ProviderError` after `until` or a long silence."""
         remaining = until - time.monotonic()
         try:
             if remaining <= 0:

@@ -67,8 +67,8 @@ class AgentRun:
     def open(self) -> None:
         """Lock the session, write the input files, and set `command` and `settings`.
 
-        Raise `RequestRefused` with the body `STALE_SESSION` if the session has changed or is in use. If `close` was
-        called in the meantime, the lock and the files are released at once.
+        Raise `RequestRefused` with the body `STALE_SESSION` if the session is missing, in use, or changed. If `close`
+        was called in the meantime, the lock and the files are released at once.
         """
         agent_command, cli = self._agent_command, self._wire.cli
         with contextlib.ExitStack() as resources:
@@ -98,7 +98,7 @@ class AgentRun:
                     self._resources = resources.pop_all()
 
     def _insert_arguments(self, access: Sequence[str]) -> list[str]:
-        """Return the command's arguments with `access` inserted after the subcommand, or first if there is none."""
+        """Return the command's arguments with `access` inserted after the subcommand, or at the start without one."""
         first = 1 if self._agent_command.arguments[:1] and not self._agent_command.arguments[0].startswith("-") else 0
         return [*self._agent_command.arguments[:first], *access, *self._agent_command.arguments[first:]]
 

@@ -72,7 +72,7 @@ def _read_frame(frame: bytes) -> bytes | None:
 
 
 def _read_headers(data: bytes) -> dict[str, str]:
-    """Return the headers of a frame whose values are strings."""
+    """Return the headers of a frame, but only those with string values."""
     found, at = {}, 0
     while at < len(data):
         name = data[at + 1 : at + 1 + data[at]]

@@ -80,7 +80,7 @@ def digest_account(client: Any) -> str:
 
 
 def adapt_request(client: Any, vendor: Vendor, model: str, path: str, body: bytes | None) -> tuple[str, bytes | None]:
-    """Return the path, below the client's address, and the body that the client's cloud expects."""
+    """Return the request's path (below the client's address) and its body, both as the client's cloud expects them."""
     if vendor.cloud == "azure" and path == "/chat/completions" and "/deployments" not in client.base_url.path:
         return f"/deployments/{_quote_segment(model)}{path}", body
     if vendor.cloud not in CLOUD_VERSIONS or body is None:

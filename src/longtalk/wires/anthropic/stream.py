@@ -189,7 +189,7 @@ class _Block:
         bodies.append(body)
 
     def to_json(self, *, cut: bool) -> bytes | None:
-        """Return the block as JSON, or None if it is a tool call whose input was cut off."""
+        """Return the block as JSON. If the answer ended early (`cut`), return None for a call with incomplete input."""
         members = {k: b'"' + b"".join(v) + b'"' if isinstance(v, list) else v for k, v in self.members.items()}
         if cut and not self.complete and "text" in members:
             # Half a character would make the provider reject every later request of the conversation.

@@ -328,7 +328,7 @@ def _drop_breakpoints(message: bytes, room: int) -> tuple[bytes, int]:
 
 
 def _add_breakpoint(piece: bytes | memoryview) -> bytes | memoryview:
-    """Return a piece of a request with a cache breakpoint on its last block, unless that block can't have one."""
+    """Return a piece of a request with a cache breakpoint on its last block, or unchanged if that can't have one."""
     messages = json_bytes.items(b"[" + bytes(piece) + b"]")
     fields = json_bytes.fields(messages[-1])
     blocks = array_items(fields.get("content", b""))

@@ -119,7 +119,7 @@ class GeminiAccumulator:
 
 
 def read_response(data: bytes) -> tuple[dict[str, bytes] | None, bytes]:
-    """Return the first candidate of a response or chunk, or None if there is none, and the usage report.
+    """Return the first candidate of a response or chunk (None if it has none), and the usage report.
 
     Raises `ReportedError` if the response is an error, or if the prompt was blocked.
     """

@@ -35,7 +35,7 @@ _BAD_ORDER = re.compile(
 
 
 def learn_from_error(error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
-    """Return the known quirks with those that this error reveals, or None if it reveals none.
+    """Return the known quirks plus those that this error reveals, or None if it reveals none.
 
     This implements `Wire.learn_from_error` for OpenAI chat.
     """
