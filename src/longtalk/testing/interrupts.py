@@ -1,4 +1,4 @@
-"""Interrupts (Ctrl-C) at every point where Python can raise one, for tests of cleanup code."""
+"""Raise `KeyboardInterrupt` (Ctrl-C) at every point where Python could raise it, to test cleanup code."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from types import CodeType, FrameType
 
 
 class Interrupts:
-    """A source of `KeyboardInterrupt`, which is raised once at each point of the modules in the given folders.
+    """A source of interrupts: it raises `KeyboardInterrupt` once at each point in the modules of the given folders.
 
-    A point is a place where Python handles signals: the start of a function, or the return from a call to a C function.
+    A point is a place where Python may handle signals: the start of a function, or the return from a C function.
     """
 
     def __init__(self, *folders: Path) -> None:
         self._folders = tuple(map(str, folders))
         self._known: set[tuple[CodeType, int, str]] = set()
         self.points: list[str] = []
-        """The points at which a call was interrupted so far, as `file:line`."""
+        """The points at which calls have been interrupted so far, as `file:line`."""
 
     def during(self, call: Callable[[], object], then: Callable[[], object] | None = None) -> bool:
-        """Run `call`, and interrupt it at the first point that no earlier call was interrupted at.
+        """Run `call`, and interrupt it at the first point where this object has not yet interrupted a call.
 
-        `then` is called while the interrupt is handled, when its traceback still keeps all frames alive.
+        After an interrupt, `then` is called while the traceback still keeps all frames of `call` alive.
 
         Returns:
-            True if the call was interrupted, False if it reached no new point and finished.
+            True if `call` was interrupted; False if it reached no new point and finished.
         """
         sys.setprofile(self._watch)
         try:
@@ -52,7 +52,7 @@ class Interrupts:
 
 
 def _in_finalizer(frame: FrameType | None) -> bool:
-    """Return whether a frame runs inside `__del__`, where Python would discard the interrupt."""
+    """Return whether `__del__` is running in this frame or a caller of it: Python discards interrupts there."""
     while frame is not None and frame.f_code.co_name != "__del__":
         frame = frame.f_back
     return frame is not None

@@ -1,8 +1,8 @@
-"""A check of a policy on a recorded conversation: whatever the policy leaves out, every request must be valid.
+"""Check a policy on a recorded conversation: whatever the policy leaves out, every request must be valid.
 
-At each point where the model answered, the request is composed three times: in the epoch that earlier points led to, as
-if the policy saw the conversation for the first time, and from a state that sheds old entries. At the end, the shed
-parts and the state must join to the whole conversation. Where the policy asks for a summary, a fixed text is used.
+Before each answer of the model, the request is composed three times: continuing the epoch of the requests so far, as if
+the policy saw the conversation for the first time, and from a state that sheds old entries. At the end, joining the
+shed parts and the state must give the whole conversation. If the policy asks for a summary, a fixed text is used.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from longtalk.wires.protocol import Preamble, Quirks, Wire
 
 
 class PolicyViolation(AssertionError):
-    """The error for a policy that leaves out something it must send, or that breaks a limit of its own."""
+    """Raised if a policy leaves out an entry that must be sent, or exceeds one of its own limits."""
 
 
 class Played(msgspec.Struct):
-    """The totals of a conversation that was checked."""
+    """Totals over all requests of a checked conversation."""
 
     requests: int = 0
     epochs: int = 0
     tokens: int = 0
-    """The number of tokens in all requests together."""
+    """The total number of tokens in all requests."""
 
 
 def transcript_of(
     said: bytes | Sequence[bytes | Mapping[str, Any]], *, wire: str = "openai-chat", counter: Counter | None = None
 ) -> Transcript:
-    """Return the transcript of an encoded state or of a list of messages.
+    """Return a transcript made from an encoded state or from a list of messages.
 
-    In a list of messages, which must be in the format of `wire`, each user message begins a turn.
+    Messages in a list must be in the format of `wire`; each user message begins a turn.
     """
     if isinstance(said, bytes):
         return decode(said, wires=NAMES)
@@ -76,10 +76,12 @@ def check_policy(
     preamble: Preamble = Preamble(),  # noqa: B008
     counter: Counter | None = None,
 ) -> Played:
-    """Check a policy at each answer of a conversation, and return the totals of all requests.
+    """Check the request that a policy makes before each answer in a conversation, and return the totals.
+
+    `window` is the size of the model's context window in tokens, if it is known.
 
     Raises:
-        PolicyViolation: The policy leaves out something it must send, or breaks a limit of its own.
+        PolicyViolation: The policy leaves out an entry that must be sent, or exceeds one of its own limits.
         WireViolation: A request is invalid.
     """
     terms = Terms(
@@ -99,7 +101,7 @@ def check_policy(
     last: tuple[Plan, bytes] | None = None
     card: CardKind = ""
     for i, entry in enumerate(transcript):
-        # The model is asked where its answer begins.
+        # Each answer was preceded by a request, which is composed and checked here.
         if i and entry.role == "assistant":
             first_sight = msgspec.structs.replace(so_far, records=())
             _check(policy, first_sight, terms, preamble)
@@ -169,7 +171,7 @@ def _with_brief_lines(transcript: Transcript, policy: Policy, terms: Terms) -> T
 
 
 def _with_summary(transcript: Transcript, wants: SummaryRequest, epoch: Epoch, counter: Counter) -> Transcript:
-    """Return the transcript with a fixed text in place of the summary that the policy asks for."""
+    """Return the transcript with the summary that the policy asks for, made of a fixed text."""
     text = f"A summary of all before {wants.stop}. " * (1 + wants.length // 20)
     summary = Summary(text=text, covers=list_covered(epoch, wants.stop), tokens=counter.count(text))
     return record_summary(transcript, summary, transcript[transcript.index_of(wants.stop) - 1].id)
@@ -230,8 +232,8 @@ class _Sent(msgspec.Struct):
 def _check_limits(policy: Policy, transcript: Transcript, made: Plan, context: Context, terms: Terms) -> None:
     """Raise `PolicyViolation` if a request exceeds a limit of the policy.
 
-    A request may exceed a limit if only the current exchange is sent, without a brief before it, or if a summary would
-    be about as long as the entries that it replaces.
+    A request may exceed a limit if it has only the current exchange and no brief, or if a summary would be about as
+    long as the entries that it replaces.
     """
     sent = {place for run in context.manifest if run.verdict == "sent" for place in range(run.first, run.last + 1)}
     exchanges = [

@@ -1,6 +1,6 @@
-"""Assertions and reports that the store suite and the provider suite share.
+"""Assertions and reports for the store suite and the provider suite.
 
-The assertions raise `AssertionError` themselves, so they also work under `python -O`.
+The assertions don't use the `assert` statement, so they also work under `python -O`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 
 _HELPERS = ("_assert_all_equal", "_expect_error", "assert_equal", "assert_present", "assert_raises", "assert_true")
-"""The functions whose frames a failure's location skips, so that it points into the case."""
+"""Helper functions that are skipped when a failure is located, so that the location is a line of the case."""
 
 
 class Named(Protocol):
-    """The part of a suite's case that a report needs."""
+    """The interface of a case, as far as a report needs it."""
 
     @property
     def name(self) -> str: ...
@@ -83,16 +83,16 @@ def assert_true(condition: object, message: str = "the condition is false") -> N
 
 
 def assert_equal(found: object, wanted: object, label: str = "found") -> None:
-    """Raise `AssertionError` if two values differ. `label` names the value in the message.
+    """Raise `AssertionError` if two values differ. `label` says in the message what was compared.
 
-    Unlike in Python, `True` and `1` count as different.
+    Unlike with `==`, `True` and `1` are different.
     """
     if found != wanted or isinstance(found, bool) != isinstance(wanted, bool):
         raise AssertionError(f"{label}: {_shorten(found)} instead of {_shorten(wanted)}")
 
 
 def assert_present(value: T | None, label: str) -> T:
-    """Return the value, or raise `AssertionError` if it is None."""
+    """Return the value, or raise `AssertionError` if it is None. `label` names it in the message."""
     if value is None:
         raise AssertionError(f"{label}: not found")
     return value
@@ -104,7 +104,7 @@ def _shorten(value: object) -> str:
 
 
 def assert_raises(kind: type[E], call: Callable[[], object], label: str) -> E:
-    """Return the error of class `kind` that `call` raises. Raise `AssertionError` if it doesn't raise such an error."""
+    """Run `call` and return the error of class `kind` that it raises; if it raises none, raise `AssertionError`."""
     try:
         call()
     except kind as problem:

@@ -1,4 +1,4 @@
-"""The provider conformance suite, which you can run against a provider of your own."""
+"""The conformance suite for providers. Run it against a provider of your own."""
 
 from longtalk.testing.providers.script import over_http
 from longtalk.testing.providers.suite import CASES, check_provider

@@ -13,7 +13,7 @@ from longtalk.providers.redaction import Redactor
 
 
 class Blocking:
-    """A sync provider that runs an async provider in an event loop in another thread, until it is closed."""
+    """A sync provider that wraps an async one, whose event loop runs in another thread until `close` is called."""
 
     def __init__(self, provider: AsyncProvider) -> None:
         self.label = provider.label

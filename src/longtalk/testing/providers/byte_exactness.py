@@ -1,4 +1,4 @@
-"""Cases with a scripted server: bytes that stay unchanged in both directions, tool calls, and streamed text."""
+"""Cases that need a scripted server: unchanged bytes in both directions, tool calls, and streamed text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BYTE_CASES: list[Case] = []
 
 STORY = "Once upon a time there was a vïolin in 東京 😀."
 ODD = rb'{"b":1.0,"a":[ 1e2,"caf\u00e9 \/ \ud83d",12345678901234567890,null],"b2" : -0}'
-"""A JSON value in a form that no encoder would write, to detect providers that decode and encode it again."""
+"""JSON formatted as no encoder would write it. A provider that decodes and re-encodes it changes its bytes."""
 
 _INSERTION_POINTS = {
     "openai-chat": rb'"role":"assistant"|"type":"function"',
@@ -40,11 +40,11 @@ _INSERTION_POINTS = {
     "openai-responses": rb'"type":"(?:message|output_text|function_call)"',
     "gemini": rb'"(?:name|text)":"[^"]*"',
 }
-"""For each wire, a pattern for the places in messages, blocks and calls after which unknown members are inserted."""
+"""For each wire, a pattern that matches in each message, block and call. Unknown members are inserted after it."""
 
 
 def _add_unknown_members(data: bytes, wire: str) -> bytes:
-    """Return a body or an event with unknown members in its messages, blocks and calls."""
+    """Return a response body or event with an unknown member added to each message, block and call."""
     return re.sub(_INSERTION_POINTS[wire], lambda found: found[0] + b',"x_odd":' + ODD, data)
 
 
@@ -236,7 +236,11 @@ def concurrent_turns_do_not_mix(harness: Harness) -> None:
 
 
 def begin_story(server: ScriptedServer, *, hold: bool = False, cut: bool = False) -> ScriptedResponse:
-    """Script the start of a streamed story. Then the server waits (`hold`), or closes the connection early (`cut`)."""
+    """Add a response to the script that streams a story and stops after the first piece of its text.
+
+    With `hold`, the server waits there and then streams the rest. With `cut`, it closes the connection without ending
+    the stream properly. With neither, it ends the stream there.
+    """
     require_streaming(server.provider)
     events = to_response(says(STORY, wire=server.wire, pieces=9), stream=True).events or ()
     accumulator, first = server.provider.wire.new_accumulator(), 0

@@ -1,4 +1,4 @@
-"""Cases that every provider must pass, whatever its model answers."""
+"""Cases that every provider must pass, no matter what its model answers."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def a_new_provider_continues_from_a_state(harness: Harness) -> None:
     other = harness.provider()
     for provider in (one, other):
         _check_answer(harness.chat(provider).send("What do I play?", state=first.state, system=SYSTEM))
-    # A provider that keeps conversations may need the whole of one that has already been continued.
+    # A provider that keeps the conversation itself may need all of it here: `one` has already continued it.
     if not harness.keeps_conversation(one):
         assert_equal(other.requests[-1], one.requests[-1], "the request of a new provider")
 

@@ -1,4 +1,4 @@
-"""Cases with a server that fails: each failure must raise the matching error class."""
+"""Cases in which the server fails: each kind of failure must raise the matching error class."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _make_error_response(wire: str, status: int, kind: str, message: str, **head
 
 
 def _make_overflow_response(wire: str) -> ScriptedResponse:
-    """Return the error response of this wire's provider to a request that is too long."""
+    """Return the error with which this wire's provider answers a request that is too long."""
     messages = {
         "anthropic": f"prompt is too long: {LENGTH} tokens > {WINDOW} maximum",
         "gemini": f"The input token count ({LENGTH}) exceeds the maximum number of tokens allowed ({WINDOW}).",
@@ -97,7 +97,7 @@ def a_refused_request_is_not_retried(harness: Harness) -> None:
 
 @add_to(ERROR_CASES, scripted=True)
 def a_redirect_is_reported_and_not_followed(harness: Harness) -> None:
-    # Following it would send the key to another address.
+    # Following the redirect would send the key to another address.
     server = harness.server()
     for stream in list_stream_modes(server.provider):
         server.script.add(ScriptedResponse(status=307, headers={"location": "http://127.0.0.1:9/elsewhere"}))
@@ -262,7 +262,7 @@ def a_key_that_the_server_quotes_is_redacted(harness: Harness) -> None:
 
 
 def _quote_key(key: str) -> dict[str, str]:
-    """Return the forms, as they are in JSON, in which a server may quote the key that it was sent."""
+    """Return the forms in which a server may quote the API key in a JSON string, by description."""
     return {
         "as it is": key,
         "with JSON escapes": "".join(f"\\u{ord(each):04x}" for each in key),
@@ -272,7 +272,7 @@ def _quote_key(key: str) -> dict[str, str]:
 
 
 def _make_quoting_responses(wire: str, quoted: str, *, stream: bool) -> dict[str, ScriptedResponse]:
-    """Return failures in whose text a server quotes a key. `quoted` is written into the JSON as it is."""
+    """Return error responses that quote a key, by description. `quoted` is inserted into them without escaping."""
     filled = _make_error_response(wire, 401, "QUOTE", f"{'x' * 480} QUOTE {'x' * 480}", retry_after="0")
     in_json = filled.body.replace(b"QUOTE", quoted.encode())
     found = {

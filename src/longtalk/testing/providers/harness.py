@@ -1,8 +1,8 @@
 """The building blocks of the provider suite: a recording provider, a scripted server, and the harness of a case.
 
 Each case is a function that takes a `Harness` and raises `AssertionError` if the provider breaks the contract of
-`longtalk.providers.base`. Run all of them with `longtalk.testing.providers.suite.check_provider`, or each one with
-pytest.
+`longtalk.providers.base`. Run all cases with `longtalk.testing.providers.suite.check_provider`, or run them one by one
+with pytest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TEXT = re.compile(rb'"(?:content|text)"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 class RecordingProvider:
-    """A wrapper that records the requests to a provider and its answers, and changes neither."""
+    """A wrapper around a provider that records requests, answers and streams without changing them."""
 
     label: str
     model: str
@@ -73,17 +73,17 @@ class RecordingProvider:
 
 @dataclass(frozen=True)
 class ScriptedServer:
-    """A scripted server, and the provider that sends its requests to it."""
+    """The script of a server, and a provider that sends its requests to that server."""
 
     script: Script
     provider: RecordingProvider
 
     def add_answers(self, *texts: str, stream: bool, **fields: Any) -> None:
-        """Add an answer of the model to the script for each of these texts."""
+        """Add a model's answer with each of these texts to the script."""
         self.script.add(*(to_response(says(text, wire=self.wire, **fields), stream=stream) for text in texts))
 
     def request(self, message: str = "Hello.", *, stream: bool) -> bytes:
-        """Return a request in the form in which a chat would send it."""
+        """Return the request that a chat would send for this message."""
         wire = self.provider.wire
         return wire.build_request(
             model=self.provider.model,
@@ -96,7 +96,7 @@ class ScriptedServer:
         )
 
     def call(self, *, stream: bool) -> list[bytes]:
-        """Call the provider directly, without a chat. Return the response body, or the events of the stream."""
+        """Call the provider directly, without a chat. Return the events of the stream, or only the response body."""
         body = self.request(stream=stream)
         return list(self.provider.stream(body)) if stream else [self.provider.send(body)]
 
@@ -107,7 +107,7 @@ class ScriptedServer:
 
 @dataclass(frozen=True)
 class Harness:
-    """The environment of one case. It creates providers, and closes all of them after the case."""
+    """The environment of one case. Leaving `stack` closes all providers that the harness has created."""
 
     make: Make | None
     serve: Serve | None
@@ -115,7 +115,7 @@ class Harness:
     stack: ExitStack = field(default_factory=ExitStack)
 
     def provider(self) -> RecordingProvider:
-        """Return the provider that `make` creates. Without `make`, return a scripted provider that echoes messages."""
+        """Return a provider from `make` or, without `make`, the provider of a scripted server that echoes messages."""
         if self.make is None:
             return self.server(echo).provider
         provider = RecordingProvider(self.make())
@@ -123,7 +123,11 @@ class Harness:
         return provider
 
     def server(self, respond: Callable[[str], Respond] | None = None, *, absent: bool = False) -> ScriptedServer:
-        """Return a scripted server with its provider. Skip the case if there is no `serve` function."""
+        """Return a scripted server with its provider. Skip the case if there is no `serve` function.
+
+        `respond`, given the name of the wire, returns the function that answers requests beyond the script. With
+        `absent`, no server runs at the provider's address.
+        """
         if self.serve is None:
             raise SkipTest("this case needs a scripted server; pass serve=")
         script = Script(absent=absent)
@@ -137,7 +141,7 @@ class Harness:
         return bool(provider.wire.session_mode({**provider.defaults, **self.options}))
 
     def require_full_requests(self, provider: RecordingProvider) -> None:
-        """Skip the case if the provider keeps the conversation, because requests then contain only new messages."""
+        """Skip the case if the provider keeps the conversation itself, since requests then have only new messages."""
         if self.keeps_conversation(provider):
             raise SkipTest("the provider keeps the conversation, so requests contain only new messages")
 
@@ -149,7 +153,7 @@ class Harness:
 class Case:
     """A test of one promise of the provider contract.
 
-    `run` raises `AssertionError` if a provider breaks the promise, and `SkipTest` if the case can't run here.
+    `run` raises `AssertionError` if a provider breaks the promise, and `SkipTest` if the case can't run with it.
     """
 
     name: str
@@ -169,7 +173,7 @@ class Case:
 
 
 def add_to(cases: list[Case], *, scripted: bool = False) -> Callable[[Check], Check]:
-    """Return a decorator that adds a function as a case to this list."""
+    """Return a decorator that adds the function to `cases` as a case with the function's name."""
 
     def add(check: Check) -> Check:
         cases.append(Case(check.__name__, check, scripted))
@@ -182,7 +186,7 @@ def add_to(cases: list[Case], *, scripted: bool = False) -> Callable[[Check], Ch
 
 
 def run_turn(chat: Chat, message: str, *, stream: bool = False, **given: Any) -> Reply:
-    """Run a turn until it is complete, and return the reply."""
+    """Run a turn to its end, streamed or not, and return the reply."""
     if not stream:
         return chat.send(message, **given)
     reply, _ = stream_turn(chat, message, **given)
@@ -190,7 +194,7 @@ def run_turn(chat: Chat, message: str, *, stream: bool = False, **given: Any) ->
 
 
 def stream_turn(chat: Chat, message: str, **given: Any) -> tuple[Reply, str]:
-    """Run a streamed turn until it is complete. Return the reply, and the joined text of the events."""
+    """Run a streamed turn to its end. Return the reply, and the joined text of all `Text` events."""
     events: list[Event] = list(chat.stream(message, **given))
     done = [event for event in events if isinstance(event, Done)]
     assert_true(len(done) == 1 and events[-1] is done[0], "the events of a stream do not end with one Done")
@@ -198,7 +202,7 @@ def stream_turn(chat: Chat, message: str, **given: Any) -> tuple[Reply, str]:
 
 
 def list_stream_modes(provider: RecordingProvider) -> tuple[bool, ...]:
-    """Return the values of the argument `stream` that the provider supports."""
+    """Return the values of the `stream` argument that the provider supports."""
     return (False, True) if provider.capabilities.streaming else (False,)
 
 
@@ -213,15 +217,15 @@ def require_streaming(provider: RecordingProvider) -> RecordingProvider:
 
 
 def to_response(step: Step, *, stream: bool) -> ScriptedResponse:
-    """Return a server response with the answer of a scripted step, as a stream or as one body."""
+    """Return the answer of a scripted step as a server response: the events of a stream, or one body."""
     events = tuple(data for data in step.events if isinstance(data, bytes))
     return ScriptedResponse(events=events) if stream else ScriptedResponse(step.body)
 
 
 def echo(wire: str) -> Respond:
-    """Return a function that answers like a model that repeats the last message.
+    """Return a function that answers each request by quoting its last message.
 
-    The reported usage is estimated from the size of the request.
+    The usage in the answer is estimated from the size of the request.
     """
 
     def respond(request: bytes, stream: bool) -> ScriptedResponse:
@@ -244,8 +248,8 @@ def _make_usage(wire: str, tokens: int) -> dict[str, int]:
 def list_exact_parts(native: bytes, wire: str) -> list[bytes]:
     """Return the parts of an answer that later requests must contain byte for byte.
 
-    For the Responses wire these are all fields of an item except its id and status; for Gemini and Anthropic, the parts
-    and blocks of the message; for the chat wire, the whole message.
+    On the Responses wire, these are the values of all fields of each item except `id` and `status`; for Gemini and
+    Anthropic, the parts or blocks of the message; on the chat wire, the whole message.
     """
     fields = json_bytes.fields(native)
     if wire == "openai-responses":

@@ -1,15 +1,15 @@
-"""A scripted server for the cases that a real model can't reproduce.
+"""A scripted server, for cases that a real model can't reproduce.
 
-A `Script` holds the response to each request, as `ScriptedResponse` objects. `over_http` serves it on loopback, over
-HTTP and server-sent events, to a provider that you create for its address:
+A `Script` holds a `ScriptedResponse` for each request. `over_http` serves the script on a loopback address, over HTTP
+with server-sent events, to a provider that you create for that address:
 
 ```python
 serve = over_http(lambda url, key: MyProvider(base_url=url, api_key=key))
 ```
 
-A provider that doesn't use HTTP needs its own server: a function that takes a script and returns a context manager for
-the provider. The server passes each request to `script.answer` and does what the response says. Where a response has
-`hold`, the server calls `script.wait_while_held`.
+A provider that doesn't use HTTP needs its own `serve`: a function that takes a script and returns a context manager
+whose value is the provider. Its server passes each request to `script.answer`, does what the response says, and calls
+`script.wait_while_held` after the number of events that `hold` gives.
 """
 
 from __future__ import annotations
@@ -33,34 +33,35 @@ _CHATTY = b": still here\r\n\r\nretry: 10\r\nevent: piece\r\nid: 7\r\ndata:%s\r\
 
 @dataclass(frozen=True)
 class ScriptedResponse:
-    """The server's response to one request: a body, or the data of a stream's events."""
+    """The server's response to one request: a body or, if `events` is not None, a stream of these events."""
 
     body: bytes = b""
     events: tuple[bytes, ...] | None = None
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     size: int = 0
-    """Write a stream in chunks of at most this many bytes. 0 means that each event is one chunk."""
+    """The maximum size of the chunks in which a stream is sent, in bytes; 0 to send each event as one chunk."""
     chatty: bool = False
-    """Add everything that the event format allows: comments, event names and ids, CRLF line ends."""
+    """Whether to add everything that the event format allows: comments, event names and ids, CRLF line ends."""
     hold: int | None = None
-    """Wait after this many events until the case sets `Script.go`. None means not to wait."""
+    """The number of events after which the server waits until the case sets `Script.go`; None not to wait."""
     cut: bool = False
-    """Close the connection where the answer would end. Without a body or events, close it before the first byte."""
+    """Whether to close the connection before the response ends; without a body or events, before its first byte."""
 
 
 Respond: TypeAlias = Callable[[bytes, bool], ScriptedResponse]
-"""A function that returns the response, given a request and whether the request asks for a stream."""
+"""A function that takes a request and whether it asks for a stream, and returns the response."""
 
 
 class Script:
-    """The responses that a server gives, and the requests that it has received.
+    """The responses that a server is to give, and the requests that it has received.
 
-    `key` is the API key for the provider. `absent` means that no server is running at the address.
+    When the responses are used up, `respond` answers further requests. `key` is the API key for the provider. If
+    `absent` is True, no server runs at the address, so connections fail.
     """
 
     patience = 10.0
-    """Seconds after which the server and the cases give up waiting."""
+    """Seconds after which the server, or a case, gives up waiting for the other."""
 
     def __init__(self, *responses: ScriptedResponse, respond: Respond | None = None, absent: bool = False) -> None:
         self.key = f"key-{new_id()}"
@@ -68,9 +69,9 @@ class Script:
         self.respond = respond
         self.requests: list[bytes] = []
         self.go = threading.Event()
-        """An event that a case sets to let a waiting server continue."""
+        """Set by a case to let a waiting server continue."""
         self.disconnected = threading.Event()
-        """An event that is set when the client disconnects while the server waits."""
+        """Set when the client disconnects while the server waits."""
         self.timed_out = False
         """Whether the server has given up waiting after `patience` seconds."""
         self._responses = list(responses)
@@ -92,7 +93,10 @@ class Script:
         return ScriptedResponse(b"The script has no more responses.", status=418)
 
     def wait_while_held(self, is_gone: Callable[[], bool] = lambda: False) -> None:
-        """Wait until the case sets `go` or the client disconnects. The server calls this method."""
+        """Wait, at most `patience` seconds, until the case sets `go` or the client disconnects.
+
+        The server calls this method; its `is_gone` returns True once the client has disconnected.
+        """
         for _ in range(int(self.patience / 0.02)):
             if self.go.wait(0.02) or is_gone():
                 break
@@ -109,8 +113,8 @@ Connect: TypeAlias = Callable[[str, str], Provider]
 def over_http(connect: Connect) -> Serve:
     """Return a `serve` function that runs a script on a loopback server.
 
-    `connect` creates a provider for the server's address (`http://127.0.0.1:PORT`) and an API key. The server answers
-    at every path. It streams if the request has `"stream": true` or Gemini's path for streams.
+    `connect` takes the server's address (`http://127.0.0.1:PORT`) and an API key, and returns a provider. The server
+    answers at every path. A request asks for a stream if it has `"stream": true` or Gemini's path for streams.
     """
 
     @contextlib.contextmanager
@@ -143,7 +147,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing when a client disconnects."""
+        """Ignore errors, such as a client that disconnects, instead of printing a traceback."""
 
 
 def _make_handler(script: Script) -> type[BaseHTTPRequestHandler]:
@@ -187,7 +191,7 @@ def _make_handler(script: Script) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            """Print nothing."""
+            """Log no requests."""
 
     return Handler
 

@@ -9,15 +9,16 @@ serve = over_http(lambda url, key: MyProvider(model="mine", base_url=url, api_ke
 check_provider(make, serve=serve, options={"max_tokens": 50}).raise_for_failures()
 ```
 
-There are two kinds of cases. The first kind runs on the provider that `make` returns, with a real model, whatever it
-answers: whole and streamed answers, requests that extend each other, usage, a stream that is closed early, several
-threads. The second kind runs on the scripted server that `serve` starts (see `longtalk.testing.providers.script`):
-unchanged bytes both ways, tool calls, errors, broken connections.
+There are two kinds of cases. The first kind runs on the provider that `make` returns, with a real model, and does not
+depend on what the model answers: whole and streamed answers, requests that extend each other, usage, a stream that is
+closed early, several threads. The second kind runs on the scripted server that `serve` starts (see
+`longtalk.testing.providers.script`): unchanged bytes in both directions, tool calls, errors, broken connections.
 
-Without `serve`, the second kind is skipped and `report.skipped` names its cases. Without `make`, the first kind runs on
-`serve` too, so no model is needed. Cases for features that the provider declares missing (`capabilities.streaming`,
-`capabilities.tools`) are skipped. `options` are sent with every request, like those of a chat. If they ask the provider
-to keep the conversation, cases that need all of it in a request are skipped.
+Without `serve`, the second kind is skipped, and `report.skipped` names its cases. Without `make`, the first kind also
+runs on the scripted server, so no model is needed. Cases for features that the provider declares missing
+(`capabilities.streaming`, `capabilities.tools`) are skipped. `options` are sent with every request, like those of a
+chat. If they ask the provider to keep the conversation itself, cases that need requests with the whole conversation are
+skipped.
 
 To test a server, name the model: `make=lambda: Chat("llamacpp:mine", base_url=…).provider`. To test an async provider,
 wrap it: `Blocking(provider)`.

@@ -1,4 +1,4 @@
-"""The store conformance suite, which you can run against a store of your own."""
+"""The conformance suite for stores. Run it against a store of your own."""
 
 from longtalk.testing.stores.suite import CASES, check_store
 

@@ -1,4 +1,4 @@
-"""Cases about commits: bytes that stay unchanged, refused commits, turns, branches and cuts."""
+"""Cases about commits: unchanged bytes, refused commits, turns, branches and cuts."""
 
 from __future__ import annotations
 
@@ -332,13 +332,13 @@ def a_cut_removes_entries_from_one_branch_only(harness: Harness) -> None:
 
 @case
 def many_random_commits_give_the_expected_tree(harness: Harness) -> None:
-    """Apply random commits, and compare the result with a simple model that consists of lists."""
+    """Write random commits, and after each one compare the store with a simple model made of lists and dicts."""
     draw = random.Random(7)
     conversation = harness.conversation()
     paths: dict[str, list[str]] = {}
     written: list[tuple[str, str, str]] = []
     visible_ids: dict[str, set[str]] = {}
-    """For each branch, the records visible on it whose kind is `own_branch_only`."""
+    """For each branch, the data of the records written on it or inherited when it was created."""
     data: dict[str, dict[str, Any]] = {}
     for number in range(120):
         name = draw.choice([MAIN, "b", "c", "d"])

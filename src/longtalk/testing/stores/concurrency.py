@@ -1,4 +1,4 @@
-"""Cases about concurrent writers, several owners, and names that have a special meaning elsewhere."""
+"""Cases about concurrent writers, several owners, and names that could confuse a store."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ HOSTILE = (
         "-",
     ),
 )
-"""Names that have a special meaning for file systems or databases, and names that are almost equal."""
+"""Names that are special in file systems or databases, and names that are almost equal."""
 
 
 # Concurrent writers and readers
 
 
 def _run_together(number: int, work: Callable[[int], None]) -> None:
-    """Run `work` in this many threads at once. If any of them fails, raise the first error."""
+    """Run `work(i)` in `number` threads at once, with `i` from 0 on. If any of them fails, raise the first error."""
     problems: list[BaseException] = []
     start = threading.Barrier(number)
 
@@ -172,7 +172,10 @@ def of_concurrent_turns_with_one_key_one_succeeds(harness: Harness) -> None:
 
 
 def _list_store_calls(harness: Harness, id: str, turn: str) -> dict[str, Callable[[str], object]]:  # noqa: A002
-    """Return, for each method of the store, a function that calls it for an owner. Reading methods come first."""
+    """Return, by method name, a function that calls the store method on a conversation as a given owner.
+
+    Methods that only read come first.
+    """
     store, entry, added = harness.store, f"{turn}-0", link_entries(None, "t", 0, [make_message("secret")])[0]
     return {
         "head": lambda owner: store.head(owner, id),
@@ -211,7 +214,7 @@ def _list_store_calls(harness: Harness, id: str, turn: str) -> dict[str, Callabl
 
 
 def _capture_outcome(call: Callable[..., object], *arguments: object) -> object:
-    """Return the result of a call, or a description of the error that the call raises."""
+    """Return the result of a call or, if it raises an error, a tuple that describes the error."""
     try:
         return call(*arguments)
     except Exception as problem:

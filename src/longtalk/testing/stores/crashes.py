@@ -1,6 +1,6 @@
 """Cases about what survives reopening the store, a killed writer process, and an interrupt (Ctrl-C).
 
-A store doesn't check leases: a process that finds a half-finished turn can continue from there at once.
+A store doesn't enforce leases, so another process can continue at once where a killed one stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 CRASH_CASES: list[Case] = []
 
 ROUNDS = 5
-"""The number of processes that the case starts and kills."""
+"""The number of processes that the case with a killed writer starts, one after another."""
 PATIENCE = 60.0
 """Seconds to wait for a process to acknowledge its commits."""
 
@@ -84,7 +84,7 @@ def everything_survives_reopening(harness: Harness) -> None:
 
 @add_to(CRASH_CASES, reopens=True, forks=True)
 def a_killed_writer_leaves_whole_commits_and_all_it_acknowledged(harness: Harness) -> None:
-    """Compare the stored conversation with that of an in-memory store after the same number of commits."""
+    """Kill writers, and compare what they stored with an in-memory store after the same number of commits."""
     reopen, draw = assert_present(harness.reopen, "reopen="), random.Random(7)
     model = ConversationDriver(InMemory(), harness.owner, "talk")
     store, number = harness.store, 0
@@ -123,7 +123,7 @@ def a_killed_writer_leaves_whole_commits_and_all_it_acknowledged(harness: Harnes
 
 @add_to(CRASH_CASES, reopens=True)
 def an_interrupted_call_happens_entirely_or_not_at_all(harness: Harness) -> None:
-    """Interrupt each call at every point, and check that the next call finds the content from before or after it."""
+    """Interrupt each call at every point, and check that the call then took effect completely or not at all."""
     kinds = [kind for kind in type(harness.store).__mro__ if kind.__module__ not in sys.stdlib_module_names]
     interrupts = Interrupts(*{Path(inspect.getfile(kind)).parent for kind in kinds})
     for name, call in _CALLS.items():
@@ -172,7 +172,7 @@ def _read_content(conversation: ConversationDriver) -> dict[str, Any] | None:
 
 
 def _make_half_turn(conversation: ConversationDriver, number: int) -> dict[str, Any]:
-    """Return a commit with a lease: the first half of a turn if `number` is even, the second half if it is odd."""
+    """Return the fields of a commit: the first half of a turn if `number` is even, its second half if it is odd."""
     head: BranchHead | None = conversation.store.head(conversation.owner, conversation.id)
     size, second = head.size if head else 0, number % 2
     turn = Turn(f"t{number // 2}", "complete" if second else "running", "test:model", number)
@@ -197,14 +197,14 @@ def _assert_all_equal(found: dict[str, Any], wanted: dict[str, Any], where: str)
 
 
 def _run_and_kill(work: Callable[[Callable[[], None]], None], enough: int, wait: float) -> int:
-    """Run `work` in a child process, and kill the process soon after `enough` commits.
+    """Run `work` in a child process, and kill the process `wait` seconds after it has acknowledged `enough` commits.
 
     Returns:
         The number of commits that the child acknowledged.
     """
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        # The child uses no threads of this process.
+        # Python warns about forking a process with threads. The child uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if not pid:
@@ -233,7 +233,7 @@ def _run_and_kill(work: Callable[[Callable[[], None]], None], enough: int, wait:
 
 
 def _run_child(work: Callable[[Callable[[], None]], None], writer: int) -> NoReturn:
-    """Run `work` in the child process. Write a dot to the pipe for each commit, and the traceback of any error."""
+    """Run `work` in the child process. Write a dot to the pipe for each commit, and the traceback if it fails."""
     try:
         work(lambda: assert_true(os.write(writer, b".")))
     except BaseException:

@@ -1,7 +1,7 @@
 """The building blocks of the store suite: the harness of a case, and a driver that writes and reads a conversation.
 
 Each case is a function that takes a `Harness` and raises `AssertionError` if the store breaks the contract of
-`longtalk.stores.base`. Run all of them with `longtalk.testing.stores.suite.check_store`, or each one with pytest.
+`longtalk.stores.base`. Run all cases with `longtalk.testing.stores.suite.check_store`, or one by one with pytest.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ODD_JSON = (
     b'{"content":"' + b"x" * 1_000_000 + b'"}',
     b'{"a":' * 200 + b"1" + b"}" * 200,
 )
-"""JSON in unusual forms that servers and files may contain, and bytes that are almost JSON."""
+"""JSON in unusual forms, as servers and files may contain it, and bytes that are almost JSON."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Harness:
 
 @dataclass(frozen=True)
 class ConversationDriver:
-    """A helper with which a case writes and reads one conversation of a store."""
+    """Methods for cases to write and read one conversation in a store."""
 
     store: Store
     owner: str
@@ -75,18 +75,18 @@ class ConversationDriver:
         return assert_present(self.store.keyed_turn(self.owner, self.id, key), f"the turn of the key {key!r}")
 
     def write(self, branch: str = MAIN, **fields: Any) -> BranchHead:
-        """Commit these fields at the branch's current revision, unless `expect` is given. Return the new head."""
+        """Write a commit with these fields and return the new head. `expect` defaults to the current revision."""
         if "expect" not in fields:
             head = self.store.head(self.owner, self.id, branch)
             fields["expect"] = head.revision if head else 0
         return self.store.write(self.owner, self.id, Commit(**{"branch": branch, "at": next(_clock), **fields}))
 
     def say(self, *texts: str, branch: str = MAIN, **fields: Any) -> BranchHead:
-        """Commit a complete turn whose texts are by the user and the assistant in turn. Return the new head."""
+        """Commit a complete turn with these texts, alternately by the user and the assistant. Return the new head."""
         return self.write(branch, **self.make_turn(self.find_parent(branch, **fields), *texts), **fields)
 
     def make_turn(self, parent: str | None, *texts: str, status: str = "complete") -> dict[str, Any]:
-        """Return the fields of a commit that adds a turn with these texts after the entry `parent`."""
+        """Return the fields of a commit that adds a turn with these texts after the entry with the id `parent`."""
         at, id = next(_clock), new_id()  # noqa: A001
         roles = ("user", "assistant")
         entries = [make_message(text, role=roles[i % 2], at=at) for i, text in enumerate(texts)]
@@ -95,7 +95,7 @@ class ConversationDriver:
     def find_parent(
         self, branch: str = MAIN, *, source: tuple[str, int] | None = None, cut: int | None = None, **_: Any
     ) -> str | None:
-        """Return the id of the entry after which a commit with these fields appends, or None if the path is empty."""
+        """Return the id of the last entry before those that a commit with these fields adds; None if there is none."""
         head = self.store.head(self.owner, self.id, branch)
         name, size = (branch, head.size if head else 0) if source is None else source
         size = size if cut is None else cut
@@ -110,11 +110,11 @@ class ConversationDriver:
         return [json_bytes.value(entry.native)["content"] for entry in self.entries(branch)]
 
     def list_head_records(self, branch: str = MAIN) -> list[tuple[str, int]]:
-        """Return the data and position of each record in a branch's head."""
+        """Return the data and position of each record that the head of a branch includes."""
         return [(placed.record.data.decode(), placed.position) for placed in self.head(branch).records]
 
     def list_records(self, kind: str, branch: str = MAIN) -> list[tuple[str, int]]:
-        """Return the data and position of each record of a kind on a branch's path."""
+        """Return the data and position of each record of this kind on the path of a branch."""
         found = self.store.records(self.owner, self.id, branch, kind)
         return [(placed.record.data.decode(), placed.position) for placed in found]
 
@@ -128,7 +128,7 @@ class ConversationDriver:
         return PlacedRecord(Record(kind, entry, next(_clock), data.encode()), position)
 
     def read_all(self, *keys: str) -> dict[str, Any]:
-        """Return everything that the store reports about this conversation. `keys` are idempotency keys to look up."""
+        """Return everything that the store reports about this conversation, including turns with these request keys."""
         store, owner, id = self.store, self.owner, self.id  # noqa: A001
         heads = store.branches(owner, id)
         turns = {entry.turn for head in heads for entry in self.entries(head.branch)}
@@ -151,7 +151,7 @@ class ConversationDriver:
 class Case:
     """A test of one promise of the store contract.
 
-    `run` raises `AssertionError` if a store breaks the promise, and `SkipTest` if the case can't run here.
+    `run` raises `AssertionError` if a store breaks the promise, and `SkipTest` if the case can't run with it.
     """
 
     name: str
@@ -177,7 +177,7 @@ class Case:
 
 
 def add_to(cases: list[Case], *, reopens: bool = False, forks: bool = False) -> Callable[[Check], Check]:
-    """Return a decorator that adds a function as a case to this list."""
+    """Return a decorator that adds the function to `cases` as a case with the function's name."""
 
     def add(check: Check) -> Check:
         cases.append(Case(check.__name__, check, reopens, forks))

@@ -87,7 +87,7 @@ def the_newest_record_replaces_older_ones_of_some_kinds(harness: Harness) -> Non
 
 @case
 def records_are_returned_in_creation_order(harness: Harness) -> None:
-    """Check the order of records, including kinds whose older records may be discarded."""
+    """Check the order of records. Older records of some kinds may be missing, since stores may discard them."""
     conversation = harness.conversation()
     conversation.say("a", "b", "c", "d")
     kinds = ("brief", *NEWEST_ONLY)
@@ -132,7 +132,7 @@ def a_record_replaced_on_one_branch_stays_on_others(harness: Harness) -> None:
 
 @case
 def records_of_some_kinds_stay_on_their_branch(harness: Harness) -> None:
-    """Check that a fork sees only those records of its source that existed when the fork was created."""
+    """Check that a branch sees no records of such kinds that are added to its source after the branch was created."""
     for kind in (kind.name for kind in KINDS if kind.own_branch_only):
         conversation = harness.conversation(kind)
         conversation.write(records=(conversation.make_record(kind, "first", -1),))
@@ -205,7 +205,7 @@ def all_records_of_a_kind_can_be_read(harness: Harness) -> None:
 
 @case
 def marking_a_record_obsolete_hides_no_other_record(harness: Harness) -> None:
-    """Check that the head includes every record that isn't obsolete. It may include obsolete ones too."""
+    """Check that the head still includes every other record. It may also include obsolete ones."""
     conversation = harness.conversation()
     conversation.say("a", "b", "c", "d")
     first, second, third = (

@@ -56,7 +56,7 @@ def info_matches_the_list(harness: Harness) -> None:
 
 @case
 def pages_skip_and_repeat_no_conversation(harness: Harness) -> None:
-    """Check the pages of a list, including conversations that were changed at the same time."""
+    """Check the pages of a list in which several conversations have the same time of last change."""
     store = harness.store
     updated = {name: 20 if name in "bdfh" else 10 if name == "g" else 30 for name in "hgfedcba"}
     updated |= {"é": 20, "Z": 20, "\U0001f600": 20, "\uffee": 20}

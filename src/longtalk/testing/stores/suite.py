@@ -11,12 +11,12 @@ def reopen(store):
 check_store(make, reopen=reopen).raise_for_failures()
 ```
 
-Besides commits, bytes, branches, records and search, the cases cover concurrent writers, a writer that is killed, and
-an owner that calls every method on another owner's conversation.
+Besides commits, bytes, branches, records and search, the cases cover concurrent writers, a killed writer, and an owner
+who calls every method on another owner's conversation.
 
-`make` returns an empty store; each case calls it once. `reopen` closes a store and returns it opened again. It is also
-called in a forked child process, with the store that the parent has open. Without `reopen`, the cases about what
-survives are skipped. Without `os.fork`, the case in which a process is killed is skipped.
+`make` returns an empty store; it is called once for each case. `reopen` closes a store and returns the same store,
+opened again. It is also called in a forked child process with a store that the parent has open. Without `reopen`, cases
+about what survives reopening are skipped; on systems without `os.fork`, so is the case in which a process is killed.
 
 With pytest, use `@pytest.mark.parametrize("case", CASES, ids=str)` and call `case.run(make, reopen=reopen)`, which
 raises `SkipTest` for a case that can't run.

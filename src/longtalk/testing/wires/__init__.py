@@ -1,1 +1,1 @@
-"""Validators that check requests against the rules of each wire."""
+"""Validators of requests, one for each wire."""

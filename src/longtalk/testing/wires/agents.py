@@ -1,6 +1,6 @@
-"""The rules for starting an agent's command line, as far as they can be checked on a single run.
+"""The rules for requests that run an agent's command-line program, as far as they can be checked on a single request.
 
-The body describes the start of a run, in the form of `longtalk.wires.agents.cli.AgentCommand`.
+A request is the JSON form of `longtalk.wires.agents.cli.AgentCommand`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from longtalk.testing.wires.violation import WireViolation
 
 
 def check(body: Any) -> None:
-    """Raise `WireViolation` if the body that starts an agent's run breaks a rule."""
+    """Raise `WireViolation` if a request that runs an agent breaks a rule."""
     start = body if isinstance(body, dict) else {}
     arguments, prompt = start.get("arguments"), start.get("input")
     if not isinstance(arguments, list) or not all(isinstance(each, str) and "\0" not in each for each in arguments):

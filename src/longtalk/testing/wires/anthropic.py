@@ -2,10 +2,11 @@
 
 This module implements the provider's rules, numbered A1 to A13, independently of Longtalk's own wire, and reads the
 finished JSON with the standard library. Violations contain the provider's own messages, so that a test server can
-answer with them. Paths name messages as they were sent; rules about turns are in `anthropic_turns`.
+answer with them. Paths such as `messages.2` count messages as they were sent. Rules about turns are in
+`anthropic_turns`.
 
 Unknown block types pass, because later API versions add new ones. Two rules need earlier answers and are not checked
-here: that thinking comes back unchanged (A7) and after the same prefix (A8).
+here: thinking must be sent back unchanged (A7), and after the same prefix (A8).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def check(body: dict[str, Any], *, system_messages: bool = True, prefill: bool =
     Args:
         body: The decoded request.
         system_messages: Whether the model accepts `role: "system"` inside `messages`, as newer models do.
-        prefill: Whether the model continues a final assistant message. Newer models refuse such a message.
+        prefill: Whether the model accepts an assistant message at the end and continues it. Newer models refuse it.
     """
     if not isinstance(body, dict):
         raise WireViolation("body", "Input should be an object")

@@ -56,7 +56,7 @@ def _iterate_blocks(body: dict[str, Any]) -> Iterator[tuple[str, Block]]:
 
 
 def _iterate_content(content: Any, path: str) -> Iterator[tuple[str, Block]]:
-    """Yield the blocks of a content with their paths, including blocks inside blocks."""
+    """Yield the blocks of a `content` member with their paths, including nested blocks."""
     for j, block in enumerate(content if isinstance(content, list) else ()):
         if isinstance(block, dict):
             yield f"{path}.{j}", block

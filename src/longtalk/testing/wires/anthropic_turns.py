@@ -19,7 +19,7 @@ SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 
 @dataclass(frozen=True)
 class Turn:
-    """Consecutive messages of one role, as blocks. Each block comes with its path in the request."""
+    """The blocks of consecutive messages with the same role, each block with its path in the request."""
 
     role: str
     last: int
@@ -34,7 +34,7 @@ def is_server_result(block: Block) -> bool:
 
 
 def group_turns(messages: list[dict[str, Any]]) -> list[Turn]:
-    """Group the messages into turns and return these, without system messages."""
+    """Return the turns that these messages form. System messages are left out."""
     turns: list[Turn] = []
     for i, message in enumerate(messages):
         if message["role"] == "system":
@@ -51,16 +51,17 @@ def group_turns(messages: list[dict[str, Any]]) -> list[Turn]:
 
 
 def get_block_type(turn: Turn, position: int) -> str | None:
-    """Return the type of the block at a position of a turn, or None if the turn has no blocks."""
+    """Return the type of the block at this index of a turn; None if the turn has no blocks."""
     return turn.blocks[position][1]["type"] if turn.blocks else None
 
 
 def check_pairing(turns: list[Turn]) -> None:
     """Raise `WireViolation` unless every call has a matching result (A1, A2, A3).
 
-    The app's calls are answered in the next turn, the server's own calls in the same turn. A server call may stay open
-    in the last turn, which is then paused. It may also stay open next to calls to the app: then the next turn contains
-    only the app's results, and the server's result begins the assistant turn after that.
+    Results of the app's tools come in the next turn, results of the server's own tools in the same turn. In the last
+    turn, a server call may lack its result; the turn is then paused. A server call may also lack its result next to
+    calls to the app: then the next turn contains only the app's results, and the assistant turn after that begins with
+    the server's result.
     """
     ids: set[str] = set()
     waiting: list[str] = []
@@ -82,7 +83,7 @@ def check_pairing(turns: list[Turn]) -> None:
 
 
 def _collect_calls(turn: Turn, ids: set[str], open_calls: dict[str, str]) -> list[str]:
-    """Return the ids of the calls to the app in this turn, and update `open_calls`, the server's open calls."""
+    """Return the ids of this turn's calls to the app. Update `open_calls`, the server calls that lack a result."""
     waiting: list[str] = []
     for path, block in turn.blocks:
         kind = block["type"]
@@ -137,7 +138,7 @@ def _has_only_results(turn: Turn) -> bool:
 
 
 def check_ending(turn: Turn, prefill: bool) -> None:
-    """Raise `WireViolation` unless the last turn is the user's, or one that the provider can continue (A10)."""
+    """Raise `WireViolation` unless this last turn is the user's, or one that the provider can continue (A10)."""
     if turn.role == "user":
         return
     block = turn.blocks[-1][1] if turn.blocks else {"type": ""}

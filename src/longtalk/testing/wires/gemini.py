@@ -4,8 +4,8 @@ This module implements the provider's rules, numbered G1 to G5, independently of
 finished JSON with the standard library. Violations contain the provider's own messages, so that a test server can
 answer with them.
 
-Contents of one role may follow each other. Unknown kinds of parts and unknown fields pass, because later API versions
-add new ones. That a signature comes back unchanged (G4) needs earlier answers and is not checked here.
+Consecutive contents may have the same role. Unknown kinds of parts and unknown fields pass, because later API versions
+add new ones. One rule needs earlier answers and is not checked here: signatures must be sent back unchanged (G4).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from longtalk.testing.wires.violation import WireViolation
 Part = dict[str, Any]
 
 _DESCRIPTIVE = ("thought", "thoughtSignature", "partMetadata", "videoMetadata", "mediaResolution")
-"""Members of a part that describe the part and are not its data."""
+"""Members of a part that describe its data but are not the data itself."""
 _DATA_FIELDS = (
     *("text", "inlineData", "functionCall", "functionResponse", "fileData", "executableCode"),
     *("codeExecutionResult", "toolCall", "toolResponse"),
@@ -28,7 +28,7 @@ _DATA_FIELDS = (
 _FIELDS_OF_OTHER_WIRES = ("messages", "input", "system", "stream", "max_tokens", "temperature", "stop")
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 _SUBSTITUTE_SIGNATURES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
-"""Signatures that the provider documents for calls that the model did not make."""
+"""Placeholders that the provider documents as signatures of calls that the model did not make itself."""
 _COUNT = (
     "Please ensure that the number of function response parts is equal to the number of function call parts of the "
     "function call turn."
@@ -224,7 +224,7 @@ def _check_responses(content: dict[str, Any], calls: list[dict[str, Any]], respo
 
 
 def _check_calls_are_signed(contents: list[dict[str, Any]]) -> None:
-    """Check that in each answer since the user's last message, the first call is signed (G4)."""
+    """Check that the first call in each answer since the user's last message is signed (G4)."""
     user_turns = [
         i
         for i, each in enumerate(contents)

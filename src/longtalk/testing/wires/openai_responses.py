@@ -5,8 +5,8 @@ finished JSON with the standard library. Violations contain the provider's own m
 answer with them.
 
 Unknown item types pass, because later API versions add new ones. Some rules need earlier answers and are not checked
-here: that an item comes back unchanged (R7, R10), that it comes with the reasoning before it (R4, except for ids that
-don't match), and that its conversation is not busy (R9).
+here: items must be sent back unchanged (R7, R10) and together with the reasoning before them (R4, which is checked only
+by ids), and the conversation that they belong to must not be busy (R9).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CALL_OF_OUTPUT = {output: call for call, output in OUTPUTS.items()}
 _OUTPUT_OF_APP_CALL = {
     kind: f"{kind}_output" for kind in ("computer_call", "local_shell_call", "shell_call", "apply_patch_call")
 }
-# Items of the provider's own tools; their schema requires an id.
+# The schema of items from the provider's own tools requires an id.
 _NEEDS_ID = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
     *("mcp_call", "mcp_list_tools", "program", "program_output"),
@@ -74,7 +74,7 @@ def _check_parameters(body: Item) -> None:
 
 
 def _check_continuation(body: Item) -> None:
-    """Check the fields that name the response or conversation that the provider is to continue (R8)."""
+    """Check the fields that tell the provider which response or conversation to continue (R8)."""
     before, within = body.get("previous_response_id"), body.get("conversation")
     if before and within:
         what = "Mutually exclusive parameters: ensure you are only providing one of: 'previous_response_id' or"
@@ -102,7 +102,7 @@ def _check_tools(tools: Any) -> None:
 
 
 def _check_item(i: int, item: Any) -> Item:
-    """Check an item of `input`, and return it with the `type` that it may omit."""
+    """Check an item of `input`, and return it with its `type` filled in if the item omits it."""
     if not isinstance(item, dict):
         raise WireViolation("input", f"Invalid type for 'input[{i}]': expected an object.")
     kind = item.get("type", "message" if "role" in item else None)
@@ -215,7 +215,7 @@ def _check_reasoning(items: list[Item], *, stored: bool) -> None:
             raise WireViolation("R7", f"The encrypted content for item {name} could not be verified.")
         rest = (other for other in items[i + 1 :] if other["type"] != "reasoning")
         follower = next(rest, None)
-        # A message that was cut off is not the item that the reasoning led to.
+        # An incomplete message does not count as the item that must follow the reasoning.
         is_cut = follower is not None and "id" not in follower and follower.get("status") == "incomplete"
         if follower is None or is_cut or not _belongs_to_answer(follower):
             what = f"Item '{name}' of type 'reasoning' was provided without its required following item."

@@ -1,4 +1,4 @@
-"""Validation of a request against the rules that its provider enforces.
+"""Check requests against the rules that their provider enforces.
 
 The validators implement the providers' rules independently of Longtalk's wires, and read the finished JSON with the
 standard library alone. A `WireViolation` names the broken rule by a short id, such as "A1".
@@ -25,7 +25,7 @@ _VALIDATORS: dict[str, Callable[[Any], None]] = {
 
 
 def validate(request: bytes, *, wire: str = "openai-chat") -> None:
-    """Raise `WireViolation` if the provider would refuse this request, which is in the format of `wire`."""
+    """Raise `WireViolation` if this request breaks a rule of `wire`, so that a provider would refuse it."""
     try:
         body = json.loads(request.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as problem:
@@ -34,5 +34,5 @@ def validate(request: bytes, *, wire: str = "openai-chat") -> None:
 
 
 def without_cache_marks(request: bytes) -> bytes:
-    """Return the request without its cache marks, whose positions change from turn to turn."""
+    """Return the request without its cache marks, so that requests of different turns can be compared."""
     return _CACHE_MARKS.sub(b"", request)

@@ -2,7 +2,7 @@
 
 
 class WireViolation(AssertionError):
-    """The error for a request that breaks a rule of its wire. `rule` is a short id of the rule, such as "A1"."""
+    """Raised if a request breaks a rule of its wire. `rule` is a short id of the rule, such as "A1"."""
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(f"{rule}: {message}")
