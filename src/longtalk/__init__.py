@@ -92,7 +92,7 @@ __all__ = [
     "tool",
 ]
 
-# A program uses either the sync or the async classes. They are loaded at first use, so that it pays for one side only.
+# Most programs use only the sync or only the async classes, so each class is imported when it is first used.
 _LOADED_AT_FIRST_USE = {
     "Archive": "longtalk._sync.archive.archive",
     "AsyncArchive": "longtalk.archive.archive",
@@ -106,7 +106,7 @@ _LOADED_AT_FIRST_USE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a class at its first use."""
+    """Import a class when it is first used."""
     module = _LOADED_AT_FIRST_USE.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -115,5 +115,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names, whether they are loaded or not."""
+    """Return the public names, including classes that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""`python -m longtalk` is the command `longtalk`, also where that is not on the path."""
+"""Run the `longtalk` command as `python -m longtalk`, for example if the command is not on the PATH."""
 
 from longtalk.cli import main
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PartialReply(Protocol):
-    """The interface of the incomplete `Reply` of a failed turn, with the text so far and the state that contains it."""
+    """The interface of the incomplete `Reply` of a failed turn: its text so far, the state with that text, and more."""
 
     @property
     def id(self) -> str: ...
@@ -44,11 +44,11 @@ class LongtalkError(Exception):
 
 
 class InputError(LongtalkError):
-    """Raised if the call itself is wrong: an invalid argument or name, a missing key, a missing optional dependency."""
+    """Raised if a call can't work as written: an invalid argument, a missing API key, a missing optional dependency."""
 
 
 class ToolError(InputError):
-    """Raised if a function can't be used as a tool. The message names the part of its signature and the reason."""
+    """Raised if a function can't be used as a tool. The message says which part of the function is wrong, and why."""
 
 
 class PinRefused(InputError):
@@ -58,7 +58,8 @@ class PinRefused(InputError):
 class Busy(LongtalkError):
     """Raised if another process or thread is running a turn on the conversation.
 
-    `until` is the time when the lease of that turn ends unless it is renewed, in milliseconds since 1970; 0 if unknown.
+    `until` is the time at which the lease of that turn expires if it is not renewed, in milliseconds since 1970; 0 if
+    the time is unknown.
     """
 
     def __init__(self, message: str, *, until: int) -> None:
@@ -67,7 +68,7 @@ class Busy(LongtalkError):
 
 
 class Deleted(LongtalkError):
-    """Raised if the conversation is deleted during a turn. It stays deleted. `partial` is the reply so far."""
+    """Raised if the conversation was deleted during a turn; it stays deleted. `partial` is the reply so far."""
 
     partial: PartialReply | None = None
 
@@ -112,7 +113,8 @@ class TooManyRounds(TurnFailed):
 class ProviderError(TurnFailed):
     """Raised if the provider did not answer, or answered with an error.
 
-    `body` is the response body. Keys are redacted in it, as in the message.
+    `status` is the HTTP status, and `body` the response body. API keys are redacted in the body and in the message.
+    `retryable` says whether the same request may succeed later.
     """
 
     retryable = False
@@ -145,7 +147,8 @@ class AuthFailed(RequestRefused):
 class ContextOverflow(RequestRefused):
     """Raised if the request is too long for the model's context window.
 
-    `window` (its size) and `tokens` (the length of the request) are set if the provider reports them.
+    `window` is the size of the context window and `tokens` the length of the request; each is None if the provider does
+    not report it.
     """
 
     window: int | None = None
@@ -153,7 +156,7 @@ class ContextOverflow(RequestRefused):
 
 
 class RateLimited(ProviderError):
-    """Raised if the provider limits the rate of requests.
+    """Raised if the provider rejects a request because too many were sent or the account has no credit (HTTP 429).
 
     `retry_after` is the number of seconds that the provider asks the caller to wait; None if it does not say.
     """
@@ -182,4 +185,4 @@ class BadAnswer(ProviderError):
 
 
 class StoreError(LongtalkError):
-    """Raised if a store is damaged, stays locked, can't be reached, or its disk is full."""
+    """Raised if a store is damaged, locked for too long, unreachable, or out of disk space."""

@@ -38,9 +38,10 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A point from which the turn can continue after a crash: store `state`, then call `send(None, state=…)`.
+    """A point from which the turn can be resumed after a crash.
 
-    A checkpoint is emitted before tools run and after each tool result, so no finished call is repeated.
+    To be able to resume, store `state`; after a crash, pass it to `send(None, state=…)`. A checkpoint is emitted before
+    tools run and after each tool result, so no finished call is repeated.
     """
 
     __match_args__ = ("state",)
@@ -53,7 +54,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> bytes:
-        """The state at this point. It is encoded on access, so a checkpoint costs nothing unless its state is used."""
+        """The state at this point. It is encoded when accessed, so an unused checkpoint costs almost nothing."""
         return self.encode(self.transcript)
 
 

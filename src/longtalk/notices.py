@@ -1,4 +1,4 @@
-"""Notices: facts that the caller should know about a turn, although they did not stop the turn."""
+"""Notices: things that happened during a turn, did not stop it, and are worth reporting to the caller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import msgspec
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A fact about a turn that did not stop the turn. Streams emit it as an event; `reply.notices` lists them all."""
+    """Something worth reporting that happened during a turn but did not stop it.
+
+    Streams emit each notice as an event, and `reply.notices` has all of them.
+    """
 
     kind: str
     """A code for the kind of notice, such as `bad_state`, `preamble_changed`, `server_refused` or `state_size`."""

@@ -27,7 +27,7 @@ Shed: TypeAlias = Callable[[Transcript], tuple[Transcript, bytes | None]]
 
 
 class Draft(Protocol):
-    """The parts of a turn's draft that a reply reads."""
+    """The interface of a turn's draft, as far as a reply needs it."""
 
     @property
     def transcript(self) -> Transcript: ...
@@ -83,15 +83,15 @@ class Reply:
 
     @cached_property
     def state(self) -> bytes:
-        """The conversation so far, as bytes to store and pass in with the next message. They are encoded on access."""
+        """The conversation so far, as bytes to store and pass in with the next message. Encoded on first access."""
         return self._encode(self._halves[0])
 
     @property
     def shed(self) -> bytes | None:
-        """The part that left the state in this turn, as bytes to store separately; usually None.
+        """The part of the conversation that was moved out of the state in this turn; usually None.
 
-        Only a chat with `carry="context"` sheds parts. Longtalk keeps no copy of them. `longtalk.join(*shed, state)`
-        restores the full state.
+        Only a chat with `carry="context"` sheds such parts. Store them: Longtalk keeps no copy. `longtalk.join(*parts,
+        state)` restores the full state.
         """
         return self._halves[1]
 
@@ -102,7 +102,7 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The text of the model's last message; "" if it sent none."""
+        """The text of the model's last message; empty if the model sent none."""
         return self.message.text if self.message else ""
 
     @cached_property
@@ -128,7 +128,7 @@ class Reply:
 
     @cached_property
     def usage(self) -> Usage:
-        """The token counts of all model calls in this turn. `raw_usage` has the provider's own JSON."""
+        """The total token counts of all model calls in this turn. `raw_usage` has the provider's own JSON."""
         return sum(map(self._draft.wire.read_usage, self.raw_usage), Usage())
 
     @property
@@ -146,7 +146,7 @@ class Reply:
 
     @property
     def summary(self) -> str | None:
-        """The summary with which requests begin after this turn; None if there is no summary."""
+        """The summary that replaces older exchanges in requests after this turn; None if there is no summary."""
         epoch = read_latest(self._draft.transcript, "epoch", Epoch)
         return epoch.summary.text if epoch is not None and epoch.summary is not None else None
 
@@ -157,22 +157,22 @@ class Reply:
 
     @property
     def receipt(self) -> CostReceipt | None:
-        """The costs and savings of the newest compaction that was made to save money; None if there was none."""
+        """The costs and savings of the latest compaction that was made to save money; None if there was none."""
         transcript = self._draft.transcript
         receipt = read_latest(transcript, "receipt", CostReceipt)
         return complete_receipts([receipt], read_latest(transcript, "meter", Meter))[0] if receipt is not None else None
 
     @property
     def worked(self) -> bool:
-        """True if the model sent any output or a tool ran."""
+        """True if, in this turn, the model sent any output or a tool ran."""
         return self._draft.worked
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """Facts that the caller should know about this turn, such as a failed summary. They did not stop the turn."""
+        """Things worth reporting that happened during the turn but did not stop it, such as a failed summary."""
         return self._draft.notices
 
     @property
     def context(self) -> Context | None:
-        """The last request, with a manifest that says how each entry was treated; None if no request was sent."""
+        """The context of the last request; its manifest says how each entry was treated. None without a request."""
         return self._draft.context

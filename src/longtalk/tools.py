@@ -28,7 +28,7 @@ _NAME = "[a-zA-Z0-9_-]{1,64}"  # what every wire accepts
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """Information about the call that a tool is serving, passed to any parameter annotated with this type.
+    """Information about a tool call. A tool receives it in a parameter annotated with this type.
 
     `call_id` stays the same if a call is run again, for example after a crash: use it as the idempotency key of an
     order, a payment or a message. `turn` is the id of the turn that made the call, `name` the tool's name.
@@ -40,14 +40,14 @@ class ToolContext(msgspec.Struct, frozen=True):
 
 
 class ArgumentError(Exception):
-    """The error for a tool call with invalid arguments. Its message is written for the model."""
+    """Raised if a model calls a tool with invalid arguments. The message is written for the model."""
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A function that a model can call. The tool can also be called directly, like the function itself.
 
-    `schema` is the JSON Schema of the parameters, encoded as JSON. `idempotent` says that a call with an unknown
-    outcome may be run again.
+    `schema` is the JSON Schema of the parameters, encoded as JSON. `idempotent` says whether a call may be run again if
+    its outcome is unknown.
     """
 
     name: str
@@ -143,8 +143,8 @@ def tool(function: Any = msgspec.UNSET, *, name: str = "", description: str = ""
     """Make a tool from a typed function: `@tool`, `@tool(idempotent=True)` or `tool(function, name="…")`.
 
     The name and the description default to the name and the docstring of the function. Parameters are described by
-    `Annotated[type, "text"]` or, without it, by the docstring. Given a tool, a new tool is made that keeps its name and
-    description unless the call sets others.
+    `Annotated[type, "text"]` or, without it, by the docstring. If `function` is already a tool, the result is a new
+    tool with the same name and description, unless the call sets others.
     """
     if function is msgspec.UNSET:
         return lambda function: tool(function, name=name, description=description, idempotent=idempotent)
@@ -185,7 +185,7 @@ def _read_message(error: BaseException) -> str:
 
 
 def _repair_text(text: str) -> str:
-    """Return the text as a plain string that can be encoded: surrogate pairs joined, lone surrogates replaced."""
+    """Return the text as a plain `str` that UTF-8 can encode: join surrogate pairs, replace lone surrogates."""
     try:
         return text.encode().decode()
     except UnicodeEncodeError:
@@ -271,7 +271,7 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
         copy: Function = deepcopy  # calls must not share a mutable default
         try:
             defaults[key] = msgspec.to_builtins(default, order="deterministic")
-        except Exception:  # a sentinel: it means nothing to a model, and a copy would lose its identity
+        except Exception:  # a sentinel object means nothing to a model, and a copy of it would no longer be identical
             copy = _identity
         fields.append((slot, hint, msgspec.field(default_factory=partial(copy, default))))
 
@@ -348,7 +348,8 @@ def _read_parameters(function: Any, source: Any, bound: set[str], where: str) ->
 def _find_local_names(function: Any) -> dict[str, Any]:
     """Return the local names that a quoted annotation may refer to.
 
-    These are the closure variables of the function and the local variables of the calls that define it.
+    These are the closure variables of the function, and the local variables of the running calls in which it is
+    defined.
     """
     code, frame = getattr(function, "__code__", None), sys._getframe().f_back
     names: dict[str, Any] = {}

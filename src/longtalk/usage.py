@@ -6,7 +6,10 @@ import msgspec
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Token counts that a provider reported. `input` includes tokens read from its cache and written to its cache."""
+    """Token counts that a provider reported.
+
+    `input` includes `cached`, the tokens read from the provider's cache, and `written`, those written to it.
+    """
 
     input: int = 0
     output: int = 0

@@ -1,1 +1,1 @@
-"""Helpers that are independent of conversations: JSON bytes, threads, processes, folders."""
+"""Helpers that know nothing about conversations: JSON bytes, threads, processes, folders."""

@@ -1,4 +1,4 @@
-"""Checks for arguments that several parts of the API accept."""
+"""Checks of arguments that occur in several parts of the API."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def check_meta(value: object) -> None:
 
 
 def check_name(value: object, what: str, *, empty: bool = False) -> None:
-    """Raise `InputError` unless the value is a string that can serve as the `what` (such as the id) of a conversation.
+    """Raise `InputError` unless the value is a string; it may be empty only if `empty` is True.
 
-    An empty string is accepted only if `empty` is True.
+    `what` says in the error what the value names, such as "id" for the id of a conversation.
     """
     if not isinstance(value, str) or not (value or empty):
         kind = "a string" if empty else "a non-empty string"

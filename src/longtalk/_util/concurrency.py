@@ -1,6 +1,6 @@
-"""Everything that differs between async and sync programs.
+"""Everything that differs between the async and the sync version of Longtalk.
 
-The sync twin of this module, in `_sync`, is written by hand instead of being generated.
+The sync twin of this module, in `_sync`, is written by hand; all other twins are generated.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ async def run_in_thread(function: Callable[[], Any]) -> Any:
     """Run a function in a thread and return its result."""
     import anyio.to_thread
 
-    # A cancelled turn does not wait for the function, and reports that its outcome is unknown.
+    # If the turn is cancelled, it does not wait for the function, whose outcome it reports as unknown.
     return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)
 
 
 async def call_store(store: Any, function: Callable[[], Any]) -> Any:
-    """Run a function that calls a store, in a thread, and return its result.
+    """Run a function that calls `store` in a thread, and return its result.
 
-    A store that serves one caller at a time has its own thread; for other stores, any thread is used.
+    If the store serves only one caller at a time, its own thread is used if possible; otherwise any thread.
     """
     if getattr(store, "serial", False):
         from longtalk._util.store_thread import store_thread
@@ -54,7 +54,7 @@ async def call_store(store: Any, function: Callable[[], Any]) -> Any:
 
 
 async def run_jobs(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncGenerator[None, None]:
-    """Run jobs concurrently and yield once each time a job ends. Closing the generator cancels the remaining jobs."""
+    """Run jobs concurrently, and yield once for each job that has ended. Closing the generator cancels the others."""
     import asyncio
 
     import anyio
@@ -85,7 +85,7 @@ async def run_jobs(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> A
 
 
 async def run_with_timeout(seconds: float, function: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the result of the function, or raise `TimeoutError` if it takes longer than this many seconds."""
+    """Await the function and return its result; raise `TimeoutError` if it takes longer than `seconds`."""
     import anyio
 
     with anyio.fail_after(seconds):
@@ -97,7 +97,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self._running: dict[anyio.Event, object] = {}
-        """References to the running tasks. Without a reference, a task may be garbage-collected before it ends."""
+        """The running tasks. A task without a reference may be garbage-collected before it ends."""
 
     def start(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         import asyncio
@@ -129,9 +129,9 @@ class Jobs:
 
 
 async def run_shielded(function: Callable[[], Awaitable[Any]]) -> None:
-    """Run a function, such as one that closes a resource, even if the current task is being cancelled.
+    """Run a function, such as one that closes a resource, to its end even if the current task is cancelled.
 
-    The function is stopped after five seconds.
+    The function is cancelled after five seconds.
     """
     import anyio
 
@@ -158,7 +158,7 @@ class Child:
     async def read(self, seconds: float) -> bytes | None:
         """Return the next piece of output, or None at the end of the output.
 
-        Raise `TimeoutError` if no output arrives within this many seconds.
+        Raise `TimeoutError` if no output arrives within `seconds`.
         """
         import anyio
 
@@ -170,10 +170,10 @@ class Child:
             return None
 
     async def wait(self, seconds: float) -> int:
-        """Return the exit status of the process; raise `TimeoutError` if the process runs longer than this."""
+        """Wait for the process to exit and return its exit status; raise `TimeoutError` after `seconds`."""
         import anyio
 
-        # If another process holds its output open, the end of the child may go unnoticed, so check its status.
+        # `wait` may not return while another process holds the output open, so check whether the child has exited.
         with anyio.move_on_after(seconds):
             await self._process.wait()
         if self._process.returncode is None:
@@ -191,7 +191,7 @@ class Child:
                 with contextlib.suppress(TimeoutError):
                     await self.wait(2)
         finally:
-            # The processes it started may still run.
+            # Processes that the child started may still be running.
             terminate(self._process, hard=True)
         with contextlib.suppress(TimeoutError):
             await self.wait(2)
@@ -200,7 +200,7 @@ class Child:
 
 
 class ClientHolder:
-    """A holder for an HTTP client that is created on first use, once per event loop and process."""
+    """The HTTP client of a provider: the given one, or one created on first use in each event loop and process."""
 
     def __init__(self, client: Any, **settings: Any) -> None:
         self._client = client
@@ -213,7 +213,7 @@ class ClientHolder:
         import anyio.lowlevel
         import httpx2
 
-        # A forked process must not use the connections of its parent: answers would reach the wrong one.
+        # A forked process must not use the connections of its parent: answers could reach the wrong process.
         owner = (os.getpid(), anyio.lowlevel.current_token())
         if self._created is None or self._created[0] != owner or self._created[1].is_closed:
             self._created = (owner, httpx2.AsyncClient(**self._settings))

@@ -11,7 +11,7 @@ _FIELDS = "type|returns?|rtype|yields?|ytype|raises?|except|exception|meta"
 
 
 def parse_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """Return the text of a docstring before its first section, and the description of each parameter by name."""
+    """Return the text before the first section of a docstring, and the descriptions of the parameters by name."""
     from inspect import cleandoc
 
     lines = cleandoc(doc).splitlines()

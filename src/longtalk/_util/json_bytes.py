@@ -1,9 +1,9 @@
 """JSON as bytes: split a document into its parts without changing a byte.
 
-`fields` and `items` return the exact bytes of the members of an object or array, so a value that is only passed on is
-never decoded. `text` and `value` decode, for reading. Lone surrogates (half an emoji, as some models send) are legal
-JSON that the parser rejects, so they are masked before parsing and restored afterwards. Invalid JSON and too deeply
-nested JSON raise `ValueError`.
+`fields` and `items` return the exact bytes of each member of an object or element of an array, so a value that is only
+passed on is never decoded. `text` and `value` decode values that are read. Lone surrogates (half an emoji, as some
+models send) are legal JSON that the parser rejects, so they are masked before parsing and restored afterwards. Invalid
+JSON and too deeply nested JSON raise `ValueError`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DEEP = "nested too deeply"
 
 
 class _Unread(msgspec.Struct):
-    """A type that accepts any JSON object and keeps none of its members."""
+    """A type for decoding that accepts any JSON object and keeps none of its members."""
 
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -27,14 +27,14 @@ _any = msgspec.json.Decoder()
 _unread = msgspec.json.Decoder(_Unread)
 _encode = msgspec.json.Encoder().encode
 
-# Escaped backslashes and complete pairs match first, so group 1 matches only a lone surrogate.
+# Escaped backslashes and complete surrogate pairs match first, so group 1 matches only a lone surrogate.
 _LONE = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
 
 def fields(data: bytes) -> dict[str, bytes]:
-    """Return the members of a JSON object as their exact bytes. If a key occurs twice, the last value is returned."""
+    """Return the exact bytes of each member of a JSON object, by key. If a key occurs twice, its last value counts."""
     try:
         return {key: bytes(raw) for key, raw in _object.decode(data).items()}
     except (ValueError, RecursionError) as problem:
@@ -46,7 +46,7 @@ def fields(data: bytes) -> dict[str, bytes]:
 
 
 def items(data: bytes | memoryview) -> list[bytes]:
-    """Return the elements of a JSON array as their exact bytes."""
+    """Return the exact bytes of each element of a JSON array."""
     try:
         return [bytes(raw) for raw in _array.decode(data)]
     except (ValueError, RecursionError) as problem:
@@ -73,7 +73,7 @@ def lengths(data: bytes | memoryview) -> list[int]:
 
 
 def check_object(data: bytes | memoryview) -> None:
-    """Raise `ValueError` unless the data is a JSON object. Its members are not kept in memory."""
+    """Raise `ValueError` unless the data is a JSON object. Members are parsed but not kept in memory."""
     try:
         _unread.decode(data)
         return
@@ -86,7 +86,7 @@ def check_object(data: bytes | memoryview) -> None:
 
 
 def text(data: bytes) -> str | None:
-    """Return a JSON string as text, with invalid Unicode replaced by U+FFFD; None if the JSON is not a string."""
+    """Decode a JSON string, with invalid Unicode replaced by U+FFFD; return None if the JSON is not a string."""
     if data[:1] != b'"':
         return None
     try:
@@ -96,7 +96,7 @@ def text(data: bytes) -> str | None:
 
 
 def value(data: bytes) -> Any:
-    """Return a JSON value as Python objects, with invalid Unicode replaced by U+FFFD."""
+    """Decode any JSON value to Python objects, with invalid Unicode replaced by U+FFFD."""
     try:
         return _any.decode(data)
     except (ValueError, RecursionError):
@@ -108,19 +108,19 @@ def value(data: bytes) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Return Python objects as JSON. Lone surrogates become U+FFFD, because servers reject them even when escaped."""
+    """Encode a Python value as JSON. Lone surrogates become U+FFFD, because servers reject them even when escaped."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
         import json
 
-        # NaN becomes null, as with the other encoder.
+        # NaN becomes null, as msgspec writes it.
         plain = json.loads(json.dumps(msgspec.to_builtins(value)), parse_constant=lambda _: None)
         return replace_surrogates(json.dumps(plain, separators=(",", ":")).encode())
 
 
 def build(members: dict[str, bytes]) -> bytes:
-    """Return a JSON object from the bytes of its members: the inverse of `fields`."""
+    """Build a JSON object from the bytes of its members. This is the inverse of `fields`."""
     return b"{" + b",".join([_key(key) + b":" + member for key, member in members.items()]) + b"}"
 
 
@@ -151,7 +151,7 @@ def _mask(data: bytes, problem: Exception) -> tuple[bytes, bytes]:
 def _blot(data: bytes | memoryview, problem: Exception) -> bytearray:
     """Return a copy with each lone surrogate replaced by a valid escape of the same length, so offsets stay valid.
 
-    Raise `ValueError` with the message of `problem` if there are no lone surrogates.
+    If there are no lone surrogates, raise `ValueError` with the message of `problem`, the error of the first attempt.
     """
     masked, found = bytearray(data), False
     for match in _LONE.finditer(data):

@@ -1,4 +1,4 @@
-"""Files and folders that only the user can access. What exists already keeps its permissions."""
+"""Create files and folders that only the user can access. Existing ones keep their permissions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ _NON_BLOCKING: int = getattr(os, "O_NONBLOCK", 0)
 
 
 class NotRegular(OSError):
-    """Raised for a path that leads to something other than a regular file, such as a folder or a pipe."""
+    """Raised if a path is not that of a regular file but, for example, of a folder or a pipe."""
 
 
 def open_private(path: str | os.PathLike[str], mode: str) -> io.FileIO:
-    """Open a regular file without a buffer. `mode` is "rb", "rb+", "ab" or "xb"; a new file is for the user only.
+    """Open a regular file without buffering. If this creates the file, only the user can access it.
 
-    Raises `NotRegular` for a folder, a pipe or a device, which could otherwise block the caller.
+    `mode` is "rb", "rb+", "ab" or "xb". Raises `NotRegular` for a folder, a pipe or a device; opening a pipe could
+    otherwise block the caller.
     """
     return open(path, mode, buffering=0, opener=_open_regular)  # type: ignore[return-value]
 

@@ -1,4 +1,4 @@
-"""Helpers for child processes: enlarge their pipes, terminate their process groups, and register fork hooks."""
+"""Helpers for processes: enlarge the pipe of a child, terminate a process group, and register fork hooks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 PIPE_BYTES = 1 << 20
-_F_SETPIPE_SZ = 1031  # The fcntl module has this name only on some systems.
+_F_SETPIPE_SZ = 1031  # `fcntl.F_SETPIPE_SZ`, which is defined only on some systems.
 
 
 def enlarge_pipe(pipe: Any) -> None:
-    """Enlarge the buffer of a pipe, where the system allows it.
+    """Enlarge the buffer of a pipe if the system allows it; otherwise do nothing.
 
-    Some programs exit before all their output has been read. A larger buffer keeps that output.
+    Some programs exit without waiting until all their output is read, and what does not fit into the buffer is lost.
     """
     with contextlib.suppress(ImportError, OSError, AttributeError, ValueError):
         import fcntl
@@ -24,7 +24,10 @@ def enlarge_pipe(pipe: Any) -> None:
 
 
 def terminate(process: Any, *, hard: bool) -> None:
-    """Terminate a process and all processes in its group. With `hard`, kill them."""
+    """Send SIGTERM or, with `hard`, SIGKILL to a process and all processes in its group.
+
+    On systems without process groups, only the process itself is terminated.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL if hard else signal.SIGTERM)
@@ -40,7 +43,10 @@ def on_fork(
     before: Callable[[], object] | None = None,
     in_parent: Callable[[], object] | None = None,
 ) -> None:
-    """Register functions to call before and after each fork of this process. Do nothing on systems without fork."""
+    """Register functions to call before each fork of this process, and after it in the parent and in the child.
+
+    On systems without fork, nothing is registered.
+    """
     if hasattr(os, "register_at_fork"):
         around = {"before": before, "after_in_parent": in_parent, "after_in_child": in_child}
         os.register_at_fork(**{when: call for when, call in around.items() if call is not None})

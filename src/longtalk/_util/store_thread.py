@@ -1,8 +1,8 @@
 """A thread that runs the calls to one store for one event loop, in batches.
 
-Switching to a thread pool and back costs more than most store calls. A store that serves only one caller at a time
-(`serial`) loses nothing with a single thread. The thread takes all waiting calls, runs them in order, and returns all
-results to the event loop at once. Slow work, such as tools, must not run on this thread.
+Switching to a thread pool and back takes longer than most store calls. A store that serves only one caller at a time
+(`serial`) gains nothing from several threads. The thread takes all pending calls, runs them in order, and returns all
+results to the event loop at once. Slow work, such as running tools, must not be done on this thread.
 """
 
 from __future__ import annotations
@@ -57,16 +57,17 @@ class StoreThread:
                 batch = [self._jobs.get(timeout=IDLE)]
             except queue.Empty:
                 with self._lock:
-                    # The order matters: a caller that queued a job meanwhile sees the flag, or its job is seen here.
+                    # Clear the flag before looking at the queue: a caller that queues a job now either sees the flag
+                    # and starts a thread, or the job is found here.
                     self._is_running = False
                     if self._jobs.empty():
                         return
                     self._is_running = True
                 continue
-            # Only the jobs that wait now: the first of them must not wait for jobs that arrive later.
+            # Take only the jobs that are pending now, so that their results do not wait for later jobs.
             batch += [self._jobs.get() for _ in range(self._jobs.qsize())]
             done = [_run_job(*job) for job in batch]
-            # The loop may be closed by now, and then no caller waits for the results.
+            # If the loop has been closed, no caller is waiting for the results.
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(_set_results, done)
             # Don't keep the results in memory until the next call.
@@ -79,7 +80,7 @@ def _run_job(future: asyncio.Future[Any], context: Context, function: Callable[[
     try:
         return future, context.run(function), None
     except StopIteration as problem:
-        # A future refuses StopIteration.
+        # Futures do not accept StopIteration.
         return future, None, RuntimeError(f"a store raised {problem!r}")
     except BaseException as problem:
         return future, None, problem
@@ -113,5 +114,5 @@ def store_thread(store: Any) -> StoreThread | None:
     return thread if thread.loop is loop else None
 
 
-# A forked process does not have the threads.
+# The threads do not exist in a forked process.
 on_fork(_threads.clear)

@@ -35,5 +35,5 @@ def _find(folder: Callable[..., str], **options: bool) -> str:
     try:
         return folder("longtalk", appauthor=False, **options)
     except RuntimeError:
-        # A container may run as a user whom the system doesn't know.
+        # In a container, the user may have no entry in the system's user database.
         raise InputError("This user has no home folder: set HOME to an absolute path.") from None
