@@ -1,1 +1,1 @@
-"""Work with stored conversations without a model: list, search, history, statistics, redaction, deletion."""
+"""Read and manage stored conversations without a model: lists, search, history, statistics, redaction, deletion."""

@@ -1,10 +1,10 @@
-"""Work with the stored conversations of one owner without a model: list, search, read, export, import, redact, delete.
+"""List, search, read, export, import, redact and delete the stored conversations of one owner, without a model.
 
     archive = Archive(SQLite("talks.db"), owner="ada")
     for each in archive.conversations():
         print(each.id, archive.history(each.id)[0].text)
 
-Methods raise `InputError` for a conversation that does not exist.
+Methods that take the id of a conversation raise `InputError` if the conversation does not exist.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class AsyncArchive:
         return found
 
     async def every(self, *, meta: Mapping[str, Any] | None = None) -> list[ConversationInfo]:
-        """Return all conversations, including those that change while this method reads the list page by page.
+        """Return all conversations. None is missed, even if conversations change while the list is read page by page.
 
         With `meta`, return only conversations whose metadata has these values.
         """
@@ -90,7 +90,7 @@ class AsyncArchive:
     async def search(self, text: str, *, limit: int = 20, conversation: str | None = None) -> list[SearchHit]:
         """Return at most `limit` entries that contain any of the words in `text`, best matches first.
 
-        Text in double quotes is one phrase. With `conversation`, only that conversation is searched.
+        Text in double quotes is searched as a phrase. With `conversation`, only that conversation is searched.
         """
         terms = parse_terms(text)
         found: list[SearchHit] = await call_store(
@@ -123,15 +123,15 @@ class AsyncArchive:
         return [head.branch for head in await self._list_heads(conversation)]
 
     async def manifest(self, conversation: str, turn: str, *, branch: str = MAIN) -> tuple[Run, ...]:
-        """Return the manifest of a turn's last request: for each run of entries, whether it was sent, and why.
+        """Return the manifest of a turn's last request: for each run of entries, how it was treated, and why.
 
-        The manifest is empty if none was stored.
+        The result is empty if no manifest was stored.
         """
         data = await self._call(self.store.manifest, conversation, turn)
         return restore_runs(read_manifest(data), await self._read_epochs(conversation, branch)) if data else ()
 
     async def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
-        """Return what each turn of a branch sent, received and cost, oldest turn first."""
+        """Return the tokens and the cost of each turn of a branch, oldest turn first."""
         head = await self._read_head(conversation, branch)
         turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
         manifests = await self._call(self.store.manifests, conversation, branch, 0, head.size)
@@ -153,7 +153,7 @@ class AsyncArchive:
         return complete_receipts(found, meters[-1] if meters else None)
 
     async def stats(self, conversation: str | None = None) -> Stats:
-        """Return statistics of one conversation, or of all the owner's conversations together if none is given."""
+        """Return statistics of one conversation or, if none is given, of all the owner's conversations together."""
         from longtalk.archive.stats import Stats, count_conversation
 
         total = Stats()
@@ -166,9 +166,9 @@ class AsyncArchive:
         return total
 
     async def verify(self, conversation: str) -> None:
-        """Check a stored conversation, and raise `InputError` with a list of everything that is damaged.
+        """Check a stored conversation; if anything is damaged, raise `InputError` with a list of all problems.
 
-        This verifies checksums, the links between entries, and that every tool result has its call.
+        The check covers checksums, the links between entries, and whether every tool result has its call.
         """
         damage: list[str] = await self._call(self.store.verify, conversation)
         # If the store reports damage, the entries may be unreadable, so they are not checked.
@@ -209,7 +209,7 @@ class AsyncArchive:
         return (to_json if format == "json" else to_jsonl)([talk]).decode()
 
     async def load(self, data: Source, *, id: str | None = None) -> list[str]:  # noqa: A002
-        """Import a file as `import_conversations` does, and return the ids of the conversations not skipped."""
+        """Import a file as `import_conversations` does, and return the ids of the conversations that are now stored."""
         return (await self.import_conversations(data, id=id)).ids
 
     async def import_conversations(
@@ -224,12 +224,12 @@ class AsyncArchive:
         Longtalk's exports, states, OpenAI chat messages and KSI session logs are imported completely or not at all; the
         import is rejected if the store has a different conversation with the same id. Files of other tools
         (`transfer.importers`) are imported one conversation at a time, and can be imported again to add what is new.
-        `id` replaces the id of a conversation that is alone in its file. `progress` is called with the number of
+        If the file has only one conversation, `id` replaces its id. `progress` is called with the number of
         conversations processed so far.
         """
         from longtalk.transfer.importers import import_source
 
-        # In a thread, so that running turns need not wait for the whole import.
+        # Import in a thread of its own, so that turns can run meanwhile.
         done: ImportResult = await run_in_thread(
             lambda: import_source(data, self.store, self.owner, id=id, progress=progress)
         )
@@ -245,9 +245,9 @@ class AsyncArchive:
     ) -> ImportResult:
         """Copy all conversations, or those in `ids`, to another store byte for byte, and verify the copies.
 
-        With `since`, copy only conversations changed at or after that time, in milliseconds since 1970. If `since` is
-        the id of a conversation, the time is that of its last change. Copying again skips unchanged conversations and
-        adds what is new. `progress` is called with the number of conversations processed so far.
+        With `since`, copy only conversations changed at or after that time, in milliseconds since 1970. `since` may
+        also be the id of a conversation; then the time of its last change is used. Copying again skips unchanged
+        conversations and adds what is new. `progress` is called with the number of conversations processed so far.
         """
         from longtalk.transfer.copy import copy_conversations
 
@@ -331,7 +331,7 @@ class AsyncArchive:
         return list(pack.entries())
 
     async def _read_epochs(self, conversation: str, branch: str) -> dict[int, Epoch]:
-        """Return the epochs of a branch by start position; of several with the same start, the newest."""
+        """Return the epochs of a branch by start position. If several have the same start, the newest counts."""
         found: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "epoch")
         epochs = [epoch for each in found if (epoch := read_record(each.record, Epoch))]
         return {epoch.start: epoch for epoch in epochs}
@@ -342,7 +342,7 @@ def _replace_content(entry: Entry, text: str) -> bytes:
     try:
         return redact(entry, text)
     except (LookupError, ValueError):
-        # An unknown wire: Longtalk can neither read nor send this entry.
+        # The wire is unknown, so Longtalk can neither read nor send this entry.
         return b"{}"
 
 

@@ -23,7 +23,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     role: str
     text: str
     at: int
-    """When the entry was made, in milliseconds since 1970."""
+    """The time when the entry was created, in milliseconds since 1970."""
     native: bytes
     """The exact JSON of the message."""
     mark: str = ""
@@ -41,7 +41,8 @@ def history(
 ) -> list[HistoryEntry]:
     """Return the conversation in a state as readable entries.
 
-    `seal` opens a sealed state. `max_state` is the maximum size of the uncompressed state in bytes.
+    A sealed state needs the `seal` that it was sealed with. `max_state` is the maximum size of the uncompressed state,
+    in bytes.
     """
     transcript = states.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=max_state)
     return to_history(transcript, transcript.turns)
@@ -52,7 +53,8 @@ def to_history(
 ) -> list[HistoryEntry]:
     """Return these entries in readable form.
 
-    `turns` are the turns of the entries, for their status; `metas` has the metadata of entries by position.
+    `turns` are the turns that the entries belong to; they provide the `status`. `metas` has the metadata of entries, by
+    position.
     """
     known = metas or {}
     statuses = {turn.id: turn.status for turn in turns}

@@ -15,7 +15,7 @@ from longtalk.wires import read_usage
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens and cost of one turn. Numbers about its request are 0 if the turn ended before its manifest was stored."""
+    """Tokens and cost of one turn. Numbers that come from the turn's manifest are 0 if no manifest was stored."""
 
     turn: str
     """The id of the turn."""
@@ -27,7 +27,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     """The number of model calls whose usage was reported."""
     total: int = 0
-    """The number of tokens of the last request, estimated from what the provider reported for earlier ones.
+    """The number of tokens in the last request, estimated from what the provider reported for earlier requests.
 
     The numbers for its parts, such as `history`, are counted locally and need not add up to this total.
     """
@@ -46,14 +46,14 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     """The tokens of all model calls of the turn, as the provider reported them."""
     cost: float | None = None
-    """The cost of all model calls of the turn in US dollars, at the prices when it ran; None if it is unknown."""
+    """The cost of all model calls of the turn in US dollars, at the prices when it ran; None if unknown."""
 
 
 def build_metrics(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> Metrics:
     """Return the metrics of a turn, given its manifest (which may be empty) and the epochs of its branch."""
     stored = read_manifest(manifest)
     runs = restore_runs(stored, epochs)
-    # The provider may have the same name as its wire; otherwise the first wire that can read the report is used.
+    # If the provider has the name of a wire, use that wire; otherwise use the first wire that can read the report.
     wire = turn.model.partition(":")[0]
     return Metrics(
         turn=turn.id,

@@ -31,7 +31,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     """The tokens of all model calls, as the providers reported them."""
     cost: float = 0.0
-    """The total cost of turns and summaries in US dollars, at the prices when they ran, without unknown costs."""
+    """The total cost of turns and summaries in US dollars, at the prices when they ran; unknown costs count as 0."""
     unpriced: int = 0
     """The number of turns and summaries whose cost is unknown."""
 

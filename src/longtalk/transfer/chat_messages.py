@@ -1,4 +1,4 @@
-"""Read messages in OpenAI's chat format: a list of messages, request bodies, or lines of a fine-tuning file.
+"""Read messages in OpenAI's chat format from a list of messages, request bodies, or lines of a fine-tuning file.
 
 Messages keep their exact bytes. A message that no provider would accept, such as a tool result without its call, is
 rejected; the error gives the number of the message.
@@ -23,9 +23,9 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def read_bodies(bodies: Sequence[bytes], name: str) -> list[ConversationExport]:
-    """Return the conversation in each of these JSON objects, such as request bodies, which have a list of `messages`.
+    """Return a conversation for each of these JSON objects with a list of `messages`, such as request bodies.
 
-    The id of the conversation is `name`; if there are several, their ids are `name-1`, `name-2` and so on.
+    A single conversation gets `name` as its id; several get the ids `name-1`, `name-2` and so on.
     """
     exports = []
     for number, body in enumerate(bodies, 1):
@@ -43,11 +43,11 @@ def read_bodies(bodies: Sequence[bytes], name: str) -> list[ConversationExport]:
 
 
 def read_messages(natives: Sequence[bytes], *, id: str, model: str = "") -> ConversationExport:  # noqa: A002
-    """Return a conversation with these chat messages. Turns without a model name get the name "unknown".
+    """Return a conversation with these chat messages. The model of its turns is `model`, or "unknown" if that is empty.
 
     A turn begins with the first message after an answer, so messages without an answer between them share a turn; a
-    system message, for example, belongs to the same turn as the user's message after it. A tool call that has no result
-    at the end gets a closing result, which says that the outcome is unknown, as in any interrupted turn.
+    system message, for example, belongs to the same turn as the user's message after it. A tool call without a result
+    at the end gets a closing result that says that its outcome is unknown, as in any interrupted turn.
     """
     if not natives:
         raise ValueError("it contains no messages")

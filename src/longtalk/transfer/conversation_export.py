@@ -1,8 +1,8 @@
 """Conversations as values that don't depend on a store, for exports and imports.
 
 A `ConversationExport` has a `BranchPart` for each branch. A part leaves out the entries that its branch shares with an
-earlier branch, so that each entry occurs once. `check_export` verifies that an untrusted value is a conversation that a
-store can hold.
+earlier branch, so that each entry occurs once. `check_export` verifies that a store can hold the conversation in an
+untrusted export.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class BranchPart(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     source: tuple[str, int] | None = None
-    """The earlier branch that this one continues, and the number of entries that both share; None if there is none."""
+    """The earlier branch from which this one forks, and the number of entries they share; None if there is none."""
     entries: tuple[Entry, ...] = ()
     turns: tuple[Turn, ...] = ()
     """The turns that have an entry in this part."""
     records: tuple[PlacedRecord, ...] = ()
-    """The records attached to these entries; on the first branch also those attached to no entry (position -1)."""
+    """The records attached to entries of this part; on the first branch also those without an entry (position -1)."""
     metas: dict[int, dict[str, Any]] = {}
-    """The metadata of these entries, by position in the full branch."""
+    """The metadata of the entries of this part, by position in the full branch."""
 
     @property
     def start(self) -> int:
@@ -45,7 +45,7 @@ class BranchPart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stop(self) -> int:
-        """The number of entries in the full branch, from the first entry of the conversation on."""
+        """The number of entries in the full branch, including shared ones."""
         return self.start + len(self.entries)
 
 
@@ -82,7 +82,7 @@ def expand_branch(export: ConversationExport, branch: str = MAIN) -> BranchPart:
     found.reverse()
     entries = [entry for part in found for entry in part.entries]
     here = {entry.turn for entry in entries}
-    # If a turn continues on a later branch, the version there is the newest.
+    # If a turn continues on a later branch, the version on that branch is the newest.
     turns = {turn.id: turn for part in found for turn in part.turns if turn.id in here}
     # Compute `stop` once per part, since there may be many long branches.
     parts = [(part, part.stop) for part in found]
@@ -101,7 +101,7 @@ def split_branches(paths: Iterable[BranchPart]) -> tuple[BranchPart, ...]:
     The source of a part is the earlier branch with which its branch shares the most entries.
     """
     parts: list[BranchPart] = []
-    # A trie of entries: each node has a number, and `owners` names the first branch that reached it.
+    # The entries form a trie: each node has a number, and `owners` has the first branch that reached the node.
     steps: dict[tuple[int, Entry, str], int] = {}
     owners = [""]
     full: dict[str, BranchPart] = {}
@@ -151,7 +151,7 @@ def check_export(export: ConversationExport) -> None:
     if not all(0 <= at < 2**47 for at in (export.created, export.updated)):
         refuse("its creation time or the time of its last change is out of range")
     entries = [entry for part in export.branches for entry in part.entries]
-    # A state with more combinations could be written but not read.
+    # The state format can write, but not read, more combinations than this.
     if len({(entry.kind, entry.role, entry.wire) for entry in entries}) > MAX_SHAPES:
         refuse(f"its entries have more than {MAX_SHAPES} combinations of kind, role and wire")
     if sum(entry.tokens for entry in entries) > MAX_COUNT:
@@ -196,7 +196,7 @@ def _check_entry(entry: Entry) -> None:
     if not 0 <= entry.at < 2**47 or not 0 <= entry.tokens <= MAX_COUNT:
         refuse(f"the time or token count of entry {entry.id!r} is out of range")
     try:
-        # Entries are spliced into requests: more than one JSON object could forge another message.
+        # Entries are spliced into requests, so an entry of several JSON objects could forge further messages.
         json_bytes.check_object(entry.native)
     except ValueError as problem:
         refuse(f"entry {entry.id!r} is not a single JSON object ({problem})")

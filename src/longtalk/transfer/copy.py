@@ -37,7 +37,7 @@ def copy_conversations(
         raise InputError("The source and target of a copy are the same store. Choose another target.")
     outcomes: list[ImportedConversation] = []
     names = _choose_ids(source, owner, ids, since)
-    # Several copies run in parallel, since most of the time goes into waiting for a server.
+    # Several copies run in parallel, since most of the time is spent waiting for servers.
     with ThreadPoolExecutor(_THREADS) as threads:
         for start in range(0, len(names), _BATCH):
             batch = names[start : start + _BATCH]
@@ -50,7 +50,7 @@ def copy_conversations(
 
 
 def _choose_ids(source: Store, owner: str, ids: Sequence[str], since: int | str | None) -> list[str]:
-    """Return the ids of the conversations to copy: those in `ids`, or all of the owner's, oldest change first.
+    """Return the ids of the conversations to copy, oldest change first: those in `ids` or, if it is empty, all.
 
     With `since`, leave out conversations that have not changed since then.
     """
@@ -91,14 +91,14 @@ def _copy_one(source: Store, target: Store, owner: str, name: str) -> ImportedCo
     except HeadMoved:
         return ImportedConversation(name, "left", why=BEING_WRITTEN)
     except (LongtalkError, ValueError) as problem:
-        # A damaged conversation must not stop the others. If a store itself fails, these calls raise.
+        # A damaged conversation must not stop the others. If a whole store fails, these calls raise an error.
         source.conversations(owner, limit=1)
         target.conversations(owner, limit=1)
         return ImportedConversation(name, "left", why=str(problem))
 
 
 def _write_copy(target: Store, owner: str, found: Snapshot) -> ImportedConversation:
-    """Write a conversation to the target store, or only what is missing there, and return the outcome.
+    """Write a conversation, or the part that is missing in the target store, and return the outcome.
 
     Nothing is removed from the target store.
     """
@@ -144,7 +144,7 @@ def _verify_copy(target: Store, owner: str, found: Snapshot, done: ImportedConve
             and not copied.touched
             and has_all_data(found, copied, values=True)
         ):
-            # The order of records on branches with shared entries can matter: write the conversation again.
+            # The order of records may differ, if branches share entries: write the whole conversation again.
             remove(target, owner, copied)
             write_new(target, owner, found, make_mark())
             copied = read_snapshot(target, owner, name)

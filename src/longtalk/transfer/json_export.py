@@ -68,7 +68,7 @@ def _encode_export(export: ConversationExport) -> bytes:
 
 
 def _append_lists(head: bytes, lists: Iterable[tuple[str, Sequence[bytes]]]) -> bytes:
-    """Add members to the JSON object `head`: each is a list with one element per line; empty lists are left out."""
+    """Add these lists to the JSON object `head`, with one element per line. Empty lists are left out."""
     parts = [b'"%s":[\n%s\n]' % (name.encode(), b",\n".join(lines)) for name, lines in lists if lines]
     return b"%s}" % b",".join((head[:-1], *parts))
 
@@ -76,8 +76,8 @@ def _append_lists(head: bytes, lists: Iterable[tuple[str, Sequence[bytes]]]) -> 
 def to_jsonl(exports: Sequence[ConversationExport]) -> bytes:
     """Return the conversations as JSONL.
 
-    A conversation is one line, followed by its branches; a branch is one line, followed by one for each of its entries,
-    turns and records.
+    Each conversation is a line, followed by its branches. Each branch is a line, followed by a line for each of its
+    entries, turns and records.
     """
     lines: list[bytes] = []
     for export in exports:

@@ -24,7 +24,7 @@ _VARYING = ("timestamp", "process_id", "agent_id")
 
 
 class _LogLine:
-    """A parsed line of a log. The output of the command-line tool is the whole line or an object nested in it."""
+    """A parsed line of a log. What the command-line tool printed is the whole line or an object nested in it."""
 
     def __init__(self, line: bytes) -> None:
         members = json_bytes.fields(line)
@@ -41,7 +41,7 @@ class _LogLine:
         self.at = _parse_time(self.get("timestamp"))
 
     def raw(self, key: str) -> bytes:
-        """Return the JSON of a member, from the innermost object in the line that has it; `null` if no object does."""
+        """Return the JSON of the member `key` in the innermost object that has it; `null` if no object has it."""
         return next((layer[key] for layer in self.layers if layer.get(key, b"null") != b"null"), b"null")
 
     def get(self, key: str) -> Any:
@@ -49,7 +49,7 @@ class _LogLine:
 
     @property
     def error(self) -> str:
-        """The error message of an answer; empty if there was no error."""
+        """The error message, if this line reports an error; otherwise empty."""
         wrong, subtype = self.get("error"), str(self.get("subtype") or "")
         if not wrong and not subtype.startswith("error") and self.get("is_error") is not True:
             return ""

@@ -1,8 +1,8 @@
-"""Limit what an import makes of a file, so that a small file can't fill the memory.
+"""Limit the memory that importing a file takes, so that a small file can't fill all of it.
 
-Files may come from strangers. The same content can be used many times in a file: a fragment in many prompts, the
-beginning of a conversation in many branches. Every use is counted, and the total is limited in relation to the size of
-the file.
+Files may come from an untrusted source, and a file can refer to the same content many times: to a fragment in many
+prompts, or to the beginning of a conversation in many branches. Each use is counted, and the total is limited in
+relation to the size of the file.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from longtalk.errors import InputError
 from longtalk.transfer.conversation_export import ConversationExport
 
 ALLOWED_BYTES, ALLOWED_RATIO = 100_000_000, 20
-"""Of a file with N bytes, an import makes at most `ALLOWED_BYTES + ALLOWED_RATIO * N` bytes."""
+"""From a file of N bytes, an import may create at most `ALLOWED_BYTES + ALLOWED_RATIO * N` bytes."""
 REFERENCE_BYTES = 100
-"""The memory, roughly, of one more reference to an entry that is already in memory."""
+"""The approximate memory for one more reference to an entry that is already in memory."""
 ENTRY_BYTES = 1_000
-"""The memory, roughly, of an entry without its text."""
+"""The approximate memory for an entry without its text."""
 
 
 class TooLarge(InputError):
-    """Raised if an import would make too much of a file. The whole file is refused, not only one conversation."""
+    """Raised if importing a file would take too much memory. The whole file is refused, not only one conversation."""
 
 
 class Budget:
-    """The number of bytes that an import may still make of a file."""
+    """The number of bytes that the import of a file of `size` bytes may still create."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -39,7 +39,7 @@ class Budget:
             self._refuse()
 
     def spend_on_branches(self, export: ConversationExport) -> None:
-        """Count the entries that each branch shares with others, because an import lists them for each branch."""
+        """Count the entries of each branch after the first, including shared ones, since an import lists them again."""
         for part in export.branches[1:]:
             self.spend(REFERENCE_BYTES * (part.start + len(part.entries)))
 

@@ -1,4 +1,4 @@
-"""Import conversations into a store. A conversation whose import failed midway is replaced by the next import.
+"""Import conversations into a store. If an import fails midway, the next import replaces what it left incomplete.
 
 Longtalk's own exports are imported all together or not at all. Files of other tools can be large, so their
 conversations are imported one at a time, and importing a file again is harmless: unchanged conversations are skipped,
@@ -32,7 +32,7 @@ from longtalk.wires.pairing import track_open_calls
 
 How = Literal["new", "grown", "here", "left"]
 BEING_WRITTEN = "another process is writing to it; try again later"
-"""The reason for skipping a conversation that another process changes at the same time."""
+"""The reason given if a conversation is skipped because another process is changing it."""
 _DIFFERENT = (
     "the store has a different conversation with this id, perhaps from another tool or from before an edit; "
     "to keep both, import for another owner (--owner)"
@@ -61,7 +61,7 @@ class ImportResult(msgspec.Struct, frozen=True):
 
     conversations: tuple[ImportedConversation, ...] = ()
     notes: dict[str, int] = {}
-    """What was left out or changed, as a text in the plural, and how often."""
+    """How often something was left out or changed, by a text in the plural that says what."""
 
     @property
     def ids(self) -> list[str]:
@@ -91,7 +91,7 @@ Progress = Callable[[int], None]
 
 
 def import_exports(store: Store, owner: str, exports: Sequence[ConversationExport]) -> ImportResult:
-    """Import all of these conversations or none.
+    """Import either all of these conversations or none.
 
     Raises `InputError` if the store has a different conversation with one of the ids, or if an id occurs twice.
     """
@@ -172,9 +172,9 @@ def import_one(store: Store, owner: str, new: Snapshot) -> ImportedConversation:
 
 
 def _has_all_but_closing_results(more: Snapshot, less: Snapshot) -> bool:
-    """Return True if `more` has all entries of `less`, except closing results at the ends of branches.
+    """Return True if `more` has all entries of `less`, not counting closing results at the ends of branches.
 
-    Closing results take the place of missing tool results; the real results may have replaced them.
+    A closing result stands in for a missing tool result; in `more`, the real result may have replaced it.
     """
     return all(
         name in more.paths and starts_with_entries(more.paths[name].entries, drop_closing_results(path.entries))
@@ -192,18 +192,18 @@ def _is_same(store: Store, owner: str, new: Snapshot) -> bool:
 
 
 def make_outcome(new: Snapshot, how: How) -> ImportedConversation:
-    """Return the outcome `how` for a conversation, with its numbers of entries and branches."""
+    """Return an outcome with this `how` and with the conversation's numbers of entries and branches."""
     return ImportedConversation(new.id, how, new.entries, len(new.paths))
 
 
 def check_calls(export: ConversationExport) -> None:
     """Raise `InputError` if no provider would accept this conversation.
 
-    That is the case if a message has another role than its entry, if a tool result has no call, or if another message
-    comes before the result of a call.
+    That is the case if the role in a message differs from that of its entry, if a tool result has no call, or if
+    another message comes between a call and its result.
     """
     known: dict[str, BranchPart] = {}
-    # Only where a branch begins are the open calls needed again.
+    # Remember the open calls only at positions where a branch begins, since only there are they needed again.
     starts = {part.start for part in export.branches}
     waits: dict[tuple[str, int], tuple[str, ...]] = {}
     for part in export.branches:

@@ -1,10 +1,10 @@
-"""Render a branch of a conversation as Markdown that people can read.
+"""Render a branch of a conversation as readable Markdown.
 
 Messages may contain Markdown of their own: headings, unclosed fences, pieces of HTML. A message must not be able to
-imitate a heading of the document or to swallow the text after it. Messages are therefore rendered as block quotes,
-which end everything that was opened inside, and their headings and HTML are escaped unless they are certainly code. The
-arguments and results of tools are put in fences that are longer than any fence inside. Every other line is written by
-Longtalk; names and titles in it are escaped and kept on one line.
+imitate a heading of the document or to hide the text after it. Messages are therefore rendered as block quotes, at
+whose end everything opened inside is closed, and their headings and HTML are escaped unless they are certainly code.
+The arguments and results of tools are put in fences that are longer than any fence inside them. Every other line is
+written by Longtalk; names and titles in it are escaped and kept on one line.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from longtalk.usage import Usage
 from longtalk.wires import WIRES, read_usage
 from longtalk.wires.views import MessageView
 
-# These follow CommonMark. A code span that contains a bar may be two table cells, so it does not count as code.
-# `memory/outline.py` also looks for fences and headings, but may guess where this module must be certain: its patterns
-# accept more.
+# These patterns follow CommonMark. A code span that contains a bar may be two table cells, so it doesn't count as code.
+# `memory/outline.py` also looks for fences and headings, but its patterns accept more: it may guess where this module
+# must be certain.
 _FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})")
 _LIKE_FENCE = re.compile(r"[\s>*+\-\d.)]*(?:`{3}|~{3})")
 _SPAN = re.compile(r"\\.|(?<!`)(`+)(?!`)[^|]{1,999}?(?<!`)\1(?!`)")
@@ -45,7 +45,7 @@ _SHOWN = (
     *("text", "tool_use", "tool_result", "refusal"),
     *("message", "input_text", "output_text", "function_call", "custom_tool_call"),
 )
-"""The types of content parts that are shown. Of other parts, only the type is shown."""
+"""The types of content parts whose content is shown. Of other parts, only the type is shown."""
 
 
 def to_markdown(export: ConversationExport, branch: str = MAIN) -> str:
@@ -82,7 +82,7 @@ def _render_exchange(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _render_entry(entry: Entry, called: dict[str, str]) -> Iterator[str]:
-    """Yield the Markdown lines for an entry. `called` maps each earlier tool call id to the tool's name."""
+    """Yield the Markdown lines for an entry. `called` maps the ids of earlier tool calls to tool names."""
     try:
         yield from (
             _render_own(entry)
@@ -125,7 +125,7 @@ def _render_message(entry: Entry, seen: MessageView, called: dict[str, str]) -> 
 
 
 def list_hidden_parts(native: bytes) -> list[str]:
-    """Return the types of those parts of a message that have no text to show, such as images, audio and thinking."""
+    """Return the types of the parts of a message whose content is not shown, such as images, audio and thinking."""
     members = json_bytes.value(native)
     content = members.get("content", members.get("parts", members.get("output")))
     parts = content if isinstance(content, list) else []
@@ -181,15 +181,15 @@ def _render_quote(text: str) -> Iterator[str]:
 def _escape_lines(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a text with headings and HTML escaped, except inside fences.
 
-    A fence in a list or in a nested quote may end before its closing line. From the point where it is no longer certain
-    whether a fence is open, everything is escaped, including code.
+    A fence in a list or in a nested quote may end before its closing line. As soon as it is uncertain whether a fence
+    is open, everything after that is escaped, including code.
     """
     indent, fence, sure = "", "", True
     block: list[str] = []
     for line in lines:
         if fence and sure:
             closes = re.fullmatch(rf"( *){fence[0]}{{{len(fence)},}}[ \t]*", line)
-            # A fence that is not indented is not in a list.
+            # A fence without indentation is not in a list.
             ends = closes is not None and (closes[1] == indent or (not indent and len(closes[1]) < 4))
             sure = ends or not indent or not line.strip() or (closes is None and line.startswith(indent))
             if sure:
@@ -212,7 +212,7 @@ def _escape_lines(lines: Sequence[str]) -> Iterator[str]:
 def _escape_block(block: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a paragraph with headings and HTML escaped.
 
-    Code spans are left unchanged, unless one of them extends over several lines: then HTML in all of them is escaped.
+    Code spans are left unchanged, unless one of them extends over several lines: then HTML is escaped even in spans.
     """
     whole = all("`" not in _SPAN.sub("", line) for line in block)
     for number, line in enumerate(block):

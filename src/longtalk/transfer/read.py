@@ -1,8 +1,8 @@
-"""Read conversations from files whose format is detected from their content.
+"""Read conversations from files, and detect the format of a file from its content.
 
 The formats are Longtalk's exports (JSON, JSONL), files of the JSONL store, states (including those of the earlier Go
-library), messages in OpenAI's chat format, and session logs of the KSI daemon. Messages keep their exact bytes. Every
-problem is reported as an `InputError`.
+library), messages in OpenAI's chat format, and session logs of the KSI daemon. Messages keep their exact bytes. All
+problems raise `InputError`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def read(data: bytes, *, name: str = "import") -> list[ConversationExport]:
-    """Return the conversations in a file, given its content; raise `InputError` if the file can't be read.
+    """Return the conversations in a file with this content; raise `InputError` if it can't be read.
 
-    Conversations without an id get `name` as their id, or `name-1`, `name-2` and so on if there are several.
+    A conversation without an id gets the id `name`; several get the ids `name-1`, `name-2` and so on.
     """
     try:
         budget = Budget(len(data))
@@ -79,7 +79,7 @@ def _read(data: bytes, name: str, budget: Budget) -> list[ConversationExport]:
     try:
         first = json_bytes.fields(lines[0][1])
     except ValueError:
-        # The first line is not a JSON object of its own, so the whole file is one document.
+        # The first line is not a complete JSON object, so the whole file is one document.
         first, lines = json_bytes.fields(text), [(1, text)]
     kind = json_bytes.text(first.get("type", b"null"))
     if "conversations" in first and "longtalk" in first:
@@ -147,7 +147,7 @@ def _read_store_file(data: bytes, name: str, budget: Budget) -> ConversationExpo
             apply_group(tree, [parse_line(line) for line in commit.lines])
         except (HeadMoved, RequestKeyTaken) as problem:
             raise ValueError(f"the commit at line {commit.first} contradicts earlier lines ({problem})") from None
-    # Main first, then the longest: shared entries are stored with the branch that comes first.
+    # Main comes first, then the longest branch: shared entries are kept with the first branch that has them.
     heads = sorted(tree.branches(), key=lambda head: (head.branch != MAIN, -head.size, head.branch))
     budget.spend(sum(ENTRY_BYTES * head.size for head in heads[1:]))
     paths = [_read_branch(tree, head.branch, head.size) for head in heads]

@@ -1,4 +1,4 @@
-"""Helpers for the readers of file formats: excerpts for error messages, and building a main branch."""
+"""Helpers for reading files: make excerpts for error messages, and build a main branch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longtalk.turn.draft import add_token_counts
 
 
 class UnknownFormat(ValueError):
-    """The error for a file whose format Longtalk does not recognize."""
+    """Raised if Longtalk does not recognize the format of a file."""
 
 
 def excerpt(found: bytes | str) -> str:

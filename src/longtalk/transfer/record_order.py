@@ -1,8 +1,8 @@
 """Reconstruct the order in which the records of a conversation were written, from their order on each branch.
 
 For some kinds only the newest record counts, so a copy has to write records in the original order. A record attached to
-an entry that several branches share is written once for all of them. If each branch keeps its own records of a kind
-(`own_branch_only`), the record is written for every branch that has it, since a copy creates all branches before it
+an entry that several branches share is written once for all of them. Records of a kind that is visible only on its own
+branch (`own_branch_only`) are written once for each branch that has them, since a copy creates all branches before it
 adds records.
 """
 
@@ -19,10 +19,10 @@ from longtalk.transfer.snapshot import Snapshot, select_current_records, select_
 
 
 class _RecordToWrite(NamedTuple):
-    """A record to write. Equal values on different branches mean the same record, which is written once."""
+    """A record to write. Equal values on different branches stand for one shared record, which is written once."""
 
     owner: str
-    """The branch to write it to: the one that added its entry, or the one that has the record (`own_branch_only`)."""
+    """The branch to write to: the one that added the entry or, for `own_branch_only`, the one that has the record."""
     placed: PlacedRecord
     repeat: int
     """The number of equal records that precede this one on the branch."""
@@ -33,10 +33,10 @@ def order_missing_records(
 ) -> list[tuple[str, PlacedRecord]]:
     """Return the records of `new` that the store lacks, in their original order, each with the branch to write it to.
 
-    `branches` are the parts of the conversation as stored; `have` has, by branch, the records that are already there.
+    `branches` are the parts of the conversation as stored; `have` has the records that are already stored, by branch.
     """
     parts = {part.name: part for part in branches}
-    # For kinds whose replaced records may be discarded, only the newest of each branch matters.
+    # For kinds whose replaced records may be discarded, only the newest record of each branch matters.
     differs: set[str] = set()
     for name, path in new.paths.items():
         ours, theirs = select_current_records(path.records), select_current_records(have.get(name, ()))
@@ -74,7 +74,7 @@ def _list_records(
 
 
 def _find_owner(branches: Mapping[str, BranchPart], branch: str, position: int) -> str:
-    """Return the branch that added the entry at a position of `branch`; for -1, the one with the first entry."""
+    """Return the branch that added the entry at this position of `branch`; for -1, the branch with the first entry."""
     part = branches[branch]
     while part.source is not None and position < part.start:
         part = branches[part.source[0]]
@@ -84,15 +84,15 @@ def _find_owner(branches: Mapping[str, BranchPart], branch: str, position: int) 
 def _merge_queues(queues: Mapping[str, Sequence[_RecordToWrite]]) -> list[tuple[str, _RecordToWrite]]:
     """Merge queues of records into one order in which each record occurs once, paired with a branch that has it.
 
-    The order of every queue is kept, unless two queues have the same records in different orders: then the first queue
-    decides.
+    The order within each queue is kept. If two queues have the same records in different orders, the order of the first
+    queue is used.
     """
     remaining = {name: list(reversed(queue)) for name, queue in queues.items()}
     occurrences = Counter(record for queue in queues.values() for record in queue)
     is_next: Counter[_RecordToWrite] = Counter(queue[-1] for queue in remaining.values() if queue)
     merged: list[tuple[str, _RecordToWrite]] = []
     while any(remaining.values()):
-        # Take a record that is next in every queue that has it; if the queues disagree, the next of the first queue.
+        # Take a record that is next in every queue that has it. If there is none, take the next of the first queue.
         name = next(
             (name for name, queue in remaining.items() if queue and is_next[queue[-1]] == occurrences[queue[-1]]),
             next(name for name, queue in remaining.items() if queue),

@@ -1,8 +1,8 @@
 """Write a conversation into a store turn by turn, or add what the stored conversation lacks.
 
-A new conversation has a mark in its metadata until it is complete. If the import fails, a later import removes the
-marked conversation and starts again. A conversation to which entries are added is consistent after each commit, so a
-later import continues where the failed one stopped.
+While a new conversation is being written, a mark in its metadata says that it is incomplete. If the import fails, a
+later import removes the marked conversation and starts again. When entries are added to a stored conversation, it is
+consistent after each commit, so a later import continues where a failed one stopped.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _LEASE_MS = 10_000
 
 
 def make_mark() -> dict[str, Any]:
-    """Return metadata that marks a conversation as incomplete. The value is unique, and identifies the import.
+    """Return metadata that marks a conversation as incomplete, with a unique value that identifies the import.
 
-    An import that fails removes only the conversations with its own mark.
+    An import that fails removes only conversations with its own mark.
     """
     return {IMPORTING: new_id()}
 
@@ -43,12 +43,12 @@ def make_mark() -> dict[str, Any]:
 def is_incomplete(store: Store, owner: str, name: str, mark: Mapping[str, Any] | None = None) -> bool:
     """Return True if a conversation is marked as incompletely imported, and no turn has run on it.
 
-    With `mark`, the conversation must have exactly that mark, so that it is from that import.
+    With `mark`, return True only if the conversation has that mark, which means that the same import created it.
     """
     there = store.info(owner, name)
     if there is None or (IMPORTING not in there.meta if mark is None else there.meta != mark):
         return False
-    # A turn takes a lease, which sets the token of the branch.
+    # A turn acquires a lease, which sets the token of the branch to a number other than 0.
     return all(head.token == 0 for head in store.branches(owner, name))
 
 
@@ -65,7 +65,7 @@ def read_complete(store: Store, owner: str, name: str) -> Snapshot | None:
 
 
 def remove(store: Store, owner: str, there: Snapshot) -> None:
-    """Delete the conversation of a snapshot; raise `HeadMoved` if the conversation has changed since it was read."""
+    """Delete a conversation; raise `HeadMoved` if it has changed since the snapshot `there` was read."""
     mark = make_mark()
     for head in there.heads:
         # Token 0 means that no turn has run: if this process dies, a later import can delete the conversation.
@@ -76,8 +76,8 @@ def remove(store: Store, owner: str, there: Snapshot) -> None:
 
 
 def write_new(store: Store, owner: str, new: Snapshot, mark: Mapping[str, Any], *, finish: bool = True) -> None:
-    """Write a new conversation, marked as incomplete with `mark`; with `finish`, remove the mark at the end."""
-    # Branches with shared entries must all exist before the order of their records can be determined.
+    """Write a new conversation that is marked as incomplete with `mark`; if `finish`, remove the mark at the end."""
+    # If branches share entries, all branches must exist before records are written in their original order.
     apart = new.stored and len(new.paths) > 1
     commits = [commit for part in new.export.branches for commit in _build_branch_commits(new, part, records=not apart)]
     added = {part.name: {entry.turn for entry in part.entries} for part in new.export.branches}
@@ -97,13 +97,13 @@ def write_new(store: Store, owner: str, new: Snapshot, mark: Mapping[str, Any], 
 
 
 def write_more(store: Store, owner: str, new: Snapshot, there: Snapshot) -> None:
-    """Add to a stored conversation (`there`) what only `new` has.
+    """Add everything that only `new` has to the stored conversation `there`.
 
-    These are entries, branches, newer versions of turns, idempotency keys, records, and metadata of entries.
+    This covers entries, branches, newer versions of turns, idempotency keys, records, and metadata of entries.
     """
     commits: list[Commit] = []
     added: dict[str, set[str]] = {}
-    # A new branch begins on a stored one if they share entries.
+    # A new branch is forked from a stored one if they share entries.
     parts = split_branches([*(new.paths[name] for name in there.paths), *_list_new_branches(new, there)])
     for part in parts:
         stored, path = there.paths.get(part.name), new.paths[part.name]
@@ -120,7 +120,7 @@ def write_more(store: Store, owner: str, new: Snapshot, there: Snapshot) -> None
     commits += [each for each in _build_key_commits(new, added) if each.request and each.request.key not in known]
     revisions = dict(there.revisions)
     _write_commits(store, owner, new.id, commits, revisions)
-    # A new branch inherits the records of the branch that it begins on.
+    # A new branch inherits the records of the branch that it is forked from.
     have = {name: store.records(owner, new.id, name) for name in new.paths}
     _write_commits(store, owner, new.id, _build_record_commits(new, parts, have), revisions)
     for name, stored in there.paths.items():
@@ -131,7 +131,7 @@ def write_more(store: Store, owner: str, new: Snapshot, there: Snapshot) -> None
 
 
 def remove_mark(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata without the import mark; imported data must not contain one."""
+    """Return the metadata without an import mark, since imported data must not contain one."""
     return {key: value for key, value in meta.items() if key != IMPORTING}
 
 
@@ -156,7 +156,7 @@ def _build_branch_commits(new: Snapshot, part: BranchPart, *, records: bool) -> 
 
 
 def _build_update_commits(new: Snapshot, path: BranchPart, stored: BranchPart) -> list[Commit]:
-    """Return the commits that bring a stored branch up to `path`: newer versions of turns, then new entries."""
+    """Return the commits that turn a stored branch into `path`: newer versions of turns, then new entries."""
     kept = _count_kept_entries(path, stored)
     fresh = {entry.turn for entry in path.entries[kept:]}
     commits = [
@@ -177,9 +177,9 @@ def _build_update_commits(new: Snapshot, path: BranchPart, stored: BranchPart) -
 
 
 def _count_kept_entries(path: BranchPart, stored: BranchPart) -> int:
-    """Return how many entries of a stored branch can stay if the branch is to become `path`.
+    """Return how many entries of a stored branch are kept when the branch is to become `path`.
 
-    Closing results at its end, which stand in for missing tool results, are dropped if `path` has the real results.
+    Closing results at the end of the stored branch are dropped if `path` has the real tool results instead.
     """
     keeps_all = starts_with_entries(path.entries, stored.entries)
     return len(stored.entries if keeps_all else drop_closing_results(stored.entries))
@@ -209,7 +209,7 @@ def _build_turn_commits(new: Snapshot, path: BranchPart, start: int) -> Iterator
 def _build_key_commits(new: Snapshot, added: Mapping[str, set[str]]) -> list[Commit]:
     """Return commits for the idempotency keys of turns that no other commit writes.
 
-    `added` has, by branch, the ids of the turns whose entries are written; their commits include the key.
+    `added` has the ids of the turns whose entries are written, by branch; their commits include the keys.
     """
     return [
         Commit(branch=keyed.branch, expect=0, turn=keyed.turn, request=keyed.request, at=new.updated[keyed.branch])

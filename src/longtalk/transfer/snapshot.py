@@ -1,9 +1,9 @@
 """Snapshots of stored conversations, with everything that a copy must reproduce.
 
 A `ConversationExport` has entries, turns, records and metadata. A snapshot adds data that only stores keep: the
-manifests of turns, their idempotency keys, and the time of each branch's last change. Entries that no branch contains
-any more (because the end of a branch was cut off) are not copied; nor are leases and revisions, which are valid only in
-the store that issued them.
+manifests of turns, their idempotency keys, and the time of each branch's last change. It leaves out entries that no
+branch contains any more (because the end of a branch was cut off), as well as leases and revisions, which are valid
+only in the store that issued them.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Snapshot:
     ) -> None:
         self.export = export
         self.paths = {path.name: path for path in paths}
-        """Each branch with all its entries, by name."""
+        """Each branch with all its entries, including shared ones, by branch name."""
         self.manifests = manifests or {}
         """The manifests of turns, by turn id."""
         self.updated = updated or {}
-        """When each branch was last changed, by name, in milliseconds since 1970."""
+        """The time of each branch's last change, in milliseconds since 1970, by branch name."""
         self.heads = tuple(heads)
         """The heads of the branches in the store; empty if the snapshot was made from an export."""
         self.revisions = {head.branch: head.revision for head in heads}
@@ -57,7 +57,7 @@ class Snapshot:
 
     @cached_property
     def requests(self) -> tuple[KeyedTurn, ...]:
-        """The idempotency keys of turns that are on at least one branch."""
+        """The turns with an idempotency key that are still on at least one branch."""
         if not self._keyed_turns:
             return ()
         turns = {turn.id for path in self.paths.values() for turn in path.turns}
@@ -69,9 +69,9 @@ class Snapshot:
         return sum(len(part.entries) for part in self.export.branches)
 
     def comparison_key(self) -> tuple[Any, ...]:
-        """Return a value that two snapshots share if their conversations are equal, even in different stores.
+        """Return a value that is equal for two snapshots if their conversations are equal, even in different stores.
 
-        It ignores replaced records that stores may discard.
+        Replaced records that stores may discard are ignored.
         """
         export = self.export
         branches = [(part.name, part.source, part.entries, part.turns, part.metas) for part in export.branches]
@@ -84,8 +84,8 @@ class Snapshot:
 
 
 def to_snapshot(export: ConversationExport) -> Snapshot:
-    """Convert an export, which is not in a store, to a snapshot."""
-    # Some formats have no times: use the current time.
+    """Make a snapshot from an export, so that it can be compared with stored conversations and written to a store."""
+    # Some file formats contain no times; then the current time is used.
     export = msgspec.structs.replace(export, created=export.created or now(), updated=export.updated or now())
     paths = (
         export.branches if len(export.branches) == 1 else [expand_branch(export, part.name) for part in export.branches]
@@ -100,7 +100,7 @@ def read_snapshot(store: Store, owner: str, conversation: str) -> Snapshot | Non
         heads = store.branches(owner, conversation) if known else []
         if known is None or not heads:
             return None
-        # Main first, then the longest: shared entries are stored with the branch that comes first.
+        # Main comes first, then the longest branch: shared entries are kept with the first branch that has them.
         heads.sort(key=lambda head: (head.branch != MAIN, -head.size, head.branch))
         paths: list[BranchPart] = []
         manifests: dict[str, bytes] = {}
@@ -120,7 +120,7 @@ def read_snapshot(store: Store, owner: str, conversation: str) -> Snapshot | Non
         again = {head.branch: head.revision for head in store.branches(owner, conversation)}
         if again == {head.branch: head.revision for head in heads}:
             break
-        # A branch changed while it was read, so a turn could lack its answer: read again.
+        # A branch changed between these reads, so a turn could lack its answer: read again.
     # A single branch shares no entries.
     parts = tuple(paths) if len(paths) == 1 else split_branches(paths)
     return Snapshot(
@@ -145,7 +145,7 @@ def to_export(snapshot: Snapshot) -> ConversationExport:
 
 
 def select_permanent_records(records: Sequence[PlacedRecord]) -> list[PlacedRecord]:
-    """Return the records of those kinds that a store always keeps, even if a newer record replaces them."""
+    """Return the records of kinds that a store must keep even after a newer record has replaced them."""
     return [placed for placed in records if not kind_of(placed.record.kind).may_discard_replaced]
 
 
@@ -158,12 +158,12 @@ def group_by_kind(records: Sequence[PlacedRecord]) -> dict[str, list[PlacedRecor
 
 
 def select_current_records(records: Sequence[PlacedRecord]) -> dict[str, PlacedRecord]:
-    """Return the newest record of each kind of which a store may discard replaced records."""
+    """Return, by kind, the newest record of each kind whose replaced records a store may discard."""
     return {placed.record.kind: placed for placed in records if kind_of(placed.record.kind).may_discard_replaced}
 
 
 def has_all_entries(more: Snapshot, less: Snapshot) -> bool:
-    """Return True if `more` has every branch of `less`, with all its entries at the beginning."""
+    """Return True if `more` has every branch of `less`, and each begins with all entries that it has in `less`."""
     return all(
         name in more.paths and starts_with_entries(more.paths[name].entries, path.entries)
         for name, path in less.paths.items()
@@ -212,6 +212,6 @@ def drop_closing_results(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 def list_changed_turns(turns: Sequence[Turn], known: Sequence[Turn]) -> list[Turn]:
-    """Return the turns that are in `known` with the same id but in another version."""
+    """Return those of `turns` that `known` has with the same id but with different content."""
     old = {turn.id: turn for turn in known}
     return [turn for turn in turns if turn.id in old and old[turn.id] != turn]

@@ -3,7 +3,7 @@
 The importers read the data exports of ChatGPT and Claude, and the SQLite files of llm, LangGraph and the OpenAI Agents
 SDK. The format of a file is detected from its content. `open_tool_file` recognizes the files of other tools; all other
 files are passed to `transfer.read`, which reads Longtalk's own formats. Reading does not require the other tools to be
-installed, and never runs code from a file.
+installed, and never runs code that a file contains.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def import_from_tool(
 ) -> ImportResult:
     """Import conversations of another tool one at a time, and return the outcome for each.
 
-    Conversations without messages have no outcome; a note in the result counts them.
+    Conversations without messages are not listed; a note in the result says how many there were.
     """
     empty: list[ParsedConversation] = []
 
@@ -102,7 +102,7 @@ def read_with_id(file: ToolFile, id: str | None) -> Iterator[ParsedConversation]
 
 
 def set_single_id(exports: list[ConversationExport], id: str | None) -> list[ConversationExport]:  # noqa: A002
-    """Return the conversations unchanged, except that a single one gets this `id` if it is not None."""
+    """Return the conversations. If there is only one and `id` is not None, that conversation gets this id."""
     if len(exports) != 1 or id is None:
         return exports
     return [msgspec.structs.replace(exports[0], id=id)]
@@ -130,7 +130,7 @@ def read_bytes(source: bytes | Path) -> bytes:
 def open_tool_file(source: bytes | Path, *, name: str = "") -> ToolFile | None:
     """Open a file of another tool. Return None if no supported tool wrote the file.
 
-    Errors begin with `name`. Raises `OSError` if the file can't be read.
+    `name` is put before the message of each `InputError`. Raises `OSError` if the file can't be read.
     """
     with _naming(name):
         file = _open(source)
@@ -147,7 +147,7 @@ def _read_naming(file: ToolFile, name: str) -> Iterator[ParsedConversation]:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Put the name of a file before the message of an `InputError`."""
+    """Put the name of a file before the message of any `InputError` that the block raises."""
     try:
         yield
     except InputError as problem:
@@ -165,7 +165,7 @@ def _open(source: bytes | Path) -> ToolFile | None:
         return open_database(source)
     if begins[:4] == _ZIP:
         return _open_zip(source)
-    # Parse the file only if it may be such an export, since `transfer.read` parses every other file itself.
+    # Parse the file only if it may be an export of ChatGPT or Claude: `transfer.read` parses other files itself.
     data = read_bytes(source)
     try:
         return _parse_documents([data]) if b'"mapping"' in data or b'"chat_messages"' in data else None
@@ -196,7 +196,7 @@ def _open_zip(source: bytes | Path) -> ToolFile:
 
 
 def _parse_documents(documents: Iterable[bytes]) -> ToolFile | None:
-    """Open JSON documents, each a list of conversations or a single one; None if no supported tool wrote them.
+    """Open JSON documents with one conversation or a list of them; return None if no supported tool wrote them.
 
     Raises `ValueError` if a document is not a JSON list or object.
     """

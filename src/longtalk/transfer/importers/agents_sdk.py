@@ -76,7 +76,7 @@ def _convert_rows(rows: Sequence[_Row]) -> Iterator[ConvertedMessage]:
 
 
 def _convert_input(row: _Row) -> Entry | None:
-    """Return the entry for an item from the app (a message or a tool result), or None for an item from the model."""
+    """Return the entry for an item that the app sent (a message or a tool result); None for an item from the model."""
     native, at = row[1].encode(), parse_time(row[2])
     item = json_bytes.fields(native)
     if item.get("type") in CALLS.values():

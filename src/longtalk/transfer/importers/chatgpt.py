@@ -1,4 +1,4 @@
-"""Import ChatGPT's data export: `conversations.json`, a list of conversations, each of them a tree of messages.
+"""Import ChatGPT's data export: `conversations.json`, a list of conversations, each a tree of messages.
 
 The messages are in `mapping`, as nodes with a parent and children, and `current_node` names the message that was shown
 last. The path to it becomes the main branch; edited prompts and regenerated answers become further branches. A message
@@ -64,7 +64,7 @@ def matches(first: Mapping[str, bytes]) -> bool:
 
 
 def read(data: bytes, number: int, budget: Budget) -> ParsedConversation:
-    """Read the conversation in a JSON object. If it is not JSON, `number` identifies it in the result."""
+    """Read the conversation in a JSON object. If the data is not JSON, the result says so and names it by `number`."""
     name = f"conversation {number}"
     try:
         conversation = json_bytes.value(data)
@@ -82,7 +82,7 @@ def _convert(conversation: dict[str, Any], name: str, budget: Budget) -> ParsedC
     leaves = list(_find_leaves(mapping))
     current = conversation.get("current_node")
     if current not in mapping:
-        # Without a current node, the main branch is the path that was created last.
+        # Without a current node, the path that was created last becomes the main branch.
         current = leaves[-1] if leaves else None
     if current is not None and current not in leaves:
         leaves.append(current)
@@ -117,7 +117,7 @@ def _find_leaves(mapping: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 class _PathState(NamedTuple):
-    """What is known after reading a path up to a node: last message, its time, open tool call, pending thoughts."""
+    """The state after reading a path up to a node: its last message, the time, the open tool call, pending thoughts."""
 
     end: MessageNode | None
     at: int
@@ -161,9 +161,9 @@ class _Reader:
     def _convert_message(
         self, name: str, message: Mapping[str, Any], at: int, call: str, thoughts: Sequence[Any]
     ) -> tuple[ConvertedMessage | None, Sequence[Any]]:
-        """Return the converted message, or None if it becomes no entry, and the thoughts to keep for the next answer.
+        """Return the converted message (None if it should not become an entry) and the thoughts for the next answer.
 
-        `call` is the id of the open tool call; `thoughts` are the thoughts that precede the message.
+        `call` is the id of the open tool call, or empty; `thoughts` are the thoughts that precede the message.
         """
         content, metadata = message.get("content") or {}, message.get("metadata") or {}
         kind, author = content.get("content_type"), message.get("author") or {}
@@ -177,7 +177,7 @@ class _Reader:
             self._budget.spend(REFERENCE_BYTES * len(thoughts))
             return None, [*thoughts, content.get("thoughts") or content.get("content")]
         text, pointers = _extract_text(content)
-        # Content of an unknown type is represented by its text or a placeholder, and kept complete as metadata.
+        # Content of an unknown type becomes its text or a placeholder; the whole content is kept as metadata.
         unknown = kind is not None and str(kind) not in _TEXTS and not pointers
         has_no_text = unknown and not text.strip()
         text = f"[{format_kind(kind)}]" if has_no_text else text
@@ -199,7 +199,7 @@ class _Reader:
         if files := [each.get("name") for each in metadata.get("attachments") or () if isinstance(each, Mapping)]:
             meta["attachments"] = files
         if thoughts and role == "assistant":
-            # Each answer after the same thoughts gets a copy of them.
+            # Several answers may follow the same thoughts, and each gets a copy of them.
             self._budget.spend(sum(len(str(thought)) for thought in thoughts))
             meta["thoughts"] = list(thoughts)
         if kind not in ("text", "multimodal_text", None):
@@ -222,7 +222,7 @@ def _build_entry(role: str, text: str, at: int, *, call: str, name: str, to: str
     if role == "system":
         return system(text, at=at)
     if role == "tool":
-        # Without a call before it, the result becomes an event.
+        # A result without a call later becomes an event.
         return Entry(role="tool", wire=WIRE.name, native=WIRE.write_result(call or "-", text, error=False), at=at)
     message: dict[str, Any] = {"role": "assistant" if role == "assistant" else "user", "content": text}
     if to and role == "assistant":

@@ -53,7 +53,7 @@ def matches(first: Mapping[str, bytes]) -> bool:
 
 
 def read(data: bytes, number: int, budget: Budget) -> ParsedConversation:
-    """Read the conversation in a JSON object. If it is not JSON, `number` identifies it in the result."""
+    """Read the conversation in a JSON object. If the data is not JSON, the result says so and names it by `number`."""
     name = f"conversation {number}"
     try:
         conversation = json_bytes.value(data)
@@ -88,7 +88,7 @@ def _convert(conversation: Mapping[str, Any], name: str, budget: Budget) -> Pars
 
 
 def _find_parents(messages: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
-    """Return the parent of each message: the one that it names. If no message names a parent, the message before it."""
+    """Return the parent that each message names; if no message names one, the parent is the previous message."""
     keys = list(messages)
     named_parents = {key: message.get("parent_message_uuid") for key, message in messages.items()}
     if any(parent in messages for parent in named_parents.values()):
@@ -99,7 +99,7 @@ def _find_parents(messages: Mapping[str, Mapping[str, Any]]) -> dict[str, str | 
 def _find_ends(
     parents: Mapping[str, str | None], converted: Mapping[str, Sequence[ConvertedMessage]], leaves: Sequence[str]
 ) -> list[MessageNode | None]:
-    """Return the last message on the path from the root to each of these leaves; None for a path without messages."""
+    """Return the last message on the path to each of these leaves; None for a path without messages."""
     nodes: dict[str | None, MessageNode | None] = {None: None}
     for leaf in leaves:
         path: dict[str, None] = {}
@@ -114,7 +114,7 @@ def _find_ends(
 
 
 def _convert_message(key: str, message: Mapping[str, Any], notes: Counter[str]) -> Iterator[ConvertedMessage]:
-    """Yield the entries that a message becomes. An answer with tool calls becomes several entries."""
+    """Convert a message to entries. An answer with tool calls becomes several entries."""
     at = parse_time(message.get("created_at"))
     blocks = [block for block in message.get("content") or () if isinstance(block, Mapping)]
     if not any(block.get("type") == "text" and block.get("text") for block in blocks) and message.get("text"):
@@ -168,14 +168,14 @@ def _convert_user_message(
 
 
 def _build_placeholder(extra: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text that stands for these blocks in a message without other content, such as `[image]`."""
+    """Return a placeholder such as `[image]`, for a message that has no content except these blocks."""
     return " ".join(f"[{format_kind(kind)}]" for kind in dict.fromkeys(str(block.get("type")) for block in extra))
 
 
 def _count_blocks(extra: Sequence[Mapping[str, Any]], notes: Counter[str], *, alone: bool) -> None:
-    """Count in `notes` the blocks of a message that are kept as its metadata.
+    """Count, in `notes`, the blocks of a message that are kept as its metadata.
 
-    With `alone`, the message has no other content and becomes a placeholder, which is noted for each type of block.
+    With `alone`, the message has no other content and becomes a placeholder; then each type of block is noted once.
     """
     kinds = [str(block.get("type")) for block in extra]
     thoughts = [kind for kind in kinds if kind in _THOUGHTS]
@@ -223,7 +223,7 @@ def _split_rounds(key: str, blocks: list[Mapping[str, Any]], notes: Counter[str]
         else:
             extra += [block] if kind != "text" else []
             continue
-        # Text that follows a call whose result has not arrived yet moves before the call.
+        # Text between a call and its result is moved before the call.
         if not rounds or rounds[-1][0] == "tool":
             rounds.append(("assistant", [converted], extra))
         else:

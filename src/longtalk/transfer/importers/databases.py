@@ -1,9 +1,9 @@
 """Open the SQLite files of other tools read-only, and recognize the tool by the tables.
 
-A file may come from a stranger. Only real tables are read, after a check that their pages are sound: no views, no
-virtual tables and no generated columns, which could produce any amount of data. The work and the data that is read are
-limited in relation to the size of the file, and an interrupt (Ctrl-C) ends a query. Nothing is written beside the file:
-a database with a write-ahead log is copied, together with the log, to a temporary folder.
+A file may come from an untrusted source. Only ordinary tables are read, after a check that their pages are sound:
+views, virtual tables and generated columns could produce any amount of data. The work of SQLite and the data that it
+returns are limited in relation to the size of the file, and an interrupt (Ctrl-C) ends a query. SQLite writes no files
+next to the original: a database with a write-ahead log is first copied, together with the log, to a temporary folder.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SUPPORTED = (
     "the log of llm, LangGraph's checkpoints (SqliteSaver), and sessions of the OpenAI Agents SDK (SQLiteSession)"
 )
 ALLOWED_STEPS, STEPS_PER_BYTE = 100_000_000, 2_000
-"""Of a file with N bytes, SQLite may run `ALLOWED_STEPS + STEPS_PER_BYTE * N` instructions of its virtual machine."""
+"""For a file of N bytes, SQLite may run `ALLOWED_STEPS + STEPS_PER_BYTE * N` virtual machine instructions."""
 _STEPS_BETWEEN_CHECKS = 10_000
 _MAX_DEFAULTS = 1_000
-"""The maximum length of the default values of a table: SQLite returns them for each row that lacks a value."""
+"""The maximum length of a table's default values, which SQLite returns for each row that lacks a value."""
 _TABLES = agents_sdk.TABLES | langgraph.TABLES | llm_logs.TABLES
 _CREATE_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
 _UNSOUND = re.compile(r"\b(?:tree|page) \d+", re.IGNORECASE)
@@ -47,7 +47,7 @@ _SETTINGS = (
     (apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0),
     (apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0),
 )
-"""What SQLite recommends for files from strangers (https://sqlite.org/security.html)."""
+"""The settings that SQLite recommends for untrusted files (https://sqlite.org/security.html)."""
 
 _Read = Callable[[Database, Budget], Iterator[ParsedConversation]]
 
@@ -77,7 +77,7 @@ def _read_each(source: bytes | Path, read: _Read) -> Iterator[ParsedConversation
 
 
 def _list_tables(db: Database) -> set[str]:
-    """Return the names of the tables; raise `InputError` if one that an importer reads is not a sound real table."""
+    """Return the names of the tables; raise `InputError` if a table that is to be read is not ordinary and sound."""
     rows = db.execute("SELECT name, type, sql FROM sqlite_schema WHERE type IN ('table', 'view')").fetchall()
     # SQLite ignores the case of names.
     found = {name.lower(): (kind, str(sql)) for name, kind, sql in rows}
@@ -157,13 +157,13 @@ def _restrict(db: apsw.Connection, size: int, budget: Budget) -> None:
 
 
 def _connect(source: bytes | Path, folder: Path) -> tuple[apsw.Connection, int]:
-    """Return a connection to a database, and the size of the database. If it has to be copied, it goes to `folder`."""
+    """Return a connection to a database, and its size in bytes. If it must be copied, the copy is made in `folder`."""
     if isinstance(source, bytes):
         db = apsw.Connection(":memory:")
-        # Bytes 18 and 19 say that the file uses a write-ahead log, which a database in memory can't have.
+        # Bytes 18 and 19 say whether there is a write-ahead log. A database in memory can't have one.
         db.deserialize("main", source[:18] + b"\1\1" + source[20:])
         return db, len(source)
-    # SQLite looks for the log beside the file that a link points to.
+    # If the path is a link, the log is next to the file that it points to.
     path = source.resolve()
     with path.open("rb") as file:
         uses_log = file.read(20)[18:] != b"\1\1"
@@ -182,8 +182,8 @@ def _log_of(path: Path) -> Path:
 def _copy(path: Path, folder: Path) -> Path:
     """Copy a database and its write-ahead log to a folder, and return the path of the copy.
 
-    To read such a database where it is, SQLite would write beside it. Raises `InputError` if the files change again and
-    again while they are copied.
+    To read such a database in place, SQLite would create files next to it. Raises `InputError` if the files change
+    during each of several attempts to copy them.
     """
     copy = folder / "copy.db"
     for _ in range(_COPY_ATTEMPTS):

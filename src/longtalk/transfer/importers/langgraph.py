@@ -1,7 +1,7 @@
 """Import LangGraph checkpoints from SQLite (`SqliteSaver`): the `messages` in the newest state of each thread.
 
-Checkpoints are msgpack with extensions that name Python classes. The importer creates no objects of these classes and
-unpickles nothing: it reads the plain values in an extension, and recognizes a message by its fields.
+Checkpoints are encoded as msgpack, with extensions that name Python classes. The importer creates no objects of these
+classes and unpickles nothing: it reads the plain values in an extension, and recognizes messages by their fields.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _convert_message(value: Any, thread: str, number: int, at: int, notes: Count
 
 
 def _find_fields(value: Any) -> Mapping[str, Any]:
-    """Return the fields of a message, which is stored as constructor arguments or as a plain mapping."""
+    """Return the fields of a message, which may be stored as constructor arguments or as a plain mapping."""
     if isinstance(value, _Object) and isinstance(value.value, list):
         value = next((each for each in value.value if isinstance(each, Mapping)), None)
     if isinstance(value, Mapping) and "content" in value:
@@ -188,7 +188,7 @@ def _build_call(call: Mapping[str, Any], key: str, number: int) -> dict[str, Any
 
 
 def _split_content(content: Any) -> tuple[str, list[Any], list[Any]]:
-    """Return the text of a message, its text and image parts in order, and its other blocks without tool calls."""
+    """Return a message's text, its text and image parts in order, and its other blocks except tool calls."""
     texts: list[str] = []
     parts: list[Any] = []
     others: list[Any] = []

@@ -64,7 +64,7 @@ class _Reader:
         when: Any,
         duration: Any,
     ) -> Iterator[ConvertedMessage]:
-        """Yield the messages of one row: a changed system text, tool results, the prompt and the answer."""
+        """Yield the messages of one row: the system text if it has changed, tool results, the prompt and the answer."""
         started = parse_time(when)
         system_text = "\n\n".join([*self._read_fragments("system_fragments", id), *([system] if system else [])])
         if system_text and system_text != self._system:
@@ -86,7 +86,7 @@ class _Reader:
         )
 
     def _skip_if_empty(self, converted: ConvertedMessage | None) -> Iterator[ConvertedMessage]:
-        """Yield the message; if it is None, count it as an empty message in the notes."""
+        """Yield the message. If it is None, yield nothing and count an empty message in the notes."""
         self._notes[EMPTY] += converted is None
         if converted:
             yield converted

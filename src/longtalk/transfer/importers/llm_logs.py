@@ -1,7 +1,7 @@
 """Import the log of the command-line tool `llm` (`logs.db`).
 
-Since about version 0.32, the log has messages, which consist of parts and name their predecessors (`messages`,
-`parts`), and threads, which name their last message (`threads`). Earlier versions stored a row for each prompt and
+Since about version 0.32, the log has messages that consist of parts and refer to the previous message (`messages`,
+`parts`), and threads that refer to their last message (`threads`). Earlier versions stored a row for each prompt and
 response (`responses`), with tool calls and results in separate tables. A file may have both layouts. The text of
 fragments is inserted where they were used, and images are imported.
 """
@@ -101,7 +101,7 @@ def _read_thread(db: Database, name: str, title: str, tip: str | None, budget: B
         "SELECT parent_message_hash, tip_message_hash, model, datetime_utc FROM turns WHERE thread_id = ? ORDER BY id",
         (name,),
     ).fetchall()
-    # A user's message has the time at which its turn began; an answer also has the model of its turn.
+    # The prompt and the answer of a turn get the time of the turn; the answer also gets its model.
     times = {hash_: parse_time(at) for before, tip, _, at in reversed(turns) for hash_ in (before, tip)}
     models = {tip: str(model or "") for _, tip, model, _ in turns}
     messages: list[ConvertedMessage] = []
@@ -127,7 +127,7 @@ def _list_path(db: Database, tip: str | None) -> list[tuple[str, str]]:
 def _convert_message(
     db: Database, name: str, role: str, at: int, model: str, attachments: Attachments, notes: Counter[str]
 ) -> Iterator[ConvertedMessage]:
-    """Yield the entries that a message becomes. Each tool result becomes an entry of its own."""
+    """Convert a message to entries. Each tool result becomes an entry of its own."""
     parts: list[Any] = []
     calls: list[dict[str, Any]] = []
     thoughts: list[str] = []

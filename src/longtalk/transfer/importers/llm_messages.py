@@ -26,14 +26,14 @@ THOUGHTS = register_note(
 
 
 class Attachments:
-    """The images, recordings and other files that the log has attached to messages."""
+    """The images, recordings and other files in the log that were attached to messages."""
 
     def __init__(self, db: Database, notes: Counter[str]) -> None:
         self._db = db
         self._notes = notes
 
     def read_part(self, name: str) -> Any:
-        """Return an attachment, given its id, as part of a message: an image, or for any other file a placeholder."""
+        """Return the attachment with this id as part of a message: an image, or a placeholder for any other file."""
         row = self._db.execute("SELECT type, path, url, content FROM attachments WHERE id = ?", (name,)).fetchone()
         kind, path, url, content = row or ("", name, None, None)
         if str(kind).startswith("image/") and (content or url):

@@ -1,4 +1,4 @@
-"""Notes about what an import left out or changed, with a plural and a singular wording for each."""
+"""Notes about what an import left out or changed. Each has a plural and a singular wording."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def format_kind(kind: object) -> str:
 
 
 def format_note(text: str, times: int) -> str:
-    """Return a note with its count; `text` is the plural, and a count of 1 gives the singular."""
+    """Return a note with its count. `text` is the plural wording; for a count of 1, the singular is used instead."""
     if times != 1:
         return f"{times:,} {text}"
     if text.startswith(_TYPE) and text.endswith(_PLACEHOLDER):

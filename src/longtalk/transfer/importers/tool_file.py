@@ -17,4 +17,4 @@ class ToolFile(msgspec.Struct, frozen=True):
     count: int
     """The number of conversations in the file."""
     read: Callable[[], Iterator[ParsedConversation]]
-    """A function that returns a new iterator, which reads the conversations one at a time."""
+    """A function that returns a new iterator over the conversations, which are read one at a time."""

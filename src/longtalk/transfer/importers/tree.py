@@ -1,4 +1,4 @@
-"""Convert conversations of other tools, which are trees of messages, to branches, turns and entries.
+"""Convert conversations of other tools from trees of messages to branches, turns and entries.
 
 Entry ids are derived from the ids in the source. Importing the same file again therefore gives the same conversation,
 and a conversation that has grown since then begins with the same entries. A tool call without a result gets a closing
@@ -61,7 +61,7 @@ class ConvertedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageNode:
-    """A node in a tree of messages: a message and the node before it. Paths share the nodes of a common beginning."""
+    """A node in a tree of messages: a message and the previous node. Paths that begin alike share these nodes."""
 
     __slots__ = ("message", "previous")
 
@@ -88,16 +88,16 @@ class ToolConversation(msgspec.Struct, frozen=True, kw_only=True):
     meta: Mapping[str, Any] = {}
     """Further properties from the source, kept as metadata of the conversation."""
     ends: Sequence[MessageNode | None] = ()
-    """The last node of each branch, or None if the branch is empty, in the order in which they were created."""
+    """The last node of each branch, in the order in which the branches were created; None for an empty branch."""
     main: int = 0
     """The index of the main branch in `ends`."""
 
 
 def convert(source: ToolConversation, notes: Counter[str], budget: Budget) -> ParsedConversation:
-    """Convert a conversation to an export. If it can't be imported, `problem` of the result says why.
+    """Convert a conversation to an export. If it can't be imported, the `problem` of the result says why.
 
-    `notes` counts what reading the file has left out or changed; the conversion adds its own notes. What the
-    conversation takes is counted in the budget of its file; `TooLarge` is raised if that is exceeded.
+    `notes` counts what was left out or changed when the file was read; the conversion adds its own notes. The memory
+    that the conversation needs is charged to `budget`, that of the file; `TooLarge` is raised if it is exceeded.
     """
     export = ConversationExport(id=source.id)
     try:
@@ -139,7 +139,7 @@ def decode_text(data: bytes | None) -> str:
 
 
 def derive_id(*parts: str, size: int = 12) -> str:
-    """Return an id of `size` letters and digits; the same parts always give the same id."""
+    """Return an id of `size` letters and digits that depends only on `parts`."""
     bits = int.from_bytes(hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()[:16], "little")
     return "".join([_LETTERS[bits >> shift & 31] for shift in range(0, 5 * size, 5)])
 
@@ -167,13 +167,14 @@ class _EntryNode:
         self.branch = ""
         """The name of the first branch that contains the entry."""
         self.has_next = False
-        """True if at least one entry follows this one."""
+        """True if an entry follows this one on any path."""
         self.number: int
         """The number of entries before this one in its turn."""
         before: Entry | None = previous.entry if previous else None
         opens = before is None or (message.entry.role in _OPENING_ROLES and before.role not in _OPENING_ROLES)
         if before is None or previous is None or opens or previous.has_next:
-            # A second path from here begins a turn of its own; otherwise two entries would have the same id.
+            # If a second path continues from here, its entries begin a new turn; otherwise two entries would have the
+            # same id.
             turn, self.number = derive_id(conversation, before.id if before else "", message.key), 0
         else:
             turn, self.number = before.turn, previous.number + 1
@@ -186,17 +187,17 @@ class _EntryNode:
 
 
 class _PathState(NamedTuple):
-    """What is known after converting a path up to a message: the last entry, and messages that are held back."""
+    """The state after converting a path up to a message: its last entry, and messages that are held back."""
 
     here: _EntryNode | None = None
     open_calls: Mapping[str, str] = {}
     """The tool calls that have no result yet: the tool's name by call id."""
     events: tuple[ConvertedMessage, ...] = ()
-    """Results without a call, as events; they are held back so as not to come between calls and their results."""
+    """Events made from results without a call, held back so that they do not come between calls and their results."""
     answers: tuple[ConvertedMessage, ...] = ()
-    """Answers without tool calls; they are held back to be merged with the next answer if that answer has calls."""
+    """Answers without tool calls, held back in case the next message is an answer with calls: then they are merged."""
     last: ConvertedMessage | None = None
-    """The last message that is not a tool result; it made the calls in `open_calls`."""
+    """The last message that is not a tool result. If there are `open_calls`, it made them."""
 
 
 class _Tree:
@@ -288,7 +289,7 @@ def _list_own_nodes(end: _EntryNode) -> list[_EntryNode]:
 
 
 def _count_tokens(nodes: Sequence[_EntryNode]) -> dict[int, Entry]:
-    """Return the entries with their token counts, by the `id()` of their nodes."""
+    """Return the entries of these nodes with token counts filled in, by the `id()` of each node."""
     entries = add_token_counts([node.entry for node in nodes], Estimator())
     return {id(node): entry for node, entry in zip(nodes, entries, strict=True)}
 
@@ -315,9 +316,9 @@ def _build_turn(name: str, members: Sequence[_EntryNode], tool: str) -> Turn:
 
 
 def _add_message(state: _PathState, message: ConvertedMessage) -> tuple[list[ConvertedMessage], _PathState]:
-    """Return what to append to a path for its next message, and the state of the path after that.
+    """Return the messages to append to a path, given the next message in the source, and the new state of the path.
 
-    Messages are held back or moved so that results directly follow their calls. Answers right before an answer with
+    Messages are held back or moved so that results directly follow their calls. Answers directly before an answer with
     calls are merged with it, since some providers reject calls that follow another answer.
     """
     here, open_calls, events, answers, last = state
@@ -355,7 +356,7 @@ def _finish_path(state: _PathState) -> list[ConvertedMessage]:
 
 
 def _merge_answers(messages: Sequence[ConvertedMessage]) -> ConvertedMessage:
-    """Merge answers into one answer, which has the tool calls of the last."""
+    """Merge consecutive answers into one. Only the last may have tool calls, and the result keeps them."""
     last = messages[-1]
     if len(messages) == 1:
         return last

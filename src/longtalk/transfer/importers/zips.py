@@ -1,8 +1,8 @@
 """Read `conversations.json` from a zip archive.
 
 Archives may come from an untrusted source, so sizes and compression methods are checked before anything is unpacked: a
-small archive must not be able to fill the memory. What all of its files unpack to is compared with the size of the
-archive itself, because an archive may list the same data many times.
+small archive must not be able to fill the memory. The total unpacked size of its files is limited in relation to the
+size of the archive, because an archive may list the same data many times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_BYTES = 2_000_000_000
 ALLOWED_BYTES, ALLOWED_RATIO = 100_000_000, 50
 """An archive of N bytes may unpack to at most `ALLOWED_BYTES + ALLOWED_RATIO * N` bytes. JSON rarely exceeds 20 * N."""
 _CHUNK = 1 << 20
-# zipfile unpacks other methods without a bound on the output, and no tool uses them for its exports.
+# With other methods, zipfile does not limit the size of its output; no supported tool uses them for exports.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _UNPACK = "Unpack it, and import its conversations.json."
 
