@@ -30,14 +30,14 @@ def open_store(name: str, *, make: bool = True) -> Store:
     """Open the store that `name` refers to: a server's address, a SQLite file, or a folder of JSONL files.
 
     A path that ends with a slash or names an existing folder is a folder of JSONL files; any other path is a SQLite
-    file. With `make=False`, a store that doesn't exist is not created, and `InputError` is raised; Redis has nothing to
-    create. New files and folders are accessible only to the user.
+    file. With `make=False`, `InputError` is raised if the store doesn't exist, except for Redis, where there is nothing
+    to create. New files and folders are accessible only to the user.
     """
     if (open_server := _find_server(name)) is not None:
         scheme, slashes, rest = name.partition("://")
         return open_server(scheme.lower() + slashes + rest, make=make)
     _refuse_unknown_address(name)
-    # An absolute path, because SQLite gives names such as ":memory:" a special meaning.
+    # Use the absolute path, because names such as ":memory:" have a special meaning for SQLite.
     full = os.path.abspath(name)
     if not name or "\0" in name:
         raise InputError(f"{name!r} is not a path: give a file, a folder or a server's address.")
@@ -66,7 +66,7 @@ def hide_credentials(name: str) -> str:
         # Either the settings contain a password, or the password contains a question mark. Hide everything, because the
         # end of the password is unknown.
         return f"{scheme}://…"
-    # The folder of a Unix socket is a setting, but it is part of the address.
+    # Keep the folder of a Unix socket: although written as a setting, it is part of the address.
     folder = re.search(r"(?:^|&)host=((?:/|%2F)[\w./%-]+)(?:&|$)", settings, re.IGNORECASE)
     # A password may contain any character, so everything before the last @ is hidden.
     return f"{scheme}://{location.rpartition('@')[2]}" + (f"?host={folder[1]}" if folder else "")

@@ -1,4 +1,4 @@
-"""Paths through the segments of a conversation, as pure values that several stores share.
+"""Paths through the segments of a conversation, for all stores that use segments.
 
 A conversation is a tree of entries, and each entry belongs to a segment. Every branch has its own segment, which starts
 after some entries of another segment. A path consists of one span from each segment on the way from the root to the
@@ -20,7 +20,7 @@ R = TypeVar("R")
 class Span(NamedTuple, Generic[S]):
     """The entries at positions `start` to `stop - 1` of a path, all of which belong to one segment.
 
-    Unless a path was clipped, `start` is the position at which the segment starts.
+    Unless the path was shortened by `clip`, `start` is the position at which the segment starts.
     """
 
     segment: S
@@ -42,7 +42,7 @@ def trace_path(segment: S | None, size: int, get_base: Callable[[S], tuple[int, 
 
 
 def clip(path: Sequence[Span[S]], start: int, stop: int) -> list[Span[S]]:
-    """Return the part of a path from position `start` to `stop - 1`: spans outside are left out, others shortened."""
+    """Return the part of a path from position `start` to `stop - 1`. Spans outside this range are left out."""
     return [
         Span(segment, max(start, first), min(stop, end))
         for segment, first, end in path

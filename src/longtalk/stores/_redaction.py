@@ -1,4 +1,4 @@
-"""What a redaction removes besides the entry: the texts of errors, and the digest of the request for its turn."""
+"""Helpers for redaction, which also removes the texts of errors and the digest of the request for the entry's turn."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Segment:
         self.metas: dict[int, bytes] = {}
         """The app's metadata of entries, as JSON, by position."""
         self.words: dict[int, tuple[str, str]] = {}
-        """For each entry that was searched before, by position: its text, and the normalized words of the text."""
+        """The text of each entry that was searched before, and the normalized words of the text, by position."""
 
     @property
     def stop(self) -> int:
@@ -64,8 +64,8 @@ class AttachedRecord(NamedTuple):
 class KeyedTurnRef(NamedTuple):
     """The id and location of a turn that was requested with an idempotency key.
 
-    `branch` and `position` say where the turn was first committed. The branch may have been cut since and no longer
-    include the turn.
+    `branch` and `position` say where the turn was first committed. The branch may have been cut since then, so that it
+    no longer includes the turn.
     """
 
     request: KeyedRequest

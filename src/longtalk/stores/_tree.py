@@ -1,8 +1,8 @@
 """A conversation as a tree of entries in memory, and the effect of commits on the tree.
 
 Entries belong to segments, as `_paths` describes. A commit also starts a new segment if it adds a record that only its
-own branch may see and another branch forks off after the record's position; without a new segment, that branch would
-see the record. This module does no I/O and takes no locks.
+own branch may see and another branch forks off after the record's position; otherwise the other branch would see the
+record. This module does no I/O and takes no locks.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class ConversationTree:
     def _is_visible_elsewhere(self, segment: Segment, commit: Commit) -> bool:
         """Return whether a commit has records that only its own branch may see, but that another branch would see.
 
-        This is so if the commit is appended to `segment` and another branch forks off after such a record.
+        That would happen if the commit were appended to `segment` and another branch forks off after such a record.
         """
         own = [placed.position for placed in commit.records if kind_of(placed.record.kind).own_branch_only]
         return bool(own) and any(each.base is segment and each.start > min(own) for each in self._segments)
@@ -249,7 +249,7 @@ class ConversationTree:
         return any(True for _ in self._find_entry(entry))
 
     def _find_entry(self, entry: str) -> Iterator[tuple[Segment, int]]:
-        """Yield each segment and position that has an entry with this id."""
+        """Yield the segment and position of each entry with this id."""
         for segment in self._segments:
             for position, stored in enumerate(segment.entries, segment.start):
                 if stored.id == entry:

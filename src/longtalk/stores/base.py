@@ -5,9 +5,9 @@ the branch's *path*, and an entry's *position* is its index on the path. Branche
 entries; a fork copies nothing. The last entry, revision, lease and records of a branch are its *head*.
 
 A store reads parts of a path, and changes a branch by a `Commit`. A commit is applied completely or not at all, and
-only if the branch is at the revision that the commit expects; otherwise `HeadMoved` is raised. A store decides nothing
-else: `branches` and `conversation` decide, once for all stores, which process may write, what a turn contains and how
-to react to a lost race.
+only if the branch is at the revision that the commit expects; otherwise `HeadMoved` is raised. Everything else is
+decided outside the store, in the packages `branches` and `conversation`: which process may write, what a turn contains,
+and how to react if another process has written first.
 
 Every method takes the owner, and a conversation's id is unique per owner. A conversation of another owner looks exactly
 like one that doesn't exist. The JSON of an entry is returned byte for byte as it was stored.
@@ -28,7 +28,7 @@ MAIN = "main"
 
 
 class HeadMoved(Exception):
-    """Raised if the branch of a commit, or the branch that it forks from, is not as the commit expects.
+    """Raised if the branch of a commit, or the branch from which it forks, is not in the state that the commit expects.
 
     `head` is the current head of that branch, or None if the branch doesn't exist.
     """
@@ -43,7 +43,7 @@ class RequestKeyTaken(Exception):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The process that holds a lease. Other processes on the same host can check whether it is still alive."""
+    """The process that holds a lease, described so that processes on the same host can check whether it is alive."""
 
     host: str
     boot: str
@@ -70,7 +70,8 @@ class KeyedRequest(msgspec.Struct, frozen=True):
     body: str
     """The digest of the request. A retry with the same key must have the same digest.
 
-    It is empty after a redaction, because it would confirm a guess. Any request with the key then counts as a retry.
+    After a redaction it is empty, since it could be used to confirm a guess of the redacted text; then any request with
+    the key counts as a retry.
     """
 
 
@@ -90,11 +91,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     source: tuple[str, int] | None = None
     """For a new branch: the branch that it forks from, and how many entries of that branch's path it starts with."""
     source_entry: str | None = None
-    """The expected id of the last entry taken from `source`; any other id raises `HeadMoved`. None skips the check."""
+    """The expected id of the last entry taken from `source`; any other id raises `HeadMoved`. None: don't check."""
     cut: int | None = None
     """Truncate the path to this many entries before appending. The entries cut off stay in the tree."""
     entries: tuple[Entry, ...] = ()
-    """Entries to append. The parent of the first one is the last entry of the path, after the cut if there is one."""
+    """Entries to append. The parent of the first one must be the last entry of the path, after any cut."""
     turn: Turn | None = None
     """The turn that begins with these entries, or a new version of a turn that is already stored."""
     request: KeyedRequest | None = None
@@ -105,17 +106,17 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     obsolete: tuple[Record, ...] = ()
     """Records that the head no longer needs to include. A store may still include them."""
     lease: Lease | None = None
-    """The lease on the branch from now on. None releases the current lease."""
+    """The lease that the branch has after the commit. None releases the current lease."""
     at: int
     """The time of the commit, in milliseconds since 1970."""
     meta: Mapping[str, Any] | None = None
-    """New metadata from the app for the conversation. None keeps the stored metadata."""
+    """The app's metadata that replaces that of the conversation. None keeps the stored metadata."""
     entry_meta: Mapping[int, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     """Metadata from the app for some of the new entries, by their index in `entries`."""
 
 
 class BranchHead(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a branch after its last commit."""
+    """The current state of a branch, as its last commit left it."""
 
     branch: str
     revision: int
@@ -148,7 +149,7 @@ class KeyedTurn(msgspec.Struct, frozen=True):
     """
     turn: Turn
     position: int
-    """The position of the turn's first entry."""
+    """The position of the turn's first entry on the path of `branch`."""
 
 
 class ConversationInfo(msgspec.Struct, frozen=True, kw_only=True):

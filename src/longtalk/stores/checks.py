@@ -1,4 +1,4 @@
-"""Checks that stores share: whether a commit fits the branch that it changes, and whether metadata matches a filter."""
+"""Checks for all stores: whether a commit fits its branch, and whether metadata matches a filter."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 def check_commit(head: BranchHead | None, commit: Commit, source: BranchHead | None = None) -> None:
     """Raise `HeadMoved` if a commit expects another revision, and `ValueError` if the commit is otherwise invalid.
 
-    `head` is the head of the commit's branch, or None if the branch is new; `source` is the head of the branch that a
-    new branch forks from. The store itself has to compare `Commit.source_entry` with the stored entry.
+    `head` is the head of the commit's branch, or None if the branch is new; `source` is the head of the branch from
+    which a new branch forks. The store itself has to compare `Commit.source_entry` with the stored entry.
     """
     if (head.revision if head else 0) != commit.expect:
         raise HeadMoved(head)

@@ -32,7 +32,7 @@ from longtalk.transcript.transcript import Turn
 
 
 class TreeStore(ABC):
-    """The base of stores that hold each conversation as a `ConversationTree`. It implements the reading methods."""
+    """The base class of stores that hold conversations as `ConversationTree`s. It implements the reading methods."""
 
     @abstractmethod
     def _lock_tree(self, owner: str, conversation: str) -> AbstractContextManager[ConversationTree | None]:
@@ -202,7 +202,7 @@ def match_terms(entries: Iterable[tuple[int, str]], terms: Sequence[SearchTerm],
 
 
 def _list_forms(term: SearchTerm) -> Iterator[str]:
-    """Yield the strings to look for: normalized words match a term if they contain any of these strings.
+    """Yield the strings to look for. A term matches normalized words that contain any of these strings.
 
     The strings for the term's `beginnings` don't end with a space, so that they match longer words too.
     """

@@ -91,7 +91,7 @@ def _read_start_time(pid: int) -> int:
     try:
         # The process name is in parentheses and may contain anything. A letter and numbers follow it.
         state, *numbers = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        # A process that has ended stays listed until its parent collects it.
+        # A process that has ended stays listed until its parent has read its exit status.
         return -1 if state in (b"Z", b"X") else int(numbers[18])
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
@@ -137,7 +137,7 @@ class LeaseRegistry:
         self._being_written: list[HeldLease] = []
         self._lock = threading.Lock()
         self._thread: tuple[int, threading.Thread] | None = None
-        """The thread that renews the leases, after its process id. A forked child doesn't have its parent's threads."""
+        """The id of the process that started the renewing thread, and the thread. A forked child has no such thread."""
 
     def hold(self, lease: HeldLease) -> None:
         """Add a lease, and start the thread that renews leases if it isn't running."""
@@ -154,7 +154,7 @@ class LeaseRegistry:
             self.held.discard(lease)
 
     def holds(self, branch_id: BranchId, token: int) -> bool:
-        """Return whether this process holds the branch's lease with this token, through whichever store object."""
+        """Return whether this process holds the branch's lease with this token, through any store object."""
         with self._lock:
             return any(
                 lease.branch_id == branch_id and lease.token == token for lease in (*self.held, *self._being_written)
@@ -162,14 +162,14 @@ class LeaseRegistry:
 
     @contextmanager
     def count_as_held(self, lease: HeldLease) -> Iterator[None]:
-        """Count a lease as held while it is being written: another thread may read it before `hold` is called."""
+        """Count a lease as held while it is being written, since other threads may see it before `hold` is called."""
         try:
             with self._lock:
                 self._being_written.append(lease)
             yield
         finally:
             with self._lock:
-                # Ctrl-C may have come before it was appended.
+                # Ctrl-C may have arrived before the lease was appended.
                 if lease in self._being_written:
                     self._being_written.remove(lease)
 

@@ -1,4 +1,4 @@
-"""The JSONL store, which keeps each conversation in a file that people can read."""
+"""The JSONL store, which keeps each conversation in a human-readable file."""
 
 from longtalk.stores.jsonl.store import JSONL
 

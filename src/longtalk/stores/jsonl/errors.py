@@ -1,4 +1,4 @@
-"""The errors of the JSONL store. Each names the file, the cause and the remedy."""
+"""The errors of the JSONL store. Each message names the file, the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REMEDIES = {
 
 
 class FileError(StoreError):
-    """Raised for a file of the store that can't be used. `path` says which."""
+    """Raised if a file of the store can't be used. `path` is the path of the file."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class FileError(StoreError):
 
 
 class Damaged(FileError):
-    """Raised for a file whose content is not what was written. `path` and `line` say where."""
+    """Raised if the content of a file differs from what was written. `path` and `line` say where."""
 
     def __init__(self, path: Path, line: int, problem: str) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class Damaged(FileError):
 
 
 class NewerFormat(Damaged):
-    """Raised for a file that a newer version of Longtalk has written."""
+    """Raised if a newer version of Longtalk has written the file."""
 
     def __init__(self, path: Path, version: int, supported: int) -> None:
         FileError.__init__(
@@ -70,7 +70,7 @@ S = TypeVar("S", bound=_HasPath)
 
 
 def describe_os_error(path: Path, action: str, problem: OSError) -> FileError:
-    """Return the error for a failed call to the operating system. `action` says what failed, such as "read"."""
+    """Return the error for a failed call to the operating system. `action` is "read", "written" or "deleted"."""
     remedy = _WRONG_KIND if isinstance(problem, NotRegular) else _REMEDIES.get(problem.errno or 0)
     remedy = remedy or "Check the disk and the folder of the store, and try again."
     return FileError(path, f"{path} can't be {action}: {problem.strerror or problem}. {remedy}")
@@ -79,7 +79,10 @@ def describe_os_error(path: Path, action: str, problem: OSError) -> FileError:
 def translates_os_errors(
     action: str,
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T]]:
-    """Return a decorator for methods that use the file `self.path`. An `OSError` becomes a `FileError`."""
+    """Return a decorator for methods that use the file `self.path`: it turns an `OSError` into a `FileError`.
+
+    `action` says in the message what could not be done, as in `describe_os_error`.
+    """
 
     def decorate(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
         @wraps(method)

@@ -3,8 +3,8 @@
 Lines are written in *groups*, each group in one write. The last line of a group closes the group: it ends with the
 number of lines before it and a checksum of the whole group, `…,"lines":3,"sum":"0a1b2c3d"}`. A reader stops after the
 last complete group. Bytes after that belong to a write that is in progress or was interrupted; the next writer moves an
-interrupted write to a separate file. Any other difference from what was written is damage: `Damaged` names the file and
-the line, and nothing is skipped.
+interrupted write to a separate file. If the content differs in any other way from what was written, `Damaged` is
+raised, with the file and the line; damaged lines are never skipped.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Log:
 
     @translates_os_errors("read")
     def exists(self) -> bool:
-        """Return whether the file exists. `Path.exists` also returns False if a part of the path is no folder."""
+        """Return whether the file exists. Unlike `Path.exists`, fail if a part of the path is not a folder."""
         try:
             os.stat(self.path)
         except FileNotFoundError:
@@ -354,7 +354,7 @@ if sys.platform == "win32":
 
     def _lock_file(file: int) -> None:
         while True:
-            # The call fails after ten seconds of waiting: try again.
+            # The call fails if it has waited for ten seconds: try again.
             with suppress(OSError):
                 msvcrt.locking(file, msvcrt.LK_LOCK, 1)
                 return

@@ -24,7 +24,7 @@ from longtalk.transcript.pack_index import Kind
 from longtalk.transcript.transcript import Finish, Record, Turn, TurnStatus
 
 FORMAT = 1
-"""The version of the file format that this code writes, which is also the newest version that it can read."""
+"""The version of the file format that this code writes. It is also the newest version that this code can read."""
 
 EMPTY_JSON = Raw()
 """The value of a `Raw` field that has no JSON. Such a field is not written to the file."""
@@ -189,7 +189,7 @@ def parse_line(line: bytes) -> Line | None:
 
 def _copy_fields(value: object, names: Sequence[str]) -> dict[str, Any]:
     """Return the named fields of an object, by name."""
-    # msgspec omits a default only if it is the identical object, so strings are interned.
+    # msgspec omits a default value only if it is the identical object, so strings are interned.
     return {name: intern(field) if type(field := getattr(value, name)) is str else field for name in names}
 
 
@@ -315,7 +315,7 @@ def _describe_end(size: int, entry: str | None) -> str:
 def apply_group(tree: ConversationTree, lines: Sequence[Line | None]) -> None:
     """Apply a group of lines to the tree of a conversation.
 
-    Raises `ValueError` if a commit's closing line names another last entry or size than the branch has afterwards.
+    Raises `ValueError` if, after a commit, the last entry or the size of the branch is not what its closing line says.
     """
     close = lines[-1]
     if isinstance(close, CommitLine):

@@ -1,4 +1,4 @@
-"""The JSONL store: conversations as files that people can read, one JSON line per entry, in the order of events.
+"""The JSONL store: conversations as human-readable files, one JSON line per entry, in the order of events.
 
 Each owner has a folder, and each conversation a file. A commit is one group of lines (see `folder.py`): its entries,
 the turn with model, duration, usage and request key, its records, and a closing line with branch, revision and head.
@@ -92,7 +92,7 @@ class _ConversationFile:
             for group in complete:
                 self._apply_group(group)
         except BaseException:
-            # Read from the start the next time. Until then the tree has the part that was readable.
+            # Next time, read from the start again. Until then, the tree has the part that could be read.
             self.offset = 0
             raise
         self.offset += size
@@ -196,7 +196,7 @@ def _replace_native(line: bytes, native: bytes) -> bytes:
 
 
 def _redact_turn(line: bytes, *, with_digest: bool) -> bytes:
-    """Return the line of a turn without the text of its error and, if asked, the digest of its request."""
+    """Remove the text of the error from the line of a turn and, unless `with_digest`, the digest of its request."""
     members = json_bytes.fields(line)
     if "error" in members:
         members["error"] = json_bytes.encode(REDACTED)
@@ -241,7 +241,7 @@ class JSONL(TreeStore):
 
     @contextmanager
     def _note_damage(self) -> Iterator[None]:
-        """Continue after an error about a single file, and note the error for `list_damaged_files`."""
+        """Suppress an error about a single file, and remember the error for `list_damaged_files`."""
         try:
             yield
         except FileError as problem:
@@ -333,7 +333,7 @@ class JSONL(TreeStore):
                 file.refresh()
                 found = bool(file.tree)
             except FileError:
-                # Delete it anyway. The receipt counts the part that was readable.
+                # Delete the conversation anyway. The receipt counts the part that could be read.
                 found = True
             receipt = file.tree.make_receipt(conversation) if found else None
             file.log.remove()
@@ -356,7 +356,7 @@ class JSONL(TreeStore):
         return self._change_existing(owner, conversation, work)
 
     def _change_existing(self, owner: str, conversation: str, work: Callable[[_ConversationFile], bool]) -> bool:
-        """Do the same as `_run_locked`, but return False if the conversation doesn't exist."""
+        """Call `work` as `_run_locked` does, but return False if the conversation doesn't exist."""
         if not self._get_file(owner, conversation).log.exists():
             return False
         return self._run_locked(owner, conversation, work)

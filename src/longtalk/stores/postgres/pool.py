@@ -1,7 +1,7 @@
 """A pool of connections to a PostgreSQL server, shared by all threads, that survives a restart of the server.
 
 A call takes a connection for its exclusive use and returns it afterwards. If the connection breaks, the call is retried
-on another one until it succeeds or the time limit passes. That is safe because running a call twice has the same effect
+on another one until it succeeds or the deadline passes. That is safe because running a call twice has the same effect
 as running it once: a read changes nothing, a commit has a stamp by which the server recognizes it (in the SQL function
 `write`), and describing, redacting, renewing and removing are idempotent.
 

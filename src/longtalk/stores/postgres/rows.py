@@ -42,7 +42,7 @@ def escape_text(text: str) -> str:
 
 
 def unescape_text(text: str) -> str:
-    """Return the original of a text that `escape_text` has escaped."""
+    """Restore a text that was escaped by `escape_text`."""
     return _ESCAPED.sub(lambda found: "\x00" if found[1] == "\x01" else "\x01", text) if "\x01" in text else text
 
 
@@ -154,7 +154,7 @@ def _check_range(commit: Commit) -> None:
 
 
 def _to_turn_arguments(turn: Turn) -> tuple[list[str], list[int | None], list[bytes] | None]:
-    # A provider may have the name of its wire. Otherwise, any wire that recognizes the usage report reads it.
+    # If the provider has the name of a wire, use that wire; otherwise any wire that recognizes the usage report.
     wire = turn.model.partition(":")[0]
     usage = sum((read_usage(raw, wire) for raw in turn.usage), Usage())
     known = bool(turn.usage)

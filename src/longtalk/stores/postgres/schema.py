@@ -13,8 +13,8 @@ text; `rows.escape_text` escapes them.
 Each method of the store calls a function whose first argument is the owner. A call is one round trip and one
 transaction, so a pooler may send each call through another connection. A function that changes something locks the row
 of the conversation first, so changes to a conversation are made one after the other. An invalid commit raises an error
-with one of the codes below. If the branch is at another revision than the commit expects, that is not an SQL error: the
-result says so, and nothing is changed.
+with one of the codes below. If the branch is not at the revision that the commit expects, there is no SQL error:
+nothing is changed, and the result says so.
 
 The names of the files in `sql` begin with the number of their migration, and the table `migrations` lists the
 migrations that were applied to a schema. The SQL of a released file never changes, except in its comments: a new

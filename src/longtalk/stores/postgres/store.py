@@ -58,7 +58,7 @@ __all__ = ["Postgres", "StoreError"]
 _LATEST = 2**62
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _RENEW_PATIENCE = 2.0
-"""Seconds to keep trying to renew a lease while the server is unavailable."""
+"""Seconds during which renewing a lease is retried while the server is unavailable."""
 _PAGE = 200
 """How many conversations are read at once if the caller filters them by metadata."""
 _WRITE_PLACEHOLDERS = ", ".join([*["%s"] * 15, *["%b"] * 10, *["%s"] * 4, *["%b"] * 6])
@@ -220,7 +220,7 @@ class Postgres:
         return head
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
-        # The caller has more leases to renew, and tries again later.
+        # Don't wait long: the caller has other leases to renew, and tries again later.
         return self._call_predicate("renew", owner, conversation, branch, token, until, patience=_RENEW_PATIENCE)
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:

@@ -2,8 +2,9 @@
 
 A *batch* is a few commands on keys of one slot that are sent together and whose replies are read together, in one round
 trip. It goes to the node that serves the slot. If that node is unreachable, has handed the slot over, is starting or
-has become a replica, the batch is sent again to the node that serves the slot by then, until it is answered or the time
-limit passes. The server may therefore run a batch twice, and the caller has to make that harmless (see `commit.py`).
+has become a replica, the batch is sent again to the node that serves the slot by then, until it is answered or the
+deadline passes. The server may therefore run a batch twice; the caller must make sure that this does no harm (see
+`commit.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _RETRY_DELAYS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 
 
 class Script:
-    """A Lua script. After the server has run the script once, its digest is enough to run it again."""
+    """A Lua script. Once a server has run it, sending the script's digest is enough to run it again."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -238,7 +239,7 @@ class Client:
             connection.send_packed_command([_encode_batch(words)])
             replies = [self._read_reply(connection) for _ in words]
         except BaseException:
-            # A late reply would be mistaken for that of the next batch. The node's idle connections may be broken, too.
+            # On this connection, a late reply would be taken for that of the next batch. Idle ones may be broken, too.
             self._disconnect(node, connection)
             raise
         self.trips += 1
@@ -291,8 +292,8 @@ class Client:
             if self._cluster:
                 slots = self._read_slots(address)
                 for other in {*slots} - {address}:
-                    # Check each master's settings. One that doesn't answer is about to be replaced; batches wait for
-                    # that.
+                    # Check each master's settings. A master that doesn't answer will be replaced, and batches wait
+                    # until then.
                     with suppress(self._library.exceptions.RedisError, OSError):
                         self._read_info(other)
                 self._slots = slots

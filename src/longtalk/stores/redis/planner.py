@@ -1,4 +1,4 @@
-"""Planning of commits that do more than append to the end of a branch (see `commit.py`)."""
+"""Plan commits that do more than append to the end of a branch (see `commit.py`)."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class CommitPlanner:
         return None
 
     def _trace_stored_path(self, segment: int, size: int) -> list[Span[int]]:
-        """Return the path of `size` entries that ends in `segment`, without that segment if this plan creates it."""
+        """Return the path of `size` entries that ends in `segment`. If this plan creates that segment, leave it out."""
         new = self._new if segment not in self._tree.segments else None
         return self._tree.trace_path(*new) if new else self._tree.trace_path(segment, size)
 
@@ -159,7 +159,7 @@ class CommitPlanner:
         return new_turns
 
     def _find_turn_start(self, runs: bytes | None, path: Sequence[Span[int]]) -> int | None:
-        """Return the position of the first entry on a path of the turn with these runs, or None if there is none."""
+        """Return the position at which the turn with these runs begins on a path, or None if it isn't on the path."""
         return min(
             (position for segment, position, _ in decode_runs(runs) if is_on_path(path, segment, position)),
             default=None,

@@ -99,7 +99,7 @@ class Reader:
         keys, start = self._get_keys(owner, conversation), max(start, 0)
         if start >= stop:
             return EMPTY
-        # Guess that the branch still ends in the segment last seen. If the range starts before it, read nothing.
+        # Guess that the branch still ends in the segment last seen. If the range starts earlier, read none yet.
         guess = segment, first = self._tips.get((keys.tag, branch), (1, 0))
         indexes = (start - first, stop - first - 1) if start >= first else (1, 0)
         (tip, tip_start, size, born), values, born_after = self._client.read(

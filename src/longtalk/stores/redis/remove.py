@@ -46,7 +46,7 @@ def plan_deletion(client: Client, keys: Keys, tree: Tree, conversation: str) -> 
 def find_entry(client: Client, keys: Keys, tree: Tree, entry: str) -> list[tuple[int, int, int]]:
     """Return where the entry with this id is stored: its segment, its position, and its index in the segment's list.
 
-    There are several such places only if branches gave the same id to different entries.
+    There are several such places only if different entries on different branches have the same id.
     """
     turn, _, count = entry.rpartition("-")
     if not count.isdecimal() or not count.isascii() or len(count) > 10:

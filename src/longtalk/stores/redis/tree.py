@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 
 class Damaged(StoreError):
-    """Raised for stored data that is missing or can't be decoded. `damage` is the message without the advice."""
+    """Raised if stored data is missing or can't be decoded. `damage` is the message without the remedy."""
 
     def __init__(self, damage: str) -> None:
         super().__init__(f"The Redis store is damaged: {damage}. Call `verify` for details, and restore a backup.")
@@ -48,7 +48,7 @@ class ConversationGone(Exception):
 def _decodes(value: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Return a decorator that makes a decoding function raise `Damaged` if it fails.
 
-    `value` is what the error message says can't be read, such as "a turn".
+    `value` names what the function decodes, such as "a turn", in the error message.
     """
 
     def decorate(decode: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -227,7 +227,7 @@ class Tree:
         )
 
     def build_info(self, id: str) -> ConversationInfo:  # noqa: A002
-        """Return the times, size, branches and metadata of the conversation, with the given id."""
+        """Return the times, size, branches and metadata of the conversation, whose id is `id`."""
         return ConversationInfo(
             id=id,
             created=self.get_number("created"),
@@ -323,7 +323,7 @@ def decode_entry_id(value: bytes) -> str:
 
 
 def encode_request(request: KeyedRequest, turn: str, branch: str) -> bytes:
-    """Encode, for storage, a request's digest, its turn, and the branch on which it was made."""
+    """Encode a request's digest for storage, with its turn and the branch on which the turn was made."""
     return encode((turn, request.body, branch))
 
 

@@ -55,7 +55,7 @@ def find_problems(client: Client, keys: Keys, tree: Tree) -> Iterator[str]:
 
 
 def _check_values(client: Client, keys: Keys, tree: Tree, turns_of_entries: set[str]) -> Iterator[str]:
-    """Yield the problems in all stored values except the entries. `turns_of_entries` are the entries' turn ids."""
+    """Yield the problems in all stored values except entries. `turns_of_entries` are the turn ids in the entries."""
     hashes = (keys.turns, keys.records, keys.requests, keys.metas, keys.runs, keys.locations)
     found = [list(_to_pairs(fields)) for fields in client.read(*(Command("HGETALL", (), [key]) for key in hashes))]
     turns, records, requests, metas, runs, locations = found

@@ -56,7 +56,7 @@ class Database(Protocol):
 
 
 class DamagedData(Exception):
-    """Raised for stored data that is not what was written. The message says which data."""
+    """Raised if stored data differs from what was written. The message says which data."""
 
 
 class _QueuedWrite:
@@ -160,8 +160,8 @@ class File:
     def purge_log(self, *, wait: int = 1000) -> None:
         """Remove deleted data from the write-ahead log too, unless another connection is reading from the log.
 
-        `wait` is how many milliseconds to wait for other connections. If the removal fails, the note of
-        `note_pending_purge` stays in the file, and the next write by any process tries again.
+        `wait` is how many milliseconds to wait for other connections. If the removal fails, the note that
+        `note_pending_purge` left in the file stays there, and the next write by any process tries again.
         """
         with self.lock:
             if self.db is None or self.path == MEMORY:
@@ -203,7 +203,7 @@ class File:
         db: Database = (connection := apsw.Connection(self.path))
         try:
             db.set_busy_timeout(BUSY_TIMEOUT)
-            # Otherwise SQLite plans a query on a table with a partial index again for each bound value.
+            # Without this, SQLite plans a query on a table with a partial index again for each bound value.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             # Check this first: the database of another application must not be changed, not even its journal mode.
             version = self._retry_while_locked(lambda: _run_transaction(db, "BEGIN", self._version))

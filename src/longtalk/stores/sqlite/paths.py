@@ -21,7 +21,7 @@ from longtalk.transcript.pack_index import PackIndex, read_column
 MAX_ROW_BYTES = 128 * 1024
 """The maximum size, in bytes of JSON, of a segment's rows. Beyond that, the oldest rows are moved into packs."""
 PACK_BYTES = 64 * 1024
-"""The size, in bytes of JSON, at which a pack is full. Only the rest of its last turn is still added, up to a limit."""
+"""The size, in bytes of JSON, at which a pack is full. The rest of its last turn is still added, up to a limit."""
 MAX_PATH = 1 << POSITION_BITS
 """The number of positions that a key can express. A path must have fewer entries than that."""
 
@@ -247,7 +247,7 @@ def find_entry_problems(db: Database, conversation: int) -> list[str]:
 
 
 def _describe_gap(expected: int | None, key: int) -> list[str]:
-    """Describe the gap before `key` if `key` is not the `expected` one. None means that the latter is unknown."""
+    """Describe the gap before `key` if it is not the `expected` key. If that is None (unknown), report no gap."""
     return [] if expected in (None, key) else [f"entries are missing before position {to_position(key)}"]
 
 

@@ -75,7 +75,7 @@ def delete_conversation(db: Database, owner: str, name: str) -> DeletionReceipt 
 def redact_entry(db: Database, owner: str, name: str, entry: str, native: bytes) -> bool:
     """Replace the JSON of an entry. Return False if the entry doesn't exist. See `Store.redact`.
 
-    If two branches gave the same id to different entries, both entries are replaced.
+    If different entries on two branches have the same id, both are replaced.
     """
     number = find_conversation_id(db, owner, name)
     keys = find_entry_keys(db, number, entry)
@@ -110,7 +110,7 @@ def _redact_turns(db: Database, conversation: int, turn: str) -> None:
 
 
 def find_entry_keys(db: Database, conversation: int | None, entry: str) -> list[int]:
-    """Return the keys of all entries with this id. Branches may have given the same id to different entries."""
+    """Return the keys of all entries with this id. Different entries on different branches may have the same id."""
     turn, _, count = entry.rpartition("-")
     if conversation is None or not count.isdecimal() or not count.isascii() or len(count) > 10:
         return []
