@@ -1052,7 +1052,10 @@ def test_the_master_among_several_servers_is_used() -> None:
     try:
         url = f"redis://127.0.0.1:{replica.port},127.0.0.1:{master.port}"
         with closing(Redis(url, replicas=1, patience=30)) as store:
-            redis_server.wait_until(lambda: master.do("ROLE")[2], "no replica")
+            # The master lists a replica before the replica has caught up and can acknowledge writes.
+            redis_server.wait_until(
+                lambda: replica.do("INFO", "replication")["master_link_status"] == "up", "no replica in sync"
+            )
             assert say(store, "t", "a").size == 1
             master.kill()
             replica.do("REPLICAOF", "NO", "ONE")
