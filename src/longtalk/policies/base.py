@@ -1,9 +1,10 @@
 """The parts of a policy: a trigger says when to compact, a strategy says how, and a compactor combines them.
 
-A policy is any object with `compactors`. Before each model call and after each turn, their triggers check the size of
-the request. When one fires, a new epoch begins: the strategies shorten the view of the conversation, one after the
-other, until the compactor's target is met. Then every limit is checked again. Within an epoch nothing is removed, so
-each request begins with the previous one and the provider reads all but the new part from its cache.
+A policy is any object with a `compactors` property. Before each model call and after each turn, the trigger of each
+compactor checks the size of the request. When one fires, a new epoch begins: the compactor's strategies shorten the
+view of the conversation, one after the other, until its target is met. Then every limit is checked again. Within an
+epoch nothing is removed, so each request begins with the whole previous one, and the provider reads all but the new
+part from its cache.
 
 The `repr` of each trigger and strategy is part of the policy's fingerprint. Define them as values (a frozen Struct or
 dataclass), so that the `repr` depends on their settings alone.
@@ -21,7 +22,7 @@ from longtalk.policies.view import View
 
 
 class Size(Protocol):
-    """The size of a request. Each number is computed when it is first read."""
+    """The size of a request in several measures. Each is computed only when it is read."""
 
     @property
     def exchanges(self) -> int:
@@ -50,21 +51,22 @@ class Size(Protocol):
 
     @property
     def history(self) -> int:
-        """The number of tokens before the current exchange, without the preamble."""
+        """The number of tokens that precede the current exchange, not counting the preamble."""
         ...
 
     def brief_pays(self, recent: int, length: int) -> bool:
-        """Return True if resending the older exchanges has cost as much as a new epoch based on the brief would.
+        """Return True if resending the older exchanges has cost about as much as a new epoch based on the brief would.
 
-        The new epoch would begin with a head of about `length` tokens and at most `recent` tokens of the last
-        exchanges. The brief must cover the older exchanges, unless the model has repeatedly failed to send a card.
+        The new epoch would begin with a head of about `length` tokens, followed by at most `recent` tokens of the last
+        exchanges. As long as the brief does not cover the older exchanges, return False, unless the model has
+        repeatedly failed to send a card.
         """
         ...
 
     def summary_pays(self, keep: int, length: int) -> bool:
         """Return True if resending the older exchanges has cost as much as a new epoch based on a summary would.
 
-        The new epoch would begin with a summary of `length` tokens and the last `keep` exchanges.
+        The new epoch would begin with a summary of `length` tokens, followed by the last `keep` exchanges.
         """
         ...
 
@@ -81,12 +83,15 @@ class Strategy(Protocol):
     """A way to make a request shorter."""
 
     def apply(self, view: View, limits: Compactor) -> View:
-        """Return a shorter view. If it misses the target `limits.to`, the next strategy continues from there."""
+        """Return a shorter view, if possible one that meets the target `limits.to`.
+
+        If the target is not met, the compactor passes the view on to its next strategy.
+        """
         ...
 
 
 class Compactor(msgspec.Struct, frozen=True):
-    """A trigger with its strategies. When `over` fires, they are applied in order until `to` no longer fires."""
+    """One rule of a policy: when `over` fires, the strategies are applied in order until `to` no longer fires."""
 
     over: Trigger
     strategies: tuple[Strategy, ...]

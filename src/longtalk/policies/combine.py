@@ -7,7 +7,7 @@ from longtalk.policies.base import Compactor, Policy
 
 
 class Combine:
-    """A policy made of several: when the limit of any is exceeded, the request is shortened until all limits hold."""
+    """A policy made of several: when a request exceeds the limit of any, it is shortened until it meets all limits."""
 
     def __init__(self, *policies: Policy) -> None:
         for policy in policies:

@@ -1,7 +1,8 @@
 """`CutCurrent`: shorten the current exchange, which is always kept, without touching the user's words.
 
-Tool results and events are cut to their beginning and end, oldest first and only as far as needed. The middle of a long
-series of events is left out. If the request would still be too long, the exchange is sent unchanged.
+Tool results and events are cut to their beginning and end, oldest first and only as far as needed. If that is not
+enough, the middle of each long series of events is left out. If the request would still be too long, the exchange is
+sent unchanged.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from longtalk.policies.view import NOTE_TOKENS, Block, View
 from longtalk.transcript.manifest import MIDDLE, Run
 
 _FIRST_CUT_TOKENS, _LAST_CUT_TOKENS = 600, 60
-"""The number of tokens to which texts are cut in the first pass, and in the last pass if that was not enough."""
+"""The number of tokens to which texts are cut in the first pass and, if still needed, in the last pass."""
 
 
 class CutCurrent(msgspec.Struct, frozen=True):
     """A strategy that shortens the tool results and events of the current exchange.
 
-    It acts only if the limit itself is exceeded. Then it cuts down to the target, to leave room for more tool calls.
+    It acts only if the request exceeds the limit `over`, not just the target `to`. Then it cuts until the target is
+    met, to leave room for more tool calls.
     """
 
     def apply(self, view: View, limits: Compactor) -> View:
@@ -41,9 +43,9 @@ class CutCurrent(msgspec.Struct, frozen=True):
 
 
 def _make_cutter(target: int) -> Callable[[View, Block, Callable[[Block], bool]], Block]:
-    """Return a function that cuts long texts to `target` tokens, oldest first, until the exchange fits.
+    """Return a function that cuts long tool results and events to `target` tokens, oldest first.
 
-    The last text that it cuts is cut only as far as needed.
+    The function stops when the exchange fits, and shortens the last text only as far as needed.
     """
 
     def cut_texts(view: View, block: Block, fits: Callable[[Block], bool]) -> Block:
@@ -65,9 +67,9 @@ def _make_cutter(target: int) -> Callable[[View, Block, Callable[[Block], bool]]
 
 
 def _leave_out_middles(view: View, block: Block, fits: Callable[[Block], bool]) -> Block:
-    """Return the exchange without the middle of each long series of events, as far as needed to make it fit.
+    """Return the exchange with events left out from the middle of long series, only as many as needed to make it fit.
 
-    The first event of a series is kept, and as many of the last as fit.
+    Of each such series, the first event is kept, and as many of the last events as fit.
     """
     positions = range(block.first, block.stop)
     for is_event, group in groupby(positions, key=lambda position: view.get_entry(position).kind == "event"):
@@ -82,6 +84,6 @@ def _leave_out_middles(view: View, block: Block, fits: Callable[[Block], bool]) 
 
 
 def _leave_out(view: View, block: Block, first: int, count: int) -> Block:
-    """Return the exchange without `count` entries from position `first` on."""
+    """Return the exchange without the `count` entries that begin at position `first`."""
     last = first + count - 1
     return view.with_altered_run(block, Run(first, last, "left_out", MIDDLE, tokens=view.count_tokens(first, last)))

@@ -1,4 +1,4 @@
-"""`DigestTools`: replace each tool call in older exchanges with one line that shows its arguments and result."""
+"""`DigestTools`: replace each tool call in older exchanges with one line that shows the arguments and the result."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from longtalk.policies.view import Block, View
 
 
 class DigestTools(msgspec.Struct, frozen=True):
-    """A strategy that replaces each tool call with one line, in all exchanges but the last `keep`.
+    """A strategy that replaces each tool call and its result with one line, in all exchanges but the last `keep`.
 
-    Messages of the user and the model are kept. In the last exchanges, except the current one, a result of more than
-    `longest` tokens is cut to its beginning and end. If another strategy then leaves out an exchange, the lines about
-    its tools stay at the head of the request.
+    Messages of the user and the model are not changed. In the last `keep` exchanges, which include the current one, a
+    tool result of more than `longest` tokens is cut to its beginning and end, but never in the current exchange itself.
+    If `DropOldest` then leaves out an exchange, the lines about its tool calls stay at the head of the request.
     """
 
     keep: int = 2

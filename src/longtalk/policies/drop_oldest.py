@@ -11,15 +11,15 @@ from longtalk.policies.base import Compactor
 from longtalk.policies.view import Block, View
 
 MAX_TOOL_LINES = 20
-"""The maximum number of lines about the tools of dropped exchanges that stay at the head of the request."""
+"""The maximum number of lines about tool calls of dropped exchanges that stay at the head of the request."""
 
 
 class DropOldest(msgspec.Struct, frozen=True):
     """A strategy that leaves out the oldest exchanges, only as many as needed to meet the target.
 
-    The exchange before the current one is kept if it fits the limit, even if it exceeds the target, because a model
-    needs the last thing that was said. After `DigestTools`, the lines about the tools of dropped exchanges are kept as
-    far as they fit.
+    The exchange before the current one is kept as long as the request stays within the limit, even if the target is
+    missed, because the model needs to know what was said last. If `DigestTools` was applied before, its lines about
+    the tool calls of dropped exchanges are kept as far as they fit.
     """
 
     def apply(self, view: View, limits: Compactor) -> View:
@@ -45,9 +45,10 @@ class DropOldest(msgspec.Struct, frozen=True):
 
 
 def _render_tool_lines(view: View, dropped: Sequence[Block]) -> list[str]:
-    """Return the lines about the tools of the last dropped exchanges, at least `MAX_TOOL_LINES` if there are that many.
+    """Return one line for each tool call of the newest dropped exchanges, oldest first.
 
-    Return an empty list if `DigestTools` was not applied.
+    Exchanges are read, newest first, until there are at least `MAX_TOOL_LINES` lines. Return an empty list if
+    `DigestTools` was not applied.
     """
     lines: list[str] = []
     for block in reversed(dropped if view.digests else ()):

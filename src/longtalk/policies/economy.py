@@ -1,7 +1,8 @@
 """`Economy`: summarize when it saves money, by the balance rule.
 
-The older exchanges are paid for again with each request, but a summary is paid for once. So the rule is to summarize
-when the total spent on sending the older exchanges reaches the price of a summary. This needs no forecast.
+Older exchanges are paid for again with each request, whereas making a summary is paid for once. So the rule is to
+summarize when the total spent on resending the older exchanges reaches the price of a summary. The rule needs no
+forecast of how long the conversation will be.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from longtalk.policies.limits import AnyOf, OverWindow
 from longtalk.policies.summarize import SUMMARY_TOKENS, SummarizeOldest
 
 MAX_WINDOW_SHARE = 0.8
-"""The share of the model's window above which a new epoch begins, whatever that costs."""
+"""The share of the model's window above which a new epoch begins even if it does not save money."""
 
 
 class SummaryPays(msgspec.Struct, frozen=True):
-    """A trigger that fires when sending the older exchanges has cost as much as a summary of them would."""
+    """A trigger that fires when resending the older exchanges has cost as much as a summary would.
+
+    The summary would have `length` tokens, and the last `keep` exchanges would not be summarized.
+    """
 
     keep: int
     length: int
@@ -30,7 +34,7 @@ class SummaryPays(msgspec.Struct, frozen=True):
 
 
 class OverOlderExchanges(msgspec.Struct, frozen=True):
-    """A trigger that fires while more than `keep` exchanges may be left out."""
+    """A trigger that fires while a request has more than `keep` exchanges that may be left out."""
 
     keep: int
 
@@ -44,8 +48,8 @@ class OverOlderExchanges(msgspec.Struct, frozen=True):
 class Economy(msgspec.Struct, frozen=True):
     """A policy that summarizes the older exchanges as soon as resending them has cost as much as a summary would.
 
-    The last two exchanges before the current one are kept. `length`, `background` and `timeout` mean the same as for
-    `SummarizeOldest`.
+    It also summarizes when a request exceeds 80 % of the model's window. The last two exchanges before the current one
+    are kept. `length`, `background` and `timeout` mean the same as for `SummarizeOldest`.
     """
 
     length: int = SUMMARY_TOKENS

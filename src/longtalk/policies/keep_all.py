@@ -8,7 +8,7 @@ from longtalk.policies.base import Compactor
 
 
 class KeepAll(msgspec.Struct, frozen=True):
-    """A policy that sends the whole conversation in each turn, as long as it fits the model's window."""
+    """A policy that sends the whole conversation with each request, as long as it fits the model's window."""
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:

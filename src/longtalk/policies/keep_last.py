@@ -12,9 +12,9 @@ from longtalk.policies.limits import OverExchanges, OverMessages, check_positive
 class KeepLast(msgspec.Struct, frozen=True):
     """A policy that sends at most the last `limit` exchanges, including the current one, each as a whole.
 
-    When there are more, the oldest are left out until `to` remain (by default half of `limit`): large but rare cuts
-    preserve the provider's cache. With `sliding=True` exactly the last `limit` are kept, and every request is billed in
-    full, because its beginning changes each turn.
+    When there are more, the oldest are left out until `to` remain (by default half of `limit`): with large but rare
+    cuts, most requests can use the provider's cache. With `sliding=True` exactly the last `limit` are kept, but then
+    every request is billed in full, because its beginning changes with each turn.
     """
 
     limit: int
@@ -34,7 +34,8 @@ class KeepLast(msgspec.Struct, frozen=True):
 class KeepMessages(msgspec.Struct, frozen=True):
     """A policy that sends at most `limit` messages, in whole exchanges. Tool results and events count as messages.
 
-    The current exchange is kept even if it alone has more messages. `to` and `sliding` mean the same as for `KeepLast`.
+    The current exchange is kept even if it alone has more than `limit` messages. `to` and `sliding` mean the same as
+    for `KeepLast`.
     """
 
     limit: int

@@ -1,6 +1,6 @@
 """Triggers: limits on the size of a request, and `AnyOf` and `AllOf` to combine them.
 
-A trigger also serves as a target: strategies run until it no longer fires.
+A trigger also serves as a target: strategies are applied until it no longer fires.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class OverTokens(msgspec.Struct, frozen=True):
 
 
 class OverWindow(msgspec.Struct, frozen=True):
-    """A trigger that fires when the request takes up more than a given share of the model's window."""
+    """A trigger that fires when the request takes up more than the fraction `share` of the model's window."""
 
     share: float
 
@@ -73,7 +73,7 @@ class OverWindow(msgspec.Struct, frozen=True):
 
 
 class _TriggerGroup:
-    """Several triggers that are checked together."""
+    """The common part of `AnyOf` and `AllOf`: a checked list of triggers."""
 
     def __init__(self, *triggers: Trigger) -> None:
         wrong = [each for each in triggers if isinstance(each, type) or not hasattr(each, "fires")]
@@ -88,7 +88,7 @@ class _TriggerGroup:
 
 
 class AnyOf(_TriggerGroup):
-    """A trigger that fires when at least one of the given triggers does."""
+    """A trigger that fires when at least one of the given triggers fires."""
 
     def fires(self, size: Size) -> bool:
         return any(trigger.fires(size) for trigger in self.triggers)
@@ -98,7 +98,7 @@ class AnyOf(_TriggerGroup):
 
 
 class AllOf(_TriggerGroup):
-    """A trigger that fires when all of the given triggers do."""
+    """A trigger that fires when all of the given triggers fire."""
 
     def fires(self, size: Size) -> bool:
         return all(trigger.fires(size) for trigger in self.triggers)
@@ -108,13 +108,16 @@ class AllOf(_TriggerGroup):
 
 
 def check_positive(value: object, subject: str) -> None:
-    """Raise `InputError`, whose message begins with `subject`, unless the value is an integer of at least 1."""
+    """Raise an `InputError` whose message begins with `subject` unless the value is an integer of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InputError(f"{subject} must be an integer of at least 1, not {value!r}.")
 
 
 def resolve_target(limit: int, to: int | None, *, sliding: bool) -> int:
-    """Return the size to cut to: `to` if given, else the limit if the window is sliding, else half of the limit."""
+    """Return the size to cut to: `to` if given, else `limit` if `sliding`, else half of `limit`.
+
+    Raises `InputError` if `to` is not an integer from 1 to `limit`, or if `to` and `sliding` are both given.
+    """
     if to is None:
         return limit if sliding else max(1, limit // 2)
     if sliding:

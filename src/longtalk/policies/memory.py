@@ -1,9 +1,10 @@
 """`Memory`: requests of bounded length that begin with a brief of everything older.
 
-A short conversation is sent as a whole. When resending it has cost about as much as a new epoch would, that is, a fresh
-start with a shorter request, the model is asked to add a memory card to its next answer. The card updates the brief,
-and the brief then replaces all but the last exchanges. A summary is requested only after two requests for a card have
-failed. At `limit` a new epoch begins whatever it costs; exchanges that no card covers are then represented by outlines.
+A short conversation is sent as a whole. Resending it costs money with each request. When that has cost about as much as
+a new epoch would, that is, a fresh start with a shorter request, the model is asked to add a memory card to its next
+answer. The card updates the brief, and the brief then replaces all but the last exchanges. If two requests for a card
+fail, a summary is requested instead. Above `limit` a new epoch begins in any case; exchanges that no card covers are
+then represented by outlines.
 """
 
 from __future__ import annotations
@@ -31,19 +32,20 @@ from longtalk.transcript.ranges import merge_spans
 from longtalk.transcript.transcript import Transcript
 
 MIN_RECENT_EXCHANGES = 2
-"""The number of last exchanges that are kept unchanged if they fit `recent`."""
+"""This many of the last exchanges are kept unchanged if together they have at most `recent` tokens."""
 RECENT_SHARE = 3
-"""More exchanges are kept unchanged as long as all of them together take at most 1/3 of `recent`."""
+"""More exchanges than that are kept only while all kept exchanges together take at most 1/3 of `recent`."""
 _MAX_TOKENS = 10**7
 _TIMEOUT = 60.0
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """A policy that replaces older exchanges with a brief, and recalls those parts of them that a message needs.
+    """A policy that replaces older exchanges with a brief, and quotes parts of them again when a message needs them.
 
-    All sizes are in tokens. `limit` bounds a request, not counting the preamble, recalled text, the request for a card
-    and the current exchange. `recent` bounds the last exchanges that are kept unchanged in a new epoch, `outline` the
-    outlines of the exchanges that were just replaced, and `recall` the recalled text.
+    All sizes are in tokens. `limit` is the maximum length of a request, not counting the preamble, the recalled text,
+    the request for a card and the current exchange. The other sizes are maximums too: `recent` for the last exchanges
+    that a new epoch keeps unchanged, `outline` for the outlines of the exchanges that were just replaced, and `recall`
+    for the recalled text.
     """
 
     brief: Brief = Brief()
@@ -52,7 +54,7 @@ class Memory(msgspec.Struct, frozen=True):
     recall: int | Recall = Recall()
     limit: int = 12_000
     capture: CaptureMode = "sentinel"
-    """How the model reports what to keep: in a hidden card after its answer ("sentinel"), or by a tool call."""
+    """How the model reports what to keep: "sentinel" (in a hidden card after its answer) or "tool" (by a tool call)."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.brief, Brief):
@@ -67,12 +69,12 @@ class Memory(msgspec.Struct, frozen=True):
 
     @property
     def recalls(self) -> Recall:
-        """The configuration of recall, as a `Recall` even if `recall` was given as a number of tokens."""
+        """The configuration of recall. It is a `Recall` even if the caller gave a number of tokens."""
         return self.recall if isinstance(self.recall, Recall) else Recall(self.recall)
 
     @property
     def length(self) -> int:
-        """The maximum number of tokens in the head of a request, without a summary that replaces a missing card."""
+        """The maximum length of a request's head in tokens, not counting a summary that replaces a missing card."""
         return self.brief.budget + self.outline
 
     @property
@@ -83,7 +85,10 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class BriefPays(msgspec.Struct, frozen=True):
-    """A trigger that fires when a new epoch saves money and a brief or summary can replace the older exchanges."""
+    """A trigger that fires when a new epoch would save money and the brief, or a summary, can replace older exchanges.
+
+    `recent` and `length` mean the same as for `Size.brief_pays`.
+    """
 
     recent: int
     length: int
@@ -96,7 +101,7 @@ class BriefPays(msgspec.Struct, frozen=True):
 
 
 class OverHistory(msgspec.Struct, frozen=True):
-    """A trigger that fires when exchanges may be left out and those before the current one exceed `limit` tokens."""
+    """A trigger that fires when more than `limit` tokens precede the current exchange and some may be left out."""
 
     limit: int
 
@@ -108,7 +113,7 @@ class OverHistory(msgspec.Struct, frozen=True):
 
 
 class HistoryFull(msgspec.Struct, frozen=True):
-    """A target that is met when no exchange may be left out, and those that must stay leave room for a head."""
+    """A target that is met when no exchange is left to drop and at most `limit` tokens precede the current one."""
 
     limit: int
 
@@ -120,7 +125,7 @@ class HistoryFull(msgspec.Struct, frozen=True):
 
 
 class CompactToBrief(msgspec.Struct, frozen=True):
-    """A strategy that replaces all but the last exchanges with the brief."""
+    """The strategy of `Memory`: it replaces all but the last exchanges with the brief."""
 
     config: Memory
     background = False
@@ -159,11 +164,11 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         *,
         leaves_out: bool = False,
     ) -> bool:
-        """Return True if the request must begin with a new head because the present one lacks lines or has wrong ones.
+        """Return True if the request needs a new head because the present one lacks lines or has outdated ones.
 
         `head` is the present head, or None if there is none. `other_texts` were sent next to earlier messages and stay
-        in the request. They count too, because they may contain a line that the app has removed. `leaves_out` says that
-        the request leaves out older exchanges.
+        in the request; they are checked too, because they may contain a line that the app has removed. `leaves_out`
+        says that the request leaves out older exchanges.
         """
         record, brief = read_brief_record(transcript), self.config.brief
         if head is not None:
@@ -179,10 +184,10 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         return bool(record.content.lines) and (gone or not any(entry.role in ANSWERS for entry in transcript))
 
     def with_current_brief(self, view: View) -> View:
-        """Return the view with a head that contains the brief as it is now.
+        """Return the view with a head that contains the current brief.
 
-        All exchanges are kept, unless a memory card states a line that the app has revoked: then the last exchange with
-        such a card is left out, together with all older ones.
+        All exchanges are kept, with one exception: if memory cards state a line that the app has revoked, the newest
+        exchange with such a card is left out, and with it all older exchanges that are not pinned.
         """
         record = read_brief_record(view.transcript)
         dropped = self._find_revoked_blocks(view, record)
@@ -200,7 +205,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         return view.with_summary(head) if dropped else msgspec.structs.replace(view, summary=head)
 
     def _find_revoked_blocks(self, view: View, record: BriefRecord) -> list[Block]:
-        """Return the droppable exchanges up to the last one whose card states a revoked line; empty if none does."""
+        """Return the droppable exchanges up to the newest one whose card states a revoked line; empty if none does."""
         droppable = view.droppable_blocks
         revoked = frozenset(record.content.revoked)
         stating = [i for i, block in enumerate(droppable) if revoked & _read_card_line_ids(view, block)]
@@ -213,9 +218,9 @@ class CompactToBrief(msgspec.Struct, frozen=True):
     def _build_head(
         self, view: View, record: BriefRecord, dropped: Sequence[Block], substitute: Summary | None
     ) -> Summary:
-        """Return a head with the brief and outlines of dropped exchanges.
+        """Return a head with the brief and with outlines of dropped exchanges.
 
-        The exchanges that no card or summary covers are outlined; if there are none, the last dropped exchange.
+        The dropped exchanges that no card or summary covers are outlined; if there are none, the last dropped one is.
         """
         config = self.config
         covered = max(record.covers, substitute.stop if substitute else 0)
@@ -235,15 +240,15 @@ class CompactToBrief(msgspec.Struct, frozen=True):
 
 
 def _read_card_line_ids(view: View, block: Block) -> set[str]:
-    """Return the ids of the lines that the memory cards in an exchange state."""
+    """Return the ids, for any field, of all lines stated in the memory cards of an exchange."""
     changes = [change for i in range(block.first, block.stop) for change in read_card_operations(view.get_entry(i))]
     return {make_line_id("", normalize(text)) for change in changes for text in change.texts}
 
 
 def _find_substitute_summary(view: View, record: BriefRecord, config: Memory) -> Summary | None:
-    """Return the latest summary, to be used in place of a missing card, or None if it is of no use.
+    """Return the latest summary, to be used in place of a missing card, or None if there is no useful one.
 
-    It is used only if it covers more than the cards do and fits the limit together with the head.
+    A summary is useful if it covers more than the cards do and, together with the rest of the head, fits the limit.
     """
     summary = view.latest_summary
     return (
@@ -254,7 +259,7 @@ def _find_substitute_summary(view: View, record: BriefRecord, config: Memory) ->
 def count_recent(lengths: Sequence[int], room: int, *, whole: int) -> int:
     """Return how many of the last exchanges to keep unchanged, given the lengths of all exchanges in tokens.
 
-    The kept exchanges have at most `room` tokens. If more than two are kept, they also have at most a third of `whole`.
+    Together, the kept exchanges have at most `room` tokens and, if there are more than two, at most a third of `whole`.
     """
     total = 0
     for number, length in enumerate(reversed(lengths)):
@@ -265,7 +270,7 @@ def count_recent(lengths: Sequence[int], room: int, *, whole: int) -> int:
 
 
 def find_memory(policy: Policy) -> CompactToBrief | None:
-    """Return the strategy of a policy that replaces exchanges with a brief, or None if there is no such strategy."""
+    """Return the strategy of a policy that replaces exchanges with the brief, or None if it has none."""
     strategies = (strategy for compactor in policy.compactors for strategy in compactor.strategies)
     return next((strategy for strategy in strategies if isinstance(strategy, CompactToBrief)), None)
 
@@ -275,7 +280,7 @@ def _merge_covers(covers: tuple[tuple[int, int], ...], blocks: Sequence[Block]) 
 
 
 class _FunctionCounter(msgspec.Struct, frozen=True):
-    """A `Counter` that calls a given function."""
+    """A `Counter` made from a function that counts tokens."""
 
     count: Callable[[str], int]
 
@@ -283,9 +288,10 @@ class _FunctionCounter(msgspec.Struct, frozen=True):
 def choose_card(config: Memory, record: BriefRecord, *, near: bool, history: int, raw: int, current: int) -> CardKind:
     """Return which card to request with the next call: "" (none), "small" or "catch_up".
 
-    `near` says that a new epoch will soon save money, and `history` is the number of tokens before the current
-    exchange. `raw` is the position from which exchanges are sent unchanged, and `current` the position of the current
-    exchange.
+    A card is requested if a new epoch will soon save money (`near`), or if `history`, the number of tokens that precede
+    the current exchange, reaches 90 % of the limit, but not after too many failed requests. Exchanges are sent
+    unchanged from position `raw` on, and the current one begins at position `current`. If no card covers all exchanges
+    in between, a "catch_up" card is requested.
     """
     soon = near or history >= config.limit * 9 // 10
     if not soon or (config.limit and record.count_asks_since(raw) >= MAX_FAILED_REQUESTS):

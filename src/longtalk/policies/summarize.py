@@ -13,16 +13,16 @@ from longtalk.policies.limits import OverTokens, check_positive, resolve_target
 from longtalk.policies.view import View
 
 SUMMARY_TOKENS = 500
-"""The default for the maximum length of a summary, in tokens."""
+"""The default maximum length of a summary, in tokens."""
 
 
 class SummarizeOldest(msgspec.Struct, frozen=True):
     """A strategy that replaces the oldest exchanges with a summary, only as many as needed to meet the target.
 
-    The summary has at most `length` tokens. The last `keep` exchanges before the current one are kept if they fit the
-    limit. The conversation's own model writes the summary: before the next call or, with `background=True`, after an
-    answer, so that the user does not wait for it. If the summary fails, is empty or takes longer than `timeout`
-    seconds, the view does not change.
+    The summary has at most `length` tokens. The last `keep` exchanges before the current one are not summarized as long
+    as they fit the limit. The conversation's own model writes the summary: before the next call or, with
+    `background=True`, after an answer, so that the user does not wait for it. If the model call fails, returns no text
+    or takes longer than `timeout` seconds, the view does not change.
     """
 
     length: int = SUMMARY_TOKENS
@@ -58,7 +58,7 @@ class SummarizeOldest(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(view, summary_request=request)
 
     def _find_stop(self, view: View, limits: Compactor) -> int:
-        """Return the position up to which to summarize; 0 if a summary would not make the request shorter."""
+        """Return the position at which the part to summarize ends; 0 if a summary would not shorten the request."""
         droppable = view.droppable_blocks
         head = view.summary.tokens if view.summary else 0
 

@@ -16,9 +16,9 @@ class TokenBudget(msgspec.Struct, frozen=True):
     """A policy that limits requests to `limit` tokens, including the preamble.
 
     When a request would be longer, the oldest exchanges are left out until it has at most `to` tokens (by default half
-    of `limit`). With `digest=DigestTools()` each older tool call is first replaced with one line. If the current
-    exchange alone is too long, its tool results and events are cut to their beginning and end; the user's words never
-    are.
+    of `limit`, or all of it with `sliding=True`). With `digest=DigestTools()` each older tool call is first replaced
+    with one line. If the current exchange alone is too long, its tool results and events are cut to their beginning and
+    end, but never the user's words.
     """
 
     limit: int
@@ -40,8 +40,8 @@ class TokenBudget(msgspec.Struct, frozen=True):
 class WindowShare(msgspec.Struct, frozen=True):
     """A policy that limits requests to the fraction `share` of the model's window.
 
-    When a request would be longer, it is shortened to `to`, also a fraction of the window (by default half of `share`).
-    Otherwise the policy works like `TokenBudget`.
+    When a request would be longer, it is shortened to the fraction `to` of the window (by default half of `share`), in
+    the same way as by `TokenBudget`.
     """
 
     share: float = 0.8
@@ -61,9 +61,9 @@ class WindowShare(msgspec.Struct, frozen=True):
 
 
 def make_limit_compactor(over: Trigger, to: Trigger, digest: DigestTools | None = None) -> Compactor:
-    """Return a compactor that drops exchanges and then cuts the current one, until its target is met.
+    """Return a compactor that drops the oldest exchanges and, if that is not enough, cuts the current one.
 
-    With `digest`, that strategy is applied first.
+    If `digest` is given, this strategy is applied first.
     """
     first = () if digest is None else (digest,)
     return Compactor(over, (*first, DropOldest(), CutCurrent()), to)

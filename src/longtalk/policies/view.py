@@ -1,8 +1,8 @@
 """`View`: the conversation as a policy sees it, a list of exchanges with their lengths, which strategies shorten.
 
 Positions count from the start of the whole conversation, so they stay valid after older entries have left the state.
-Inside an exchange that is kept, three things may be sent in another form, each described by a `Run`: a long text cut to
-its beginning and end, tool calls as a digest, and a series of events without its middle.
+Parts of an exchange that is kept may be sent in another form, each described by a `Run`: a long text cut to its
+beginning and end, tool calls as a digest, or a series of events without its middle.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from longtalk.wires.entries import digest_tool_calls, read_text
 from longtalk.wires.protocol import Wire
 
 NOTE_TOKENS = 20
-"""The approximate number of tokens in a note that says what is left out."""
+"""The approximate number of tokens in the note that marks what was cut or left out."""
 
 
 class Block(msgspec.Struct, frozen=True):
-    """One exchange in a view: the entries from position `first` up to `stop`, and their size as they are sent."""
+    """One exchange in a view: the entries from position `first` up to `stop` (exclusive), and their size as sent."""
 
     first: int
     stop: int
@@ -43,8 +43,8 @@ class Block(msgspec.Struct, frozen=True):
 class View(msgspec.Struct, frozen=True):
     """The conversation as it would be sent. The last block is the current exchange, which is always kept.
 
-    Lengths in tokens are counted locally, except for `tokens` and `history`, which are scaled to match the numbers that
-    the provider reports.
+    All token numbers are local counts, except `tokens` and `history`, which are scaled to match what the provider
+    reports.
     """
 
     transcript: Transcript
@@ -53,20 +53,20 @@ class View(msgspec.Struct, frozen=True):
     """A function that counts the tokens of a text."""
     blocks: tuple[Block, ...]
     fixed: int
-    """The locally counted tokens of the preamble and the tail."""
+    """The number of tokens of the preamble and the tail, as counted locally."""
     scale: float
-    """The number of tokens that the provider reports for each locally counted token."""
+    """The ratio of tokens as reported by the provider to tokens as counted locally."""
     window: int
     lines: Sequence[str] = ()
-    """Digest lines about the tools of exchanges that are left out."""
+    """Digest lines about tool calls in exchanges that are left out."""
     digests: bool = False
-    """Whether tool calls are sent as a digest, including those of exchanges that are left out."""
+    """Whether older tool calls, including those of exchanges that are left out, are sent as digest lines."""
     summary: Summary | None = None
     """The summary at the head of the request, in place of the oldest exchanges; None if there is none."""
     latest_summary: Summary | None = None
-    """The newest summary of the conversation, whether the request uses it or not."""
+    """The newest summary of the conversation, even if the request does not use it; None if there is none."""
     may_summarize: Literal["before", "after"] | None = None
-    """When a strategy may request a summary: before the next call, after an answer, or (None) not at all."""
+    """When a requested summary would be made: before the next call, or after an answer. None: no request is allowed."""
     summary_request: SummaryRequest | None = None
     """The summary that a strategy has requested, or None."""
     compaction_pays: bool = False
@@ -88,7 +88,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def history(self) -> int:
-        """The number of tokens before the current exchange, without the preamble."""
+        """The number of tokens that precede the current exchange, not counting the preamble."""
         return round(self.scale * (self.counted - self.fixed - self.blocks[-1].tokens))
 
     @property
@@ -114,7 +114,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def usable_summary(self) -> Summary | None:
-        """The latest summary if it covers everything that the present one covers, else the present one."""
+        """The latest summary if it covers all that the request's present summary does, else the present summary."""
         present, latest = self.summary, self.latest_summary
         if present is None or (latest is not None and all(latest.covers_range(*span) for span in present.covers)):
             return latest
@@ -125,7 +125,7 @@ class View(msgspec.Struct, frozen=True):
         return self.transcript[self.transcript.index_of(position)]
 
     def count_tokens(self, first: int, last: int) -> int:
-        """Return the locally counted tokens of the entries from position `first` to `last`, both included."""
+        """Return the number of tokens, counted locally, of the entries from position `first` to `last` inclusive."""
         return self.transcript.tokens(self.transcript.index_of(first), self.transcript.index_of(last + 1))
 
     def with_blocks(self, blocks: Sequence[Block]) -> View:
@@ -141,14 +141,14 @@ class View(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(view, summary=summary, compaction_pays=False)
 
     def make_block(self, first: int, stop: int, *, pinned: bool, altered: Sequence[Run] = ()) -> Block:
-        """Return the exchange from position `first` up to `stop` as a block, with these runs sent in another form."""
+        """Return a block for the exchange from position `first` up to `stop` (exclusive), with these altered runs."""
         block = Block(first, stop, stop - first, self.count_tokens(first, stop - 1), pinned)
         for run in altered:
             block = self.with_altered_run(block, run)
         return block
 
     def with_altered_run(self, block: Block, run: Run) -> Block:
-        """Return the block with a run of its entries sent in another form. The run replaces those that it overlaps."""
+        """Return the block with one more altered run. The run replaces any earlier ones that it overlaps."""
         overlapped = [other for other in block.altered if run.first <= other.last and other.first <= run.last]
         others = [other for other in block.altered if other not in overlapped]
         saved_tokens, saved_messages = self._compute_savings(run)
@@ -163,7 +163,7 @@ class View(msgspec.Struct, frozen=True):
         )
 
     def _compute_savings(self, run: Run) -> tuple[int, int]:
-        """Return how many tokens and messages are saved by sending a run in its other form instead of its entries."""
+        """Return how many tokens and how many messages are saved by altering a run."""
         whole = self.count_tokens(run.first, run.last)
         if run.keep:
             return whole - run.tokens, 0
@@ -171,7 +171,7 @@ class View(msgspec.Struct, frozen=True):
         return whole - note, run.last - run.first
 
     def find_tool_runs(self, block: Block) -> list[Run]:
-        """Return the runs of tool use in an exchange, each from its first call to its last result."""
+        """Return the runs of tool use in an exchange, each from its first tool call to its last tool result."""
         runs = []
         start = block.first
         all_roles = [self.get_entry(position).role for position in range(block.first, block.stop)]
@@ -185,11 +185,11 @@ class View(msgspec.Struct, frozen=True):
         return runs
 
     def render_digest(self, run: Run) -> list[str]:
-        """Return one line for each tool call in a run."""
+        """Return the digest of a run: one line for each tool call."""
         return digest_tool_calls([self.get_entry(position) for position in range(run.first, run.last + 1)])
 
     def with_cut_text(self, block: Block, position: int, tokens: int) -> Block:
-        """Return the block with the text at `position` cut to about `tokens` tokens; unchanged if it is not longer."""
+        """Return the block with the text at `position` cut to about `tokens` tokens; unchanged if it is shorter."""
         entry = self.get_entry(position)
         length = len(read_text(entry))
         keep = length * tokens // max(1, entry.tokens)
