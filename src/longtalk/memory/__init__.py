@@ -1,1 +1,1 @@
-"""What a conversation keeps of its older messages: a brief, memory cards, recall, outlines and summaries."""
+"""Memory: briefs, memory cards, recall, outlines and summaries, which stand in for the older part of a conversation."""

@@ -1,8 +1,8 @@
-"""The head of a request: the brief and outlines that replace the exchanges that memory left out.
+"""The head of a request: the brief and the outlines that replace the exchanges that were left out.
 
-The head is data: one message that no participant wrote, inside tags that its content can't close. The brief comes
-first, then a summary if no card was available, then outlines of the newest replaced exchanges, the last of them with
-the most detail. A token budget limits the whole head.
+The head is data, not an instruction: one message that no participant wrote, inside tags that its content can't close.
+The brief comes first, then a summary if a card is missing, then outlines of the newest replaced exchanges, the last of
+them with the most detail. The whole head has a token budget.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from longtalk.wires.text import wrap_in_tag
 
 _OUTLINE_TAG = "outline"
 _MIN_TOKENS = 16
-"""An exchange is outlined only if at least this many tokens remain."""
+"""An exchange is outlined only if at least this many tokens of the budget remain."""
 _QUESTION_CHARS = 100
 """The maximum number of characters of a user's message that an outline quotes."""
 
@@ -86,9 +86,9 @@ def build_head(
 def render_unsent_app_lines(
     record: BriefRecord, config: Brief, counter: Counter, head: Summary | None, other_texts: Iterable[str] = ()
 ) -> str:
-    """Return, in tags, the lines that the app put into the brief and that the request does not contain yet.
+    """Return the app's lines of the brief that the request does not contain yet, in the tags of a brief; "" if none.
 
-    The request contains `head` and `other_texts`, which are sent next to earlier messages.
+    The request already contains `head` and `other_texts`, which are sent next to earlier messages.
     """
     texts = (head.text if head else "", *other_texts)
     sent = {line for text in texts for line in text.splitlines()}
@@ -110,7 +110,7 @@ def _enclose_outlines(outlines: Sequence[str]) -> str:
 
 
 def _outline_exchange(entries: Sequence[Entry], budget: int, counter: Counter) -> str:
-    """Return the user's question and an outline of the answer in at most `budget` tokens; empty if nothing fits."""
+    """Return the user's question and an outline of the answer in about `budget` tokens; empty if nothing fits."""
     user_text = next((text_if_readable(entry) for entry in entries if entry.role == "user"), "")
     answer = next(
         (text for entry in reversed(entries) if entry.role == "assistant" and (text := text_if_readable(entry))), ""

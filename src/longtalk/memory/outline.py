@@ -1,12 +1,12 @@
 """Outlines of answers: their headings, list items and other structure, extracted without a model call.
 
 Headings have the highest priority, then bold lead-ins and table headers, then list items, then nested items. When the
-budget is short, lines of low priority are left out. Lines keep their order in the answer. If fewer than three are
-found, sentences of the prose are added: the first of each paragraph, then the second, and so on. Code blocks and memory
-cards are skipped.
+budget is short, lines of low priority are left out. The remaining lines keep the order they have in the answer. If an
+answer has fewer than three such lines, sentences of its prose are added: the first of each paragraph, then the second,
+and so on. Code blocks and memory cards are skipped.
 
-An outline never exceeds its budget, whatever the text and the counter: a line is added only if the counter says that
-the whole outline fits with it. The same text always gives the same outline.
+An outline never exceeds its budget, whatever the text and the counter: after each added line, the outline is counted as
+a whole. The same text always gives the same outline.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from longtalk.wires.card_tags import neutralize_tags, remove_cards
 BUDGET = 100
 
 _MAX_CHARS = 200_000
-"""The maximum number of characters of an answer that are read."""
+"""The number of characters of an answer that are read; the rest is ignored."""
 _MAX_LINES = 5_000
 _MAX_LINE_CHARS = 400
 _MAX_OUTLINE_LINE_BYTES = 90
-"""The maximum length of a line in bytes of UTF-8, which are a better measure of tokens than characters."""
+"""The maximum length of an outline's line in bytes of UTF-8, which predict tokens better than characters do."""
 _MAX_MISSES = 8
-"""The search for more lines ends after this many lines in a row that did not fit."""
+"""After this many lines in a row that did not fit, no more are tried."""
 _MIN_STRUCTURAL_LINES = 3
-"""With fewer structural lines than this, sentences of the prose are added."""
+"""If an answer has fewer structural lines than this, sentences of its prose are added."""
 
 _QUOTE = re.compile(r"(?: {0,3}> ?)+")
 _FENCE = re.compile(r"\s*(?:[-*+]\s+|\d{1,9}[.)]\s+)?(`{3,}(?=[^`]*$)|~{3,})")
@@ -50,14 +50,14 @@ _EMPHASIS = re.compile(r"(?<!\w)([*_])(?=\S)([^*_]+)(?<=\S)\1(?!\w)")
 
 
 class _OutlineLine(NamedTuple):
-    """A line that may become part of an outline. Lines with the lowest rank are chosen first."""
+    """A line that may become part of an outline. Lines with a low `rank` are chosen first."""
 
     rank: int
     text: str
 
 
 def outline(text: str, *, budget: int = BUDGET, counter: Counter) -> str:
-    """Return the outline of an answer in at most `budget` tokens; empty if the answer has only code."""
+    """Return an outline of at most `budget` tokens for the answer `text`; empty if the answer has only code."""
     readable = text[:_MAX_CHARS].encode("utf-8", "replace").decode()
     lines = list(islice(_skip_code_blocks(remove_cards(readable)), _MAX_LINES))
     structure = list(_extract_structure(lines))
@@ -67,7 +67,7 @@ def outline(text: str, *, budget: int = BUDGET, counter: Counter) -> str:
 
 
 def _skip_code_blocks(text: str) -> Iterator[str]:
-    """Yield the lines of a text outside code blocks, without quote marks. Each code block becomes one empty line."""
+    """Yield the lines outside code blocks, without the ">" marks of quotes. Each code block becomes one empty line."""
     fence, quoted = "", False
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     for line in re.sub(r"\n{3,}", "\n\n", text).split("\n"):
@@ -111,9 +111,8 @@ def _extract_structure(lines: list[str], *, prose: bool = False) -> Iterator[_Ou
 def _parse_structural_line(line: str, below: str, *, alone: bool, table: bool) -> _OutlineLine | None:
     """Return a heading, list item, table header or bold lead-in as it appears in the outline; None for prose.
 
-    The text of the returned line is empty if the outline has nothing to show for it.
-
-    `below` is the next line. `alone` says that no paragraph precedes the line, and `table` that it is a table header.
+    The returned text is empty if nothing is left of the line without its Markdown marks. `below` is the next line.
+    `alone` says that the line does not continue a paragraph, and `table` that it is a table header.
     """
     if table:
         cells = map(_strip_markdown, line.strip(" |").split("|"))
@@ -143,25 +142,25 @@ def _parse_list_item(match: re.Match[str]) -> _OutlineLine:
 
 
 def _has_only_marks(line: str) -> bool:
-    """Return True for a horizontal rule or the line under a heading."""
+    """Return True for a horizontal rule, or for the "===" or "---" that underlines a heading."""
     return bool(_RULE.match(line) or _UNDERLINE.match(line))
 
 
 def _split_sentences(paragraph: list[str]) -> Iterator[_OutlineLine]:
-    """Yield the sentences of a paragraph, each with a lower priority than the one before."""
+    """Yield the sentences of a paragraph, with decreasing priority."""
     text = " ".join(line.strip() for line in paragraph)[: 10 * _MAX_LINE_CHARS]
     for number, sentence in enumerate(filter(None, map(_strip_markdown, _SENTENCE.split(text)))):
         yield _OutlineLine(4 + number, sentence)
 
 
 def _strip_markdown(text: str) -> str:
-    """Return a text on one line, without Markdown marks, and cut to the maximum length of a line."""
+    """Return a text on one line, without Markdown marks, and cut to the maximum length of an outline's line."""
     text = _LINK.sub(r"\1", text).replace("**", "").replace("`", "")
     return _clip(" ".join(_EMPHASIS.sub(r"\2", text).split()))
 
 
 def _clip(text: str) -> str:
-    """Return a text cut to the maximum length of a line, at the end of a word if possible."""
+    """Return a text cut to the maximum length of an outline's line, at the end of a word if possible."""
     data = text.encode()
     if len(data) <= _MAX_OUTLINE_LINE_BYTES:
         return text
@@ -173,7 +172,7 @@ def _clip(text: str) -> str:
 def _fit_lines(lines: list[_OutlineLine], budget: int, counter: Counter) -> str:
     """Return the outline: the lines that fit the budget, chosen by rank, in their original order.
 
-    If no line fits, return the beginning of the line with the lowest rank.
+    If no line fits, return as much of the line with the lowest rank as fits.
     """
     chosen: list[int] = []
     text, misses = "", 0

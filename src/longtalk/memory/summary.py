@@ -1,7 +1,7 @@
-"""Summaries: texts that a model wrote and that are sent in place of the oldest part of a conversation.
+"""Summaries: texts, written by a model, that are sent in place of the oldest part of a conversation.
 
-A `Summary` is a record that says which entries it covers. It is made from the previous summary and the exchanges since
-then, so each summary covers everything older. The prompt that asks for it is appended to the last request, which the
+A `Summary` is a record that says which entries it covers. Each is made from the previous summary and the exchanges
+since then, so it covers everything older. The prompt that asks for a summary is appended to the last request, which the
 provider still has in its cache.
 """
 
@@ -51,7 +51,7 @@ class SummaryRequest(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     """The maximum number of tokens in the summary."""
     timeout: float
-    """How long to wait for the summary at most, in seconds."""
+    """The maximum time to wait for the summary, in seconds."""
     predicted: float | None = None
     """The expected cost of the summary and of the first request with it, in units of one uncached input token."""
 
@@ -61,7 +61,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     text: str
     covers: tuple[tuple[int, int], ...]
-    """The ranges of entries that the text covers, as positions in the whole conversation: (first, after the last)."""
+    """The ranges of entries that the text covers, as positions in the whole conversation: (first, last + 1)."""
     model: str = ""
     at: int = 0
     tokens: int = 0
@@ -91,9 +91,9 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return any(start <= first and stop <= end for start, end in self.covers)
 
     def is_consistent_with(self, size: int) -> bool:
-        """Return True if the summary is consistent with a conversation of `size` entries.
+        """Return True if the summary can belong to a conversation of `size` entries.
 
-        Imported data may be inconsistent.
+        In imported data, ranges may be out of order or beyond the end of the conversation.
         """
         positions = [-1, *(position for span in self.covers for position in span)]
         fits = 0 < self.stop <= size or (self.is_brief and not self.covers)
@@ -106,9 +106,9 @@ def render_summary_prompt(length: int) -> str:
 
 
 def find_summary_problem(text: str, tokens: int, covered: int) -> str:
-    """Return why a text is unusable as a summary, or "" if it is usable.
+    """Return why a text can't be used as a summary, or "" if it can.
 
-    `tokens` is the length of the text, and `covered` the length of the entries that it would replace.
+    `tokens` is the length of the text in tokens, and `covered` the length of the entries that it would replace.
     """
     if not text.strip():
         return "it is empty"

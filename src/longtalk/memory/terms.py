@@ -1,9 +1,9 @@
 """Terms: the normalized words that recall compares.
 
-A term is a word without case, accents and ending: "Adopted" and "adopting" both become `adopt`. English stop words are
-left out; in other languages frequent words get a low weight instead. Irregular English forms share a term ("bought",
-"buy"). Scripts without spaces, and Korean, whose words carry particles, are split into overlapping pairs of characters.
-Every string is accepted, even one with lone surrogates.
+A term is a word in lower case, without accents and without its ending: "Adopted" and "adopting" both become `adopt`.
+English stop words are left out; in other languages, frequent words get a low weight instead. Irregular English forms
+share a term ("bought", "buy"). Text in scripts without spaces, and in Korean, whose words carry particles, is split
+into overlapping pairs of characters. Every string is accepted, even one with lone surrogates.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _MIN_REST_BY_SUFFIX = {
     suffix: min_rest for min_rest, suffixes in _SUFFIXES_BY_MIN_REST.items() for suffix in suffixes.split()
 }
 _VOWEL = re.compile("[aeiouy]")
-# Endings with which a short term may be written. Those that `stem` would not remove are sorted out later.
+# Endings that a short term may have in a text. `list_spellings` discards those that `stem` would not remove.
 _SHORT_TERM_ENDINGS = (
     "s",
     "es",
@@ -87,7 +87,7 @@ _SHORT_TERM_ENDINGS = (
 )
 _MAX_WORD_CHARS = 64  # the remaining characters of a longer word are ignored
 _MAX_CACHED_WORDS = 65_536
-_STEM_CHARS = 6  # for a word in another alphabet: most endings come after its first six characters
+_STEM_CHARS = 6  # of a word in another alphabet; most endings come after its first six characters
 
 
 def split_words(text: str) -> list[str]:
@@ -112,7 +112,7 @@ def extract_terms(text: str) -> list[str]:
 
 
 def extract_terms_with_words(text: str) -> list[tuple[str, str]]:
-    """Return the terms of a text in order, each with the word that it comes from, without stop words."""
+    """Return the terms of a text in order, without stop words, each with the word that it was made from."""
     folded = fold(text)
     if folded.isascii():
         return [(term, word) for word in _WORD.findall(folded) if (term := _term_cache[word])]
@@ -126,10 +126,10 @@ def extract_terms_with_words(text: str) -> list[tuple[str, str]]:
 
 
 def list_spellings(term: str, word: str) -> tuple[list[str], list[str]]:
-    """Return the forms in which a term may appear in plain text: a list of whole words, and a list of prefixes.
+    """Return the forms in which a term may appear in plain text: a list of whole words, and a list of word prefixes.
 
-    `word` is the word that the term comes from. Unrelated words may share a prefix, so callers must check the term of
-    each match.
+    `word` is the word that the term was made from. Unrelated words may have the same prefix, so callers must check
+    whether a matching word really has this term.
     """
     whole = list(dict.fromkeys((word, term, *_IRREGULAR_FORMS.get(term, ()))))
     if not term.isalpha() or _DENSE_CHAR.match(term):
@@ -150,7 +150,7 @@ def split_char_pairs(run: str) -> list[str]:
 
 
 def stem(word: str) -> str:
-    """Return the term for a word, which must be in the form that `split_words` returns."""
+    """Return the term for a word. The word must be in lower case and without accents, as `split_words` returns it."""
     if not word.isalpha():
         return word
     if not word.isascii():
@@ -162,7 +162,7 @@ def stem(word: str) -> str:
 
 
 def _strip_inflection(word: str) -> str:
-    """Return an English word without the endings of plural, past tense and progressive form."""
+    """Return an English word without its ending for the plural ("-s"), the past ("-ed") or the progressive ("-ing")."""
     if word.endswith(("ies", "ied")):
         word = word[:-3] + "y"
     elif word.endswith(("sses", "shes", "ches", "xes", "zes", "oes")):
@@ -177,12 +177,12 @@ def _strip_inflection(word: str) -> str:
 
 
 def _undouble(word: str) -> str:
-    """Return a word without the doubling of its last letter: "runn" becomes "run"; "fall" and "miss" stay unchanged."""
+    """Return a word with a doubled last letter made single ("runn" becomes "run"), except for "ll", "ss" and "zz"."""
     return word[:-1] if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz" else word
 
 
 def _strip_suffixes(word: str) -> str:
-    """Return a word without derivational suffixes such as "-ment" and "-able", and without a final "e"."""
+    """Return a word without a suffix such as "-ment" or "-able", without a final "e", and with a final "y" as "i"."""
     for size in range(7, 1, -1):
         min_rest = _MIN_REST_BY_SUFFIX.get(word[-size:], len(word))
         if len(word) - size >= min_rest:
@@ -205,7 +205,7 @@ _IRREGULAR_FORMS = _group_irregular_forms()
 
 
 class _TermCache(dict[str, str]):
-    """A bounded cache that maps words to their terms. A stop word is mapped to an empty term."""
+    """A cache of limited size that maps words to their terms, and stop words to an empty string."""
 
     def __missing__(self, word: str) -> str:
         if len(self) >= _MAX_CACHED_WORDS:

@@ -1,8 +1,8 @@
 """Apply operations to a brief.
 
-`apply` refuses an operation that makes no sense, records the reason, and continues with the next one. A line that is
-stated again stays the same line, but counts as the newest. `operations.py` defines the operations, `schema.py` the
-fields that an app declares, `lines.py` the lines and how they are rendered, and `budget.py` which lines are kept when
+If an operation can't be applied, `apply` records the reason and continues with the next one. A line that is stated
+again stays the same line, but counts as the newest. The operations are defined in `operations.py`, the fields that an
+app declares in `schema.py`, and lines and their rendering in `lines.py`; `budget.py` decides which lines are kept when
 the budget is short.
 """
 
@@ -29,7 +29,7 @@ class ApplyResult(msgspec.Struct, frozen=True):
 
     content: BriefContent
     dropped: tuple[Line, ...] = ()
-    """Lines that did not fit, and the full text of lines that were shortened. Both are archived and can be searched."""
+    """Lines that did not fit the budget, and the originals of lines that were cut. All are archived and searchable."""
     removed: tuple[Line, ...] = ()
     """Lines that operations removed or replaced."""
     refused: tuple[str, ...] = ()
@@ -45,11 +45,11 @@ def apply(
     entry: str = "",
     at: int = 0,
 ) -> ApplyResult:
-    """Return the result of applying the changes to a brief and fitting it into its token budget.
+    """Apply the changes to the content of a brief, and fit the result into the token budget.
 
     `entry` is the id of the conversation entry that the changes come from; it is empty for changes by the app. `at` is
-    the time of the changes in milliseconds. Without changes, the brief is only fitted into its budget again, which has
-    an effect if the configuration or the counter has changed.
+    the time of the changes in milliseconds. Without changes, the content is only fitted into the budget again, which
+    has an effect if the configuration or the counter has changed.
     """
     editor = _Editor(content, config.schema, entry, at)
     for change in _limit_texts(changes):
@@ -62,7 +62,7 @@ def apply(
 
 
 def _renumber(lines: Sequence[Line], at: int) -> tuple[Line, ...]:
-    """Return the lines with new ranks, 0, 1, 2 …, for those that were last stated at the time `at`."""
+    """Return the lines; those last stated at the time `at` get new ranks 0, 1, 2 … in the order of their old ranks."""
     new = sorted((line for line in lines if line.seen == at), key=lambda line: line.rank)
     ranks = {line.id: rank for rank, line in enumerate(new)}
     return tuple(_replace(line, rank=ranks.get(line.id, line.rank)) for line in lines)
@@ -74,7 +74,7 @@ def _count_texts(change: Operation) -> int:
 
 
 def _limit_texts(changes: Sequence[Operation]) -> Iterator[Operation]:
-    """Yield changes until `MAX_TEXTS` texts are reached. The last change may lose some of its texts."""
+    """Yield changes with at most `MAX_TEXTS` texts in total. The last of them may lose some of its texts."""
     remaining = MAX_TEXTS
     for change in changes:
         if remaining > 0:
@@ -83,7 +83,10 @@ def _limit_texts(changes: Sequence[Operation]) -> Iterator[Operation]:
 
 
 def list_line_ids(line: Line) -> tuple[str, ...]:
-    """Return all ids of a line: its own, that of its present text in its field, and that of this text in any field."""
+    """Return all ids by which a line can be revoked.
+
+    These are its own id, the id of its present text in its field, and the id of that text in any field.
+    """
     normalized = normalize(line.text)
     return line.id, make_line_id(line.field, normalized), make_line_id("", normalized)
 
@@ -94,7 +97,7 @@ class _Editor:
     def __init__(self, content: BriefContent, schema: Schema, entry: str, at: int) -> None:
         self.schema, self.entry, self.at = schema, entry, at
         self.stated_count = 0
-        """The number of texts that these changes have added or stated again."""
+        """The number of texts that the changes have added or stated again so far."""
         self.lines = {line.id: line for line in content.lines}
         self.revoked = dict.fromkeys(content.revoked)
         self.removed: dict[str, Line] = {}
@@ -112,7 +115,7 @@ class _Editor:
         return sorted(self.lines.values(), key=lambda line: old_positions.get(line.id, size + line.rank))
 
     def apply_operation(self, change: Operation) -> None:
-        """Apply one operation. If that is not possible, add the reason to `refused`."""
+        """Apply one operation; if that is not possible, add the reason to `refused`."""
         field = self.schema.find(change.field)
         if field is None and (change.field or change.op not in ("remove", "resolve", "revoke")):
             self.refused.append(f"The brief has no field {quote(change.field)}.")
@@ -122,7 +125,7 @@ class _Editor:
             self._write_field(change, field)
 
     def _write_field(self, change: Operation, field: Field) -> None:
-        """Clear a field, or add texts to it or replace its texts."""
+        """Apply an operation that clears a field, replaces its texts, or adds texts to it."""
         if change.op == "clear":
             self._keep_only(field, ())
         elif change.op not in ("set", "add", "plain"):
@@ -144,9 +147,9 @@ class _Editor:
             self._keep_only(field, ids)
 
     def _state_line(self, field: Field, text: str) -> str:
-        """Add a line with this text, or mark the existing one as stated again.
+        """Add a line with this text to a field or, if the field has such a line, mark that line as stated again.
 
-        Return the id of the line, or "" if the text is refused because the app revoked it.
+        Return the id of the line, or "" if the model may not add the text because the app has revoked it.
         """
         normalized = normalize(text)
         field_id = make_line_id(field.name, normalized)
@@ -166,7 +169,7 @@ class _Editor:
         return own_id
 
     def _keep_only(self, field: Field, ids: Iterable[str]) -> None:
-        """Remove all lines of a field except those with these ids."""
+        """Remove all lines of a field, except those with the given ids."""
         kept = set(ids)
         for line in list(self.lines.values()):
             if line.field == field.name and line.id not in kept:
@@ -176,7 +179,10 @@ class _Editor:
         self.removed[line.id] = self.lines.pop(line.id)
 
     def _remove_lines(self, change: Operation, field: Field | None) -> None:
-        """Remove lines of a field, or of any field if `field` is None, and add the answer to a resolved question."""
+        """Apply an operation that removes lines: from `field`, or from any field if `field` is None.
+
+        If the operation resolves a question, its answer is added to the brief.
+        """
         if not change.texts and field is not None and field.kind == "text":
             self._keep_only(field, ())
         elif not change.texts:
@@ -194,9 +200,10 @@ class _Editor:
             self._add_answer(answer, question_field)
 
     def _find_line(self, text: str, field: Field | None) -> Line | None:
-        """Return the line with this text or id, or the only line that begins with this text.
+        """Return the line with this text or id or, if there is none, the only line that begins with this text.
 
-        If no line or several lines match, add the reason to `refused` and return None.
+        `field` limits the search to one field. If no line or several lines match, add the reason to `refused` and
+        return None.
         """
         normalized = normalize(clean_line(text))
         fields = [field] if field else self.schema.fields
@@ -212,9 +219,10 @@ class _Editor:
         return None
 
     def _add_answer(self, answer: str, field: Field | None) -> None:
-        """Add the answer to a resolved question to the field that the schema provides for answers.
+        """Add the answer to a resolved question to the field in which the schema keeps such answers.
 
-        `field` is the question's field; None if the question was not found and no field was named.
+        `field` is the question's field. If it is None, because the question was not found and no field was named, the
+        first field for answers in the schema is used.
         """
         names = [field.answers] if field else [each.answers for each in self.schema.fields if each.answers]
         target = self.schema.find(names[0]) if names else None

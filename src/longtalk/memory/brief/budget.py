@@ -1,15 +1,15 @@
 """Fit a brief into its token budget, whatever its content and whichever counter is used.
 
-First, each field is reduced to its maximum number of lines, and the oldest are dropped. Each line is cut to the maximum
-length for its field, after a whole word and with an ellipsis. Then the budget is filled: first with the lines that each
-field is guaranteed (its floor), then with the lines of the highest value. Among lines of equal value, those of the
-newest card come first, then short ones, then newer ones. A line that does not fit is skipped, and the next one is
-tried. If even the floors don't fit, their lines are sent shortened, all to the same length. They are stored in full, so
-they are sent in full again when there is room. Lines of the floors are dropped only if that is not enough. At least one
-line stays if any fits. The same lines always give the same brief.
+First, the oldest lines of each field are dropped until it has at most its maximum number of lines. Each line is cut to
+the maximum length for its field, after a whole word and with an ellipsis. Then the budget is filled: first with the
+lines that each field is guaranteed (its floor), then with the lines of the highest value. Among lines of equal value,
+those of the newest card come first, then short ones, then newer ones. A line that does not fit is skipped, and the next
+one is tried. If even the floors don't fit, their lines are all shortened to the same length in requests; they stay
+stored in full, and are sent in full again when there is room. If that is not enough, lines of the floors are dropped
+too. At least one line stays if any fits. The same lines always give the same brief.
 
 The whole brief is counted again after each addition, so it stays within the budget even if a counter returns less for
-the parts than for the whole.
+the sum of the parts than for the whole.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from longtalk.memory.brief.schema import Brief, Schema
 from longtalk.tokens import Counter
 
 _CHARS_PER_TOKEN = 16
-"""An item is cut to this many characters per token of its limit, even if a counter reports fewer tokens."""
+"""An item may have at most this many characters per token of its limit, even if the counter reports few tokens."""
 _MIN_CHARS = 16
-"""The minimum number of characters to which lines of floors are shortened. If that is not enough, lines are dropped."""
+"""Lines of floors are not shortened below this number of characters. If they still don't fit, lines are dropped."""
 
 _replace = msgspec.structs.replace
 
@@ -34,7 +34,7 @@ _replace = msgspec.structs.replace
 def fit_budget(lines: Sequence[Line], config: Brief, counter: Counter) -> tuple[tuple[Line, ...], list[Line]]:
     """Return the lines that fit the budget, and the lines that were dropped.
 
-    A line that was cut is in both: cut in the first, in full in the second.
+    A line that was cut is in both results: shortened in the first, and in full in the second.
     """
     candidates, dropped = _split_by_cap(lines, config.schema)
     candidates, cut_originals = _cut_items(candidates, config.schema, counter)
@@ -49,18 +49,18 @@ def fit_budget(lines: Sequence[Line], config: Brief, counter: Counter) -> tuple[
 
 
 def _with_shown_length(line: Line, length: int) -> Line:
-    """Return the line with `shown` set to this number of characters (0 for all), or to 0 if the line is shorter."""
+    """Return the line with `shown` set to `length`, or to 0 (all characters) if the line is not longer than that."""
     shown = length if len(line.text) > length else 0
     return line if line.shown == shown else _replace(line, shown=shown)
 
 
 def _newest_first_key(line: Line) -> tuple[int, int, str]:
-    """Return a sort key that puts the line stated last first. Lines of the same card keep their order."""
+    """Return a sort key that puts the most recently stated line first. Lines of the same card keep their order."""
     return -line.seen, line.rank, line.id
 
 
 def _split_by_cap(lines: Sequence[Line], schema: Schema) -> tuple[list[Line], list[Line]]:
-    """Return the newest lines of each field, up to the cap of the field, and the remaining lines."""
+    """Return the newest lines of each field, up to the field's cap, and all other lines."""
     remaining = Tally({field.name: field.cap for field in schema.fields})
     kept_ids: set[str] = set()
     for line in sorted(lines, key=_newest_first_key):
@@ -71,9 +71,9 @@ def _split_by_cap(lines: Sequence[Line], schema: Schema) -> tuple[list[Line], li
 
 
 def _cut_items(lines: list[Line], schema: Schema, counter: Counter) -> tuple[list[Line], list[Line]]:
-    """Return the lines, each cut to the item length of its field, and the originals of those that were cut or merged.
+    """Return the lines, each cut to its field's maximum length, and the originals of those that were cut or merged.
 
-    Lines that are equal after the cut are merged into one, which is as new as the newest of them.
+    Lines that are equal after the cut are merged into one, with the most recent `seen` and `rank` among them.
     """
     limits = {field.name: field.item for field in schema.fields}
     cut_lines: dict[str, Line] = {}
@@ -93,7 +93,7 @@ def _cut_items(lines: list[Line], schema: Schema, counter: Counter) -> tuple[lis
 
 
 def cut_to_tokens(text: str, tokens: int, counter: Counter) -> str:
-    """Return the text cut to at most `tokens` tokens, but never to less than one character."""
+    """Return the text cut to at most `tokens` tokens, but with at least one character."""
     if len(text) <= tokens * _CHARS_PER_TOKEN and counter.count(text) <= tokens:
         return text
     most = min(len(text), tokens * _CHARS_PER_TOKEN) - 1
@@ -101,9 +101,9 @@ def cut_to_tokens(text: str, tokens: int, counter: Counter) -> str:
 
 
 def _find_longest(least: int, most: int, fits: Callable[[int], bool]) -> int:
-    """Return the greatest number from `least` to `most` for which `fits` is true, by binary search.
+    """Return the greatest number from `least` to `most` for which `fits` is true, or `least` if there is none.
 
-    `fits` must be true for `least`.
+    The search is binary, so `fits` must be true up to some number and false above it.
     """
     while least < most:
         middle = (least + most + 1) // 2
@@ -115,7 +115,7 @@ def _find_longest(least: int, most: int, fits: Callable[[int], bool]) -> int:
 
 
 def _rank_lines(lines: Sequence[Line], schema: Schema) -> tuple[list[int], list[int]]:
-    """Return the indexes of the lines that floors guarantee, and of all other lines, each by decreasing priority."""
+    """Return the indexes of the lines that floors guarantee, and those of all other lines, most important first."""
     value = {field.name: field.value for field in schema.fields}
     newest = max((line.seen for line in lines), default=0)
     remaining = Tally({field.name: field.floor for field in schema.fields})
@@ -135,7 +135,7 @@ def _rank_lines(lines: Sequence[Line], schema: Schema) -> tuple[list[int], list[
 
 
 class _RenderedLines:
-    """The lines of a brief as they would be sent, with methods that find out which of them fit the budget together."""
+    """The lines of a brief as they would be sent, to find out which of them fit the budget together."""
 
     def __init__(self, lines: Sequence[Line], config: Brief, counter: Counter) -> None:
         keys = {field.name: field.key for field in config.schema.fields}
@@ -152,7 +152,10 @@ class _RenderedLines:
         return self.counter.count(enclose(body)) <= self.budget
 
     def add_fitting(self, taken: list[int], more: list[int], length: int = 0) -> list[int]:
-        """Return `taken` plus those lines of `more` that also fit the budget. They are tried in order."""
+        """Return `taken` plus those lines of `more` that still fit the budget, trying them in order.
+
+        Each line has at most `length` characters (0 for all).
+        """
         if self.fits([*taken, *more], length):
             return [*taken, *more]
         if len(more) <= 1:
@@ -161,7 +164,7 @@ class _RenderedLines:
         return self.add_fitting(self.add_fitting(taken, more[:half], length), more[half:], length)
 
     def find_fitting_length(self, indexes: list[int], least: int) -> int:
-        """Return the maximum number of characters per line at which these lines fit the budget together.
+        """Return the largest number of characters per line with which these lines fit the budget together.
 
         Return 0 if there are no lines, or if they don't fit even with `least` characters each.
         """
@@ -172,7 +175,10 @@ class _RenderedLines:
 
 
 def _choose_lines(rendered: _RenderedLines, floors: list[int], rest: list[int]) -> tuple[list[int], int]:
-    """Return the indexes of the lines to send, and how many characters of each to send (0 for all)."""
+    """Return the indexes of the lines to send, and the maximum number of characters to send of each (0 for all).
+
+    `floors` and `rest` are what `_rank_lines` returns.
+    """
     if rendered.fits(floors) and (chosen := rendered.add_fitting(floors, rest)):
         return chosen, 0
     if length := rendered.find_fitting_length(floors, _MIN_CHARS):

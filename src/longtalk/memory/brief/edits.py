@@ -1,7 +1,7 @@
 """Edits that the app makes to the brief.
 
-An edit is applied completely or not at all: if an operation can't be applied, `InputError` is raised with the reasons.
-No later request contains a line that the app removed. Lines that the app wrote have no source entry.
+An edit is applied completely or not at all: if any operation can't be applied, `InputError` is raised with the reasons.
+A line that the app has removed is not sent in later requests. Lines that the app wrote have no source entry.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def edit_brief(transcript: Transcript, changes: Sequence[Operation], config: Bri
 def revoke_line(
     transcript: Transcript, line: str, config: Brief, counter: Counter, removed: Iterable[Line]
 ) -> Transcript:
-    """Return the transcript with this line removed from its brief, so that only the app can add the line again.
+    """Return the transcript with this line removed from its brief for good: only the app can add the line again.
 
-    `line` is the id of a line that is in the brief now, or of one in `removed`, the lines that were in it earlier.
-    Raises `InputError` for any other id.
+    `line` is the id of a line that is in the brief now, or that was in it earlier and is listed in `removed`. Raises
+    `InputError` for any other id.
     """
     record = read_brief_record(transcript)
     if any(each.id == line for each in record.content.lines):
@@ -67,18 +67,19 @@ def revoke_line(
 def _remove_lines(
     record: BriefRecord, removed: Sequence[Line], content: BriefContent, dropped: Sequence[Line]
 ) -> BriefRecord:
-    """Return the record with new content, after the app removed some lines and others were dropped to fit the budget.
+    """Return the record with the content that an edit by the app produced.
 
-    If any line was removed, the edition changes, so that heads with the old brief are not sent again.
+    `removed` has the lines that the app removed, and `dropped` those that no longer fit the budget. If any line was
+    removed, the edition changes, so that a head with the old brief is not sent again.
     """
     edition = record.edition + bool(removed)
     return _replace(record, content=content, dropped=(*removed, *dropped), edition=edition)
 
 
 def to_operations(brief: object) -> list[Operation]:
-    """Return the operations that set each field in a mapping to its text or texts. An empty list clears the field.
+    """Return operations that set fields to given texts. `brief` maps each field to a text or a list of texts.
 
-    Raises `InputError` if `brief` is not such a mapping.
+    An empty list clears its field. Raises `InputError` if `brief` is not such a mapping.
     """
     if not isinstance(brief, Mapping):
         raise InputError(f"`brief` must map fields to texts, such as {{'goal': '…'}}, not {brief!r}.")
@@ -91,7 +92,7 @@ def to_operations(brief: object) -> list[Operation]:
 
 
 def _check_operations(changes: Sequence[Operation]) -> None:
-    """Raise `InputError` for a value that is not a string, a text that is too long, or too many texts."""
+    """Raise `InputError` if a field or text is not a string, a text is too long, or there are too many texts."""
     for change in changes:
         if not isinstance(change.field, str):
             raise InputError(f"The name of a brief's field must be a string, not {type(change.field).__name__}.")
@@ -110,9 +111,9 @@ def render_record(record: BriefRecord, config: Brief, counter: Counter) -> str:
 
 
 def list_removed_lines(records: Iterable[BriefRecord]) -> tuple[Line, ...]:
-    """Return the lines that were dropped, cut or removed and are no longer in the brief in full, newest last.
+    """Return the lines that were dropped, cut or removed at some time, without those that the brief has in full again.
 
-    `records` are all brief records of the conversation, oldest first.
+    The line that left the brief last comes last. `records` has all brief records of the conversation, oldest first.
     """
     removed: dict[str, Line] = {}
     last = BriefRecord()

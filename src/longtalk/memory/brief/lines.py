@@ -1,8 +1,8 @@
 """The lines of a brief, and how they are rendered.
 
-`BriefContent` is an immutable list of lines in the order in which they were stated. A rendered brief has one row per
-line, "key: text". Fields of kind "text" come first, so that additions to lists come last. No text can close the tag
-around the brief or look like another line.
+`BriefContent` is an immutable list of lines in the order in which they were stated. Each is rendered as "key: text".
+Fields of kind "text" come first, so that new items of lists are added at the end. No text can close the tag around the
+brief or look like another line.
 
 Two texts are the same line if they differ only in case, white space or punctuation. A line's id is a hash of its field
 and its normalized text, so the same line has the same id wherever it is stated.
@@ -24,7 +24,7 @@ from longtalk.wires.text import wrap_in_tag
 
 TAG = "brief"
 _MAX_COMPARED_CHARS = 4_000
-"""The number of characters, from the start, that are used when two lines are compared."""
+"""When two lines are compared, characters after this many are ignored."""
 _MAX_LINES = 2_000
 _CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), " ")
 _TAG_START = re.compile(r"<(?=\s*[/!?]?\s*[^\W\d])")
@@ -46,11 +46,11 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     at: int = 0
     """When the line was first stated, in milliseconds."""
     seen: int = 0
-    """When the line was last stated, in milliseconds. Lines with the oldest time are dropped first."""
+    """When the line was last stated, in milliseconds. A field with too many lines loses those stated longest ago."""
     rank: int = msgspec.field(default=0, name="place")
-    """The rank of the line in the last card that stated it, from 0. Models put what matters most first."""
+    """The place of the line, from 0, in the last card that stated it. Models put what matters most first."""
     shown: int = 0
-    """The number of characters of the line that are sent; 0 for all."""
+    """How many characters of the line are sent; 0 for all."""
 
 
 class BriefContent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,7 +58,7 @@ class BriefContent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     lines: tuple[Line, ...] = ()
     revoked: tuple[str, ...] = ()
-    """Ids of lines that only the app can add again."""
+    """Ids of lines that the app has revoked, so that the model can't add them again."""
 
 
 def encode(content: BriefContent) -> bytes:
@@ -76,9 +76,9 @@ def decode(data: bytes) -> BriefContent | None:
 
 
 def render_brief(content: BriefContent, config: Brief) -> str:
-    """Return the brief as it is sent, in its tags; empty if it has no lines.
+    """Return the brief as it is sent, inside its tags; empty if it has no lines.
 
-    The budget is not checked here: `apply` has already fitted the content into it.
+    The token budget is not checked here, because `apply` has already fitted the content into it.
     """
     keys = {field.name: field.key for field in config.schema.fields}
     lines = [line for line in sort_lines(content.lines, config.schema) if line.field in keys]
@@ -88,21 +88,20 @@ def render_brief(content: BriefContent, config: Brief) -> str:
 def sort_lines(lines: Iterable[Line], schema: Schema) -> list[Line]:
     """Return lines in the order in which they are sent.
 
-    Lines of text fields come first, in schema order. Lines of list fields follow, in the order in which they were
-    given.
+    Lines of text fields come first, in the order of the schema. Lines of list fields follow in their given order.
     """
     texts = {field.name: i for i, field in enumerate(schema.fields) if field.kind == "text"}
     return sorted(lines, key=lambda line: texts.get(line.field, len(texts) + len(schema.fields)))
 
 
 def enclose(lines: Iterable[str]) -> str:
-    """Return the lines joined inside the tags of the brief; empty if there are no lines."""
+    """Return rendered lines inside the tags of a brief; empty if there are no lines."""
     body = "\n".join(lines)
     return wrap_in_tag(TAG, body) if body else ""
 
 
 def parse_brief_lines(texts: Iterable[str]) -> set[str]:
-    """Return all rendered lines of the briefs that these texts contain."""
+    """Return the rendered lines of all briefs in these texts."""
     bodies = [part.partition(f"\n</{TAG}>")[0] for text in texts for part in text.split(f"<{TAG}>\n")[1:]]
     return {line for body in bodies for line in body.splitlines()}
 
@@ -114,7 +113,7 @@ def render_line(key: str, text: str, shown: int) -> str:
 
 
 def escape_tags(text: str) -> str:
-    """Return the text with every "<" escaped that could begin a tag."""
+    """Return the text with each "<" that could begin a tag replaced by "&lt;"."""
     return _TAG_START.sub("&lt;", text)
 
 
@@ -137,7 +136,7 @@ def clean_line(text: str) -> str:
 
 
 def normalize(text: str) -> str:
-    """Return the form of a text that is used for comparisons, which ignores case, white space and punctuation.
+    """Return a text in the form in which lines are compared: without regard to case, white space and punctuation.
 
     Signs inside a word or number (3.5) and signs that carry meaning (C#, -5) are kept.
     """

@@ -1,6 +1,6 @@
-"""Operations that change a brief, and the parser that reads an untrusted card as operations.
+"""Operations that change a brief, and the parser that reads operations from an untrusted card.
 
-The model or the app states changes; lines that are not mentioned stay:
+The model and the app state only what changes; all other lines stay:
 
 - `set` replaces the text of a field, or all items of a list;
 - `add` adds items to a list; for a field with a single text, it works like `set`;
@@ -13,11 +13,11 @@ A card can take three forms, which may be mixed:
 
 - operations: `{"ops": [{"op": "add", "field": "facts", "text": "…"}]}`, or just the list, or just one operation;
 - signs before fields: `{"+facts": "…", "-facts": ["…", "…"], "~open": "…", "=goal": "…", "!topics": 1}`;
-- plain fields: `{"goal": "…", "facts": ["…", "…"]}`. A text replaces the previous one. A list adds its new items,
-  because models that are asked for changes list only those. For a field declared `whole`, the list replaces all items.
+- plain fields: `{"goal": "…", "facts": ["…", "…"]}`. A text replaces the previous one. The items of a list are added,
+  because models that are asked for changes list only what is new. For a field declared `whole`, they replace all items.
 
 An empty value changes nothing, except with `!`, which clears the field whatever the value is. Each text is put on one
-line, lone surrogates are replaced, and card tags are neutralized. `apply` checks whether the fields exist.
+line, lone surrogates are replaced, and card tags are neutralized. `apply` checks later whether the fields exist.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from longtalk.wires.card_tags import neutralize_tags
 
 _SIGNS = {"=": "set", "+": "add", "-": "remove", "~": "resolve", "!": "clear"}
 MAX_TEXTS = 300
-"""The maximum number of texts that are applied from one card or edit. A sensible card has far fewer."""
+"""The maximum number of texts that one card or edit may add or name. A sensible card has far fewer."""
 _PLACEHOLDER_CHARS = " .…"
 _TEXT_KEYS = ("text", "texts", "item", "items", "value")
 _TYPE_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "nothing"}
@@ -44,12 +44,12 @@ class Operation(msgspec.Struct, frozen=True):
     """One change to a brief."""
 
     op: str
-    """The name of the operation, or `plain` for a plain field of a card."""
+    """The name of the operation, such as `add`; `plain` for a plain field of a card."""
     field: str = ""
-    """The name or key of the field. It may be empty for `remove` and `resolve`, which then search all fields."""
+    """The name or key of the field. With `remove`, `resolve` and `revoke`, an empty name means all fields."""
     texts: tuple[str, ...] = ()
     answer: str = ""
-    """The answer to the question that is resolved. It should be understandable without the question."""
+    """The answer to a question that is resolved. It should be understandable without the question."""
 
     @classmethod
     def set(cls, field: str, *texts: str) -> Operation:
@@ -77,7 +77,10 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 def parse_operations(card: object) -> tuple[list[Operation], list[str]]:
-    """Return the operations in a card, which may be any JSON value, and the reasons why parts of it were refused."""
+    """Return the operations in a card, and the reasons why parts of the card were refused.
+
+    `card` is the parsed JSON of the card and may be any value.
+    """
     operations: list[Operation] = []
     refused: list[str] = []
     if isinstance(card, list) or (isinstance(card, dict) and isinstance(card.get("op"), str)):
@@ -129,7 +132,8 @@ def _parse_operation(value: object, operations: list[Operation], refused: list[s
 def _parse_texts(value: object, where: str, refused: list[str]) -> tuple[str, ...]:
     """Return the texts in a string or a list of strings, without empty ones and placeholders ("…").
 
-    Add the reason to `refused` for each placeholder and each value of another type. `where` names the part of the card.
+    For each placeholder and each value of another type, add a reason to `refused`. `where` is the name by which these
+    reasons refer to the value.
     """
     items = _limit_values(to_list(value), refused)
     refused += [
@@ -144,12 +148,12 @@ def _parse_texts(value: object, where: str, refused: list[str]) -> tuple[str, ..
 
 
 def _clean_text(text: str) -> str:
-    """Return a text on one line, with card tags neutralized so that the text is safe to send to a model."""
+    """Return a text on one line, with card tags neutralized so that it can be sent to a model safely."""
     return neutralize_tags(clean_line(text))
 
 
 def _limit_values(values: list[T], refused: list[str]) -> list[T]:
-    """Return the first `MAX_TEXTS` values. If there are more, add the reason to `refused`."""
+    """Return the first `MAX_TEXTS` values. If there are more, add a sentence about that to `refused`."""
     if len(values) > MAX_TEXTS:
         refused.append(f"Only the first {MAX_TEXTS} of {len(values)} values in a row were applied.")
     return values[:MAX_TEXTS]
@@ -160,7 +164,7 @@ def _describe_type(value: object) -> str:
 
 
 def quote(value: object) -> str:
-    """Return a value in a form for error messages: a string in quotes and cut to 40 characters, else its type."""
+    """Return a value as error messages show it: a string in quotes, cut to 40 characters; any other by its type."""
     if not isinstance(value, str):
         return _describe_type(value)
     return repr(neutralize_tags(value[:40])) + "…" * (len(value) > 40)

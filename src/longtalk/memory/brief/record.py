@@ -1,7 +1,8 @@
 """The stored state of a brief: a record of the branch, replaced whenever the brief changes.
 
 Besides the content of the brief, a record stores how many entries the cards cover and how the last requests for cards
-turned out. A store keeps replaced records, and each holds the lines that its change dropped, so no line is lost.
+turned out. A store also keeps the records that were replaced. Each record has the lines that were dropped when it was
+made, so no dropped line is lost.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Record, Transcript
 
 KIND = "memory"
-"""The kind under which brief records are stored."""
+"""The record kind of brief records."""
 CaptureMode: TypeAlias = Literal["sentinel", "tool"]
 """How a model reports what to keep: in a card at the end of its answer, or by calling a tool."""
 CardKind: TypeAlias = Literal["", "small", "catch_up"]
-"""Which card to request: none, one about this turn, or one about everything that no card covers yet."""
+"""Which card to request: "" for none, "small" for one about this turn, "catch_up" for one about all that is missing."""
 _MAX_LINES = 500
 """The maximum number of lines in a record. No schema allows more."""
 MAX_FAILED_REQUESTS = 2
-"""After this many requests in a row that the model answered without a card, a summary is requested instead."""
+"""When the model has answered this many requests in a row without a card, a summary is requested instead."""
 
 
 class CardTally(msgspec.Struct, frozen=True):
@@ -34,11 +35,11 @@ class CardTally(msgspec.Struct, frozen=True):
 
     WINDOW = 40
     MIN_REQUESTS = 20
-    """With fewer requests, `MAX_FAILED_SHARE` is not applied, because a single failure could exceed it."""
+    """With fewer requests than this, `MAX_FAILED_SHARE` is not applied, because a single failure could exceed it."""
     MAX_FAILED_SHARE = 0.05
     """The share of failures above which the capture mode changes."""
     MAX_EARLY_FAILURES = 6
-    """With this many failures, the mode changes even before `MIN_REQUESTS` requests if at least half of them failed."""
+    """With this many failures, if they are at least half of all requests, the mode changes before `MIN_REQUESTS`."""
 
     marks: str = ""
     """One character per request, oldest first: `x` for a failure, `.` for a success."""
@@ -49,7 +50,7 @@ class CardTally(msgspec.Struct, frozen=True):
 
     @property
     def asks(self) -> int:
-        """The number of requests for cards that the tally holds."""
+        """The number of requests for cards in the tally."""
         return len(self.marks)
 
     @property
@@ -74,24 +75,24 @@ class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     content: BriefContent = msgspec.field(default=BriefContent(), name="notes")
     covers: int = 0
-    """The number of entries, counted from the start of the conversation, that the cards cover."""
+    """The number of entries that the cards cover, counted from the start of the conversation."""
     raw: int = 0
     """The position from which exchanges were sent unchanged when a card was last requested."""
     asks: int = 0
-    """How many requests in a row the model answered without a card while `raw` stayed the same."""
+    """How many requests in a row the model has answered without a card since `raw` last changed."""
     marks: str = ""
     """The outcomes of the last requests for cards, in the format of `CardTally.marks`."""
     capture_mode: CaptureMode | None = msgspec.field(default=None, name="way")
-    """The capture mode to use from the next epoch on; None if it is the configured one."""
+    """The capture mode to use from the next epoch on; None for the configured mode."""
     mode_changes: int = msgspec.field(default=0, name="turned")
     """The number of times that the capture mode has changed."""
     edition: int = 0
-    """The number of edits that removed or redacted lines. A head with another edition must not be sent again."""
+    """The number of edits that removed or redacted lines. A head with a different edition must not be sent again."""
     dropped: tuple[Line, ...] = ()
     """The lines that the last change to the brief dropped."""
 
     def count_asks_since(self, raw: int) -> int:
-        """Return how many requests in a row the model answered without a card since `raw` became this position."""
+        """Return how many requests in a row failed while exchanges were sent unchanged from position `raw` on."""
         return self.asks if self.raw == raw else 0
 
     @property
@@ -107,8 +108,8 @@ def read_brief_record(transcript: Transcript) -> BriefRecord:
 
 
 def read_brief_record_at(records: Iterable[Record], size: int) -> BriefRecord:
-    """Return the brief record as it was after the first `size` entries, given the records that existed then."""
-    # The size alone is needed here, so the entries are described as missing.
+    """Return the brief record as it was when the conversation had `size` entries and these records."""
+    # Only the number of entries is needed here, so they are all marked as shed.
     missing = Ranges(entries=((0, size),) if size else ())
     return read_brief_record(Transcript(records=tuple(records), shed=missing))
 
@@ -119,7 +120,7 @@ def with_brief_record(transcript: Transcript, record: BriefRecord) -> Transcript
 
 
 def _is_consistent(record: BriefRecord, transcript: Transcript) -> bool:
-    """Return True if a brief record is consistent with its conversation. Imported records may be inconsistent."""
+    """Return True if a brief record can belong to this conversation. An imported record may not fit."""
     ids = {line.id for line in record.content.lines}
     return (
         len(ids) == len(record.content.lines) <= _MAX_LINES
@@ -129,9 +130,10 @@ def _is_consistent(record: BriefRecord, transcript: Transcript) -> bool:
 
 
 def redact_since(record: BriefRecord, at: int, position: int) -> BriefRecord:
-    """Return the record without the lines that the model added at or after the time of a redacted entry.
+    """Return the record without lines that may quote a redacted entry.
 
-    `at` is the time of that entry in milliseconds, and `position` its position in the conversation.
+    These are all lines that the model added at or after `at`, the time of the entry in milliseconds. `position` is the
+    position of the entry in the conversation.
     """
     lines = tuple(line for line in record.content.lines if not line.entry or line.at < at)
     content = msgspec.structs.replace(record.content, lines=lines)

@@ -1,8 +1,8 @@
 """The configuration of a brief: the fields that the app declares, and their limits.
 
-A `Field` is a text (one goal) or a list (several decisions). A `Schema` is a set of fields, checked when it is created;
-`GENERAL` suits most conversations. A `Brief` is a schema with a token budget. It is part of a policy's fingerprint, so
-it is frozen and its `repr` is stable.
+A `Field` holds a single text (such as the goal) or a list (such as decisions). A `Schema` is a set of fields, checked
+when it is created; `GENERAL` suits most conversations. A `Brief` is a schema with a token budget. It is part of a
+policy's fingerprint, so it is frozen and its `repr` is stable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from longtalk.errors import InputError
 
 RESERVED = frozenset(("op", "ops", "operations"))
-"""Names that no field may have, because they introduce the list of operations in a card."""
+"""Names that no field may have, because cards use them as keys for operations."""
 _MAX_LINES = 500
 """The maximum number of lines in a brief, over all fields."""
 _MAX_TOKENS = 20_000
@@ -34,17 +34,17 @@ class Field(msgspec.Struct, frozen=True):
     key: str = ""
     """The name of the field in requests, usually shorter; by default the same as `name`."""
     cap: int = 0
-    """The maximum number of items in a list, by default 8. A text field has one."""
+    """The maximum number of items: for a list by default 8 (or `floor`, if that is more), for a text always 1."""
     floor: int = 0
-    """The number of items that are kept before the remaining budget is shared among all fields."""
+    """The number of items that are guaranteed a place before the remaining budget is shared among all fields."""
     item: int = 24
-    """The maximum number of tokens of an item."""
+    """The maximum number of tokens in an item."""
     value: int = 1
-    """The priority when the budget is short: lines of the fields with the lowest value are dropped first."""
+    """The priority of the field when the budget is short: lines of fields with the lowest value are dropped first."""
     whole: bool = False
-    """Whether a plain list in a card replaces all items of the field. By default the listed items are added."""
+    """Whether a plain list in a card replaces all items of the field. By default its items are added to the field."""
     answers: str = ""
-    """The name of the field that receives the answers to items resolved in this one; empty if there is none."""
+    """The name of the field to which the answer is added when an item of this one is resolved; empty if none."""
 
     def __post_init__(self) -> None:
         _check_name(self.name, "The name of a field")
@@ -71,7 +71,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """The fields of a brief, checked for consistency."""
+    """The fields of a brief. Raises `InputError` if they contradict each other."""
 
     fields: tuple[Field, ...]
 
@@ -99,7 +99,7 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 def check_whole_number(value: object, subject: str, least: int, most: int) -> None:
-    """Raise `InputError`, whose message begins with `subject`, for all but an integer from `least` to `most`."""
+    """Raise `InputError` unless the value is an integer from `least` to `most`. `subject` begins the message."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InputError(f"{subject} must be an integer from {least:,} to {most:,}, not {value!r}.")
 
@@ -134,7 +134,7 @@ def _check_distinct(fields: tuple[Field, ...]) -> None:
 
 
 def _check_answers(fields: tuple[Field, ...]) -> None:
-    """Raise `InputError` if `answers` of a field does not name another list field of the same schema."""
+    """Raise `InputError` if the `answers` of a field is set but does not name another list field of the schema."""
     lists = {field.name for field in fields if field.kind == "list"}
     for field in fields:
         if field.answers and field.answers not in lists - {field.name}:
@@ -158,11 +158,11 @@ GENERAL = Schema(
         Field("topics", key="topic", cap=6, item=8, value=1, whole=True),
     )
 )
-"""A schema for conversations about any subject. Its floors fit the default budget even with items of full length."""
+"""A schema for conversations on any subject. Its floors fit the default budget even if all items have full length."""
 
 
 class Brief(msgspec.Struct, frozen=True):
-    """The configuration of a brief: at most `budget` tokens in a request, with the fields of `schema`."""
+    """The configuration of a brief: its fields, and `budget`, the maximum number of tokens it takes in a request."""
 
     budget: int = 200
     schema: Schema = GENERAL

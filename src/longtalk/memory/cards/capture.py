@@ -1,8 +1,8 @@
 """Capture: ask the model for cards, and update the brief with the cards or tool calls that it returns.
 
-A card that is unreadable, too long or useless changes nothing, and the request for it counts as failed. When too many
-of the last requests failed, the other capture mode is used from the next epoch on. The mode does not change within an
-epoch, because tools are part of the cached prefix.
+A card that can't be read, or of which no operation can be applied, changes nothing, and the request for it counts as
+failed. When too many of the last requests have failed, the other capture mode is used from the next epoch on. The mode
+does not change within an epoch, because tools are part of the cached prefix.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ TOOL_NAME = "update_memory"
 _MAX_MODE_CHANGES = 2
 """How many times the capture mode may change: once to the other mode, and once back."""
 _MAX_ENTRIES_READ = 200
-"""The maximum number of entries that are searched for the origin of a line."""
+"""The maximum number of entries, counted from the newest, that are searched for the origin of a line."""
 
 _replace = msgspec.structs.replace
 
 
 def render_card_request(config: Brief, mode: CaptureMode, *, catch_up: bool) -> str:
-    """Return the instruction that asks the model for a card or, in the mode "tool", for a call to the memory tool."""
+    """Return the instruction that asks the model for a card or, in "tool" mode, for a call of the memory tool.
+
+    With `catch_up`, the model is asked for everything that the brief lacks, otherwise for the changes of this turn.
+    """
     if mode == "tool":
         what = CATCH_UP if catch_up else "what this turn changes"
         return f"Before you answer, call {TOOL_NAME} once with {what}. Do not mention it."
@@ -69,7 +72,7 @@ def _select_list_keys(config: Brief) -> list[str]:
 def apply_cards(
     transcript: Transcript, cards: Sequence[str], config: Brief, counter: Counter, *, requested: str, at: int
 ) -> tuple[Transcript, bool]:
-    """Update the brief with the memory cards in the last answer.
+    """Update the brief with `cards`, the contents of the memory cards in the last answer.
 
     `requested` is the kind of card that was requested, and `at` the time in milliseconds. Return the new transcript,
     and whether any card was usable.
@@ -96,8 +99,9 @@ def apply_tool_call(
 ) -> tuple[Transcript, str]:
     """Update the brief with the changes that the model passed to the memory tool.
 
-    `requested` is the kind of card that was requested; a call that was not requested does not mark older entries as
-    covered. `at` is the time in milliseconds. Return the new transcript, and "" or the reason why the call was refused.
+    `requested` is the kind of card that was requested, "" if none was; then older entries don't count as covered by the
+    brief. `at` is the time in milliseconds. Return the new transcript, and the reason why the call was refused ("" if
+    it was accepted).
     """
     operations, refused = parse_operations(changes)
     updated = _apply_changes(transcript, operations, refused, config, counter, covers=bool(requested), at=at)
@@ -117,8 +121,8 @@ def _apply_changes(
 ) -> Transcript | None:
     """Return the transcript with these operations applied to its brief, or None if all of them were refused.
 
-    `refused` are the reasons why other parts of the card were refused. `covers` says that the brief now covers all
-    entries. `already_dropped` are the lines that earlier cards of the same answer dropped.
+    `refused` has the reasons why other parts of the card were refused. `covers` says that the brief will then cover all
+    entries. `already_dropped` has the lines that earlier cards of the same answer dropped.
     """
     if refused and not operations:
         return None
@@ -139,9 +143,9 @@ def _apply_changes(
 
 
 def _with_origins(lines: Sequence[Line], record: BriefRecord, transcript: Transcript) -> Sequence[Line]:
-    """Return the lines, with the entry that shares the most terms with a new line as the source of that line.
+    """Return the lines, each new one with `entry` set to the conversation entry that shares the most terms with it.
 
-    A new line that shares fewer than half of its terms with any entry keeps its present source.
+    If no entry shares at least half of its terms, a new line keeps its present `entry`.
     """
     known_ids = {line.id for line in record.content.lines}
     if all(line.id in known_ids for line in lines):
@@ -160,7 +164,10 @@ def _with_origins(lines: Sequence[Line], record: BriefRecord, transcript: Transc
 
 
 def _find_origin(line: Line, line_terms: frozenset[str], entries: Sequence[tuple[str, frozenset[str]]]) -> str:
-    """Return the id of the first entry that shares the most terms with a line, given the ids and terms of entries."""
+    """Return the id of the entry that shares the most terms with a line; of several such entries, the first.
+
+    `entries` has the ids and terms of the entries. If none shares at least half of `line_terms`, return `line.entry`.
+    """
     shared = [(len(line_terms & entry_terms), entry) for entry, entry_terms in entries]
     most_shared = max((count for count, _ in shared), default=0)
     if not line_terms or 2 * most_shared < len(line_terms):
@@ -173,9 +180,9 @@ def record_card_outcome(
 ) -> tuple[Transcript, CaptureMode | None]:
     """Record whether a request for a card succeeded, and change the capture mode if too many have failed.
 
-    `raw` is the position from which exchanges are sent unchanged, `mode` the present capture mode, and `can_switch`
-    says that the other mode is available. Return the new transcript, and the capture mode from the next epoch on if it
-    changes, else None.
+    `raw` is the position from which exchanges are sent unchanged, `mode` is the present capture mode, and `can_switch`
+    says that the other mode is available. Return the new transcript and, if the mode changes, the capture mode to use
+    from the next epoch on, else None.
     """
     record = read_brief_record(transcript)
     tally = record.tally.with_outcome(failed=not succeeded)

@@ -1,8 +1,7 @@
 """The memory card: the prompt that asks for it, and the parser that reads it.
 
-A card is JSON inside tags (`wires/card_tags.py`) at the end of an answer; users don't see it. Its operations are
-defined in `memory/brief/operations.py`. The parser never raises, whatever the model writes. `CardTally` counts failed
-requests.
+A card is JSON inside tags (`wires/card_tags.py`) at the end of an answer; users don't see it. The operations that it
+may contain are defined in `memory/brief/operations.py`. The parser never raises, whatever the model writes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from longtalk.tokens import Counter
 from longtalk.wires.card_tags import MAX_CARD_CHARS
 
 CATCH_UP = "what of this conversation matters later and is not in the brief"
-"""The words that ask for a catch-up card. Stored requests are recognized by these words, so they must not change."""
+"""The words that ask for a catch-up card. They must not change, because stored requests are recognized by them."""
 CARD_TOKENS = 120
 CATCH_UP_TOKENS = 300
 
@@ -27,10 +26,11 @@ _STRING_OR_TRAILING_COMMA = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|,(?=\s*[}\]
 
 
 def read_card(content: str) -> tuple[list[Operation], list[str]] | str:
-    """Return the operations in a card and the reasons why parts were refused, or the cause if it is unreadable.
+    """Return the operations in a card and the reasons why parts of it were refused.
 
-    A code fence around the card, trailing commas and line breaks in strings are accepted. Numbers are read as text. The
-    values of a repeated key are combined.
+    If the whole card can't be read, return the cause instead, such as "not JSON". A code fence around the card,
+    trailing commas and line breaks in strings are accepted. Numbers are read as text. If a key is repeated, its values
+    are combined.
     """
     if len(content) > MAX_CARD_CHARS:
         return "too long"
@@ -54,7 +54,7 @@ def _strip_fence(text: str) -> str:
 
 
 def _parse_json(text: str) -> object:
-    """Parse JSON, tolerating trailing commas and line breaks in strings. Raises `ValueError` for any other error."""
+    """Parse JSON, accepting trailing commas and line breaks in strings. Raises `ValueError` if it is still not JSON."""
     import json
 
     decoder = json.JSONDecoder(
@@ -67,7 +67,7 @@ def _parse_json(text: str) -> object:
 
 
 def _merge_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of a JSON object as a dict. The values of a repeated key become one list."""
+    """Return the members of a JSON object as a dict. If a key is repeated, its values become one list."""
     merged: dict[str, Any] = {}
     for key, value in members:
         merged[key] = [*to_list(merged[key]), *to_list(value)] if key in merged else value
@@ -75,9 +75,9 @@ def _merge_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def limit_tokens(changes: Sequence[Operation], counter: Counter, *, catch_up: bool = False) -> list[Operation]:
-    """Return the changes whose texts fit the token limit of a card, counted from the first.
+    """Return the changes, without the texts that exceed the token limit of a card.
 
-    The texts beyond the limit are left out, because models put what matters most first.
+    The first texts are kept, because models put what matters most first. With `catch_up`, the limit is higher.
     """
     remaining = CATCH_UP_TOKENS if catch_up else CARD_TOKENS
     kept: list[Operation] = []
@@ -96,8 +96,8 @@ def limit_tokens(changes: Sequence[Operation], counter: Counter, *, catch_up: bo
 def render_card_prompt(fields: Mapping[str, str], *, lists: Collection[str] = (), catch_up: bool = False) -> str:
     """Return the instruction that asks the model for a card.
 
-    `fields` maps the keys of the brief to descriptions, and `lists` are the keys of fields with several items. By
-    default the card covers this turn; with `catch_up`, everything that is missing in the brief.
+    `fields` maps the keys of the brief to descriptions, and `lists` has the keys of those fields that take several
+    items. By default the card is about this turn; with `catch_up`, about everything that is missing from the brief.
     """
     texts = [f'"{key}":"…"' for key in fields if key not in lists][:1]
     items = [f'"+{key}":["…"]' for key in fields if key in lists][:1]
@@ -111,7 +111,10 @@ def render_card_prompt(fields: Mapping[str, str], *, lists: Collection[str] = ()
 
 
 def describe_keys(fields: Mapping[str, str], *, lists: Collection[str] = ()) -> str:
-    """Return a description, written for the model, of the keys of a card and of the signs that may precede them."""
+    """Return a text that tells the model which keys a card may have, and which signs may precede them (+, -, ~).
+
+    `fields` and `lists` mean the same as for `render_card_prompt`.
+    """
     single = [_describe_key(key, text) for key, text in fields.items() if key not in lists]
     several = [_describe_key(key, text) for key, text in fields.items() if key in lists]
     parts = [f"Keys: {', '.join(single)}."] if single else []

@@ -1,9 +1,9 @@
-"""Candidates: the entries of a long conversation that are worth a closer look for a message.
+"""Candidates: the entries of a long conversation that may be relevant to a message and are worth ranking.
 
-Candidates are chosen by words alone, so a store can find them itself (`Store.matches`), and a scan of a transcript can
-too (`scan.py`). An entry scores for each word of the message that it contains, more for rarer words, and less for words
-that only its neighbours contain. Only the best entries are read and indexed, so the work does not grow with the
-conversation.
+Candidates are chosen by words alone, so a store can find them itself (`Store.matches`), and so can a scan of a
+transcript (`scan.py`). An entry scores for each word of the message that it or a neighbour contains: more for rarer
+words, and less if only a neighbour contains the word. Only the best entries are read and indexed, so the work does not
+grow with the conversation.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from longtalk.transcript.pack import Entry
 
 __all__ = ["EntrySource", "index_candidates"]
 
-_MAX_MATCHES = 1_000  # entries that are examined for one term
-_FREQUENT = 400  # a term in more entries than this counts only in entries that other terms have found
-_KEPT_FACTOR = 3  # how many times the wanted entries are kept until the frequent terms are counted
-_MAX_TERMS_PER_END = 24  # terms of a long message that are used from its beginning, and from its end
-_MAX_GUESSES = 4  # unknown terms that are searched for by their first letters
-_MAX_GUESS_MATCHES = 40  # entries that are examined for one of these
-_MAX_ENTRIES_PER_PERIOD = 100  # entries that are taken from a day or period that the message names
-_PROBES = 16  # entries that are read at once in the search for a time
-_MAX_GAP = 3  # entries closer than this are read together with those between them
+_MAX_MATCHES = 1_000  # entries to examine for one term
+_FREQUENT = 400  # a term in more entries than this scores only in entries that other terms have found
+_KEPT_FACTOR = 3  # times the wanted number of entries are kept until frequent terms have been scored
+_MAX_TERMS_PER_END = 24  # of a long message, this many terms from the beginning and from the end are used
+_MAX_GUESSES = 4  # terms without a match that are searched for again by their first letters
+_MAX_GUESS_MATCHES = 40  # entries to examine for one such term
+_MAX_ENTRIES_PER_PERIOD = 100  # entries to take from a day or period that the message names
+_PROBES = 16  # entries to read at once when searching for a point in time
+_MAX_GAP = 3  # for entries closer together than this, those in between are read as well
 _NEIGHBOUR_SHARES = ((0, 1.0), (1, 0.7), (2, 0.5), (-1, 0.5), (-2, 0.3))
-"""The share of a match that an entry gets, by its offset from the matching entry."""
+"""Pairs of an offset and a share: an entry at this offset from a matching entry gets this share of its score."""
 _DAY = 86_400_000
 
 
@@ -41,7 +41,7 @@ class EntrySource(Protocol):
     size: int
 
     def pick(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Sequence[Entry]]:
-        """Return the entries of the conversation in each range, in the order of the ranges."""
+        """Return one list of entries for each range of indexes, (start, stop)."""
         ...
 
     def to_position(self, i: int) -> int:
@@ -49,7 +49,7 @@ class EntrySource(Protocol):
         ...
 
     def matches(self, terms: Sequence[SearchTerm], most: int) -> list[Matches]:
-        """Return, for each term, the indexes of the newest entries that match it, at most `most` of them."""
+        """Return, for each term, the indexes of the entries that match it; if more than `most`, only the newest."""
         ...
 
 
@@ -58,8 +58,8 @@ def index_candidates(
 ) -> RecallIndex:
     """Return an index of about `most` entries that may be relevant to the message.
 
-    `now` is the time of the message in milliseconds. `to_unit` turns an entry, given its position, into a unit of the
-    index, or returns None for an entry that is never recalled.
+    `now` is the time of the message in milliseconds. `to_unit` takes an entry and its position, and returns a unit for
+    the index, or None if the entry must not be recalled.
     """
     if not source.size:
         return RecallIndex()
@@ -84,10 +84,10 @@ def index_candidates(
 
 
 def choose_entries(matches: Sequence[Matches], size: int, most: int) -> list[int]:
-    """Return the indexes of at most `most` entries that contain, or are near, the most and rarest terms, best first.
+    """Return the indexes of the entries with the highest scores, best first, at most `most` of them.
 
-    `matches` has the matches of each term, and `size` is the number of all entries. Of equal entries, the newest come
-    first.
+    An entry scores for each term that it or a neighbour contains, more for rarer terms. `matches` has the matches of
+    each term, and `size` is the number of all entries. Among equal scores, the newest entry comes first.
     """
     scores: dict[int, float] = defaultdict(float)
     rarest = sorted(matches, key=lambda match: match.count)
@@ -108,18 +108,18 @@ def choose_entries(matches: Sequence[Matches], size: int, most: int) -> list[int
 
 
 def _compute_rarity(count: int, size: int) -> float:
-    """Return the weight of a term that `count` of `size` entries contain."""
+    """Return the weight of a term that occurs in `count` of `size` entries. Rarer terms weigh more."""
     return math.log(1 + max(0.0, size - count + 0.5) / (count + 0.5))
 
 
 def _select_best(scores: Mapping[int, float], most: int) -> list[int]:
-    """Return the indexes of the `most` entries with the highest scores, best first; of equal ones, the newest first."""
+    """Return the indexes of the `most` highest scores, best first. Among equal scores, the newest entry comes first."""
     newest = sorted((i for i in scores if i >= 0), reverse=True)
     return sorted(newest, key=scores.__getitem__, reverse=True)[:most]
 
 
 def _select_terms(query: Query) -> list[tuple[str, str]]:
-    """Return the distinct terms to search for, with their words; for a long message, only the first and last ones."""
+    """Return the distinct terms to search for, each with its word. Of a long message, use only the first and last."""
     terms = list(dict.fromkeys(query.terms))
     if len(terms) > 2 * _MAX_TERMS_PER_END:
         terms = [*terms[:_MAX_TERMS_PER_END], *terms[-_MAX_TERMS_PER_END:]]
@@ -127,13 +127,13 @@ def _select_terms(query: Query) -> list[tuple[str, str]]:
 
 
 def _guess_spellings(terms: Sequence[tuple[str, str]], matches: Sequence[Matches]) -> list[SearchTerm]:
-    """Return searches by the first letters of some terms that were not found, because they may be misspelled."""
+    """Return searches by first letters for some terms without a match, because these may be misspelled."""
     unknown = [term for (term, _), match in zip(terms, matches, strict=True) if not match.count]
     return [SearchTerm((), (term[:3],)) for term in unknown if len(term) > 3 and term.isalpha()][:_MAX_GUESSES]
 
 
 def _find_dated_entries(source: EntrySource, query: Query) -> list[int]:
-    """Return the indexes of the first entries in each day or period that the message names."""
+    """Return the indexes of the first entries, up to a maximum, of each day or period that the message names."""
     found: list[int] = []
     for first, last in query.days:
         start = _find_first_since(source, (first - EPOCH) * _DAY)
@@ -163,10 +163,10 @@ def _index_entries(
     to_unit: Callable[[int, Entry], Unit | None],
     forms: Sequence[str],
 ) -> set[int]:
-    """Add the wanted entries, and the entries in small gaps between them, to an index.
+    """Add the wanted entries, and the entries in small gaps between them, to a recall index.
 
-    Return the indexes of all entries that were read. `forms` are the spellings of the terms: parts of long answers that
-    contain none of them are not indexed.
+    Return the indexes of all entries that were read. `forms` has the spellings of the search terms: parts of long
+    answers that contain none of them are not indexed.
     """
 
     def fits(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The configuration and the result of recall, kept apart from its implementation, which is imported on first use."""
+"""The configuration and the result of recall. The implementation is in other modules, imported on first use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _TOKENS = 100_000
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """The configuration of recall, which quotes older entries relevant to the message in at most `budget` tokens."""
+    """The configuration of recall, which finds older entries that are relevant to a message and quotes them."""
 
     budget: int = 1_000
-    """The maximum number of tokens of recalled text, including its tag and dates; 0 turns recall off."""
+    """The maximum number of tokens of recalled text, including the tag around it and dates; 0 turns recall off."""
     gate: bool = True
-    """Whether to use only as much of the budget as the message needs: none if it does not refer to older entries."""
+    """Whether to spend only as much of the budget as the message needs, and none if nothing earlier fits it well."""
     meaning: bool = False
     """Whether to search by meaning as well as by words. This needs the extra `[recall]`."""
 
@@ -41,4 +41,4 @@ class Recalled(msgspec.Struct, frozen=True):
     positions: tuple[int, ...] = ()
     """The positions of the quoted entries, in order."""
     tokens: int = 0
-    """The number of tokens of the text and the tag around it."""
+    """The number of tokens of the text, including the tag around it."""

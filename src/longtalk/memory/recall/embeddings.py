@@ -1,7 +1,8 @@
-"""Similarity by meaning, with static embeddings from an installed package: no network access, no model call.
+"""Similarity by meaning, from static embeddings in an installed package: no network access, no model call.
 
-Needs the extra `[recall]`. It installs WordLlama, which has a vector of 256 numbers for each of 32,000 word pieces; the
-vector of a text is the mean of those of its pieces. Loading takes half a second, once per process, on first use.
+This needs the extra `[recall]`, which installs WordLlama. WordLlama has a vector of 256 numbers for each of 32,000 word
+pieces; the vector of a text is the mean of the vectors of its pieces. Loading them takes half a second, on first use in
+a process.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from longtalk.errors import InputError
 __all__ = ["Vectors"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_MAX_CHARS = 4_000  # the remaining characters of a text are ignored
-_MAX_SIMILAR = 12  # texts that `find_similar` returns
-_DECIMALS = 4  # the further decimals depend on how many texts are compared at once
+_MAX_CHARS = 4_000  # of a text; the rest is ignored
+_MAX_SIMILAR = 12  # texts that `find_similar` returns for each given text
+_DECIMALS = 4  # to which similarities are rounded; further ones vary with the number of texts that are compared at once
 
 
 class Vectors:
@@ -31,13 +32,13 @@ class Vectors:
         self._pending: list[str] = []
 
     def add(self, text: str) -> None:
-        """Add a text, whose vector is computed when it is first needed."""
+        """Add a text. Its vector is computed when it is first needed."""
         self._pending.append(clean_text(text))
 
     def find_nearest(self, text: str, most: int) -> list[tuple[int, float]]:
-        """Return the indexes of at most `most` added texts that are nearer to this text than average, nearest first.
+        """Return the indexes of the `most` added texts nearest to this one, nearest first, except those below average.
 
-        Each comes with its nearness, scaled so that the nearest text has 1 and the average is 0.
+        With each index comes the nearness of the text, scaled so that the nearest text has 1 and the average is 0.
         """
         for similarities in self._compare_all([text]):
             mean, nearest = float(similarities.mean()), float(similarities.max())
@@ -47,18 +48,18 @@ class Vectors:
         return []
 
     def find_similar(self, texts: list[str], least: float) -> list[list[tuple[int, float]]]:
-        """Return, for each text, the indexes and similarities of the few most similar added texts, best first.
+        """Return, for each given text, the indexes and similarities of the most similar added texts, best first.
 
-        Only texts with a similarity of at least `least`, from 0 to 1, are returned.
+        At most `_MAX_SIMILAR` are returned for each, and only those with a similarity of at least `least` (0 to 1).
         """
         compared = self._compare_all(texts) if texts else ()
         best = [pick_highest(similarities, _MAX_SIMILAR) for similarities in compared]
         return [[match for match in matches if match[1] >= least] for matches in best] or [[] for _ in texts]
 
     def _compare_all(self, texts: list[str]) -> Any:
-        """Return, for each text, its similarity to each added text; empty if no text was added.
+        """Return a row for each given text with its similarity to each added text; empty if no text was added.
 
-        One matrix product for all texts reads the stored vectors only once.
+        A single matrix product for all given texts reads the stored vectors only once.
         """
         self._embed_pending()
         if not self._count:
@@ -67,7 +68,7 @@ class Vectors:
         return (vectors @ self._rows[: self._count].T).round(_DECIMALS)
 
     def _compute_vectors(self, texts: list[str]) -> Any:
-        """Return the vectors of texts, normalized to length 1. The vector of an empty text is all zeros."""
+        """Return the vectors of texts, scaled to length 1. The vector of an empty text is all zeros."""
         vectors = self._model.embed(texts, norm=False)
         lengths = (vectors * vectors).sum(axis=1, keepdims=True) ** 0.5
         return vectors / lengths.clip(min=1e-9)
@@ -104,7 +105,7 @@ def clean_text(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def load_model() -> Any:
-    """Return the embeddings, loaded from the installed package. Raises `InputError` if it is not installed."""
+    """Return the WordLlama model from the installed package. Raises `InputError` if the package is not installed."""
     try:
         import wordllama
     except ImportError:

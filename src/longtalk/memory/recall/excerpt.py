@@ -1,9 +1,9 @@
 """Excerpts: select hits within a token budget, and render them in the order of the conversation.
 
-`select_hits` takes the hits that fit, best first, skips those that are too long, and finally cuts the best remaining
-one to fit. The final text is counted as a whole, so the budget is never exceeded. `render_hits` writes a line with the
-date for each day, then speakers and texts. A year or speaker is not repeated while it stays the same. Gaps in a text
-are marked with "…".
+`select_hits` takes the hits that fit, best first, skips those that are too long, and finally cuts the best of those to
+fit. The final text is counted as a whole, so the budget is never exceeded. `render_hits` writes a line with the date
+for each day, followed by the speakers and their texts. A year or a speaker is not repeated as long as it stays the
+same. Gaps in a text are marked with "…".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from longtalk.memory.recall.index import Hit, RecallIndex, Unit
 
 __all__ = ["render_hits", "select_hits"]
 
-_MAX_MISFITS = 60  # the selection ends after this many hits in a row that did not fit
+_MAX_MISFITS = 60  # in a row, after which no more hits are tried
 _MAX_ROUNDS = 3  # how often the remaining budget is filled again
 _MIN_CUT_TOKENS = 12  # a shorter excerpt would say nothing
 _DAY = 86_400
@@ -57,9 +57,9 @@ def select_hits(index: RecallIndex, hits: Sequence[Hit], budget: int, count: Cal
 def _select_greedily(
     index: RecallIndex, hits: list[Hit], remaining: int, count: Callable[[str], int], chosen: Sequence[Hit]
 ) -> tuple[list[Hit], list[Hit]]:
-    """Return the hits that fit into `remaining` tokens in addition to the chosen ones, and the hits that remain.
+    """Return the hits that fit into `remaining` tokens in addition to the `chosen` ones, and the hits that don't fit.
 
-    Hits are tried in order. Dates that the chosen hits already show are not counted again.
+    Hits are tried in order. The date lines of the chosen hits are not counted again.
     """
     times = [index.get_unit(hit.position).at for hit in chosen]
     days, previous = {at // _DAY for at in times}, times[-1] if times else 0
@@ -87,7 +87,7 @@ def _select_greedily(
 
 
 def _cut_hit(index: RecallIndex, hit: Hit, remaining: int, count: Callable[[str], int]) -> list[Hit]:
-    """Return a list with the hit, cut at the end of a word to fit into `remaining` tokens; empty if nothing fits."""
+    """Return the hit in a list, cut at the end of a word to fit into `remaining` tokens; empty if nothing fits."""
     unit = index.get_unit(hit.position)
     low, high = hit.start, hit.stop
     while low < high:
@@ -102,7 +102,10 @@ def _cut_hit(index: RecallIndex, hit: Hit, remaining: int, count: Callable[[str]
 
 
 def _group_by_unit(index: RecallIndex, hits: Iterable[Hit]) -> list[tuple[Unit, list[tuple[int, int]]]]:
-    """Group hits by unit, in the order of the conversation, as spans of characters. Adjacent spans are merged."""
+    """Return the units that have hits, in the order of the conversation, each with the spans of its hits.
+
+    A span is a range of characters in the text of the unit. Adjacent spans are merged.
+    """
     groups: list[tuple[Unit, list[tuple[int, int]]]] = []
     for hit in sorted(hits, key=lambda hit: (hit.position, hit.start)):
         unit = index.get_unit(hit.position)
@@ -116,12 +119,12 @@ def _group_by_unit(index: RecallIndex, hits: Iterable[Hit]) -> list[tuple[Unit, 
 
 
 def _has_same_speaker_and_day(previous: Unit, unit: Unit) -> bool:
-    """Return True if both units have the same speaker and day."""
+    """Return True if both units are from the same speaker and the same day."""
     return (previous.at // _DAY, previous.role, previous.name) == (unit.at // _DAY, unit.role, unit.name)
 
 
 def _render_unit(unit: Unit, spans: Sequence[tuple[int, int]], *, same_speaker: bool = False) -> str:
-    """Return the line for a unit: the speaker, unless it is the same as before, then the spans, with gaps marked."""
+    """Return the line for a unit: its speaker, unless `same_speaker`, and the text in the spans, with gaps marked."""
     first, last = spans[0][0], spans[-1][1]
     text = " … ".join(unit.text[start:stop].strip() for start, stop in spans)
     who = "" if same_speaker else f"{unit.name or unit.role.capitalize()}: "
@@ -131,10 +134,10 @@ def _render_unit(unit: Unit, spans: Sequence[tuple[int, int]], *, same_speaker: 
 
 
 def render_date(at: int, previous: int = 0) -> str:
-    """Return a line with the date of the time `at`, in seconds; empty if the time is unknown.
+    """Return a line with the date of `at`, a time in seconds; empty if the time is unknown.
 
-    `previous` is the time of the previous date line. For the same day the line is empty, and for the same year it omits
-    the year.
+    `previous` is the time of the previous date line. The line is empty if the day is the same, and omits the year if
+    the year is the same.
     """
     if not 0 < at <= _LATEST or at // _DAY == previous // _DAY:
         return ""

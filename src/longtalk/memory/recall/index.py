@@ -1,18 +1,19 @@
 """The recall index, which ranks earlier messages by relevance to a new one, deterministically and without a model.
 
-A `RecallIndex` takes the units of a conversation one by one: user messages as a whole, longer assistant messages in
-parts. Their score is BM25 over terms, extended for conversations:
+Units (messages) are added to a `RecallIndex` one by one: user messages as a whole, longer assistant messages in parts.
+The score of a part is BM25 over its terms, extended for conversations:
 
-- A message answers the previous one, so it *borrows* the matches of that one and, with less weight, of others nearby in
-  the same session. For each term only the best match counts: the message's own or a borrowed one.
-- Speakers: the name of a participant is not a term; it favors that participant's messages. An assistant's words weigh
-  less than the user's, unless the query is about them.
-- Time: a day that the query names favors messages of that day; a question about a time favors texts that mention one.
-- Proximity: word pairs that the query and a message share add to its score. So do good matches in the same topic or
-  session and, slightly, words that the message shares with the best matches.
+- Neighbours: a message answers the previous one, so it *borrows* the matches of that one and, with less weight, of
+  others nearby in the same session. For each term only the best match counts: the message's own or a borrowed one.
+- Speakers: if the query names a participant, the name is not a search term, but that participant's messages score
+  higher. An assistant's words weigh less than the user's, unless the query is about the assistant.
+- Time: if the query names a day, messages of that day score higher; if it asks for a time, texts that mention one do.
+- Context: pairs of adjacent words that a message has in common with the query add to its score. So do good matches in
+  the same topic or session and, slightly, words that it has in common with the best matches.
 - Standing wishes (always, never, prefer) rank higher, long texts lower.
 
-Adding a unit takes constant time. Ranking examines only units that share a term with the query, and their neighbours.
+The time to add a unit does not grow with the index. Ranking examines only units that have a term in common with the
+query, and their neighbours.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = ["Hit", "RankedHits", "RecallIndex", "Unit", "Weights", "split_parts"]
 
 ASSISTANT = "assistant"
 MAX_TERM_COUNT = 255
-"""Occurrences of a term in one part are counted only up to this number."""
+"""The maximum number of occurrences of a term that are counted in one part."""
 TIMED, STANDING = 1, 2
 """Traits of a part: it mentions a time, or it states a standing wish."""
 UNKNOWN_TRAITS = 4
@@ -56,7 +57,7 @@ class Unit(msgspec.Struct, frozen=True):
     name: str = ""
     """The name of the speaker, if the message has one; else empty."""
     labels: str = ""
-    """Additional text by which the message can be found, weighted like a user's words. It is never shown."""
+    """Additional text by which the message can be found. It weighs as much as a user's words and is never shown."""
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -74,7 +75,7 @@ class RankedHits(msgspec.Struct, frozen=True):
     hits: tuple[Hit, ...]
     """The hits, best first."""
     budget_share: float
-    """The share of the budget to spend on the hits, from 0 to 1: 0 if the query refers to no earlier message."""
+    """The share of the budget to spend on the hits, from 0 (the query needs no earlier message) to 1."""
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,49 +86,49 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     part: int = 300
     """Approximate number of characters in each part of an assistant's message."""
     saturation: float = 1.2
-    """BM25's k1: how quickly further occurrences of a term stop adding to the score."""
+    """BM25's k1: the lower, the sooner further occurrences of a term stop adding to the score."""
     length: float = 0.5
     """BM25's b: how much long texts are penalized."""
     borrow: tuple[tuple[int, float], ...] = ((-1, 0.7), (-2, 0.5), (1, 0.5), (2, 0.3))
-    """Share of a neighbour's match that a unit borrows, by the neighbour's offset from the unit."""
+    """Pairs of an offset and a share: a unit borrows this share of the match of the neighbour at this offset."""
     assistant_lends: float = 0.3
-    """Factor for the scores that neighbours borrow from an assistant's message."""
+    """Factor for scores that are borrowed from an assistant's message."""
     long_text: int = 320
     """Length in characters above which a unit borrows less."""
     speaker: float = 2.5
     """Factor for messages of a participant whom the query names."""
     pair: float = 0.3
-    """Weight of a pair of adjacent words that also occurs in the query, relative to the two words."""
+    """Weight of a pair of adjacent words that is also in the query, relative to the two words on their own."""
     feedback: float = 0.1
     """Weight of a word that the best matches have in common but the query lacks."""
     misspelled: float = 0.5
     """Weight of a known word that is spelled similarly to an unknown word of the query."""
     topic: float = 0.05
-    """Weight that the best matches add to all units of the same topic."""
+    """Share of the best scores in a topic that is added to each matching unit of the topic."""
     session: float = 0.2
-    """Weight that the best matches add to all units of the same session."""
+    """Share of the best scores in a session that is added to each matching unit of the session."""
     day: float = 0.5
     """Bonus for units of a day that the query names, relative to the best score; half of it for a longer period."""
     time: float = 1.3
     """Factor for texts that mention a time, if the query asks for a time."""
     standing: float = 1.5
-    """Factor for a user's standing wishes, if the conversation has an assistant."""
+    """Factor for texts that state a user's standing wish, if the conversation has an assistant."""
     base_length: int = 200
     """Number of characters added to the length of a text before `brevity` is applied."""
     brevity: float = 0.4
-    """Exponent of the length by which a score is divided, so that shorter texts rank higher."""
+    """A score is divided by the length of the text to the power of this number, so that shorter texts rank higher."""
     related: float = 0.7
     """Weight of a word that is related in meaning to a word of the query. Used only with vectors."""
     min_similarity: float = 0.35
     """Minimum similarity for a word to count as related in meaning. Used only with vectors."""
     meaning: float = 0.5
-    """Weight of the text nearest in meaning, relative to the best match by words. Used only with vectors."""
+    """Weight of the text nearest in meaning, if the best match by words has weight 1. Used only with vectors."""
 
 
 class RecallIndex:
-    """The units of a conversation, indexed for ranking. With `meaning`, vectors are used as well as words.
+    """The units of a conversation, indexed for ranking: by words and, with `meaning`, also by embedding vectors.
 
-    The public attributes are for `ranking`, which reads all of them.
+    The public attributes are for use by `ranking.py`.
     """
 
     def __init__(
@@ -140,27 +141,27 @@ class RecallIndex:
     ) -> None:
         self.weights = weights or Weights()
         self.size = size
-        """The number of entries in the whole conversation, if the index holds only some of them; else 0."""
+        """If the index holds only some entries: the number of entries in the whole conversation, else 0."""
         self.shares: dict[str, float] = {}
-        """If the index holds only some entries: for each term of the query, the share of its matches that it holds."""
+        """If the index holds only some entries: for each term of the query, the indexed share of its matches."""
         self.vectors = Vectors() if meaning else None
-        """The vectors of all parts, by part; None without `meaning`."""
+        """The embedding vectors of all parts, by the number of the part; None without `meaning`."""
         self.words = Vectors() if meaning else None
-        """The vectors of all terms, by number; None without `meaning`."""
+        """The embedding vectors of all terms, by the number of the term; None without `meaning`."""
         self.units: list[Unit] = []
         self.vocabulary = Vocabulary()
         self.names: dict[str, set[str]] = {}
-        """For each term that occurs in a name, the participants with such a name."""
+        """For each term that is part of a participant's name, the names that contain it."""
         self.days: dict[int, list[int]] = {}
         """For each day, as an ordinal, the numbers of its units."""
         self.has_assistant = False
-        """Whether any message is an assistant's."""
-        # By term: part << 8 | number of occurrences.
+        """Whether any message is from an assistant."""
+        # By term: the parts that contain it, each packed as part << 8 | number of occurrences.
         self.postings: list[array[int]] = []
         # By term: the units that have it among their labels.
         self.labelled: dict[int, array[int]] = {}
         # By unit: its stretch (units that follow each other without a gap), session, topic, first part, factor for
-        # borrowing, whether it has only one part, whether it is the assistant's.
+        # borrowing, whether it has only one part, and whether it is from the assistant.
         self.stretches = array("L")
         self.sessions = array("L")
         self.topics = array("L")
@@ -174,9 +175,9 @@ class RecallIndex:
         self.terms: list[array[int]] = []
         self.traits = bytearray()
         self.term_count = 0
-        """The number of term occurrences in all parts."""
+        """The total number of terms in all parts, counting repeated ones."""
         self.skipped_parts = 0
-        """The number of parts of the indexed units that were not indexed themselves."""
+        """The number of parts that were not indexed although their units were."""
         self._topic_tracker = TopicTracker()
         self._unit_numbers: dict[int, int] = {}
         for unit in units:
@@ -188,8 +189,9 @@ class RecallIndex:
     def add(self, unit: Unit, *, follows: bool = True, fits: Callable[[str], bool] | None = None) -> None:
         """Add the next unit to the index.
 
-        `follows` says that the unit directly follows the previous one in the conversation. `fits` selects the parts of
-        a long assistant's message that are worth indexing; the remaining parts are only counted.
+        `follows` says that the unit directly follows the previous one in the conversation. If `fits` is given,
+        a part of a long assistant message is indexed only if `fits` returns True for its text; if all parts fail, the
+        first one is indexed.
         """
         number = self._unit_numbers[unit.position] = len(self.units)
         self.stretches.append((self.stretches[-1] if number else 0) + (not follows))
@@ -224,7 +226,7 @@ class RecallIndex:
             self.days.setdefault(EPOCH + unit.at // 86_400, []).append(number)
 
     def _add_part(self, number: int, terms: list[tuple[str, str]]) -> None:
-        """Add the next part, with these terms and their words, to the unit with this number."""
+        """Add the next part to the unit with this number. `terms` has the terms of the part, each with its word."""
         part = len(self.part_units)
         self.part_units.append(number)
         known = self.vocabulary.numbers
@@ -259,7 +261,7 @@ class RecallIndex:
         return self.units[self.part_units[part]].position
 
     def compute_rarity(self, term: int) -> float:
-        """Return the weight of a term, which is higher the fewer parts contain the term."""
+        """Return the weight of a term. The fewer parts contain the term, the higher its weight."""
         count: float = max(len(self.postings[term]), len(self.labelled.get(term, ())))
         parts = self.parts
         if self.shares:
@@ -267,7 +269,7 @@ class RecallIndex:
             if share is not None:
                 count /= share
             else:
-                # How often a term occurs outside the index is known only for terms of the query.
+                # Only for terms of the query is it known how often they occur outside the index.
                 parts = len(self.part_units) + self.skipped_parts
         return math.log(1 + max(0.0, parts - count + 0.5) / (count + 0.5))
 
@@ -283,7 +285,7 @@ def detect_traits(unit: Unit, text: str) -> int:
 
 
 def split_parts(text: str, size: int) -> list[tuple[int, int]]:
-    """Split a text at line ends, if possible, and return the spans, of about `size` characters each."""
+    """Split a text into parts of about `size` characters, at line ends if possible, and return their spans."""
     spans: list[tuple[int, int]] = []
     start = end = 0
     for line in _LINE.finditer(text):

@@ -1,9 +1,10 @@
 """A cache of recall indexes in this process, for recall by meaning, which needs an index of the whole conversation.
 
 An index is removed from the cache while it is in use, so that no other thread adds to it, and put back afterwards. A
-checksum of the entries shows whether an index is still valid: after a redaction, or if the caller has another state of
-the conversation, a new one is built. Another branch can reuse an index if it begins with the same entries. The cache
-holds the most recently used indexes, and with them the text of their conversations.
+checksum of the entries shows whether an index is still valid. If it is not, after a redaction or because the caller has
+another state of the conversation, a new index is built. A branch can reuse the index of another branch if all entries
+in that index are also its own first entries. The cache holds the most recently used indexes, and with them the text of
+their conversations.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["CachedIndex", "IndexCache"]
 _MAX_INDEXES = 8
 
 Key: TypeAlias = tuple[Hashable, ...]
-"""The key of an index: what identifies the conversation, then the branch as the last item."""
+"""The key of an index: items that identify the conversation, followed by the branch as the last item."""
 
 
 class CachedIndex(RecallIndex):
@@ -47,11 +48,12 @@ class IndexCache:
     def take(
         self, key: Key, pack: Pack, to_unit: Callable[[int, Entry], Unit | None], to_position: Callable[[int], int]
     ) -> CachedIndex:
-        """Remove an index of a branch from the cache, add the entries that it lacks, and return it.
+        """Take the index of a branch out of the cache, add the entries that it lacks, and return it.
 
-        Without a valid index of this branch or of one that begins with the same entries, return a new index. `to_unit`
-        turns an entry, given its position, into a unit, or returns None for an entry that is never recalled.
-        `to_position` returns the position in the conversation of the i-th entry of the pack.
+        If the cache has no valid index for this branch, nor one of another branch that can be reused, return a new
+        index. `pack` has the entries of the branch. `to_unit` takes an entry and its position, and returns a unit, or
+        None if the entry must not be recalled. `to_position` returns the position in the conversation of the i-th entry
+        of the pack.
         """
         with self._lock:
             own = self._indexes.pop(key, None)
@@ -79,7 +81,7 @@ class IndexCache:
 
 
 def _is_valid_for(index: CachedIndex, pack: Pack) -> bool:
-    """Return True if the pack begins with exactly the entries that the index was built from."""
+    """Return True if the index was built from the first entries of the pack, unchanged."""
     return index.count <= len(pack) and _compute_checksum(pack, index.count) == index.checksum
 
 

@@ -29,7 +29,7 @@ def read_card_operations(entry: Entry) -> list[Operation]:
 
 
 def _read_view(entry: Entry) -> MessageView | None:
-    """Return what can be read from an entry, or None if the entry is malformed or its wire is unknown."""
+    """Return the parsed message of an entry, or None if the entry is malformed or its wire is unknown."""
     try:
         return view_entry(entry)
     except (ValueError, LookupError, TypeError):
@@ -37,16 +37,16 @@ def _read_view(entry: Entry) -> MessageView | None:
 
 
 def get_searchable_text(entry: Entry) -> str:
-    """Return the text of an entry that a search looks through, which includes its labels."""
+    """Return the text in which a search looks for words: the text of an entry and its labels."""
     text, labels = text_if_readable(entry), read_card_labels(entry)
     return f"{text}\n{labels}" if labels else text
 
 
 def find_quotes(entry: Entry, later: Sequence[Entry]) -> list[tuple[Entry, str]]:
-    """Return the later entries that may quote an entry in a memory card or a recalled text.
+    """Return the entries in `later` that may quote an entry, in a memory card or in a result of the `recall` tool.
 
-    They may quote it if they share a word with it. Each comes with the part of its text that can be kept: an answer
-    without its cards, and nothing of a result of the tool `recall`.
+    A card or result may quote the entry if it has a word in common with it. With each returned entry comes the part
+    of its text that can be kept: an answer without its cards, and nothing of a result of the `recall` tool.
     """
     from longtalk.memory.terms import extract_terms
 
@@ -63,7 +63,7 @@ def find_quotes(entry: Entry, later: Sequence[Entry]) -> list[tuple[Entry, str]]
 
 
 def _get_recalled_text(entry: Entry) -> str:
-    """Return the text of an entry if it is a result of the tool `recall`, else ""."""
+    """Return the text of an entry if it is a result of the `recall` tool, else ""."""
     from longtalk.memory.recall.config import TAG
 
     view = _read_view(entry) if b"recalled>" in entry.native else None

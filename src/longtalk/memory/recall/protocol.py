@@ -1,4 +1,4 @@
-"""What recall needs from a store or transcript: search terms, the entries that match them, and how to read entries."""
+"""The interface between recall and stores: search terms, the entries that match them, and methods to read entries."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class SearchTerm(msgspec.Struct, frozen=True):
     """A term to search for, with all forms in which it may be written."""
 
     words: tuple[str, ...] = ()
-    """Whole words to match. In Chinese, Japanese and Korean text, they match any part of the text."""
+    """Whole words to match. In Chinese, Japanese and Korean, they match anywhere, not only at word boundaries."""
     beginnings: tuple[str, ...] = ()
-    """Prefixes of words to match."""
+    """Prefixes to match: any word that begins with one of them matches."""
 
 
 class Matches(msgspec.Struct, frozen=True):
@@ -25,19 +25,19 @@ class Matches(msgspec.Struct, frozen=True):
     positions: tuple[int, ...] = ()
     """The positions of matching entries on the path, in ascending order."""
     count: int = 0
-    """The number of all matching entries; an estimate if `positions` does not list all of them."""
+    """The number of all matching entries. If `positions` does not list all of them, this may be an estimate."""
 
 
 class SearchableStore(Protocol):
     """The methods of a store that recall uses."""
 
     def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
-        """Return the entries from `start` to `stop` (exclusive) of a branch's path."""
+        """Return the entries at the positions from `start` up to `stop` (exclusive) on a branch's path."""
 
     def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
-        """Return the entries in several ranges of a branch's path, one list per range."""
+        """Return one list of entries for each range of positions, (start, stop), on a branch's path."""
 
     def matches(
         self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
-        """Return, for each term, the newest entries on a branch's path that match it, at most `most` of them."""
+        """Return, for each term, the entries on a branch's path that match it; if more than `most`, only the newest."""

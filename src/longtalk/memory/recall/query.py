@@ -1,6 +1,6 @@
 """Parse a message into a query for recall: its terms, the days that it names, and hints such as "remember".
 
-Hints and month names are recognized in English; everything else works in any language. No model is involved.
+Hints and month names are recognized in English only; everything else works in any language. No model is called.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from longtalk.memory.terms import extract_terms_with_words
 __all__ = ["EPOCH", "Query", "find_days", "get_year", "mentions_time", "parse_query", "states_standing_wish"]
 
 EPOCH = date(1970, 1, 1).toordinal()
-"""The ordinal of 1 January 1970."""
+"""The ordinal of 1 January 1970, as `date.toordinal` returns it."""
 _MONTH_NAMES = "january february march april may june july august september october november december"
 _MONTHS = _MONTH_NAMES.split()
 _MONTH_NUMBERS = {name: number for number, month in enumerate(_MONTHS, 1) for name in (month, month[:3])}
@@ -60,22 +60,22 @@ class Query(msgspec.Struct, frozen=True):
     terms: tuple[str, ...]
     """The terms of the message in order, with repetitions."""
     words: dict[str, str]
-    """For each term, a word that it comes from."""
+    """For each term, a word of the message from which it was made."""
     days: tuple[tuple[int, int], ...]
-    """The first and last day, as ordinals, of each period that the message names."""
+    """The ordinals of the first and last day of each period that the message names."""
     asks_when: bool
-    """Whether the message asks for a time."""
+    """Whether the message asks for a date, a time or a duration."""
     about_assistant: bool
     """Whether the message is about what the assistant said or did."""
     refers_back: bool
-    """Whether the message refers to the past or to the user's own affairs."""
+    """Whether the message refers to earlier messages or to the user's own affairs."""
 
 
 def parse_query(text: str, *, now: int = 0, years: range = range(0)) -> Query:
     """Parse a message into a query.
 
-    `now` is the time of the message in seconds; 0 if unknown. `years` are the years that a month named without a year
-    may belong to.
+    `now` is the time of the message in seconds; 0 if unknown. A month that is named without a year may be in any of
+    `years`.
     """
     terms_and_words = extract_terms_with_words(text)
     return Query(
@@ -101,7 +101,8 @@ def states_standing_wish(text: str) -> bool:
 def find_days(text: str, *, now: int = 0, years: range = range(0)) -> list[tuple[int, int]]:
     """Return the periods that a text names, as the ordinals of their first and last days.
 
-    Dates, months and phrases such as "two weeks ago" are recognized, the last only if `now` is not 0.
+    Dates, months and phrases such as "two weeks ago" are recognized. `now` and `years` mean the same as for
+    `parse_query`; if `now` is 0, such phrases are ignored.
     """
     spans = [to_day_span(int(y), int(m), int(d)) for y, m, d in _ISO_DATE.findall(text)]
     for before, month, after, year in _NAMED_DATE.findall(text):
@@ -116,9 +117,9 @@ def find_days(text: str, *, now: int = 0, years: range = range(0)) -> list[tuple
 
 
 def to_day_span(year: int, month: int, day: int) -> tuple[int, int] | None:
-    """Return the ordinals of the first and last day of a date, or of the whole month if `day` is 0.
+    """Return the ordinals of the first and last day: of the month if `day` is 0, else twice the same day.
 
-    Return None if the date does not exist.
+    Return None if there is no such date.
     """
     try:
         first = date(year, month, day or 1)
@@ -131,7 +132,8 @@ def to_day_span(year: int, month: int, day: int) -> tuple[int, int] | None:
 def parse_days_ago(match: re.Match[str], now: int) -> tuple[int, int]:
     """Return the ordinals of the first and last day that a phrase such as "two weeks ago" may mean.
 
-    The period is longer for a longer unit: a day for "days", about a week for "weeks".
+    `match` is a match of `_AGO`, and `now` the time in seconds. The period is about as long as the unit: one day for
+    "days", a week for "weeks".
     """
     count, unit = match.groups()
     today = EPOCH + now // 86_400
@@ -142,5 +144,5 @@ def parse_days_ago(match: re.Match[str], now: int) -> tuple[int, int]:
 
 
 def get_year(day: int) -> int:
-    """Return the year of an ordinal day, or the nearest year if the day is outside the calendar."""
+    """Return the year of a day, given as an ordinal. For a day outside the calendar, return the nearest valid year."""
     return date.fromordinal(min(max(day, 1), date.max.toordinal())).year

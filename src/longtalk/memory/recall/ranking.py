@@ -1,8 +1,8 @@
 """The ranking of one query against a recall index. `index.py` explains what the score depends on and why.
 
-A score is the sum of two layers: `bases` has, for each unit, what the unit borrows from its neighbours, and `extras`
-has, for each part, what the part's own words add to that. So a long message costs only as much work as its matching
-parts.
+The score of a part is the sum of two numbers: `bases` has, for each unit, the score that it borrows from its
+neighbours, and `extras` has, for each part, what the part's own words add to that. So only the matching parts of a long
+message cause work.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from longtalk.memory.recall.query import get_year, parse_query
 
 __all__ = ["Ranking", "rank"]
 
-_MAX_RANKED = 2_000  # parts, however many match
-_MAX_POSTINGS = 4_000  # parts that are examined for one term
-_MAX_REFINED = 100  # parts that are compared with the query's word pairs
+_MAX_RANKED = 2_000  # parts to rank, even if more match
+_MAX_POSTINGS = 4_000  # parts to examine for one term
+_MAX_REFINED = 100  # best parts whose word pairs are compared with those of the query
 _MAX_FEEDBACK_PARTS = 8  # best parts whose terms are added to the query
-_MAX_FEEDBACK_TERMS = 10  # terms that are added
-_MAX_NEAREST = 400  # parts that are near in meaning
-# The share of the query's weight that the best match must reach: up to the first number no budget is spent, from the
-# second number on all of it. A query that refers back or names a participant needs less than a new subject.
+_MAX_FEEDBACK_TERMS = 10  # terms to add to the query
+_MAX_NEAREST = 400  # parts that may count as near in meaning
+# How much of the query's weight the best match must reach: up to the first number, nothing of the budget is spent; from
+# the second number on, all of it. The numbers are lower for a query that refers back or names a participant.
 _THRESHOLDS_BACK, _THRESHOLDS_NEW = (0.2, 0.4), (0.35, 0.6)
 _MIN_QUERY_WEIGHT = 1.3
-"""The minimum weight of a query that does not refer back, in terms that occur once. Lighter queries are small talk."""
+"""A query that does not refer back needs at least this weight, in units of a term that occurs only once.
+
+A query with less weight is treated as small talk.
+"""
 
 
 class Ranking:
-    """The scores of all parts of an index for one query."""
+    """The scores of the parts of an index for one query. `now` is the time of the query in seconds."""
 
     def __init__(self, index: RecallIndex, query: str, now: int) -> None:
         self.index = index
@@ -56,7 +59,7 @@ class Ranking:
         self._score_surroundings()
 
     def score_parts(self) -> list[tuple[int, float]]:
-        """Return the matching parts with their scores, and units of a single part that borrow from their neighbours."""
+        """Return the parts with a score, each with its score: those that match, and one-part units that only borrow."""
         extras, bases = self.extras, self.bases
         index, role_weights = self.index, self.role_weights
         part_units, first_parts = index.part_units, index.first_parts
@@ -71,7 +74,7 @@ class Ranking:
         return scored if len(scored) <= _MAX_RANKED else nlargest(_MAX_RANKED, scored, key=_score_key)
 
     def compute_final_scores(self) -> list[tuple[int, float]]:
-        """Return parts with their final scores, which also depend on the speaker, the traits and the length."""
+        """Return parts with their final scores, which also take account of speaker, traits and length."""
         index, weights = self.index, self.weights
         standing_factor = weights.standing if index.has_assistant else 1.0
         scored = []
@@ -88,7 +91,10 @@ class Ranking:
         return scored
 
     def _add_nearness(self, scored: list[tuple[int, float]]) -> list[tuple[int, float]]:
-        """Return the scores, scaled to at most 1, plus the weighted nearness in meaning; unchanged without vectors."""
+        """Return the scores, scaled to at most 1, with the weighted nearness in meaning added.
+
+        If the index has no vectors, the scores are returned unchanged.
+        """
         index = self.index
         if index.vectors is None:
             return scored
@@ -100,7 +106,7 @@ class Ranking:
         return list(scores.items())
 
     def _find_near_parts(self) -> Iterable[tuple[int, float]]:
-        """Return the parts that are near to the query in meaning, or whose neighbours are, with their nearness."""
+        """Return the parts that are near to the query in meaning, or have such neighbours, each with its nearness."""
         index = self.index
         if index.vectors is None or not self.query_words:
             return ()
@@ -117,7 +123,7 @@ class Ranking:
     def compute_budget_share(self, exclude: Container[int]) -> float:
         """Return the share of the budget to spend on hits outside `exclude`, from 0 to 1.
 
-        It grows with the share of the query's weight that the best match reaches.
+        The better the best match, relative to the weight of the query, the higher the share.
         """
         index = self.index
         if any(index.units[number].position not in exclude for number in self.units_on_days):
@@ -131,9 +137,9 @@ class Ranking:
         return min(1.0, max(0.0, (best / self.query_weight - low) / (high - low)))
 
     def _split_names(self) -> tuple[set[str], list[str]]:
-        """Return the participants that the query names, and the remaining terms of the query.
+        """Return the names of the participants that the query mentions, and the other terms of the query.
 
-        If all terms are names, they are also returned as terms.
+        If the query has no other terms, its names are returned as terms too.
         """
         names = self.index.names
         distinct = list(dict.fromkeys(self.query.terms))
@@ -142,14 +148,20 @@ class Ranking:
         return named, query_terms or distinct
 
     def _find_related_terms(self, query_terms: list[str]) -> list[list[tuple[int, float]]]:
-        """Return, for each term of the query, the indexed terms that are close in meaning; none without vectors."""
+        """Return, for each term of the query, the numbers of indexed terms close in meaning, with their similarity.
+
+        If the index has no vectors, there are none.
+        """
         words = self.index.words
         if words is None:
             return [[] for _ in query_terms]
         return words.find_similar([self.query.words[term] for term in query_terms], self.weights.min_similarity)
 
     def _score_term(self, term: str, related: list[tuple[int, float]]) -> None:
-        """Add the scores of a term and of those close in meaning; for an unknown term, of those spelled similarly."""
+        """Add the scores for a term of the query, and for the `related` terms, which are close in meaning.
+
+        If the term is not in the index, terms that are spelled similarly are used in its place.
+        """
         vocabulary, weights = self.index.vocabulary, self.weights
         known = vocabulary.numbers.get(term)
         if known is None:
@@ -162,12 +174,12 @@ class Ranking:
             self._add_scores(variants)
 
     def _weigh_term(self, term: str) -> float:
-        """Return the weight of a term. A term that is not in the index gets the highest weight."""
+        """Return the weight of a term of the query. A term that is not in the index gets the highest weight."""
         known = self.index.vocabulary.numbers.get(term)
         return math.log(2 + 2 * self.index.parts) if known is None else self.index.compute_rarity(known)
 
     def _add_scores(self, variants: dict[int, float]) -> None:
-        """Add the scores of a term with its variants, given as the weight of each variant by its number.
+        """Add the scores for one term of the query. `variants` maps the numbers of matching terms to their weights.
 
         Each part gets the better of two scores: its own best match, or the best that a neighbour lends.
         """
@@ -189,7 +201,7 @@ class Ranking:
             self.extras[part] += more if more > 0.0 else 0.0
 
     def _score_postings(self, term: int, weight: float, own: dict[int, float]) -> None:
-        """Raise the scores in `own` to the weighted BM25 score of a term, for each part that contains the term."""
+        """Raise the score in `own` of each part that contains a term to the weighted BM25 score, if that is higher."""
         index, k1, b = self.index, self.weights.saturation, self.weights.length
         weight *= index.compute_rarity(term) * (k1 + 1)
         fixed, growing = k1 * (1 - b), k1 * b * len(index.part_units) / index.term_count
@@ -201,10 +213,10 @@ class Ranking:
                 own[part] = value
 
     def _select_postings(self, term: int) -> Iterable[int]:
-        """Return the parts that contain a term, each packed together with the number of occurrences.
+        """Return the parts that contain a term, each packed with its number of occurrences as in `index.postings`.
 
-        A very frequent term counts only in the best parts that rarer terms have found and in their neighbours; if rarer
-        terms found none, only in the last parts that contain it.
+        A very frequent term is looked up only in the best parts that rarer terms have found, and in their neighbours.
+        If rarer terms have found none, only the last parts that contain the frequent term are returned.
         """
         index = self.index
         postings = index.postings[term]
@@ -225,7 +237,7 @@ class Ranking:
         return [postings[i] for part, i in candidates if i < len(postings) and postings[i] >> 8 == part]
 
     def _score_labels(self, term: int, weight: float, own: dict[int, float]) -> None:
-        """Raise the scores in `own` for units with this term among their labels, which weighs like a user's word."""
+        """Raise the scores in `own` for units that have this term as a label. Labels weigh like a user's words."""
         index = self.index
         for number in index.labelled.get(term, ()):
             value = weight * index.compute_rarity(term) / self.role_weights[index.is_assistant[number]]
@@ -233,7 +245,10 @@ class Ranking:
                 own[index.first_parts[number]] = value
 
     def _compute_lent_scores(self, best: dict[int, float]) -> dict[int, float]:
-        """Return, for each unit with matching neighbours, the best score that it borrows from one of them."""
+        """Return, for each unit with matching neighbours, the best score that it can borrow from one of them.
+
+        `best` has the best score of each matching unit.
+        """
         index, weights = self.index, self.weights
         sessions, stretches = index.sessions, index.stretches
         borrow_factors, is_assistant = index.borrow_factors, index.is_assistant
@@ -252,7 +267,7 @@ class Ranking:
         return lent
 
     def _refine_best(self) -> None:
-        """Add scores for word pairs that the query shares with the best parts, and for words common to these parts."""
+        """Add scores for word pairs of the query in the best parts, and for other words typical of these parts."""
         index = self.index
         best = nlargest(_MAX_REFINED, self.first_scores, key=_score_key)
         numbers = [index.vocabulary.numbers.get(term, -1) for term in self.query.terms]
@@ -268,7 +283,7 @@ class Ranking:
             self._add_scores({term: self.weights.feedback})
 
     def _find_shared_terms(self, parts: list[tuple[int, float]], query_terms: set[int]) -> list[int]:
-        """Return the terms with the highest weight in these parts, without the terms of the query."""
+        """Return the terms that weigh most in these parts, given with their scores, except the terms of the query."""
         shared: dict[int, float] = defaultdict(float)
         for part, score in parts:
             part_terms = self.index.terms[part]
@@ -279,7 +294,7 @@ class Ranking:
         return ranked[:_MAX_FEEDBACK_TERMS]
 
     def _score_surroundings(self) -> None:
-        """Add scores for units in a topic or session with good matches, and for the days that the query names."""
+        """Add scores for units in a topic or session with good matches, and for units of days that the query names."""
         index = self.index
         scored = self.score_parts()
         for groups, weight in ((index.topics, self.weights.topic), (index.sessions, self.weights.session)):
@@ -294,7 +309,7 @@ class Ranking:
             self._score_days(first, last, highest * self.weights.day * (1.0 if first == last else 0.5))
 
     def _score_days(self, first: int, last: int, gain: float) -> None:
-        """Add `gain` to the scores of all units from the day `first` to the day `last`."""
+        """Add `gain` to the scores of all units from day `first` to day `last` (ordinals, inclusive)."""
         days = self.index.days
         for day in days if last - first > len(days) else range(first, last + 1):
             for number in days.get(day, ()) if first <= day <= last else ():
@@ -303,7 +318,7 @@ class Ranking:
 
 
 def _score_key(scored: tuple[int, float]) -> tuple[float, int]:
-    """Return a sort key for a part and its score: the higher score is greater; of equal scores, the earlier part."""
+    """Return a sort key for a part and its score: the score, and for equal scores the earlier part is greater."""
     return scored[1], -scored[0]
 
 

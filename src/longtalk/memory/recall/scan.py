@@ -1,7 +1,7 @@
 """A word search in a transcript that has no index, such as one decoded from a state.
 
-The search scans the raw JSON without parsing it, so a match may be part of a word or the name of a JSON member; the
-ranking sorts these out. Tool results are never found.
+The search scans the raw JSON without parsing it, so a match may also be part of a word or the name of a JSON member.
+Such matches do no harm, because ranking reads the parsed text. Tool results are never returned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TranscriptScan:
         self._transcript = transcript
         self.size = len(transcript)
         pack, fresh = transcript.pack, [entry.native for entry in transcript.fresh]
-        # A newline is "\n" in JSON, and its "n" would look like the beginning of the next word.
+        # In JSON, a newline is written as a backslash and "n", which would look like the first letter of the next word.
         self._text = b" ".join((bytes(pack.array), *fresh)).lower().replace(rb"\n", b"  ")
         sizes = (len(native) + 1 for native in fresh)
         self._starts = array("Q", (*pack.offsets()[:-1], *accumulate(sizes, initial=len(pack.array) + 1)))
@@ -41,7 +41,7 @@ class TranscriptScan:
         return self._transcript.position(i)
 
     def matches(self, terms: Sequence[SearchTerm], most: int) -> list[Matches]:
-        """Return, for each term, the newest entries that match it, at most `most` of them, as `Store.matches` does."""
+        """Return, for each term, the entries that match it, like `Store.matches`; if more than `most`, the newest."""
         matches: list[Matches] = []
         for term in terms:
             positions = {i for pattern in _compile_patterns(term) for i in self._find_entries(pattern)}
@@ -50,7 +50,7 @@ class TranscriptScan:
         return matches
 
     def _find_entries(self, pattern: re.Pattern[bytes]) -> Iterator[int]:
-        """Yield the indexes of the entries in which a word begins with a match of the pattern."""
+        """Yield the indexes of the entries in which the pattern matches at the beginning of a word."""
         text, starts, last = self._text, self._starts, -1
         for found in pattern.finditer(text):
             at = found.start()
@@ -68,7 +68,7 @@ class TranscriptScan:
 
 
 def _compile_patterns(term: SearchTerm) -> list[re.Pattern[bytes]]:
-    """Return patterns that match all forms of a term. Each begins with a literal, because these are found fastest."""
+    """Return patterns that match all forms of a term. Each begins with literal characters, which are found fastest."""
     forms = [(form, _WORD_END) for word in term.words for form in _list_json_spellings(word)]
     forms += [(form, b"") for beginning in term.beginnings for form in _list_json_spellings(beginning)]
     groups: dict[bytes, list[tuple[bytes, bytes]]] = {}
@@ -85,7 +85,7 @@ def _compile_patterns(term: SearchTerm) -> list[re.Pattern[bytes]]:
 
 
 def _list_json_spellings(form: str) -> set[bytes]:
-    """Return all ways in which a word may be written in JSON, with ASCII letters in lower case."""
+    """Return all ways in which a word may be written in JSON whose ASCII letters are in lower case."""
     if form.isascii():
         return {form.encode()} if form.strip() else set()
     cases = {form, form.capitalize(), form.upper()}

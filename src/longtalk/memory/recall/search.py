@@ -1,8 +1,9 @@
-"""Recall for a message: find older entries that are relevant to it, and render them within a token budget.
+"""Recall: find older entries that are relevant to a message, and quote them within a token budget.
 
-`index_store` and `index_transcript` find candidates where the conversation is stored. `render_recalled` ranks them,
-decides how much of the budget to use, and renders the best in order, with dates. The text is data: it can't close the
-`<recalled>` tag around it, and no part of it looks like a card. It is sent in one turn only and never stored.
+`index_store` and `index_transcript` find candidates in a store or in a transcript. `render_recalled` ranks them,
+decides how much of the budget to use, and renders the best in the order of the conversation, with dates. The result is
+data, not an instruction: it can't close the `<recalled>` tag around it, and no part of it looks like a card. It is sent
+in one turn only and never stored.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def index_store(
     *,
     now: int = 0,
 ) -> RecallIndex:
-    """Return an index of the entries, among the first `size` of a branch, that may be relevant to the message.
+    """Return an index of the entries that may be relevant to the message, among the first `size` of a branch.
 
-    `now` is the time of the message in milliseconds.
+    For recall by meaning, all of them are indexed. `now` is the time of the message in milliseconds.
     """
     names = (owner, conversation, branch)
     if config.meaning:
@@ -53,7 +54,7 @@ def index_store(
 def index_transcript(transcript: Transcript, message: str, config: Recall, *, now: int = 0) -> RecallIndex:
     """Return an index of the entries of a transcript that may be relevant to the message.
 
-    `now` is the time of the message in milliseconds.
+    For recall by meaning, all of them are indexed. `now` is the time of the message in milliseconds.
     """
     if not config.meaning:
         most = _get_max_candidates(config)
@@ -64,7 +65,7 @@ def index_transcript(transcript: Transcript, message: str, config: Recall, *, no
 
 
 def _get_max_candidates(config: Recall) -> int:
-    """Return the maximum number of entries to examine closely, which grows with the budget."""
+    """Return the maximum number of entries to read and index. It grows with the budget."""
     return 100 + config.budget // 10
 
 
@@ -96,10 +97,10 @@ def render_recalled(
     exclude: Container[int] = (),
     budget: int | None = None,
 ) -> Recalled:
-    """Return the parts of indexed entries that are relevant to the message, rendered as text.
+    """Return quotes from the indexed entries that are relevant to the message, rendered as text.
 
     Entries at the positions in `exclude` are skipped, because the request contains them anyway. `now` is the time of
-    the message in milliseconds. `budget` limits the tokens further than the configuration does.
+    the message in milliseconds. `budget` can lower the token limit of the configuration, but not raise it.
     """
     limit = config.budget if budget is None else min(budget, config.budget)
     if limit <= 0:

@@ -1,8 +1,8 @@
 """Topics: split a conversation at long pauses and where the vocabulary changes.
 
-A topic ends before a pause of hours, or where a message shares almost no words with the previous ones. Topics are found
-as the conversation grows; later messages never move an earlier boundary. Short messages ("yes, do that") begin a topic
-only after a pause.
+A topic ends at a pause of several hours, or before a message that has almost no words in common with the previous ones.
+Messages are processed one by one, and later messages never move an earlier boundary. A short message ("yes, do that")
+begins a topic only after a pause.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["PAUSE", "Topic", "TopicTracker", "find_topics"]
 
 PAUSE = 3 * 3600
 """A new session begins after this many seconds without a message."""
-_WINDOW_MESSAGES = 8  # the terms of this many last messages define the current topic
+_WINDOW_MESSAGES = 8  # the last messages, whose terms define the current topic
 _MIN_TERMS = 4  # a message with fewer distinct terms does not begin a topic
-_MIN_SHARED = 0.2  # a message begins a topic if it shares less than this part of its terms with the window
+_MIN_SHARED = 0.2  # a message begins a topic if it has less than this share of its terms in common with the window
 
 
 class TopicTracker:
-    """A counter that assigns each message of a conversation, in order, to a numbered session and topic."""
+    """An object that numbers the sessions and topics of a conversation, given its messages in order."""
 
     __slots__ = ("_at", "_known", "_recent", "session", "topic")
 
@@ -59,7 +59,7 @@ class TopicTracker:
         self._known.clear()
 
     def _is_new_topic(self, terms: frozenset[str]) -> bool:
-        """Return True if there are enough terms to judge, and hardly any of them occurred in the last messages."""
+        """Return True if there are enough terms to judge and hardly any of them occur in the last messages."""
         if len(terms) < _MIN_TERMS or len(self._known) < _MIN_TERMS:
             return False
         return sum(term in self._known for term in terms) < _MIN_SHARED * len(terms)
@@ -75,12 +75,12 @@ class TopicTracker:
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a conversation that is about one topic."""
+    """A stretch of consecutive messages about one subject."""
 
     first: int
     """The index of the first message of the topic."""
     count: int
-    """The number of messages about the topic."""
+    """The number of messages in the topic."""
     at: int
     """The time of the topic's first message, in milliseconds."""
     until: int
@@ -92,8 +92,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 def find_topics(messages: Iterable[tuple[int, str, str]], *, words: int = 5) -> list[Topic]:
     """Return the topics of a conversation, in order.
 
-    Each message is given as its time in milliseconds, its role and its text. `words` is the number of characteristic
-    words to pick for each topic.
+    Each message is given as its time in milliseconds, its role and its text. For each topic, at most `words`
+    characteristic words are picked.
     """
     tracker = TopicTracker()
     parts: list[list[tuple[int, int]]] = []

@@ -1,8 +1,8 @@
 """Units of recall, made from entries: messages of users and assistants, and events.
 
 Tool results are left out: they are long and come from untrusted sources, and the answer that follows repeats what
-matters. Instructions that the app put into the conversation are left out too, because recalled text must carry no
-authority.
+matters. System messages that the app put into the conversation are left out too, because recalled text must not act as
+an instruction.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def to_unit(position: int, entry: Entry) -> Unit | None:
 
 
 def escape_tags(text: str) -> str:
-    """Return a text in which no tag can close the tag around the text or look like a memory card."""
+    """Return a text with tags escaped, so that none can close the tag around the text or look like a memory card."""
     return _TAG.sub("&lt;", neutralize_tags(text)) if "<" in text else text
 
 
 def _read_speaker_name(entry: Entry) -> str:
-    """Return the name of the user who wrote a message, or "" if it has none."""
+    """Return the name of the user who wrote a message, or "" if the message has no name."""
     if entry.role != "user" or b'"name"' not in entry.native:
         return ""
     name = json_bytes.value(entry.native).get("name")

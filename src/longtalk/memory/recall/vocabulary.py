@@ -1,7 +1,7 @@
-"""The vocabulary of an index: its terms by number, and a search for terms with a similar spelling.
+"""The vocabulary of an index: its numbered terms, and a search for terms with a similar spelling.
 
-A term that does not occur in the conversation is often a different spelling of one that does. Terms that share most of
-their trigrams with it match in its place, with less weight.
+A term of a query that does not occur in the conversation is often a different spelling of one that does. So known terms
+that share most of their trigrams with the unknown term are used in its place, with less weight.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Vocabulary"]
 
 _MIN_SIMILARITY = 0.5  # share of common trigrams
 _MIN_CHARS = 4  # shorter terms would be similar to too many others
-_MAX_SIMILAR = 3  # terms that are used in place of an unknown one
+_MAX_SIMILAR = 3  # terms to use in place of an unknown one
 
 
 class Vocabulary:
@@ -37,7 +37,7 @@ class Vocabulary:
         return number
 
     def find_similar(self, term: str) -> list[tuple[int, float]]:
-        """Return the numbers of terms spelled similarly to this one, with their similarity, best first."""
+        """Return the numbers and similarities (0 to 1) of the terms spelled most similarly to this one, best first."""
         if len(term) < _MIN_CHARS:
             return []
         self._index_trigrams()
