@@ -1,7 +1,7 @@
-"""The cost of a model call: the numbers of tokens that the provider reported, times their prices.
+"""The cost of a model call: the numbers of tokens that the provider reported, multiplied by their prices.
 
-Prices are US dollars per million tokens, as the provider publishes them. An unknown price is None, and so is every cost
-that depends on it: a cost is never a guess, and zero means that something is known to be free.
+Prices are in US dollars per million tokens, as the provider publishes them. An unknown price is None, and so is every
+cost that depends on it: a cost is never a guess, and zero means that something is known to be free.
 
 A cost covers tokens only. Searches and other tools that the provider runs, seconds of audio, and contract discounts are
 not included. Costs are computed and added as decimals and returned as the nearest float, without any other rounding.
@@ -27,15 +27,15 @@ Price: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Prices per million tokens: for tokens sent, received, read from the cache, and written to it."""
+    """Prices for a million tokens sent, received, read from the cache, or written to the cache. None is unknown."""
 
     input: Price
     output: Price
     cache_read: Price | None = None
     cache_write: Price | None = None
-    """The price of writing a cache entry that is kept for five minutes, or for as long as the provider decides."""
+    """The price for tokens that the cache keeps for five minutes, or for as long as the provider decides."""
     cache_write_1h: Price | None = None
-    """The price of writing a cache entry that is kept for an hour."""
+    """The price for tokens that the cache keeps for an hour."""
 
 
 class Tier(Rates, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -68,7 +68,7 @@ FREE = Prices(input=0, output=0, cache_read=0, cache_write=0, cache_write_1h=0)
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The cost of a call in US dollars: for tokens sent uncached, read from the cache, written to it, and received."""
+    """The cost of a call in US dollars: for uncached input, for cache reads and writes, and for output."""
 
     input: float = 0.0
     cached: float = 0.0
@@ -81,10 +81,10 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def cost(usage: Usage, prices: Prices | None, *, ttl: TTL = "5m") -> Cost | None:
-    """Return the cost of one model call; None if a price is unknown, or if the usage report is inconsistent.
+    """Return the cost of one model call; None if a price is unknown or the usage contradicts itself.
 
-    `usage` must be that of a single call, because the length of the request decides which tier applies. `ttl` is how
-    long the cache keeps written tokens, for usage reports that don't say.
+    `usage` must be that of a single call, because the length of the request decides which tier applies. With
+    `ttl="1h"`, all tokens written to the cache are billed as kept for an hour, even if `usage` does not say so.
     """
     if ttl not in ("5m", "1h"):
         raise InputError(f"`ttl` must be '5m' or '1h', not {ttl!r}.")
@@ -106,7 +106,10 @@ def cost(usage: Usage, prices: Prices | None, *, ttl: TTL = "5m") -> Cost | None
 
 
 def adjust_prices(prices: Prices | None, options: Mapping[str, Any]) -> Prices | None:
-    """Return the prices for a call with these options; None if one of them may change the prices in an unknown way."""
+    """Return the prices for a call with these request options; None if an option may change the prices.
+
+    The options in question are `service_tier`, `speed` and `inference_geo`.
+    """
     standard_values = (None, "auto", "default", "standard", "standard_only", "global")
     return (
         prices
@@ -116,7 +119,7 @@ def adjust_prices(prices: Prices | None, options: Mapping[str, Any]) -> Prices |
 
 
 def add_costs(costs: Iterable[Cost | None]) -> Cost | None:
-    """Return the sum of several costs; None if one of them is None, that is, unknown."""
+    """Return the sum of several costs; None (unknown) if any of them is None."""
     all_costs = list(costs)
     known = [cost for cost in all_costs if cost is not None]
     if len(known) < len(all_costs):
@@ -125,7 +128,7 @@ def add_costs(costs: Iterable[Cost | None]) -> Cost | None:
 
 
 def _to_dollars(tokens: int, price: float | None) -> float | None:
-    """Return the cost of this many tokens; None if the price is unknown, unless there are no tokens."""
+    """Return the cost of this many tokens in dollars: 0 for no tokens, else None if the price is unknown."""
     if not tokens:
         return 0.0
     if price is None:

@@ -1,15 +1,15 @@
 """Facts about models: window, limits, capabilities and prices.
 
-The facts have three sources, and each overrides the previous one field by field: a data file in this package, which
-`tools/registry.py` builds; the user's `models.json` in the config folder (`LONGTALK_MODELS` names another file); and
-calls to `register`.
+The facts have three sources, each of which overrides the previous one field by field: a data file in this package,
+which `tools/registry.py` builds; the user's `models.json` in the config folder, or the file that the environment
+variable `LONGTALK_MODELS` names; and calls to `register`.
 
 A model is found by its full name, never by a prefix. The lookup tries, in this order:
 
 1. the name or one of its aliases, ignoring case;
 2. the name without a date at its end (`-20260101`, `@20260101`, `-2026-01-01`) or without `-latest`;
-3. a fine-tuned model (`ft:BASE:…`) as `ft:BASE`, else as its base, without prices;
-4. on OpenRouter, `NAME:VARIANT` as `NAME`, without prices, because a variant is served by another provider.
+3. for a fine-tuned model (`ft:BASE:…`), `ft:BASE`, and then `BASE`, without its prices;
+4. on OpenRouter, for `NAME:VARIANT`, `NAME`, without its prices, because a variant is served by another provider.
 
 For a model that is not found, the window and the prices are unknown.
 """
@@ -41,11 +41,11 @@ _PROVIDERS_WITHOUT_MODELS = (
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Caching: TypeAlias = Literal["none", "automatic", "marks"]
-"""How a provider caches request prefixes: not at all, automatically, or up to marks in the request."""
+"""How a provider caches the beginning of requests: not at all, automatically, or up to marks in the request."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The known facts about a model. A fact that is None is unknown."""
+    """The known facts about a model. None means unknown."""
 
     provider: str
     name: str
@@ -62,7 +62,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     structured_output: bool | None = None
     cache: Caching | None = None
     cache_seconds: Count | None = None
-    """How long a cached prefix is kept after its last use, in seconds."""
+    """How many seconds a cached prefix is kept after its last use."""
     binds_thinking: bool | None = None
     """Whether the model's thinking blocks are valid only for the model and account that made them."""
     keeps_state: bool | None = None
@@ -76,7 +76,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A provider in the package's data file. `longtalk.providers.registry` has the providers that a chat can use."""
+    """Facts about a provider from the data file. The providers a chat can use are in `longtalk.providers.registry`."""
 
     wire: str
     base_url: str | None = None
@@ -86,7 +86,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     binds_thinking: bool | None = None
     """False if this provider returns thinking as plain text for every model."""
     cache_seconds: Count | None = None
-    """How long a cached prefix is kept, in seconds, for models that don't specify it."""
+    """How many seconds a cached prefix is kept, for models without a value of their own."""
     models_of: str = ""
     """The name of the provider whose list of models this one shares; empty if it has its own."""
 
@@ -99,7 +99,7 @@ class _ProviderModels(Provider, frozen=True, kw_only=True):
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """A package from which facts in the data file were taken."""
+    """A package from which the data file takes facts."""
 
     package: str
     version: str
@@ -126,7 +126,7 @@ def find(label: str) -> Model | None:
 def register(model: Model | Mapping[str, Any]) -> Model:
     """Register a model in this process, and return it.
 
-    A `Model` replaces all known facts about the model. A mapping overrides them field by field:
+    A `Model` replaces all known facts about the model with this name. A mapping overrides them field by field:
 
         register({"provider": "openrouter", "name": "acme/talker-2", "window": 64_000})
     """
@@ -145,12 +145,15 @@ def register(model: Model | Mapping[str, Any]) -> Model:
 
 
 def is_overridden(model: Model) -> bool:
-    """Return True if the facts come from the user's file or from `register`, not from the package's data file."""
+    """Return True if this model comes from the user's file or from `register`, not from the package's data file."""
     return any(model is known for known in (*_read_overrides().values(), *_registered.values()))
 
 
 def models(query: str = "", *, provider: str | None = None) -> Iterator[Model]:
-    """Yield the models whose label or aliases contain all words of the query, sorted by provider and name."""
+    """Yield the models whose label and aliases contain all words of the query, sorted by provider and name.
+
+    With `provider`, only the models of this provider are searched.
+    """
     if provider is not None:
         _check_provider(provider, "`provider`")
     overrides = {**_read_overrides(), **_registered}
@@ -179,7 +182,7 @@ _FINE_TUNED = re.compile(r"(ft:)([^:]+)(?::.*)?", re.IGNORECASE | re.DOTALL)
 
 
 def _list_candidate_names(provider: str, name: str) -> Iterator[tuple[str, bool]]:
-    """Yield the names under which a model may be listed, each with whether the prices listed there apply to it."""
+    """Yield the names under which a model may be listed, each with True if the prices listed there apply to it."""
     yield from ((candidate, True) for candidate in _list_undated_names(name))
     fine_tuned = _FINE_TUNED.fullmatch(name)
     if fine_tuned:
@@ -197,7 +200,7 @@ def _list_undated_names(name: str) -> list[str]:
 
 
 def _find_model(label: str, overrides: Mapping[str, Model]) -> Model | None:
-    """Return the model that a label means, tried under each of its possible names; None if it is not found."""
+    """Return the model with this label, looked up under each of its possible names; None if it is not found."""
     provider, _, name = label.partition(":")
     if provider not in _PROVIDERS_WITHOUT_MODELS and provider not in _load_data().providers:
         return None
@@ -253,7 +256,7 @@ def _load_data() -> _DataFile:
 
 @cache
 def _load_provider(provider: str) -> _ProviderModels:
-    """Return a provider's part of the package's data file. For unlisted providers the file is not opened."""
+    """Return a provider and its models from the data file, which is not read for `_PROVIDERS_WITHOUT_MODELS`."""
     if provider in _PROVIDERS_WITHOUT_MODELS:
         return _ProviderModels(wire="")
     entry = msgspec.json.decode(_load_data().providers[provider], type=_ProviderModels)
@@ -265,14 +268,14 @@ def _load_provider(provider: str) -> _ProviderModels:
 
 @cache
 def _map_spellings(provider: str) -> dict[str, str]:
-    """Return the names and aliases of a provider's models, by the same in lower case."""
+    """Return a mapping from each name and alias of a provider's models in lower case to its usual spelling."""
     entry = _load_provider(provider)
     return {name.lower(): name for name in (*entry.aliases, *entry.models)}
 
 
 @cache
 def _group_aliases(provider: str) -> dict[str, tuple[str, ...]]:
-    """Return the aliases of each of a provider's models, by the model's name."""
+    """Return the aliases of a provider's models, by the name of the model."""
     aliases: dict[str, tuple[str, ...]] = {}
     for alias, name in _load_provider(provider).aliases.items():
         aliases[name] = (*aliases.get(name, ()), alias)
@@ -308,7 +311,7 @@ def _read_overrides() -> Mapping[str, Model]:
 
 
 _cached_overrides: tuple[tuple[str, int, int], Mapping[str, Model]] = (("", 0, 0), {})
-"""The models in the user's file, after its path, time and size when it was last read."""
+"""The file's path, modification time and size when it was last read, and the models in it."""
 
 
 def _parse_overrides(file_path: str, status: os.stat_result) -> Mapping[str, Model]:
@@ -340,7 +343,7 @@ def _parse_overrides(file_path: str, status: os.stat_result) -> Mapping[str, Mod
 def _make_override(
     provider: str, name: str, fields: Mapping[str, Any], overrides: Mapping[str, Model], source: str
 ) -> Model:
-    """Return a model with these fields in place of the known facts. Prices are replaced one by one.
+    """Return the known facts about a model with `fields` in place of the same facts. Prices are replaced one by one.
 
     `overrides` has the models that take precedence over the data file. `source` begins error messages.
     """
@@ -365,7 +368,7 @@ def _make_override(
 
 
 def _make_model(facts: Mapping[str, Any], source: str) -> Model:
-    """Return a model with these facts. Raises `InputError`, whose message begins with `source`, for invalid facts."""
+    """Return a model with these facts. If they are invalid, raise an `InputError` that begins with `source`."""
     try:
         model = msgspec.convert(facts, Model)
     except (msgspec.ValidationError, RecursionError) as problem:

@@ -1,4 +1,4 @@
-"""Simulate what a conversation would have cost under each policy, at each model's prices."""
+"""Simulation: compute what a recorded conversation would have cost under other policies and with other models."""
 
 from longtalk.simulation.compare import (
     POLICIES,

@@ -3,9 +3,9 @@
     runs = simulate(transcript_of(archive.talk("lesson-7")), models=["anthropic:claude-sonnet-5"])
 
 The conversation is replayed with each policy (`replay.py`). The last run for each model is the *optimum*, which knows
-the rest of the conversation in advance: it replaces older exchanges with a summary at the moments that make the total
-cost lowest (`optimum.py`). The optimum is a lower bound for the cost with such summaries; no policy can be expected to
-reach it without knowing the future.
+the whole conversation in advance: it replaces older exchanges with a summary at the moments that make the total cost
+lowest (`optimum.py`). The optimum is a lower bound for the cost with such summaries; a policy, which does not know the
+future, can't be expected to reach it.
 """
 
 from __future__ import annotations
@@ -49,17 +49,16 @@ class SimulatedCall(msgspec.Struct, frozen=True, kw_only=True):
     """One model call of a simulated run."""
 
     entry: int
-    """The position of the answer in the conversation; for a call that made a summary, the position of the next answer.
-    """
+    """The position of the answer in the conversation; for a call that makes a summary, that of the next answer."""
     turn: str
-    """The id of the turn of that answer."""
+    """The id of the turn to which this answer belongs."""
     usage: Usage
     cost: Cost | None
     """The cost in US dollars; None if the model has no prices."""
     summary: bool = False
-    """True if the call made a summary."""
+    """Whether the call makes a summary."""
     begins: bool = False
-    """True if a new epoch begins with this call, because the context was just compacted."""
+    """Whether a new epoch begins with this call, because the context was just compacted."""
     card: int = 0
     """The number of tokens of the memory card in the answer; 0 if it has none."""
 
@@ -68,17 +67,17 @@ class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The result of simulating a conversation with one policy and one model."""
 
     policy: str
-    """The `repr` of the policy, or `optimum` for the run that makes summaries at the cheapest moments."""
+    """The `repr` of the policy, or "optimum" for the run that makes summaries at the cheapest moments."""
     model: str
     calls: tuple[SimulatedCall, ...]
     ratios: Ratios
     receipts: tuple[CostReceipt, ...] = ()
     problem: str = ""
-    """The reason why the run could not be completed; empty if the run is complete."""
+    """The reason why the run could not be completed; empty if it is complete."""
 
     @cached_property
     def usage(self) -> Usage:
-        """The tokens of all calls of the run, added up."""
+        """The total usage of all calls."""
         return sum((call.usage for call in self.calls), Usage())
 
     @cached_property
@@ -88,9 +87,9 @@ class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def weight(self) -> float:
-        """The cost of requests, summaries and memory cards, in uncached input tokens; answers are not counted.
+        """The cost of requests, summaries and memory cards, in units of one uncached input token.
 
-        The text of the answers costs the same in every run.
+        The text of the answers is not counted, because it costs the same in every run.
         """
         return sum(
             self.ratios.weigh(call.usage if call.summary else msgspec.structs.replace(call.usage, output=call.card))
@@ -109,12 +108,12 @@ class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def summaries(self) -> int:
-        """The number of calls that made a summary."""
+        """The number of calls that make a summary."""
         return sum(call.summary for call in self.calls)
 
     @property
     def epochs(self) -> int:
-        """The number of times that the context was compacted, which begins a new epoch."""
+        """The number of times that a new epoch began because the context was compacted."""
         return sum(call.begins for call in self.calls)
 
     @property
@@ -127,8 +126,8 @@ def transcript_of(conversation: ConversationExport | bytes, *, branch: str | Non
     """Return the transcript of one branch of a conversation.
 
     `conversation` is the result of `archive.talk(…)`, or the content of a file with one conversation in a format that
-    `archive.load` accepts: a state, an export, or messages in OpenAI's chat format. The default branch is the main
-    branch, or the first branch if there is no main branch.
+    `archive.load` accepts: a state, an export, or messages in OpenAI's chat format. `branch` defaults to the main
+    branch or, if there is none, to the first branch.
     """
     from longtalk.transfer.conversation_export import ConversationExport, expand_branch
     from longtalk.transfer.read import read
@@ -148,7 +147,7 @@ def transcript_of(conversation: ConversationExport | bytes, *, branch: str | Non
 
 
 def placeholder_summary(length: int, number: int, counter: Counter) -> str:
-    """Return a meaningless text of about `length` tokens, different for each `number`, to use in place of a summary."""
+    """Return a filler text of about `length` tokens to use in place of a summary. It differs for each `number`."""
     words = f"They spoke about plan {number}, what it costs, who does which part of it by when, and what is open. "
     text = words * (1 + length // 15)
     return text[: len(text) * length // max(1, counter.count(text))]
@@ -167,9 +166,9 @@ def simulate(
     """Simulate a conversation with each model and policy, and return the runs, grouped by model.
 
     With `optimum`, the last run of each model is the optimum. `system` is the system text of the conversation; by
-    default, the system messages at its start. `summary` returns a placeholder summary, given its length in tokens, a
-    number and a token counter. `reports` counts tokens as the provider would report them; by default, tokens are
-    counted as a chat would estimate them.
+    default it is taken from the system message at the start of the conversation. `summary` is a function like
+    `placeholder_summary`. `reports` counts tokens as the provider would report them; by default, the provider is
+    assumed to report what a chat would estimate.
     """
     if not models or isinstance(models, str):
         raise InputError("`models` must be a list of models, each as provider:model, such as ['openai-chat:gpt-5.6'].")

@@ -22,7 +22,7 @@ from longtalk.wires.protocol import Preamble, Wire
 _PAUSE = 60_000
 """The assumed time between two entries in milliseconds, if the conversation has no usable times."""
 _MAX_ANSWER = 4_096
-"""The maximum number of tokens to reserve for an answer."""
+"""The maximum number of tokens that are reserved for an answer."""
 
 
 class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,12 +61,12 @@ class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answer(self) -> int:
-        """The number of tokens of the context window to reserve for an answer."""
+        """The number of tokens in the context window that are reserved for an answer."""
         return min((self.window or 0) // 8, _MAX_ANSWER)
 
     @property
     def bills_writes(self) -> bool:
-        """True if the provider reports and bills writes to its cache."""
+        """Whether the provider reports tokens written to its cache and bills them at a price of their own."""
         return self.ratios.write != 1
 
 
@@ -91,9 +91,7 @@ class Trace:
         self.preamble = Preamble(system=system)
         self.entries = entries
         self.answers = [i for i, entry in enumerate(entries) if entry.role == "assistant" and i]
-        """The positions of the model's answers. An answer at the very start does not count, since no request came
-        before it.
-        """
+        """The positions of the model's answers, except one at the very start, which no request preceded."""
         if not self.answers:
             raise InputError("There is nothing to simulate: the conversation has no answer to a message.")
         at = [entry.at for entry in entries]
@@ -102,7 +100,7 @@ class Trace:
 
 
 class CachedCounter:
-    """A token counter that counts each different message only once."""
+    """A counter of the tokens of messages that remembers its results. `preamble` is the number for the preamble."""
 
     def __init__(self, counter: Counter, preamble: Preamble) -> None:
         self.counter = counter
@@ -119,6 +117,6 @@ class ReplaySetup:
         self.trace = trace
         self.model = model
         self.summary = summary
-        """A function that returns a placeholder summary, given its length in tokens, a number and a token counter."""
+        """A function that returns a placeholder summary, with the parameters of `placeholder_summary`."""
         self.estimated = CachedCounter(counter_for(model.label), trace.preamble)
         self.reported = self.estimated if reports is None else CachedCounter(reports, trace.preamble)

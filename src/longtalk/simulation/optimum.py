@@ -1,7 +1,7 @@
-"""Find the cheapest moments for summaries in a conversation whose end is known.
+"""Find the cheapest moments for summaries in a conversation that is known to its end.
 
-A schedule is a set of answers before each of which a summary replaces all but the last exchanges. The cost of a call
-depends only on where the last summary was made, so dynamic programming builds the cheapest schedule up to each call
+A schedule is a set of answers; before each of them, a summary replaces all but the last exchanges. The cost of a call
+depends only on where the last summary was made, so dynamic programming can build the cheapest schedule up to each call
 from the cheapest schedules up to earlier calls.
 """
 
@@ -22,26 +22,26 @@ from longtalk.simulation.inputs import ReplaySetup
 from longtalk.transcript.transcript import Transcript
 
 KEEP = 2
-"""The number of exchanges before the current one that a summary does not replace, as in `SummarizeOldest`."""
+"""The number of exchanges before the current one that a summary does not replace, as `keep` of `SummarizeOldest`."""
 OPTIMUM = "optimum"
 
 
 def schedule_policy(moments: frozenset[int]) -> Callable[[int], Policy]:
     """Return a function that takes a position and returns the policy to use there.
 
-    The policy makes a summary if the position is one of `moments`.
+    That policy makes a summary if the position is one of `moments`, and otherwise does nothing.
     """
     return lambda position: _Scheduled(position in moments)
 
 
 def find_cheapest_schedule(setup: ReplaySetup) -> frozenset[int]:
-    """Return the positions of the answers before which a summary should be made for the lowest total cost."""
+    """Return the cheapest schedule: the positions of the answers before which a summary should be made."""
     costs = _Costs(setup)
     calls = range(len(setup.trace.answers))
     cheapest = [0.0, *[inf] * (len(calls) - 1)]
     """For each call, the lowest cost of everything before it, including a summary made there; 0 for the first call."""
     previous = [0] * len(calls)
-    """For each call, the call before which the previous summary is made in the cheapest schedule up to there."""
+    """For each call, where the cheapest schedule up to that call makes the previous summary, also as a call."""
     totals = [inf] * len(calls)
     """For each call, the total cost of the conversation if the last summary is made there."""
     for first in calls:
@@ -63,10 +63,10 @@ def find_cheapest_schedule(setup: ReplaySetup) -> frozenset[int]:
 
 
 class _Costs:
-    """The cost of the calls of a conversation, in uncached input tokens.
+    """The cost of the calls of a conversation, in units of one uncached input token.
 
     In all methods, `first` is the call before which the last summary was made; 0 means that no summary was made yet.
-    All requests since then share a prefix.
+    All requests from `first` on share a prefix.
     """
 
     def __init__(self, setup: ReplaySetup) -> None:
@@ -88,12 +88,12 @@ class _Costs:
         lasts = 1_000 * model.cache_seconds if model.caches else 0
         pauses = [trace.at[now - 1] - trace.at[then - 1] for then, now in pairwise(trace.answers)]
         self._resend_price = [self._write, *(self._read if pause < lasts else self._write for pause in pauses)]
-        """For each call, the cost of each token that the previous call had already sent."""
+        """For each call, the cost of sending one token again that the previous call has already sent."""
 
     def request(self, first: int, i: int) -> float:
-        """Return the cost of call `i`; infinite if the context window can't hold it.
+        """Return the cost of call `i`; infinite if the request does not fit the context window.
 
-        If more calls follow, the window must also hold the answer.
+        If more calls follow, the recorded answer must fit the window too.
         """
         whole = self._tokens(first, self._answers[i])
         if self._tokens(first, self._answers[i] + (i + 1 < len(self._answers))) > self._room:
@@ -111,7 +111,7 @@ class _Costs:
         return self._resend_price[i] * self._tokens(first, self._first_kept[i]) + self._summary_cost
 
     def _tokens(self, first: int, stop: int) -> int:
-        """Return the number of tokens of a request with the entries before position `stop`."""
+        """Return the number of tokens of a request with the entries before position `stop`, the oldest summarized."""
         if not first:
             return self._preamble + self._tokens_before[stop]
         return (

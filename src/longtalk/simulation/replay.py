@@ -1,8 +1,8 @@
-"""Replay a recorded conversation with one model and one policy, to find the model calls that it would have made.
+"""Replay a recorded conversation with one model and one policy, to find the model calls that this would have taken.
 
 For each recorded answer, the request is composed as a chat would compose it, and compared message by message with
-earlier requests: a prefix that it shares with a recent request is read from the provider's cache. Answers are the
-recorded ones. Where the policy asks for a summary, a placeholder text takes its place.
+earlier requests: a prefix in common with a recent request counts as read from the provider's cache. The recorded
+answers are used. Where the policy asks for a summary, a placeholder text takes its place.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ CARDS: Mapping[CardKind, int] = {"": 0, "small": 40, "catch_up": CARD_TOKENS}
 
 
 class ReplayedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One model call in a replay: its numbers of tokens, not yet priced."""
+    """One model call in a replay, as numbers of tokens without prices."""
 
     position: int
-    """The position of the answer in the trace; for a call that made a summary, the position of the next answer."""
+    """The position of the answer in the trace; for a call that makes a summary, the position of the next answer."""
     known: int
     """The number of input tokens that the provider reads from its cache."""
     new: int
-    """The number of input tokens that are not in the cache, up to the end of the part that can be cached."""
+    """The number of input tokens in the cacheable part of the request that are not in the cache yet."""
     tail: int = 0
-    """The number of input tokens after the part that can be cached."""
+    """The number of input tokens after the cacheable part of the request."""
     output: int
     card: int = 0
-    """The number of tokens of the memory card in the answer."""
+    """The number of tokens of the memory card in the answer; 0 if it has none."""
     summary: bool = False
     begins: bool = False
 
@@ -85,8 +85,8 @@ class ReplayedCall(msgspec.Struct, frozen=True, kw_only=True):
 class PolicyReplay:
     """A replay of a conversation under one policy.
 
-    `policy` is a function that returns the policy to use at a position. The `repr` of the policies must be the same at
-    every position.
+    `policy` is a function that returns the policy to use at a position. All policies that it returns must have the same
+    `repr`.
     """
 
     def __init__(self, setup: ReplaySetup, policy: Callable[[int], Policy]) -> None:
@@ -100,11 +100,11 @@ class PolicyReplay:
         self._suffix_position = -1
         self._full_brief: BriefContent | None = None
         self.calls: list[ReplayedCall] = []
-        """The model calls so far, including those that made summaries."""
+        """The model calls, including those that make summaries."""
         self.problem = ""
-        """The reason why the replay stopped early; empty if the replay is complete."""
+        """The reason why the replay stopped early; empty if it is complete."""
         self.depends_on_prices = False
-        """True if the policy's decisions depend on prices."""
+        """Whether the decisions of the policy depend on prices."""
         try:
             self._replay()
         except ContextOverflow as problem:
@@ -162,7 +162,10 @@ class PolicyReplay:
                 self._receipts[receipt.epoch] = receipt
 
     def _plan(self, i: int, *, at: int, settled: bool = False) -> Plan:
-        """Return the plan for the next request; if the policy asks for a summary, make the summary first."""
+        """Return the plan for the request at position `i`; if the policy asks for a summary, make the summary first.
+
+        `at` is the time in milliseconds, and `settled` says that a turn has just ended.
+        """
         trace, model = self._setup.trace, self._setup.model
         terms = Terms(
             wire=trace.wire,
@@ -186,7 +189,7 @@ class PolicyReplay:
         return planned
 
     def _summarize(self, wants: SummaryRequest, planned: Plan, i: int, at: int) -> None:
-        """Record a call that makes a summary, and use a placeholder text as the summary."""
+        """Record a call that makes a summary, and record a placeholder text as its result."""
         setup, wire = self._setup, self._setup.trace.wire
         known, new = self._record_request(self._compose(planned, until=wants.stop), at)
         text = setup.summary(wants.length, len(self.calls), setup.reported.counter)
@@ -211,7 +214,10 @@ class PolicyReplay:
         self._transcript = record_summary(self._transcript, summary, self._transcript[wants.stop - 1].id)
 
     def _build_suffix(self, i: int, planned: Plan, at: int) -> TurnSuffix:
-        """Return the text that memory adds after the user's message; empty for later calls of the same turn."""
+        """Return the text that memory adds after the user's message: recalled text and the request for a card.
+
+        It is empty for later calls of the same turn.
+        """
         transcript, memory = self._transcript, find_memory(self._policy(i))
         position = transcript.position(transcript.tail - 1) + 1
         if memory is None or self._suffix_position == position:
@@ -234,10 +240,7 @@ class PolicyReplay:
         return TurnSuffix(asks, position, data=data)
 
     def _keep_suffix(self, suffix: TurnSuffix) -> None:
-        """Record the text that memory added after the user's message.
-
-        It must stay there in later requests while the turn calls tools.
-        """
+        """Record the text that memory added after the user's message, so that later requests of the turn repeat it."""
         pieces = suffix.pieces(self._setup.trace.wire)
         stored = msgspec.structs.replace(suffix, tokens=sum(map(self._setup.estimated.count, pieces)))
         self._transcript = (
@@ -245,7 +248,7 @@ class PolicyReplay:
         )
 
     def _fill_brief(self, i: int) -> None:
-        """Fill the brief up to its limit, as the memory cards of a long conversation would."""
+        """If a card was requested, fill the brief up to its limit, as the cards of a long conversation would."""
         memory = find_memory(self._policy(i))
         if memory is None or not self._card:
             return
@@ -273,7 +276,7 @@ class PolicyReplay:
         )
 
     def _record_request(self, context: Context, at: int) -> tuple[int, int]:
-        """Record a request, and return the number of its cached tokens and the number of its other tokens."""
+        """Record a request, and return how many of its tokens are read from the cache, and how many are not."""
         model, sizes = self._setup.model, self._setup.reported
         messages = [bytes(piece) for piece in context.pieces]
         tokens = [sizes.count(message) for message in messages]
@@ -303,6 +306,6 @@ def build_full_brief(brief: Brief, counter: Counter) -> BriefContent:
 
 
 def _count_equal(some: Sequence[bytes], more: Sequence[bytes]) -> int:
-    """Return the number of equal messages at the start of two requests."""
+    """Return how many messages at the start of two requests are equal."""
     pairs = zip(some, more, strict=False)
     return next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(some), len(more)))

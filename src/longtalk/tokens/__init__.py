@@ -1,7 +1,7 @@
 """Token counts for texts, messages, tools and files: estimated in microseconds, or exact.
 
-`counters.py` counts text. `messages.py` adds what a message costs beyond its text, and `media.py` what an image, a PDF
-or audio costs. The estimate is based on `features.py` and the weights in `families.py`.
+`counters.py` counts the tokens of text. `messages.py` counts what a message has besides text, and `media.py` counts
+images, PDFs and audio. Estimates are based on the features in `features.py` and their weights in `families.py`.
 """
 
 from longtalk.tokens.counters import CheckedCounter, Counter, Estimator, Exact, counter_for

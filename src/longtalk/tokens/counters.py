@@ -1,8 +1,9 @@
 """Counters: objects that count how many tokens a text has.
 
-An `Estimator` needs no vocabulary. It weighs words, digits, punctuation and scripts as a tokenizer family would, is off
-by a few percent, and takes about ten microseconds for a typical message. `Exact` is a real tokenizer from the extra
-`[tokens]`. A caller can supply any other object with a method `count`; `CheckedCounter` makes it safe to use.
+An `Estimator` needs no vocabulary. It estimates the number of tokens in a tokenizer family from the words, digits,
+punctuation and scripts of a text. It is off by a few percent and takes about ten microseconds for a typical message.
+`Exact` is a real tokenizer from the extra `[tokens]`. A caller can supply any other object with a `count` method;
+`CheckedCounter` makes it safe to use.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _load_tokenizer(name: str) -> Any:
 
 
 class CheckedCounter:
-    """A caller's counter, checked once with a test sentence.
+    """A counter supplied by the caller, checked with a test sentence when it is wrapped.
 
     If the counter fails later, the number of tokens is estimated as a quarter of the number of characters, so that a
     faulty counter never makes a turn fail.
@@ -100,7 +101,7 @@ class CheckedCounter:
 
 
 def _to_tokens(result: Any) -> int | None:
-    """Return a counter's result as a rounded number of tokens, or None if it is not a plausible number."""
+    """Return the result of a counter, rounded to an integer, or None if it is not a plausible number of tokens."""
     try:
         tokens: int = round(result)
     except (TypeError, ValueError, OverflowError):
@@ -109,7 +110,7 @@ def _to_tokens(result: Any) -> int | None:
 
 
 def counter_for(model: str) -> Estimator:
-    """Return the estimator for a model, given its label, such as `openai-chat:gpt-5.6` or `local`."""
+    """Return the estimator for the model with this label, such as `openai-chat:gpt-5.6` or `local`."""
     provider, _, name = model.lower().partition(":")
     for pattern, family in MODEL_PATTERNS:
         if re.search(pattern, name or provider):

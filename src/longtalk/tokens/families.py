@@ -1,4 +1,4 @@
-"""Tokenizer families: which family a model uses, and how many tokens each feature of a text costs in it.
+"""Tokenizer families: which family a model belongs to, and how many tokens each feature of a text costs in a family.
 
 The weights of a family come from `bench/fit_tokens.py`, which fits them to the real tokenizer. Claude has no public
 tokenizer, so its weights are derived from those of `cl100k`.
@@ -21,12 +21,12 @@ EXACT = {
     "glm": "glm4",
     "kimi": "kimi_k2",
 }
-"""The families with an exact tokenizer in the extra `[tokens]`, and the names of these tokenizers."""
+"""The families for which the extra `[tokens]` has an exact tokenizer, with the names of these tokenizers."""
 
 CALL_TOKENS = 8
-"""The number of tokens around a tool call, a tool result or a tool, in addition to its name and content."""
+"""The number of tokens that a tool call, a tool result or a tool definition has besides its name and content."""
 FRAME_TOKENS = {"llama3": 5, "qwen": 5, "gemma": 5, "smollm2": 5, "claude": 5, "mistral": 3, "deepseek": 2, "glm": 2}
-"""The number of tokens around each message for its role and delimiters. Families not listed here have 4."""
+"""The number of tokens in each message for its role and delimiters. For families not listed here it is 4."""
 
 DEFAULT_FAMILIES = {
     **dict.fromkeys(("openai", "openai-chat"), "o200k"),
@@ -36,9 +36,9 @@ DEFAULT_FAMILIES = {
     "mistral": "mistral",
     "": "cl100k",
 }
-"""The family to assume for a model with an unknown name, by provider.
+"""The family to assume, by provider, for a model whose name matches none of `MODEL_PATTERNS`.
 
-For providers that are not listed it is `cl100k`: most other tokenizers need slightly fewer tokens than that.
+For providers that are not listed it is `cl100k`, because most other tokenizers need slightly fewer tokens.
 """
 MODEL_PATTERNS = (
     # Claude's tokenizer changed with Opus 4.7 and the fifth generation.
@@ -55,7 +55,7 @@ MODEL_PATTERNS = (
     (r"glm", "glm"),
     (r"kimi|moonshot", "kimi"),
 )
-"""Patterns of model names with their families. The first match applies."""
+"""Pairs of a pattern for model names and the family of these models. The first pattern that matches applies."""
 
 _WEIGHTS: dict[str, str] = {
     # As printed by `bench/fit_tokens.py`, in thousandths of a token.
@@ -126,14 +126,14 @@ _WEIGHTS: dict[str, str] = {
 # documentation states about 30 % more than before. Measurements with the counting endpoint found 1.2 to 1.45 times as
 # many for prose in Latin letters, 1.15 to 1.35 for code, and about the same as before for other scripts.
 _DERIVED = {"claude3": (1.12, 1.1, 1.05), "claude": (1.5, 1.25, 1.05)}
-"""Factors for the weights of cl100k: for letters and words; for digits, punctuation and blanks; for other scripts."""
+"""By family, the factors for the weights of cl100k: for words; for digits, signs and blanks; for other scripts."""
 
 FAMILIES = (*EXACT, "smollm2", *_DERIVED)
 
 
 @lru_cache
 def get_weights(family: str) -> tuple[float, ...]:
-    """Return the number of tokens that each of `FEATURES` costs in a family."""
+    """Return the weights of a family: the number of tokens that each of `FEATURES` costs, in the same order."""
     if family not in _DERIVED:
         return tuple(int(cost) / 1000 for cost in _WEIGHTS[family].split())
     words, signs, scripts = _DERIVED[family]

@@ -1,13 +1,13 @@
 """The features of a text that determine how many tokens it has.
 
-A tokenizer cuts a text into words, numbers, punctuation and blanks, and cuts rare or long ones further. So this module
-counts what the cuts depend on, the features in `FEATURES`: runs of letters by length, capitals, digits, punctuation,
-indents, accented letters, and the same for each script. The number of tokens in a text is the sum of its features, each
-times its weight in a tokenizer family (see `families.py`).
+A tokenizer cuts a text into words, numbers, punctuation and blanks, and cuts rare or long ones further. This module
+counts what these cuts depend on, the features in `FEATURES`: runs of letters by length, capitals, digits, punctuation,
+indents, accented letters, and runs of letters in each script. The estimated number of tokens in a text is the sum of
+its features, each times its weight in a tokenizer family (see `families.py`).
 
-Whole texts are counted at once. Each character becomes an octal digit, and the text one long number. A run of letters
-is then a run of bits, and one shift and one `and` find every position where a run continues. A feature costs half a
-microsecond for 2,000 characters, and the time is linear for any text.
+All characters of a text are processed at once. Each becomes an octal digit, and the text one long number. A run of
+letters is then a run of bits, and one shift and one `and` find every position where a run continues. Counting a feature
+takes half a microsecond for 2,000 characters, and the time is linear in the length of any text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from operator import mul
 _BLOCK_CHARS = 1 << 16
 """The number of characters that are processed at once."""
 
-# Digits of base 8. Bits: 1 letter or digit, 2 blank or digit, 4 capital or newline.
+# Octal digits for character classes. Their bits: 1 for letter or digit, 2 for blank or digit, 4 for capital or newline.
 _SIGN, _LETTER, _BLANK, _DIGIT, _CAPITAL, _NEWLINE = b"012356"
 
 _RUNS = ("letters", "letters2", "letters5", "letters10")
@@ -56,7 +56,7 @@ _SCRIPTS: dict[str, tuple[tuple[range, ...], tuple[int, ...]]] = {
 
 FEATURES = (
     *LATIN,
-    # English words cost less than those of related languages, and accents distinguish Polish from French.
+    # English words cost fewer tokens than those of related languages, and accents distinguish Polish from French.
     *(f"{name} {where}" for where in ("english", "accented", "eastern") for name in _RUNS),
     *("accents", "eastern"),
     *(f"{script}{run}" for script, (_, runs) in _SCRIPTS.items() for run in runs),
@@ -107,12 +107,12 @@ for _codes, _ in _SCRIPTS.values():
 
 @lru_cache(maxsize=32)
 def _repeat_octal_one(size: int) -> int:
-    """Return the number whose octal digits are `size` ones."""
+    """Return the number that is written in octal as `size` ones."""
     return int(b"1" * size, 8)
 
 
 def _set_lowest_bits(size: int) -> int:
-    """Return a number in which, of the three bits for each of `size` characters, the lowest is set."""
+    """Return a number with three bits for each of `size` characters, of which only the lowest is set."""
     power = 1 << (size - 1).bit_length()
     return _repeat_octal_one(power) >> 3 * (power - size)
 
@@ -136,8 +136,8 @@ def estimate(block: str, weights: tuple[float, ...]) -> float:
 def count_features(block: str) -> list[tuple[int, Sequence[float]]]:
     """Count the features of a block.
 
-    Return groups of consecutive features, each as the index of its first feature in `FEATURES` and the counts from
-    there on. Features in no group have a count of zero.
+    Return groups of consecutive features, each as the index in `FEATURES` of its first feature, and the counts of that
+    and the following features. Features that are in no group have a count of zero.
     """
     if block.isascii():
         classes = int(block.encode().translate(_CLASS_TABLE), 8)
@@ -167,9 +167,9 @@ def count_features(block: str) -> list[tuple[int, Sequence[float]]]:
 
 
 def _count_runs(bits: int, lengths: tuple[int, ...]) -> list[int]:
-    """Return, for each length, how many characters end a run of at least that length.
+    """Return, for each length, how many characters are preceded by at least `length - 1` others in the same run.
 
-    Each set bit is a character that belongs to a run.
+    In `bits`, each set bit is a character that belongs to a run.
     """
     counts, length = [], 1
     for wanted in lengths:
@@ -184,7 +184,8 @@ def _count_runs(bits: int, lengths: tuple[int, ...]) -> list[int]:
 def _count_latin(classes: int, lowest_bits: int, block: str, accents: int, eastern: int) -> list[float]:
     """Return the counts of the features of Latin letters, digits, punctuation and blanks.
 
-    `classes` has an octal digit for each character, and `lowest_bits` selects the characters that count.
+    `classes` has an octal digit for each character, and `lowest_bits` selects the characters to count. `accents` and
+    `eastern` are the numbers of accented letters in Latin-1 and beyond it.
     """
     # A character is three bits below the one before it: `a & b >> 3` marks each `a` that follows a `b`.
     first, second, third = classes & lowest_bits, classes >> 1 & lowest_bits, classes >> 2 & lowest_bits

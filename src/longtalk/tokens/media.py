@@ -1,10 +1,11 @@
-"""Tokens of images, PDFs and audio, by the rules that providers publish. Base64 never counts as text.
+"""Count the tokens of images, PDFs and audio by the rules that providers publish. Base64 is never counted as text.
 
 The number of tokens of an image depends on its size in pixels, which is read from its header:
 
-- OpenAI: 85, plus 170 for each tile of 512 by 512, after shrinking to 2,048 on the long and 768 on the short side.
-- Claude: one token for 750 pixels, after shrinking to 1,568 on the long side (2,576 for newer models).
-- Gemini: 258 for each tile of 768 by 768; 258 for a small image.
+- OpenAI: 85 tokens, plus 170 for each tile of 512 by 512, after shrinking to at most 2,048 on the long side and 768 on
+  the short side.
+- Claude: one token per 750 pixels, after shrinking to at most 1,568 on the long side (2,576 for newer models).
+- Gemini: 258 tokens for each tile of 768 by 768; 258 in total for a small image.
 
 An image of unknown size counts as 1,024 by 1,024. A PDF has 2,500 tokens per page (258 for Gemini); its page objects
 are counted or, if none are found, one page is assumed for every 60 kB. Audio has 10 tokens per second (32 for Gemini);
@@ -41,7 +42,7 @@ def count_blob_tokens(family: str, media_type: str, data: str, detail: object = 
 
 
 def count_image_tokens(family: str, size: tuple[int, int] | None, detail: object = None) -> int:
-    """Return the number of tokens of an image. `size` is its width and height in pixels; None if they are unknown."""
+    """Return the number of tokens of an image. `size` is its width and height in pixels; None means unknown."""
     width, height = map(float, size or (1024, 1024))
     if family.startswith("claude"):
         side, most = (2576, 5_000) if family == "claude" else (1568, 1_600)
@@ -70,7 +71,7 @@ def decode_base64(data: str) -> bytes:
 
 
 def read_image_size(data: bytes) -> tuple[int, int] | None:
-    """Return the width and height in the header of a PNG, GIF, WebP or JPEG, or None if they can't be read."""
+    """Return the width and height from the header of a PNG, GIF, WebP or JPEG, or None if they can't be read."""
     size = (0, 0)
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         size = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")

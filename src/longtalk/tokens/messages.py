@@ -1,8 +1,8 @@
-"""The tokens of whole messages and of the preamble: text plus frames, tool calls, images and files.
+"""Count the tokens of whole messages and of the preamble: text, frames, tool calls, images and files.
 
-`count_message` accepts a message in any provider's format and walks through its JSON: known blocks count by their own
-rules, other strings as text, and fields that the model never sees not at all. Bytes that are not JSON count by their
-size.
+`count_message` accepts a message in any provider's format and walks through its JSON. Known blocks are counted by rules
+of their own, and other strings as text; fields that the model never sees are not counted. Bytes that are not JSON are
+counted as one token for every four bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from longtalk.tokens.media import count_blob_tokens, count_image_tokens
 from longtalk.tools import Function, Tool
 
 _MAX_VALUES = 20_000
-"""The maximum number of values in a message that are examined. The remaining values count by their size."""
+"""The maximum number of values in a message that are examined. The rest is estimated from its size in bytes."""
 _UNSEEN_FIELDS = frozenset(
     (
         *("role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "file_id", "index", "status", "is_error"),
@@ -27,14 +27,14 @@ _UNSEEN_FIELDS = frozenset(
         *("logprobs", "phase"),
     )
 )
-"""Fields of a message that the model does not see, or that are already counted in the frame."""
+"""Fields of a message that the model does not see, or that are counted as part of the frame."""
 _UNSEEN_TOOL_FIELDS = frozenset(("type", "strict", "cache_control"))
 _TEXT_FIELDS = frozenset(("text", "content", "thinking", "refusal", "arguments", "name", "output"))
 """Fields whose strings are text, even if they look like base64."""
 _GEMINI_PARTS = frozenset(("functionCall", "functionResponse", "inlineData", "fileData"))
 _BASE64 = r"[A-Za-z0-9+/_\-\r\n]{256,}={0,2}"
 _CLAUDE_TOOL_PROMPT_TOKENS = 350
-"""The number of tokens in the system text that Anthropic adds to a request with tools."""
+"""The approximate number of tokens in the system text that Anthropic adds to requests with tools."""
 
 
 def count_message(native: bytes | Mapping[str, Any], counter: Counter) -> int:
@@ -60,7 +60,7 @@ def count_message(native: bytes | Mapping[str, Any], counter: Counter) -> int:
 def count_preamble(system: str | None, tools: Sequence[Function | Mapping[str, Any]], counter: Counter) -> int:
     """Return the number of tokens in the system text and the tools of a request.
 
-    A tool is a `longtalk.tool`, a plain function, or a mapping in OpenAI's or Anthropic's format.
+    Each tool is a `longtalk.tool`, a plain function, or a mapping in OpenAI's or Anthropic's format.
     """
     tally = _Tally(getattr(counter, "family", ""))
     tally.fixed -= 0 if system else tally.frame
@@ -79,7 +79,10 @@ def count_preamble(system: str | None, tools: Sequence[Function | Mapping[str, A
 
 
 def _describe_tool(tool: Function | Mapping[str, Any]) -> tuple[str, str, bytes]:
-    """Return a tool's name, description and schema. A tool that the provider runs has settings in place of a schema."""
+    """Return a tool's name, its description, and the JSON of its schema.
+
+    For a tool without a schema, such as one that the provider runs, its settings are returned in place of the schema.
+    """
     if not isinstance(tool, Mapping):
         described = Tool.from_function(tool)
         return described.name, described.description, described.schema
@@ -100,13 +103,13 @@ def _encode(value: Mapping[str, Any]) -> bytes:
 
 
 def _extract_texts(parts: list[Any]) -> list[str] | None:
-    """Return the texts of the parts if no part has any other field, else None."""
+    """Return the texts of the parts if each part is an object with a `text` and nothing else, or else None."""
     texts = [p["text"] for p in parts if type(p) is dict and len(p) == 1 and type(p.get("text")) is str]
     return texts if len(texts) == len(parts) else None
 
 
 class _Tally:
-    """The tokens of one message: `texts` that are counted together, and `fixed` tokens for everything else."""
+    """A count in progress: `texts`, which are counted together, and `fixed`, the number of tokens of all the rest."""
 
     def __init__(self, family: str) -> None:
         self.family = family
@@ -126,7 +129,7 @@ class _Tally:
             value = pending.pop()
             remaining -= 1
             if remaining < 0:
-                # No real message is this large. The remaining values count by their size.
+                # No real message is this large. The rest is estimated from its size.
                 self.fixed += len(json_bytes.encode([value, *pending])) // 4
                 return
             if isinstance(value, str):
@@ -161,7 +164,7 @@ class _Tally:
                 self.texts.append(value)
 
     def _add_object(self, value: dict[str, Any]) -> list[Any]:
-        """Add the members of an object that have rules of their own, and return the values that remain to be added."""
+        """Add the members of an object that are strings or have rules of their own, and return the other values."""
         kind = value.get("type")
         add_block = _BLOCKS.get(kind) if isinstance(kind, str) else None
         if add_block is not None:
@@ -184,7 +187,7 @@ class _Tally:
         return rest
 
     def _add_gemini_part(self, key: str, value: dict[str, Any]) -> Any:
-        """Add the member of a Gemini part with this key, and return the values in it that remain to be added."""
+        """Add `value`, the member of a Gemini part under `key`, and return what remains to be added (None: nothing)."""
         if key in ("inlineData", "fileData"):
             media_type, data = (value.get(name) for name in ("mimeType", "data"))
             self._add_blob(media_type if isinstance(media_type, str) else "", data if isinstance(data, str) else "")
@@ -214,10 +217,10 @@ class _Tally:
             self.fixed += found
 
     def _add_encrypted(self, data: str) -> None:
-        """Add reasoning that only the provider can read, as one token for about four bytes."""
+        """Add reasoning in base64 that only the provider can read, as one token for every four decoded bytes."""
         self.fixed += len(data) * 3 // 16
 
-    # Blocks by their type. Each method adds what has rules of its own and returns the members that remain.
+    # One method per type of block. Each adds what has rules of its own and returns the members that remain to be added.
 
     def _add_image_url(self, value: dict[str, Any]) -> dict[str, Any]:
         image = value.get("image_url")
