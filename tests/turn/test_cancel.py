@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import longtalk
-from longtalk import AsyncChat, Checkpoint, Done, Text, ToolCall
+from longtalk import AsyncChat, AsyncStream, Checkpoint, Done, Text, ToolCall
+from longtalk._util.concurrency import run_shielded
 from longtalk.state.codec import decode
 from longtalk.testing import AsyncScripted, says, validate
 from longtalk.wires import NAMES
@@ -116,7 +117,10 @@ async def test_stopping_after_any_event_leaves_a_valid_conversation(stop: int) -
 
 
 PACKAGE = os.path.dirname(longtalk.__file__) + os.sep
-ENDINGS = ("_fail", "_end", "_keep", "aclose", "close", "shielded", "__aexit__", "__exit__")
+ENDINGS = (
+    *(each.__name__ for each in (AsyncStream._fail, AsyncStream._end, AsyncStream._keep, run_shielded)),
+    *("aclose", "close", "__aexit__", "__exit__"),
+)
 """Where a strike does not count: a cancel scope that is struck while it is entered or left stays open, and ends the
 whole test when its time is up. An ending that is struck is ended by the next look at `reply`, as after Ctrl-C twice."""
 

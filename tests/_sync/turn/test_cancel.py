@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import longtalk
-from longtalk import Chat, Checkpoint, Done, Text, ToolCall
+from longtalk import Chat, Stream, Checkpoint, Done, Text, ToolCall
+from longtalk._sync._util.concurrency import run_shielded
 from longtalk.state.codec import decode
 from longtalk.testing import Scripted, says, validate
 from longtalk.wires import NAMES
@@ -116,7 +117,10 @@ def test_stopping_after_any_event_leaves_a_valid_conversation(stop: int) -> None
 
 
 PACKAGE = os.path.dirname(longtalk.__file__) + os.sep
-ENDINGS = ("_fail", "_end", "_keep", "close", "close", "shielded", "__exit__", "__exit__")
+ENDINGS = (
+    *(each.__name__ for each in (Stream._fail, Stream._end, Stream._keep, run_shielded)),
+    *("close", "close", "__exit__", "__exit__"),
+)
 """Where a strike does not count: a cancel scope that is struck while it is entered or left stays open, and ends the
 whole test when its time is up. An ending that is struck is ended by the next look at `reply`, as after Ctrl-C twice."""
 
