@@ -12,7 +12,6 @@ occur in ordinary words.
 from __future__ import annotations
 
 import base64
-import html
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,13 +28,14 @@ _MIN_CUT = 24
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE|SIGNATURE|^SIG$", re.IGNORECASE)
 _CLIENT = ("_client", "_auth", "_headers", "_params", "_custom_headers", "_custom_query")
 """Attributes of SDK clients and HTTP clients that contain secrets although their names don't say so."""
-_LOOKS_SECRET = re.compile(
+# These two are compiled at first use: `re` caches them, and most programs never need them.
+_LIKELY_KEY = (
     r"(?<![A-Za-z0-9])(?:sk|rk|gsk|xai|hf|pplx|nvapi|ghp|github_pat|glpat)[-_](?=[\w-]{0,300}\d)[\w-]{16,}"
     r"|AIza[\w-]{30,}|(?:AKIA|ASIA)[A-Z0-9]{16}|ya29\.[\w.-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"
     r"|(?<=://)[^/\s@\"'<>\\]{1,300}(?=@)"
     r"|(?i:(?<=bearer )|(?<=basic )|(?<=api-key: )|(?<=api_key=)|(?<=[?&]key=))(?=[\w.~+/-]{0,300}\d)[\w.~+/-]{16,}=*"
 )
-_ESCAPE = re.compile(
+_ESCAPE = (
     r"\s+|\\+(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[nrt\"'/]|)"
     r"|(?:%(?:25)*[89a-fA-F][0-9a-fA-F])+|%(?:25)*[0-7][0-9a-fA-F]"
     r"|&(?:amp;){0,3}(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|amp|lt|gt|quot|apos);"
@@ -57,7 +57,7 @@ class Redactor:
         spans: list[tuple[int, int]] = []
         for secret in self._find_secrets():
             spans += plain.find(secret)
-        return _LOOKS_SECRET.sub(REDACTED, _replace(text, spans))
+        return re.sub(_LIKELY_KEY, REDACTED, _replace(text, spans))
 
     def redact_bytes(self, data: bytes) -> bytes:
         """Return bytes, such as a response body, with each secret replaced by `[redacted]`."""
@@ -103,7 +103,7 @@ class _PlainText:
         self._starts: list[int] = []
         self._sources: list[tuple[int, int | None]] = []
         size = last = 0
-        for match in _ESCAPE.finditer(text):
+        for match in re.finditer(_ESCAPE, text):
             for part, start, end in (
                 (text[last : match.start()], last, None),
                 ("".join(_unescape(match[0]).split()), match.start(), match.end()),
@@ -122,7 +122,7 @@ class _PlainText:
 
     def find(self, secret: str) -> Iterator[tuple[int, int]]:
         """Yield the start and end of each occurrence of the secret, as positions in the original text."""
-        plain = _PlainText(secret).text if _ESCAPE.search(secret) else secret
+        plain = _PlainText(secret).text if re.search(_ESCAPE, secret) else secret
         if len(plain) < _MIN_SECRET:
             return
         yield from self._find_plain(plain, len(plain) // 2 + 1 if len(plain) >= _MIN_CUT else len(plain))
@@ -224,6 +224,8 @@ def _unescape(escape: str) -> str:
         codes = re.findall(r"%(?:25)*([0-9a-fA-F]{2})", escape)
         return bytes.fromhex("".join(codes)).decode("utf-8", "replace")
     if escape.startswith("&"):
+        import html
+
         return html.unescape(re.sub(r"^&(?:amp;)*(?=[#a-z])", "&", escape))
     rest = escape.lstrip("\\")
     if rest[:1] in ("u", "x"):
