@@ -21,7 +21,17 @@ from longtalk.context.measure import Terms
 from longtalk.context.planning import make_plan
 from longtalk.errors import ContextOverflow, Overloaded, RequestRefused
 from longtalk.memory.brief.schema import Brief
-from longtalk.policies import Combine, KeepLast, KeepMessages, Memory, TokenBudget
+from longtalk.policies import (
+    Combine,
+    Compactor,
+    DigestTools,
+    DropOldest,
+    KeepLast,
+    KeepMessages,
+    Memory,
+    OverExchanges,
+    TokenBudget,
+)
 from longtalk.policies.view import NOTE_TOKENS
 from longtalk.state.codec import decode
 from longtalk.testing import Scripted, Step, says, validate
@@ -80,6 +90,23 @@ def test_memory_keeps_fewer_recent_exchanges_than_configured_if_the_window_requi
 def test_a_brief_replaces_what_another_policy_leaves_out_whether_the_state_sheds_it_or_not() -> None:
     policy = Combine(TokenBudget(20), Memory(brief=Brief(20), outline=0, recent=0, recall=0, limit=0))
     assert check_policy(policy, echoed(*["word " * 6] * 3), window=100).epochs
+
+
+def test_digest_lines_that_one_policy_leaves_give_way_to_a_limit_of_another() -> None:
+    digesting = Compactor(OverExchanges(1), (DigestTools(keep=1, longest=5), DropOldest()), OverExchanges(1))
+    policy = Combine(digesting, Memory(brief=Brief(20), outline=0, recent=0, recall=0, limit=0))
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"q":"word"}'}}
+    transcript = transcript_of(
+        [
+            {"role": "user", "content": "word"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "word"},
+            {"role": "assistant", "content": "word"},
+            {"role": "user", "content": "word " * 130},
+            {"role": "assistant", "content": "word"},
+        ]
+    )
+    assert check_policy(policy, transcript, window=200).epochs
 
 
 def least(transcript: Transcript, stop: int) -> int:

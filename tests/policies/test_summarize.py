@@ -10,7 +10,8 @@ import pytest
 from longtalk._util import json_bytes
 from longtalk.context.epochs import begin_epoch, list_covered, record_summary
 from longtalk.context.measure import Terms
-from longtalk.context.planning import Plan, apply_plan, make_plan, pin, unpin
+from longtalk.context.pins import pin, unpin
+from longtalk.context.planning import Plan, apply_plan, make_plan
 from longtalk.errors import InputError
 from longtalk.memory.summary import Summary
 from longtalk.policies import Compactor, KeepLast, OverTokens, Policy, Summarize, SummarizeOldest

@@ -18,7 +18,7 @@ from longtalk.chat.state import read_state, state_shedder, state_writer
 from longtalk.chat.switching import check_switch
 from longtalk.context.epochs import read_windows
 from longtalk.context.measure import Terms
-from longtalk.context.planning import pin, unpin
+from longtalk.context.pins import pin, unpin
 from longtalk.errors import BadState, InputError
 from longtalk.memory.brief.edits import edit_brief, to_operations
 from longtalk.notices import Notice

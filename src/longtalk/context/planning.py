@@ -10,6 +10,7 @@ A policy may ask for a summary (`Plan.summary_request`). Whoever makes it adds i
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -17,7 +18,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.costs import CostReceipt, Meter, Ratios
-from longtalk.context.epochs import Epoch, Pin, begin_epoch, find_epoch, fingerprint_policy, list_kept_suffixes
+from longtalk.context.epochs import Epoch, begin_epoch, find_epoch, fingerprint_policy, list_kept_suffixes
 from longtalk.context.measure import (
     UNKNOWN_WINDOW,
     RequestEstimate,
@@ -29,9 +30,8 @@ from longtalk.context.measure import (
     list_pinned_positions,
     make_epoch,
     make_view,
-    read_pins,
 )
-from longtalk.errors import ContextOverflow, InputError, PinRefused
+from longtalk.errors import ContextOverflow, InputError
 from longtalk.memory.brief.record import CardKind, read_brief_record
 from longtalk.memory.summary import SummaryRequest
 from longtalk.notices import Notice
@@ -88,7 +88,7 @@ def make_plan(
     may want a summary first.
     """
     epoch = find_epoch(transcript, fingerprint_policy(policy))
-    compactors = _list_compactors(policy, terms, settled=settled)
+    compactors = list_compactors(policy, terms, settled=settled)
     estimate = RequestEstimate(transcript, epoch, terms)
     fired = next((each for each in compactors if each.over.fires(estimate)), None)
     for each in compactors:
@@ -169,7 +169,7 @@ class _OverWindow(OverTokens, frozen=True):
         return "more than fits into the window"
 
 
-def _list_compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> list[Compactor]:
+def list_compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> list[Compactor]:
     """The policy's own, and the model's window, which no policy can do without."""
     found = [*policy.compactors]
     # What a summary can still stand for before the next call is not left out after the answer.
@@ -320,7 +320,25 @@ def _compact(view: View, compactors: Sequence[Compactor]) -> View:
                 view = each.apply(view)
         if view.summary_request or (view.blocks, tuple(view.lines)) == (before.blocks, tuple(before.lines)):
             break
-    return view
+    return view if view.summary_request else _drop_lines(view, compactors)
+
+
+def _drop_lines(view: View, compactors: Sequence[Compactor]) -> View:
+    """Return the view without the oldest digest lines if, without them, it exceeds fewer limits.
+
+    The compactor that exceeds its limit need not be the one that has left the lines.
+    """
+
+    def with_lines(number: int) -> View:
+        return msgspec.structs.replace(view, lines=view.lines[len(view.lines) - number :])
+
+    def count_exceeded(number: int) -> int:
+        return sum(each.over.fires(with_lines(number)) for each in compactors)
+
+    if not view.lines or not count_exceeded(len(view.lines)):
+        return view
+    least = count_exceeded(0)
+    return with_lines(bisect_left(range(len(view.lines)), True, key=lambda number: count_exceeded(number + 1) > least))
 
 
 def _report_shortened(epoch: Epoch, before: Block) -> list[Notice]:
@@ -338,47 +356,3 @@ def _report_shortened(epoch: Epoch, before: Block) -> list[Notice]:
         if parts
         else []
     )
-
-
-# Pins
-
-
-def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Transcript:
-    """A transcript in which an entry is pinned, by its id or its turn's.
-
-    The exchanges that are pinned must leave room: together they may take no more than what a cut leaves.
-    """
-    if not isinstance(name, str):
-        raise InputError(f"What is pinned is named by the id of an entry or a turn, not by {type(name).__name__}.")
-    found = next((i for i, entry in enumerate(transcript) if name in (entry.id, entry.turn)), None)
-    if found is None:
-        shed = " It may have left this state: `join` puts that back." if transcript.shed.number else ""
-        raise InputError(
-            f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.id`.{shed}"
-        )
-    pin = Pin(transcript.position(found), transcript[found].id, transcript[found].turn)
-    if pin in read_pins(transcript):
-        return transcript
-    pins = (*read_pins(transcript), pin)
-    nothing = Epoch("", raw=transcript.size, current=transcript.size)
-    view = make_view(RequestEstimate(transcript, nothing, terms), tuple(sorted(pin.place for pin in pins)))
-    new = Block(transcript.size, transcript.size + 1, messages=1, tokens=1)
-    view = view.with_blocks((*[block for block in view.blocks if block.pinned], new))
-    full = [str(each.to) for each in _list_compactors(policy, terms) if each.to.fires(view)]
-    if full:
-        raise PinRefused(
-            f"{name!r} can't be pinned: all that is pinned and the current exchange would be {' and '.join(full)}, "
-            "which is what a cut leaves. Unpin something, or raise the policy's limit."
-        )
-    return transcript.add_record("pins", json_bytes.encode(pins), replace=True)
-
-
-def unpin(transcript: Transcript, name: str) -> Transcript:
-    """A transcript in which an entry is not pinned any more, nor any other of its turn."""
-    pins = read_pins(transcript)
-    if not isinstance(name, str):
-        raise InputError(f"What is unpinned is named by the id of an entry or a turn, not by {type(name).__name__}.")
-    left = [pin for pin in pins if name not in (pin.entry, pin.turn) and name.rpartition("-")[0] != pin.turn]
-    if len(left) == len(pins):
-        raise InputError(f"{name!r} is not pinned.")
-    return transcript.add_record("pins", json_bytes.encode(left), replace=True)

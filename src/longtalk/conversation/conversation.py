@@ -37,7 +37,7 @@ from longtalk.branches.turn_writer import AsyncTurnWriter
 from longtalk.chat.brief import get_brief_config
 from longtalk.context.costs import CostReceipt
 from longtalk.context.measure import read_pins
-from longtalk.context.planning import unpin
+from longtalk.context.pins import unpin
 from longtalk.conversation.background import summarise
 from longtalk.conversation.brief import AsyncTalkBrief
 from longtalk.conversation.request import AsyncStoredChat, AsyncStoredStream, OnBusy, TurnRequest, no_state, turn_of

@@ -38,7 +38,7 @@ from longtalk._sync.branches.turn_writer import TurnWriter
 from longtalk._sync.chat.brief import get_brief_config
 from longtalk.context.costs import CostReceipt
 from longtalk.context.measure import read_pins
-from longtalk.context.planning import unpin
+from longtalk.context.pins import unpin
 from longtalk._sync.conversation.background import summarise
 from longtalk._sync.conversation.brief import TalkBrief
 from longtalk._sync.conversation.request import StoredChat, StoredStream, OnBusy, TurnRequest, no_state, turn_of
