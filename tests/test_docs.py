@@ -1,4 +1,7 @@
-"""The code in README, docs and examples runs: `local` is the real model, and other models are a server on loopback."""
+"""The code in README, docs and examples runs: `local` is the real model, and other models are a server on loopback.
+
+The answers of the real model are cut short.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from tests.support.http_server import HttpHandler, HttpServer
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHORT_ANSWERS = ROOT / "tests" / "support" / "short_answers.py"
 TEXTS = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -91,7 +95,7 @@ def test_the_python_on_a_page_runs_from_top_to_bottom(page: Path, environment: d
         environment["DATABASE_URL"] = postgres_server.server().url(database=database)
     if "REDIS_URL" in script.read_text():
         environment["REDIS_URL"] = redis_server.single().url
-    run([sys.executable, "-W", "error::SyntaxWarning", str(script)], environment, tmp_path)
+    run([sys.executable, "-W", "error::SyntaxWarning", str(SHORT_ANSWERS), str(script)], environment, tmp_path)
     if database:
         answers = [_query(database, sql) for sql in read_blocks(page, "sql")]
         # The setting, the days, the longest conversations, the lines of a brief, the owner's conversations, the grants.
@@ -128,7 +132,19 @@ def test_a_command_on_a_page_runs(command: str, environment: dict[str, str], tmp
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_an_example_runs_twice(example: Path, environment: dict[str, str], tmp_path: Path) -> None:
     for _ in range(2):
-        assert run([sys.executable, str(example)], environment, tmp_path).strip()
+        assert run([sys.executable, str(SHORT_ANSWERS), str(example)], environment, tmp_path).strip()
+
+
+def test_the_violin_teacher_fills_its_brief_from_scripted_answers(environment: dict[str, str], tmp_path: Path) -> None:
+    said = run([sys.executable, str(ROOT / "examples" / "violin_teacher.py"), "--scripted"], environment, tmp_path)
+    for line in (
+        "goal: Bach double, first movement, by June",
+        "constraints: practise before eight in the evening",
+        "techniques: semiquavers at the balance point",
+        "decisions: the first movement comes first",
+        "lesson_context: first lesson; plays for six years; violin from 1890  (the app)",
+    ):
+        assert line in said
 
 
 def read_prose(page: Path) -> str:
