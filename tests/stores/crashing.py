@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import closing
 from itertools import count
@@ -118,6 +119,30 @@ class Stepped:
         return head
 
 
+class _UnsyncedFile(apsw.VFSFile):
+    def __init__(self, name: Any, flags: list[int]) -> None:
+        super().__init__("unix", name, flags)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        pass
+
+
+class _UnsyncedSystem(apsw.VFS):
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+        return _UnsyncedFile(name, flags)
+
+
+def prepare_process() -> None:
+    """Make this process and its forks raise warnings as errors, and write files without waiting for the disk.
+
+    The data of a killed process stays in the system's memory, so that only a power cut could lose it.
+    """
+    warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
+    os.fsync = lambda file: None
+    apsw.unsynced = _UnsyncedSystem("unsynced", "unix", makedefault=True)  # type: ignore[attr-defined]
+
+
 def split_writes(case: Case, step: Steps) -> None:
     """Make this process write to its files in parts from now on, with steps between the parts."""
     if case.store in ("sqlite", "postgres"):
@@ -143,7 +168,7 @@ def split_writes(case: Case, step: Steps) -> None:
 
 
 def _split_writes_sqlite(step: Steps) -> None:
-    class File(apsw.VFSFile):
+    class File(_UnsyncedFile):
         def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
             half = len(data) // 2
             super().xWrite(data[:half], offset)
@@ -152,7 +177,7 @@ def _split_writes_sqlite(step: Steps) -> None:
 
     class System(apsw.VFS):
         def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
-            return File("unix", name, flags)
+            return File(name, flags)
 
     apsw.torn = System("torn", "unix", makedefault=True)  # type: ignore[attr-defined]
 
