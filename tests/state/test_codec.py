@@ -21,7 +21,7 @@ from longtalk.context.compose import compose
 from longtalk.context.epochs import Epoch
 from longtalk.state import codec as states
 from longtalk.state.shedding import split
-from longtalk.transcript import pack as packs
+from longtalk.transcript import pack_check
 from longtalk.transcript.pack_index import PackIndex
 from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, TurnIndex, link_entries
 from longtalk.wires import NAMES
@@ -245,7 +245,7 @@ def test_a_long_state_of_many_entries_can_be_read_again() -> None:
     text = "".join(map(str, range(2_000))).encode()
     transcript = talk(*[said(b'{"role":"user","content":"%s"}' % text) for _ in range(1_000)])
     state = states.encode(transcript, compress_over=NEVER)
-    assert len(state) > packs._MAX_AT_ONCE
+    assert len(state) > pack_check._MAX_AT_ONCE
     assert list(read(state)) == list(transcript)
     assert read(states.encode(transcript)) == transcript
 

@@ -6,8 +6,9 @@ from array import array
 import msgspec
 import pytest
 
-from longtalk.transcript import pack as packs
+from longtalk.transcript import pack_check
 from longtalk.transcript.pack import EMPTY, Entry, Pack, checksum, join_slices
+from longtalk.transcript.pack_check import check_pack
 from longtalk.transcript.pack_index import MAX_COUNT, PackIndex, pack_column, read_column
 from longtalk.transcript.transcript import link_entries
 from longtalk.wires.neutral import event, system
@@ -39,12 +40,12 @@ def holding(pack: Pack, data: bytes, sizes: list[int] | None = None) -> Pack:
 def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run each test with both checks: that of small arrays and that of large ones."""
     if request.param == "one by one":
-        monkeypatch.setattr(packs, "_MAX_AT_ONCE", 2)
+        monkeypatch.setattr(pack_check, "_MAX_AT_ONCE", 2)
 
 
 def test_an_empty_pack_is_an_empty_array() -> None:
     assert (len(EMPTY), bytes(EMPTY.array), list(EMPTY.groups(0))) == (0, b"[]", [])
-    EMPTY.check(WIRES)
+    check_pack(EMPTY, WIRES)
 
 
 def test_the_array_is_the_json_of_the_entries() -> None:
@@ -108,7 +109,7 @@ def test_an_entry_that_does_not_follow_on_the_one_before_keeps_its_parent() -> N
     pack = grown(made(b"{}"), link_entries("u-3", "v", 0, [Entry(role="user", wire=WIRE, native=b"{}", at=1)] * 2))
     assert [pack.entry(i).parent for i in range(3)] == [None, "u-3", "v-0"]
     assert pack.index.parents == {1: "u-3"}
-    pack.check(WIRES)
+    check_pack(pack, WIRES)
 
 
 def mixed() -> Pack:
@@ -127,11 +128,11 @@ def test_some_entries_of_a_pack_are_a_pack(start: int, stop: int) -> None:
     pack = mixed()
     if start <= stop <= len(pack):
         some = join_slices([(pack, start, stop)])
-        some.check(WIRES)
+        check_pack(some, WIRES)
         assert [some.entry(i) for i in range(len(some))] == [pack.entry(i) for i in range(start, stop)]
         assert some.crc == checksum(some.array)
         rest = join_slices([(pack, 0, start), (pack, stop, len(pack))])
-        rest.check(WIRES)
+        check_pack(rest, WIRES)
         numbers = (*range(start), *range(stop, len(pack)))
         assert [rest.entry(i) for i in range(len(rest))] == [pack.entry(i) for i in numbers]
         whole = join_slices([(rest, 0, start), (some, 0, stop - start), (rest, start, len(rest))])
@@ -182,16 +183,16 @@ def test_more_kinds_and_more_tokens_than_a_state_holds_are_refused() -> None:
     ],
 )
 def test_what_was_packed_passes(natives: list[bytes]) -> None:
-    made(*natives).check(WIRES)
+    check_pack(made(*natives), WIRES)
 
 
 def test_the_last_moment_that_fits_passes() -> None:
-    changed(made(b"{}"), times=pack_column(array("q", [LATEST]))).check(WIRES)
+    check_pack(changed(made(b"{}"), times=pack_column(array("q", [LATEST]))), WIRES)
 
 
 def test_events_and_system_messages_pass() -> None:
     entries = link_entries(None, "t", 0, [event("\ud83d", source="app", at=1), system("s", at=1)])
-    grown(EMPTY, entries).check(WIRES)
+    check_pack(grown(EMPTY, entries), WIRES)
 
 
 # Refused by `check`
@@ -199,7 +200,7 @@ def test_events_and_system_messages_pass() -> None:
 
 def test_an_unknown_wire_is_refused_by_name() -> None:
     with pytest.raises(LookupError, match="another"):
-        made(b"{}", wire=OTHER).check(frozenset({WIRE}))
+        check_pack(made(b"{}", wire=OTHER), frozenset({WIRE}))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_an_unknown_wire_is_refused_by_name() -> None:
 )
 def test_columns_of_different_length_are_refused(columns: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"differ in length|multiple of"):
-        changed(made(b"{}", b"{}"), **columns).check(WIRES)
+        check_pack(changed(made(b"{}", b"{}"), **columns), WIRES)
 
 
 @pytest.mark.parametrize(
@@ -238,24 +239,24 @@ def test_columns_of_different_length_are_refused(columns: dict[str, object]) -> 
 )
 def test_an_index_that_points_outside_is_refused(columns: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="out of range"):
-        changed(made(b"{}", b"{}"), **columns).check(WIRES)
+        check_pack(changed(made(b"{}", b"{}"), **columns), WIRES)
 
 
 @pytest.mark.parametrize("moment", [-1, -(2**63), LATEST + 1, 2**63 - 1])
 def test_a_time_that_no_calendar_has_is_refused(moment: int) -> None:
     with pytest.raises(ValueError, match="a time is out of range"):
-        changed(made(b"{}", b"{}"), times=pack_column(array("q", [1, moment]))).check(WIRES)
+        check_pack(changed(made(b"{}", b"{}"), times=pack_column(array("q", [1, moment]))), WIRES)
 
 
 @pytest.mark.parametrize("totals", [[2, 1], [0, 2**53], [2**64 - 1, 2**64 - 1]])
 def test_tokens_that_can_not_be_true_are_refused(totals: list[int]) -> None:
     with pytest.raises(ValueError, match="token counts decrease or are too large"):
-        changed(made(b"{}", b"{}"), totals=pack_column(array("Q", totals))).check(WIRES)
+        check_pack(changed(made(b"{}", b"{}"), totals=pack_column(array("Q", totals))), WIRES)
 
 
 def test_a_shape_that_is_not_there_is_refused() -> None:
     with pytest.raises(ValueError, match="an unknown combination of kind, role and wire"):
-        changed(made(b"{}", b"{}"), shape=b"\0\1").check(WIRES)
+        check_pack(changed(made(b"{}", b"{}"), shape=b"\0\1"), WIRES)
 
 
 @pytest.mark.usefixtures("_both_ways")
@@ -282,7 +283,7 @@ def test_a_shape_that_is_not_there_is_refused() -> None:
 )
 def test_an_entry_that_is_not_one_object_is_refused(smuggler: bytes) -> None:
     with pytest.raises(ValueError, match=r"entr|not JSON|nested"):
-        holding(made(b"{}"), b"[" + smuggler + b"]").check(WIRES)
+        check_pack(holding(made(b"{}"), b"[" + smuggler + b"]"), WIRES)
 
 
 @pytest.mark.usefixtures("_both_ways")
@@ -299,7 +300,7 @@ def test_an_entry_that_is_not_one_object_is_refused(smuggler: bytes) -> None:
 )
 def test_an_array_that_is_none_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"entr|not JSON"):
-        holding(made(b'{"a":1}', b'{"b":2}'), data, [8, len(data) - 9]).check(WIRES)
+        check_pack(holding(made(b'{"a":1}', b'{"b":2}'), data, [8, len(data) - 9]), WIRES)
 
 
 @pytest.mark.usefixtures("_both_ways")
@@ -307,27 +308,27 @@ def test_an_array_that_is_none_is_refused(data: bytes) -> None:
 def test_entries_in_other_places_than_the_index_says_are_refused(sizes: list[int]) -> None:
     pack = made(b'{"a":1}', b'{"b":2}')
     with pytest.raises(ValueError, match=r"entr|not JSON"):
-        holding(pack, bytes(pack.array), sizes).check(WIRES)
+        check_pack(holding(pack, bytes(pack.array), sizes), WIRES)
 
 
 @pytest.mark.usefixtures("_both_ways")
 def test_a_place_inside_a_string_that_looks_like_a_border_is_refused() -> None:
     data = b'[{"a":"x},{y"},{"b":1}]'
     with pytest.raises(ValueError, match=r"entr|not JSON"):
-        holding(made(b"{}", b"{}"), data, [9, len(data) - 10]).check(WIRES)
+        check_pack(holding(made(b"{}", b"{}"), data, [9, len(data) - 10]), WIRES)
 
 
 @pytest.mark.parametrize("native", [b"{}", b'{"text":1,"source":"app"}', b'{"source":"app"}', b'{"text":"x"}'])
 def test_an_event_without_text_or_source_is_refused(native: bytes) -> None:
     pack = grown(EMPTY, link_entries(None, "t", 0, [event("x", source="app", at=1)]))
     with pytest.raises(ValueError, match="has no text"):
-        holding(pack, b"[" + native + b"]").check(WIRES)
+        check_pack(holding(pack, b"[" + native + b"]"), WIRES)
 
 
 def test_a_system_message_without_text_is_refused() -> None:
     pack = grown(EMPTY, link_entries(None, "t", 0, [system("x", at=1)]))
     with pytest.raises(ValueError, match="has no text"):
-        holding(pack, b'[{"source":"app"}]').check(WIRES)
+        check_pack(holding(pack, b'[{"source":"app"}]'), WIRES)
 
 
 @pytest.mark.parametrize(
@@ -351,6 +352,6 @@ def test_an_index_of_another_form_can_not_be_read(index: dict[str, object]) -> N
 def test_any_number_of_shapes_up_to_the_limit_can_be_told_apart(code: int) -> None:
     entries = [Entry(role=f"r{i}", wire=OTHER if i == code else WIRE, native=b"{}", at=1) for i in range(128)]
     pack = grown(EMPTY, link_entries(None, "t", 0, entries))
-    pack.check(WIRES)
+    check_pack(pack, WIRES)
     walked = list(pack.walk(0, 128, lambda _, wire: wire == WIRE))
     assert [(i, item.role) for i, item in walked if isinstance(item, Entry)] == [(code, f"r{code}")]

@@ -23,6 +23,7 @@ import msgspec
 from longtalk.errors import BadState
 from longtalk.state.sealed_header import PLAIN, SEALED, peek_sealed
 from longtalk.transcript.pack import Pack, checksum
+from longtalk.transcript.pack_check import check_pack
 from longtalk.transcript.pack_index import MAX_ENTRIES, PackIndex
 from longtalk.transcript.ranges import Ranges
 from longtalk.transcript.transcript import Record, Transcript, TurnIndex, Turns
@@ -227,7 +228,7 @@ def _read(state: bytes, wires: frozenset[str], part: bool, max_bytes: int) -> Tr
         pack = Pack(content.index, body[index:], array_crc)
         if len(pack) != entries:
             raise ValueError("its number of entries is wrong")
-        pack.check(wires)
+        check_pack(pack, wires)
         content.turns.check()
         content.shed.check(entries, len(content.turns.ids), part=part)
         if part and content.records:

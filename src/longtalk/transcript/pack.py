@@ -1,9 +1,8 @@
 """Packs: many entries stored as one JSON array, with an index of their properties in columns.
 
 The array can be inserted into a request unchanged. Appending entries leaves the existing bytes unchanged, so the
-checksum is extended rather than computed again. An `Entry` is built only on demand. `Pack.check` verifies that an
-untrusted index and array fit together and that each entry is exactly one JSON object, so that no entry can alter the
-request around it.
+checksum is extended rather than computed again. An `Entry` is built only on demand. A pack from outside is checked by
+`longtalk.transcript.pack_check`.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from operator import add, itemgetter
 from typing import TypeAlias
 
 import msgspec
 
-from longtalk._util import json_bytes
 from longtalk.transcript.pack_index import MAX_COUNT, MAX_SHAPES, Kind, PackIndex, pack_column, read_column
 
 OWN = "longtalk"
@@ -28,9 +25,6 @@ OWN = "longtalk"
 
 ANSWERS = ("assistant", "tool")
 """The roles of entries that never begin an exchange."""
-
-# Larger arrays are checked entry by entry, which is slower but needs little memory.
-_MAX_AT_ONCE = 4 * 1024 * 1024
 
 Plain: TypeAlias = Callable[[str, str], bool]
 """A function that takes a role and a wire name, and returns True if entries with both can be sent unchanged."""
@@ -84,65 +78,13 @@ class Pack:
     def __len__(self) -> int:
         return len(self.index.shape)
 
-    def check(self, wires: frozenset[str]) -> None:
-        """Raise `ValueError` unless the index and the array fit together, or `LookupError` if a wire is unknown.
-
-        `wires` are the names of the known wires.
-        """
-        index, size = self.index, len(self)
-        counts, sizes = read_column("I", index.counts), read_column("I", index.sizes)
-        if (
-            not size == len(sizes) == sum(counts) == len(index.times) / 8
-            or len(index.totals) not in (0, 8 * size)
-            or not len(index.turns) == len(counts) == len(index.firsts) / 4
-        ):
-            raise ValueError("the columns of its index differ in length")
-        if 0 in counts or not all(0 <= i < size for i in (*index.marks, *index.bounds, *index.parents)):
-            raise ValueError("its index is out of range")
-        if max(map(add, read_column("I", index.firsts), counts), default=0) > 2**32:
-            raise ValueError("the number of an entry is out of range")
-        totals = read_column("Q", index.totals).tolist()
-        if totals != sorted(totals) or max(totals[-1:], default=0) > MAX_COUNT:
-            raise ValueError("its token counts decrease or are too large")
-        # 47 bits of milliseconds last until the year 6429, so every time can be converted to a date.
-        if not index.times[6::8].count(0) == index.times[7::8].count(0) == size or not index.times[5::8].isascii():
-            raise ValueError("a time is out of range")
-        if size and max(index.shape) >= len(index.shapes):
-            raise ValueError("its index refers to an unknown combination of kind, role and wire")
-        for _, _, wire in index.shapes:
-            if wire not in wires:
-                raise LookupError(wire)
-        if len(self.array) != (1 + sum(sizes) if size else 2) or (size and not sizes[-1]):
-            raise ValueError("its entries are not at the offsets in its index")
-        self._check_array(sizes.tolist())
-        for i in self._find(lambda _, wire: wire == OWN, 0, size):
-            entry = self.entry(i)
-            members = json_bytes.value(entry.native)
-            if not isinstance(members.get("text"), str) or (entry.kind == "event" and "source" not in members):
-                raise ValueError("an event or a system message has no text")
-
-    def _check_array(self, sizes: list[int]) -> None:
-        """Raise `ValueError` unless the array has exactly one JSON object per entry, at the indexed offsets."""
-        data, starts = self.array, self.offsets()
-        if len(self) and bytes(itemgetter(0, *starts[:-1])(data)) != b"[" + b"{" * len(self):
-            raise ValueError("an entry is not a JSON object")
-        if len(data) <= _MAX_AT_ONCE:
-            fits = [length + 1 for length in json_bytes.lengths(data)] == sizes
-        else:
-            borders = b"".join(data[start - 2 : start] for start in starts[1:])
-            fits = borders == b"}," * (len(self) - 1) + b"}]"
-            for i in range(len(self)):
-                json_bytes.check_object(self._natives(i, i + 1))
-        if not fits:
-            raise ValueError("its entries are not at the offsets in its index")
-
     def offsets(self) -> list[int]:
         """Return the offset of each entry in the array, followed by the offset of the end."""
         if self._starts is None:
             self._starts = list(accumulate(read_column("I", self.index.sizes), initial=1))
         return self._starts
 
-    def _natives(self, start: int, stop: int) -> memoryview:
+    def natives(self, start: int, stop: int) -> memoryview:
         """Return the JSON of the entries from position `start` up to but not including `stop`, separated by commas."""
         starts = self.offsets()
         return memoryview(self.array)[starts[start] : starts[stop] - 1]
@@ -196,7 +138,7 @@ class Pack:
 
     def entry(self, i: int) -> Entry:
         """Return the entry at position `i`."""
-        native = bytes(self._natives(i, i + 1))
+        native = bytes(self.natives(i, i + 1))
         index = self.index
         kind, role, wire = index.shapes[index.shape[i]]
         turn, id = self._turn_and_id(i)  # noqa: A001
@@ -234,15 +176,15 @@ class Pack:
         Consecutive entries that can be sent unchanged are yielded together, as one slice of the array.
         """
         special = {i for i in (*self.index.marks, *self.index.bounds) if start <= i < stop}
-        special.update(self._find(lambda role, wire: not plain(role, wire), start, stop))
+        special.update(self.find(lambda role, wire: not plain(role, wire), start, stop))
         for i in (*sorted(special), stop):
             if start < i:
-                yield start, self._natives(start, i)
+                yield start, self.natives(start, i)
             if i < stop:
                 yield i, self.entry(i)
             start = i + 1
 
-    def _find(self, wanted: Plain, start: int, stop: int) -> Iterator[int]:
+    def find(self, wanted: Plain, start: int, stop: int) -> Iterator[int]:
         """Yield the positions from `start` to `stop` of the entries whose role and wire satisfy `wanted`."""
         codes = bytes(code for code, (_, role, wire) in enumerate(self.index.shapes) if wanted(role, wire))
         if codes:
@@ -358,7 +300,7 @@ def join_slices(slices: Sequence[tuple[Pack, int, int]]) -> Pack:
         totals += array("Q", [total + shift for total in counted]) if shift else counted
         sizes += index.sizes[4 * start : 4 * stop]
         times += index.times[8 * start : 8 * stop]
-        natives.append(pack._natives(start, stop))
+        natives.append(pack.natives(start, stop))
     if len(codes) > MAX_SHAPES or max(totals[-1:], default=0) > MAX_COUNT:
         raise ValueError("together they have more kinds of entries or more tokens than a state can hold")
     # Join everything at once: the array is large, and each step would copy it again.

@@ -1,0 +1,69 @@
+"""Checks of packs from outside, such as those in states: the index and the array fit together.
+
+Each entry is then exactly one JSON object, so no entry can alter the request around it.
+"""
+
+from __future__ import annotations
+
+from operator import add, itemgetter
+
+from longtalk._util import json_bytes
+from longtalk.transcript.pack import OWN, Pack
+from longtalk.transcript.pack_index import MAX_COUNT, read_column
+
+# Larger arrays are checked entry by entry, which is slower but needs little memory.
+_MAX_AT_ONCE = 4 * 1024 * 1024
+
+
+def check_pack(pack: Pack, wires: frozenset[str]) -> None:
+    """Raise `ValueError` unless the index and the array of a pack fit together, or `LookupError` for an unknown wire.
+
+    `wires` are the names of the known wires.
+    """
+    index, size = pack.index, len(pack)
+    counts, sizes = read_column("I", index.counts), read_column("I", index.sizes)
+    if (
+        not size == len(sizes) == sum(counts) == len(index.times) / 8
+        or len(index.totals) not in (0, 8 * size)
+        or not len(index.turns) == len(counts) == len(index.firsts) / 4
+    ):
+        raise ValueError("the columns of its index differ in length")
+    if 0 in counts or not all(0 <= i < size for i in (*index.marks, *index.bounds, *index.parents)):
+        raise ValueError("its index is out of range")
+    if max(map(add, read_column("I", index.firsts), counts), default=0) > 2**32:
+        raise ValueError("the number of an entry is out of range")
+    totals = read_column("Q", index.totals).tolist()
+    if totals != sorted(totals) or max(totals[-1:], default=0) > MAX_COUNT:
+        raise ValueError("its token counts decrease or are too large")
+    # 47 bits of milliseconds last until the year 6429, so every time can be converted to a date.
+    if not index.times[6::8].count(0) == index.times[7::8].count(0) == size or not index.times[5::8].isascii():
+        raise ValueError("a time is out of range")
+    if size and max(index.shape) >= len(index.shapes):
+        raise ValueError("its index refers to an unknown combination of kind, role and wire")
+    for _, _, wire in index.shapes:
+        if wire not in wires:
+            raise LookupError(wire)
+    if len(pack.array) != (1 + sum(sizes) if size else 2) or (size and not sizes[-1]):
+        raise ValueError("its entries are not at the offsets in its index")
+    _check_array(pack, sizes.tolist())
+    for i in pack.find(lambda _, wire: wire == OWN, 0, size):
+        entry = pack.entry(i)
+        members = json_bytes.value(entry.native)
+        if not isinstance(members.get("text"), str) or (entry.kind == "event" and "source" not in members):
+            raise ValueError("an event or a system message has no text")
+
+
+def _check_array(pack: Pack, sizes: list[int]) -> None:
+    """Raise `ValueError` unless the array has exactly one JSON object per entry, at the indexed offsets."""
+    data, starts = pack.array, pack.offsets()
+    if len(pack) and bytes(itemgetter(0, *starts[:-1])(data)) != b"[" + b"{" * len(pack):
+        raise ValueError("an entry is not a JSON object")
+    if len(data) <= _MAX_AT_ONCE:
+        fits = [length + 1 for length in json_bytes.lengths(data)] == sizes
+    else:
+        borders = b"".join(data[start - 2 : start] for start in starts[1:])
+        fits = borders == b"}," * (len(pack) - 1) + b"}]"
+        for i in range(len(pack)):
+            json_bytes.check_object(pack.natives(i, i + 1))
+    if not fits:
+        raise ValueError("its entries are not at the offsets in its index")
