@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,12 @@ from longtalk.state.codec import decode
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says, validate
 from longtalk.tokens import Estimator, count_message
+from longtalk.tokens.families import FAMILIES
 from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 from tests.support.card_model import CardModel, asks_for_card, list_messages, list_texts, make_answer
+from tests.support.languages import draw_answer, draw_question
 from tests.support.properties import holds
 
 LONG = "It is said that the arm should be heavy and slow near the bridge of the violin. " * 4
@@ -289,8 +292,28 @@ _TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_siz
 
 @holds(st.lists(st.tuples(_TEXTS, _TEXTS, st.lists(_TEXTS, max_size=5)), min_size=1, max_size=6))
 def test_brief_and_outline_alone_take_at_most_400_tokens(said: list[tuple[str, str, list[str]]]) -> None:
-    provider = CardModel()
-    chat, state, counter = Chat(provider, policy=BARE), None, Estimator()
+    check_bare_memory(said)
+
+
+@holds(
+    st.lists(st.tuples(draw_question(), draw_answer(), st.lists(draw_question(), max_size=5)), min_size=1, max_size=4),
+    st.sampled_from(sorted(HTTP_WIRES)),
+    st.sampled_from(FAMILIES),
+    few=60,
+)
+def test_brief_and_outline_alone_are_sent_in_at_most_400_tokens_in_any_language_by_any_count(
+    said: list[tuple[str, str, list[str]]], wire: str, family: str
+) -> None:
+    requests = check_bare_memory(said, wire, family)
+    assert all("\nYou:\n" in "".join(list_texts(body)) for body in requests[1:])
+
+
+def check_bare_memory(
+    said: list[tuple[str, str, list[str]]], wire: str = "openai-chat", family: str = "o200k"
+) -> list[bytes]:
+    """Send messages, answered by a text and a card with these facts, and check the length of each request."""
+    provider, counter = CardModel(wire=wire), Estimator(family)
+    chat, state = Chat(provider, policy=BARE, counter=counter), None
     for message, text, facts in said:
         card = json.dumps({"+facts": facts, "goal": text[:50]})
         provider.respond = lambda _, __, text=text, card=card: f"{text}<MEMORY_CARD>{card}</MEMORY_CARD>"  # type: ignore[misc]
@@ -301,6 +324,29 @@ def test_brief_and_outline_alone_take_at_most_400_tokens(said: list[tuple[str, s
         assert sum(count_message(each, counter) for each in sent) - own <= 400
         assert reply.context is not None
         assert reply.context.counted - own <= 400
+    return provider.requests
+
+
+def test_what_no_brief_or_outline_mentions_is_left_out_in_the_manifest() -> None:
+    provider = CardModel(lambda *_: LONG)
+    reply = run_turns(provider, 3, Memory(recall=0, recent=0, limit=0, outline=0))[-1]
+    assert reply.context is not None
+    assert [(run.first, run.last, run.verdict) for run in reply.context.manifest] == [
+        (0, 3, "left_out"),
+        (4, 4, "sent"),
+    ]
+
+
+def test_of_exchanges_that_no_card_covers_those_with_an_outline_are_summarised() -> None:
+    provider = CardModel(lambda request, _: "" if "<summary_request>" in request else LONG)
+    reply = run_turns(provider, 30, Memory(recall=0, recent=300, limit=2_000))[-1]
+    assert reply.context is not None
+    head = list_texts(provider.requests[-1])[1]
+    outlined = {2 * int(number) for number in re.findall(r"User: Number (\d+)", head)}
+    summarised = [run for run in reply.context.manifest if run.verdict == "summarised"]
+    assert {place for run in summarised for place in range(run.first, run.last, 2)} == outlined
+    assert outlined
+    assert reply.context.manifest[0].verdict == "left_out"
 
 
 def test_a_small_window_is_never_exceeded() -> None:

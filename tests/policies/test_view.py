@@ -12,7 +12,7 @@ from longtalk.policies.view import NOTE_TOKENS
 from longtalk.transcript.manifest import CUT, DIGEST, MIDDLE, Run
 from longtalk.wires.entries import read_text, shorten_entry
 from longtalk.wires.text import cut_middle
-from tests.policies.views import WIRE, conversation, gave, happened, said, talked, view_of, worked
+from tests.policies.views import LETTERS, WIRE, conversation, gave, happened, said, talked, view_of, worked
 
 
 def test_a_view_adds_up_its_blocks_and_what_goes_around_them() -> None:
@@ -23,7 +23,7 @@ def test_a_view_adds_up_its_blocks_and_what_goes_around_them() -> None:
 
 def test_lines_at_the_head_count() -> None:
     view = view_of(conversation([said("now")]))
-    assert View(view.transcript, WIRE, len, view.blocks, 0, 1.0, 9, ("ab", "cd")).counted == 3 + len("ab\ncd")
+    assert View(view.transcript, WIRE, LETTERS, view.blocks, 0, 1.0, 9, ("ab", "cd")).counted == 3 + len("ab\ncd")
 
 
 def test_tokens_are_scaled_to_what_the_provider_reports() -> None:

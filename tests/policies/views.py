@@ -31,6 +31,9 @@ class Letters:
         return len(text)
 
 
+LETTERS = Letters()
+
+
 def said(text: str) -> Entry:
     return Entry(role="user", wire=WIRE.name, native=WIRE.write_user(text), at=0, tokens=len(text))
 
@@ -83,7 +86,7 @@ def view_of(
     transcript: Transcript, *, pinned: Sequence[int] = (), fixed: int = 0, scale: float = 1.0, window: int = 32_000
 ) -> View:
     """All of a conversation; `pinned` are numbers of exchanges."""
-    view = View(transcript, WIRE, len, (), fixed, scale, window)
+    view = View(transcript, WIRE, LETTERS, (), fixed, scale, window)
     spans = transcript.exchanges()
     return view.with_blocks([view.make_block(a, b, pinned=i in pinned) for i, (a, b) in enumerate(spans)])
 
@@ -93,7 +96,7 @@ def tokens(over: int, to: int | None = None, *strategies: Strategy) -> Compactor
 
 
 def terms(*, window: int | None = None, fixed: int = 0, answer: int = 0) -> Terms:
-    return Terms(wire=WIRE, counter=Letters(), model="m", preamble="", fixed=fixed, window=window, answer=answer)
+    return Terms(wire=WIRE, counter=LETTERS, model="m", preamble="", fixed=fixed, window=window, answer=answer)
 
 
 def composed(transcript: Transcript, made: Plan) -> Context:

@@ -205,7 +205,7 @@ def make_view(estimate: RequestEstimate, pins: tuple[int, ...]) -> View:
     view = View(
         transcript=transcript,
         wire=terms.wire,
-        count=terms.counter.count,
+        counter=terms.counter,
         blocks=(),
         fixed=terms.fixed + count_kept_suffixes(transcript, find_current_exchange(transcript, epoch)),
         scale=estimate.scale,

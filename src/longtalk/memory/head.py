@@ -2,20 +2,25 @@
 
 The head is data, not an instruction: one message that no participant wrote, inside tags that its content can't close.
 The brief comes first, then a summary if a card is missing, then outlines of the newest replaced exchanges, the last of
-them with the most detail. The whole head has a token budget.
+them with the most detail. The whole head, its tags and frame included, has a token budget: an outline is shortened
+until it fits. The head covers only the exchanges about which it says something.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
 
 from longtalk.memory.brief.apply import apply
+from longtalk.memory.brief.budget import cut_to_tokens
 from longtalk.memory.brief.lines import enclose, escape_tags, render_brief, render_line, shorten
 from longtalk.memory.brief.record import BriefRecord
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.outline import outline
 from longtalk.memory.summary import TAG, Summary
 from longtalk.tokens import Counter, count_message
+from longtalk.transcript.ranges import Span, merge_spans
 from longtalk.transcript.transcript import Entry
 from longtalk.usage import Usage
 from longtalk.wires import text_if_readable
@@ -35,48 +40,58 @@ def build_head(
     counter: Counter,
     wire: Wire,
     *,
-    covers: tuple[tuple[int, int], ...],
-    exchanges: Sequence[Sequence[Entry]],
+    previous: Summary | None,
+    dropped: Sequence[Span],
+    exchanges: Mapping[Span, Sequence[Entry]],
     outline_budget: int,
     substitute: Summary | None = None,
-    old_outlines: str = "",
+    keep_outlines: bool = False,
 ) -> Summary:
-    """Return the head of a request, which replaces the entries in the ranges `covers`.
+    """Return the head of a request, which replaces the exchanges in `dropped` and those that `previous` replaced.
 
     `exchanges` are outlined, newest last, within `outline_budget` tokens; the tags around the whole head count toward
-    this budget. `substitute` is a summary to include because a card is missing, and `old_outlines` is the text of the
-    outlines in an earlier head, to be included again.
+    this budget. `substitute` is a summary to include because a card is missing. With `keep_outlines`, the outlines of
+    the previous head are included again.
     """
     content = apply(record.content, [], config, counter).content
     brief = render_brief(content, config)
     summary = wrap_in_tag("summary", escape_tags(substitute.text)) if substitute else ""
+    old_outlines = _extract_outlines(previous) if keep_outlines else ""
     parts = [part for part in (brief, summary, old_outlines) if part]
 
-    def measure(more: Sequence[str] = ()) -> int:
-        text = "\n".join((*parts, *more))
+    def measure(outlines: Iterable[str] | None = None) -> int:
+        text = "\n".join(parts if outlines is None else (*parts, _enclose_outlines(outlines)))
         return count_message(wire.quote(TAG, text), counter) if text else 0
 
     base_tokens = measure()
     summary_tokens = counter.count(summary) if summary else 0
     limit = min(config.budget + summary_tokens, base_tokens) + outline_budget
-    outlines: list[str] = []
-    for entries in reversed(exchanges):
-        remaining = limit - measure([_enclose_outlines(outlines)])
-        budget = remaining if entries is exchanges[0] else remaining * 2 // 3
-        rendered = _outline_exchange(entries, budget, counter) if remaining >= _MIN_TOKENS else ""
-        if not rendered or measure([_enclose_outlines([rendered, *outlines])]) > limit:
+    outlines: dict[Span, str] = {}
+    spans = sorted(exchanges, reverse=True)
+    for span in spans:
+        newer = list(outlines.values())
+        used = measure(newer)
+        if limit - used < _MIN_TOKENS:
             break
-        outlines.insert(0, rendered)
+        allowed = limit if span == spans[-1] else used + (limit - used) * 2 // 3
+
+        def measure_with(outline: str, newer: Sequence[str] = newer) -> int:
+            return measure([outline, *newer])
+
+        if rendered := _outline_exchange(exchanges[span], used, allowed, measure_with):
+            outlines = {span: rendered, **outlines}
     if outlines:
-        parts.append(_enclose_outlines(outlines))
+        parts.append(_enclose_outlines(outlines.values()))
     tokens = measure()
+    kept_spans = previous.outlined if previous and old_outlines else ()
     return Summary(
         text="\n".join(parts),
-        covers=covers,
+        covers=_find_covered(record, previous, dropped, (*outlines, *kept_spans), substitute, has_brief=bool(brief)),
         tokens=tokens,
         usual=tokens,
         brief=counter.count(brief) if brief else 0,
         outline=tokens - base_tokens if outlines else counter.count(old_outlines) if old_outlines else 0,
+        outlined=tuple(sorted((*outlines, *kept_spans))),
         usage=substitute.usage if substitute else Usage(),
         edition=record.edition,
         is_brief=True,
@@ -98,27 +113,75 @@ def render_unsent_app_lines(
     return enclose(line for line in rendered if line not in sent)
 
 
-def extract_outlines(head: Summary | None) -> str:
+def _extract_outlines(head: Summary | None) -> str:
     """Return the outlines in a head, with their tags; empty if there are none."""
     if head is None or not head.outline:
         return ""
     return "".join(head.text.rpartition(f"<{_OUTLINE_TAG}>\n")[1:])
 
 
-def _enclose_outlines(outlines: Sequence[str]) -> str:
+def _enclose_outlines(outlines: Iterable[str]) -> str:
     return wrap_in_tag(_OUTLINE_TAG, "\n".join(outlines))
 
 
-def _outline_exchange(entries: Sequence[Entry], budget: int, counter: Counter) -> str:
-    """Return the user's question and an outline of the answer in about `budget` tokens; empty if nothing fits."""
+class _FunctionCounter(msgspec.Struct, frozen=True):
+    """A `Counter` made from a function that counts tokens."""
+
+    count: Callable[[str], int]
+
+
+def _outline_exchange(entries: Sequence[Entry], used: int, limit: int, measure: Callable[[str], int]) -> str:
+    """Return the user's question and an outline of the answer, shortened until they fit; empty if nothing fits.
+
+    `measure` returns the number of tokens of the whole head with a given outline, at most `limit`, and `used` is this
+    number without it. The question takes at most half of the difference.
+    """
     user_text = next((text_if_readable(entry) for entry in entries if entry.role == "user"), "")
     answer = next(
         (text for entry in reversed(entries) if entry.role == "assistant" and (text := text_if_readable(entry))), ""
     )
-    user_line = " ".join(user_text[:400].split())
-    question = f"User: {escape_tags(shorten(user_line, _QUESTION_CHARS))}" if user_text.strip() else ""
-    remaining = budget - counter.count(question)
-    if remaining < 0:
-        return ""
-    lines = escape_tags(outline(answer, budget=remaining - 2, counter=counter)) if remaining > _MIN_TOKENS else ""
-    return "\n".join(part for part in (question, f"You:\n{lines}" if lines else "") if part)
+
+    def render(question: str, lines: str) -> str:
+        parts = (f"User: {escape_tags(question)}" if question else "", f"You:\n{escape_tags(lines)}" if lines else "")
+        return "\n".join(filter(None, parts))
+
+    question_limit = (used + limit) // 2 if answer.strip() else limit
+    question = shorten(" ".join(user_text[:400].split()), _QUESTION_CHARS)
+    question = cut_to_tokens(question, question_limit, _FunctionCounter(lambda text: measure(render(text, ""))))
+    if measure(render(question, "")) > question_limit:
+        question = ""
+    return render(
+        question, outline(answer, budget=limit, counter=_FunctionCounter(lambda text: measure(render(question, text))))
+    )
+
+
+def _find_covered(
+    record: BriefRecord,
+    previous: Summary | None,
+    dropped: Sequence[Span],
+    outlined: Sequence[Span],
+    substitute: Summary | None,
+    *,
+    has_brief: bool,
+) -> tuple[Span, ...]:
+    """Return what a new head covers of the exchanges that are left out.
+
+    The brief covers what cards were made from, the substitute what it was made from, and an outline its exchange.
+    """
+    before, old_outlined = (previous.covers, previous.outlined) if previous else ((), ())
+    by_text = _subtract(before, old_outlined) if has_brief or substitute else []
+    by_card = [span for span in (*old_outlined, *dropped) if has_brief and span[1] <= record.covers]
+    by_summary = [span for span in (*old_outlined, *dropped) if substitute and substitute.covers_range(*span)]
+    return tuple(merge_spans((*by_text, *by_card, *by_summary, *outlined)))
+
+
+def _subtract(spans: Iterable[Span], minus: Sequence[Span]) -> list[Span]:
+    """Return the parts of spans that are in none of the others, which are in ascending order."""
+    found = []
+    for start, stop in spans:
+        for first, end in minus:
+            if start <= first and end <= stop:
+                found.append((start, first))
+                start = end
+        found.append((start, stop))
+    return found

@@ -78,6 +78,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The number of tokens that the brief takes in the text."""
     outline: int = 0
     """The number of tokens that outlines take in the text."""
+    outlined: tuple[tuple[int, int], ...] = ()
+    """The exchanges that the text covers by an outline alone, as in `covers`, but not merged."""
     edition: int = 0
     """The edition of the brief that the text contains (`BriefRecord.edition`)."""
 
@@ -97,7 +99,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """
         positions = [-1, *(position for span in self.covers for position in span)]
         fits = 0 < self.stop <= size or (self.is_brief and not self.covers)
-        return positions == sorted(set(positions)) and fits and min(self.tokens, self.usual) >= 0
+        outlines = all(first < stop and self.covers_range(first, stop) for first, stop in self.outlined)
+        return positions == sorted(set(positions)) and fits and outlines and min(self.tokens, self.usual) >= 0
 
 
 def render_summary_prompt(length: int) -> str:

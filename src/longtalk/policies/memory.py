@@ -9,7 +9,7 @@ then represented by outlines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,7 +17,8 @@ from longtalk.errors import InputError
 from longtalk.memory.brief.lines import make_line_id, normalize, parse_brief_lines, render_brief
 from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, BriefRecord, CaptureMode, CardKind, read_brief_record
 from longtalk.memory.brief.schema import Brief, check_whole_number
-from longtalk.memory.head import build_head, extract_outlines, render_unsent_app_lines
+from longtalk.memory.cards.capture import render_card_request
+from longtalk.memory.head import build_head, render_unsent_app_lines
 from longtalk.memory.recall.config import Recall
 from longtalk.memory.recall.labels import read_card_operations
 from longtalk.memory.summary import Summary, SummaryRequest
@@ -26,15 +27,16 @@ from longtalk.policies.economy import MAX_WINDOW_SHARE
 from longtalk.policies.limits import AnyOf, OverWindow
 from longtalk.policies.summarize import SUMMARY_TOKENS
 from longtalk.policies.view import Block, View
-from longtalk.tokens import Counter
+from longtalk.tokens import Counter, count_message
 from longtalk.transcript.pack import ANSWERS
-from longtalk.transcript.ranges import merge_spans
 from longtalk.transcript.transcript import Transcript
 
 MIN_RECENT_EXCHANGES = 2
 """This many of the last exchanges are kept unchanged if together they have at most `recent` tokens."""
 RECENT_SHARE = 3
 """More exchanges than that are kept only while all kept exchanges together take at most 1/3 of `recent`."""
+CARD_REQUEST_TOKENS = 100
+"""The length of a request for a card up to which outlines may use their whole budget, whatever `limit` is."""
 _MAX_TOKENS = 10**7
 _TIMEOUT = 60.0
 
@@ -149,10 +151,10 @@ class CompactToBrief(msgspec.Struct, frozen=True):
             request = SummaryRequest(stop=stop, length=SUMMARY_TOKENS, timeout=_TIMEOUT)
             return msgspec.structs.replace(view, summary_request=request)
         limit = OverHistory(self.config.limit) if saves else AnyOf(OverHistory(self.config.limit), limits.over)
-        shorter = view.with_summary(self._build_head(view, record, droppable[:count], substitute))
+        shorter = self._replace_with_head(view, record, droppable[:count], substitute)
         while count < len(droppable) and limit.fires(shorter):
             count += 1
-            shorter = view.with_summary(self._build_head(view, record, droppable[:count], substitute))
+            shorter = self._replace_with_head(view, record, droppable[:count], substitute)
         return shorter
 
     def needs_new_head(
@@ -194,15 +196,16 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         head = build_head(
             record,
             self.config.brief,
-            _FunctionCounter(view.count),
+            view.counter,
             view.wire,
-            covers=_merge_covers(view.summary.covers if view.summary else (), dropped),
-            exchanges=(),
+            previous=view.summary,
+            dropped=[(block.first, block.stop) for block in dropped],
+            exchanges={},
             outline_budget=0,
             substitute=_find_substitute_summary(view, record, self.config),
-            old_outlines=extract_outlines(view.summary),
+            keep_outlines=True,
         )
-        return view.with_summary(head) if dropped else msgspec.structs.replace(view, summary=head)
+        return view.replace_blocks(dropped, head) if dropped else msgspec.structs.replace(view, summary=head)
 
     def _find_revoked_blocks(self, view: View, record: BriefRecord) -> list[Block]:
         """Return the droppable exchanges up to the newest one whose card states a revoked line; empty if none does."""
@@ -215,10 +218,10 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         lengths = [round(view.scale * block.tokens) for block in droppable]
         return count_recent(lengths, min(self.config.recent, self.config.limit), whole=self.config.recent)
 
-    def _build_head(
+    def _replace_with_head(
         self, view: View, record: BriefRecord, dropped: Sequence[Block], substitute: Summary | None
-    ) -> Summary:
-        """Return a head with the brief and with outlines of dropped exchanges.
+    ) -> View:
+        """Return the view with a head of brief and outlines in place of these exchanges.
 
         The dropped exchanges that no card or summary covers are outlined; if there are none, the last dropped one is.
         """
@@ -227,16 +230,31 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         uncovered = [block for block in dropped if block.stop > covered]
         budget = max(config.outline, config.limit // 20) if uncovered and config.outline else config.outline
         outlined = uncovered or dropped[-1:]
-        return build_head(
+        head = build_head(
             record,
             config.brief,
-            _FunctionCounter(view.count),
+            view.counter,
             view.wire,
-            covers=_merge_covers(view.summary.covers if view.summary else (), dropped),
-            exchanges=[[view.get_entry(i) for i in range(block.first, block.stop)] for block in outlined],
-            outline_budget=budget,
+            previous=view.summary,
+            dropped=[(block.first, block.stop) for block in dropped],
+            exchanges={
+                (block.first, block.stop): [view.get_entry(i) for i in range(block.first, block.stop)]
+                for block in outlined
+            },
+            outline_budget=budget - min(budget // 2, self._count_excess(view)),
             substitute=substitute,
         )
+        return view.replace_blocks(dropped, head)
+
+    def _count_excess(self, view: View) -> int:
+        """Return by how many tokens a full head and a request for a card exceed the limit; outlines make room for them.
+
+        A limit that leaves no room for a head and `CARD_REQUEST_TOKENS` counts as if it did.
+        """
+        config = self.config
+        request = view.wire.write_instruction(render_card_request(config.brief, "sentinel", catch_up=True))
+        limit = max(config.limit, config.length + CARD_REQUEST_TOKENS)
+        return max(0, config.length + count_message(request, view.counter) - limit)
 
 
 def _read_card_line_ids(view: View, block: Block) -> set[str]:
@@ -273,16 +291,6 @@ def find_memory(policy: Policy) -> CompactToBrief | None:
     """Return the strategy of a policy that replaces exchanges with the brief, or None if it has none."""
     strategies = (strategy for compactor in policy.compactors for strategy in compactor.strategies)
     return next((strategy for strategy in strategies if isinstance(strategy, CompactToBrief)), None)
-
-
-def _merge_covers(covers: tuple[tuple[int, int], ...], blocks: Sequence[Block]) -> tuple[tuple[int, int], ...]:
-    return tuple(merge_spans([*covers, *((block.first, block.stop) for block in blocks)]))
-
-
-class _FunctionCounter(msgspec.Struct, frozen=True):
-    """A `Counter` made from a function that counts tokens."""
-
-    count: Callable[[str], int]
 
 
 def choose_card(config: Memory, record: BriefRecord, *, near: bool, history: int, raw: int, current: int) -> CardKind:

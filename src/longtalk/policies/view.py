@@ -7,13 +7,14 @@ beginning and end, tool calls as a digest, or a series of events without its mid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Literal
 
 import msgspec
 
 from longtalk.memory.summary import Summary, SummaryRequest
+from longtalk.tokens import Counter
 from longtalk.transcript.manifest import CUT, DIGEST, Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.transcript import Entry, Transcript
@@ -49,8 +50,7 @@ class View(msgspec.Struct, frozen=True):
 
     transcript: Transcript
     wire: Wire
-    count: Callable[[str], int]
-    """A function that counts the tokens of a text."""
+    counter: Counter
     blocks: tuple[Block, ...]
     fixed: int
     """The number of tokens of the preamble and the tail, as counted locally."""
@@ -120,6 +120,10 @@ class View(msgspec.Struct, frozen=True):
             return latest
         return present
 
+    def count(self, text: str) -> int:
+        """Return the number of tokens in a text, as counted locally."""
+        return self.counter.count(text)
+
     def get_entry(self, position: int) -> Entry:
         """Return the entry at a position in the conversation."""
         return self.transcript[self.transcript.index_of(position)]
@@ -134,11 +138,14 @@ class View(msgspec.Struct, frozen=True):
 
     def with_summary(self, summary: Summary) -> View:
         """Return a copy of the view that begins with this summary, without the exchanges that the summary covers."""
-        kept = [
-            block for block in self.blocks[:-1] if block.pinned or not summary.covers_range(block.first, block.stop)
-        ]
-        view = self.with_blocks((*kept, self.blocks[-1]))
-        return msgspec.structs.replace(view, summary=summary, compaction_pays=False)
+        covered = [block for block in self.droppable_blocks if summary.covers_range(block.first, block.stop)]
+        return self.replace_blocks(covered, summary)
+
+    def replace_blocks(self, dropped: Iterable[Block], head: Summary) -> View:
+        """Return a copy of the view that begins with this summary or head, without these exchanges."""
+        positions = {block.first for block in dropped}
+        view = self.with_blocks([block for block in self.blocks if block.first not in positions])
+        return msgspec.structs.replace(view, summary=head, compaction_pays=False)
 
     def make_block(self, first: int, stop: int, *, pinned: bool, altered: Sequence[Run] = ()) -> Block:
         """Return a block for the exchange from position `first` up to `stop` (exclusive), with these altered runs."""
