@@ -134,11 +134,9 @@ def test_any_language_has_a_skeleton(text: str, lines: list[str]) -> None:
         "> ```\n> # secret\n> ```",
         "```\n> ```\n# secret\n```",
         "  ```\n  **secret** is\n  ```",
-        "<MEMORY_CARD># secret</MEMORY_CARD>",
-        "<memory_card>\n- secret",
     ],
 )
-def test_nothing_comes_from_code_or_cards(text: str) -> None:
+def test_nothing_comes_from_code(text: str) -> None:
     assert outline_lines(text) == [""]
     assert outline_lines(f"# Seen\n{text}")[0] == "# Seen"
     assert "secret" not in outline(f"Prose.\n\n{text}", counter=Bytes())

@@ -160,10 +160,18 @@ def test_of_a_card_that_is_too_long_what_comes_first_counts() -> None:
     assert record.marks == "."
 
 
-def test_without_memory_a_card_is_hidden_and_changes_nothing() -> None:
+def test_without_memory_a_card_is_text_and_changes_nothing() -> None:
     provider = CardModel(lambda _, __: 'Hello!<MEMORY_CARD>{"goal":"Sing"}</MEMORY_CARD>')
     (reply,) = run_turns(provider, 1, KeepAll())
-    assert (reply.text, read_brief_record(decode_transcript(reply))) == ("Hello!", BriefRecord())
+    assert reply.text == 'Hello!<MEMORY_CARD>{"goal":"Sing"}</MEMORY_CARD>'
+    assert read_brief_record(decode_transcript(reply)) == BriefRecord()
+
+
+def test_an_answer_that_explains_cards_is_shown_whole_and_changes_nothing() -> None:
+    text = 'A card is `<MEMORY_CARD>{"goal":"Sing"}</MEMORY_CARD>`, and ends the answer.'
+    (reply,) = run_turns(CardModel(lambda *_: text), 1, BARE)
+    assert reply.text == text
+    assert not read_brief_record(decode_transcript(reply)).content.lines
 
 
 # When no card comes

@@ -16,6 +16,7 @@ from longtalk.state import legacy_v1 as state_v1
 from longtalk.testing import validate
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import NAMES
+from longtalk.wires.entries import view_entry
 from longtalk.wires.openai_chat.wire import WIRE
 from longtalk.wires.protocol import Preamble, Quirks
 
@@ -185,6 +186,12 @@ def test_a_result_without_its_call_does_not_come_between_another_call_and_its_re
 def test_a_second_result_of_a_call_is_kept_as_an_event() -> None:
     transcript = read(go_state(USER, calls("a", "b"), result("a"), result("a", "again"), result("b")))
     assert [m["role"] for m in sent(transcript)] == ["user", "assistant", "tool", "tool", "system"]
+
+
+def test_what_looks_like_a_memory_card_is_text() -> None:
+    text = 'A card is <MEMORY_CARD>{"+facts": []}</MEMORY_CARD>'
+    answer = json.dumps({"role": "assistant", "content": text}).encode()
+    assert view_entry(read(go_state(b'{"role":"user","content":"x"}', answer))[-1]).text == text
 
 
 def test_an_answer_that_says_nothing_is_kept_and_not_sent() -> None:

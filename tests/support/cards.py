@@ -30,15 +30,19 @@ CARD = OPEN + CONTENT + CLOSE
 CASES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "none": ("Play <b>slowly</b>.", "Play <b>slowly</b>.", ()),
     "one": (f"Play.\n\n{CARD}", "Play.\n\n", (CONTENT,)),
-    "two": (f"Play {CARD}a{CARD} scale.", "Play a scale.", (CONTENT, CONTENT)),
+    "two": (f"Play.{CARD}\n{CARD}", "Play.\n", (CONTENT, CONTENT)),
+    "in the middle": (f"Play {CARD}a{CARD} scale.", f"Play {CARD}a{CARD} scale.", ()),
+    "named": (f"Write `{OPEN}` here.", f"Write `{OPEN}` here.", ()),
+    "in prose": (f"Cards begin with {OPEN}, always.", f"Cards begin with {OPEN}, always.", ()),
+    "in prose before one": (f"Write {OPEN} here.\n{CARD}", f"Write {OPEN} here.\n", (CONTENT,)),
     "unclosed": (f"Play. {OPEN}{CONTENT}", "Play. ", (CONTENT,)),
-    "nested": (f"Play {OPEN}{SECRET}{OPEN}{CLOSE}.{CLOSE}", "Play .", (SECRET + OPEN,)),
+    "nested": (f"Play {OPEN}{CONTENT}{OPEN}{SECRET}{CLOSE}{CLOSE}", "Play ", (CONTENT, SECRET)),
     "other case": (f"Play.< memory_Card >{SECRET}</Memory\\_card\n>", "Play.", (SECRET,)),
     "fenced": (f"```json\n{CARD}\n```", "```json\n\n```", (CONTENT,)),
     "cut off": ("Play.\n<MEMORY_CAR", "Play.\n", ()),
-    "halves": (f"Play <mem{CARD}ory_card>!", "Play <mem\u200bory_card>!", (CONTENT,)),
+    "halves": (f"Play <mem{CARD}ory_card>!", f"Play <mem{CARD}ory_card>!", ()),
 }
-"""For each case: a text, the part of it that is shown, and the contents of its cards."""
+"""For each case: a text, the part of it that is shown under `Memory`, and the contents of its cards."""
 _PLACEHOLDER = "@@"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from longtalk import Archive, Chat, Conversation, Done, Text, history
 from longtalk.errors import StreamCut
 from longtalk.memory.brief.record import read_brief_record
-from longtalk.policies.memory import Memory
+from longtalk.policies import KeepAll, Memory
 from longtalk.state.codec import decode
 from longtalk.stores.base import Store
 from longtalk.testing import Scripted, says, validate
@@ -29,16 +29,17 @@ EACH = pytest.mark.parametrize("wire", sorted(WIRES))
 IN_PIECES = pytest.mark.parametrize("wire", sorted({*WIRES} - {"codex-cli"}))
 CASE = pytest.mark.parametrize("case", CASES)
 ELSEWHERE = list(itertools.permutations(sorted(WIRES), 2))
+MEMORY = Memory()
 LONGEST_TAG = len(r"< / MEMORY\_CARD / >")
 
 
-def chat(wire: str, *steps: Any, **settings: Any) -> Chat:
-    return Chat(Scripted(*steps, wire=WIRES[wire]), **settings)
+def chat(wire: str, *steps: Any, policy: Any = MEMORY, **settings: Any) -> Chat:
+    return Chat(Scripted(*steps, wire=WIRES[wire]), policy=policy, **settings)
 
 
-def streamed(wire: str, pieces: list[str]) -> tuple[list[str], Any]:
+def streamed(wire: str, pieces: list[str], policy: Any = MEMORY) -> tuple[list[str], Any]:
     """The texts of a streamed answer, and the reply."""
-    events = list(chat(wire, says_in(wire, pieces)).stream("Hello."))
+    events = list(chat(wire, says_in(wire, pieces), policy=policy).stream("Hello."))
     assert isinstance(events[-1], Done)
     return [event.text for event in events if isinstance(event, Text)], events[-1].reply
 
@@ -84,9 +85,9 @@ def test_an_answer_in_one_piece_does_not_show_a_card(wire: str, case: str) -> No
 
 @EACH
 def test_a_huge_card_does_not_show(wire: str) -> None:
-    text = f"Play.{OPEN}{'y' * 1_000_000}{CLOSE} Now."
+    text = f"Play.{OPEN}{'y' * 1_000_000}{CLOSE}"
     told, reply = streamed(wire, [text[at : at + 1000] for at in range(0, len(text), 1000)])
-    assert "".join(told) == reply.text == "Play. Now."
+    assert "".join(told) == reply.text == "Play."
     assert [len(card) for card in view_entry(reply.entries[-1]).cards] == [MAX_CARD_CHARS + 1]
 
 
@@ -100,7 +101,7 @@ def test_any_text_is_shown_without_its_cards(wire: str, text: str, data: st.Data
 
 @IN_PIECES
 def test_only_what_may_be_a_tag_waits(wire: str) -> None:
-    text = f"1 < 2 <mem <memo {CARD} <MEMORY_CARDS> < / MEM"
+    text = f"1 < 2 <mem <memo `{OPEN}` <MEMORY_CARDS> {CLOSE} < / MEM"
     shown = ""
     with chat(wire, says_in(wire, list(text))).stream("Hello.") as stream:
         for event in stream:
@@ -108,11 +109,23 @@ def test_only_what_may_be_a_tag_waits(wire: str) -> None:
             there = stream.reply.text
             assert there.startswith(shown)
             assert len(there) - len(shown) < LONGEST_TAG
-    assert shown == text.replace(CARD, "")
+    assert shown == text
+
+
+@IN_PIECES
+def test_a_card_in_the_middle_waits_only_until_text_follows_it(wire: str) -> None:
+    text = f"Play {CARD} a"
+    shown = ""
+    with chat(wire, says_in(wire, [*text, " scale."])).stream("Hello.") as stream:
+        for event in stream:
+            shown += event.text if isinstance(event, Text) else ""
+            if shown != text[: len("Play ")][: len(shown)]:
+                break
+    assert shown == text
 
 
 @EACH
-@pytest.mark.parametrize("case", ["one", "two", "unclosed", "halves"])
+@pytest.mark.parametrize("case", ["one", "two", "unclosed", "nested"])
 def test_a_stream_that_is_closed_shows_no_card(wire: str, case: str) -> None:
     text, shown, _ = CASES[case]
     for count in range(1, len(shown) + 1):
@@ -186,7 +199,7 @@ def test_what_does_not_show_is_remembered(wire: str, stream: bool) -> None:
 @EACH
 def test_a_store_shows_no_card(store: Store, wire: str) -> None:
     step = says_in(wire, ["Play a scale.", CARD])
-    with Conversation("c", model=Scripted(step, wire=WIRES[wire]), store=store) as talk:
+    with Conversation("c", model=Scripted(step, wire=WIRES[wire]), store=store, policy=MEMORY) as talk:
         reply = talk.send("What now?", key="k")
         replayed = list(talk.stream("What now?", key="k"))
         said = talk.history()[-1]
@@ -205,7 +218,7 @@ def test_a_store_shows_no_card(store: Store, wire: str) -> None:
 
 
 def test_an_answer_of_a_card_alone_is_nothing_when_it_is_told_again(store: Store) -> None:
-    with Conversation("c", model=Scripted(says(CARD)), store=store) as talk:
+    with Conversation("c", model=Scripted(says(CARD)), store=store, policy=MEMORY) as talk:
         talk.send("What now?", key="k")
         assert [type(event) for event in talk.stream("What now?", key="k")] == [Done]
 
@@ -223,10 +236,10 @@ def sent(wire: str, state: bytes, **settings: Any) -> tuple[bytes, Any]:
 
 @pytest.mark.parametrize(("here", "there"), ELSEWHERE)
 def test_another_wire_gets_no_card_and_its_own_the_answer_as_it_came(here: str, there: str) -> None:
-    one = chat(here, says_in(here, ["Play a scale.", CARD, " Slowly."])).send("Hello.")
+    one = chat(here, says_in(here, ["Play a scale.", CARD, CARD])).send("Hello.")
     request, two = sent(there, one.state)
     assert is_clean(request_text(request))
-    assert b"Play a scale. Slowly." in request
+    assert b"Play a scale." in request
     back, _ = sent(here, two.state)
     assert two.state
     if here in HTTP_WIRES:
@@ -293,3 +306,93 @@ def test_an_agent_is_not_sent_its_cards_again() -> None:
         one = chat(wire, says_in(wire, ["Play.", CARD])).send("Hello.")
         request, _ = sent(wire, one.state)
         assert is_clean(msgspec.json.decode(request, type=AgentCommand).input)
+
+
+# Without memory
+
+
+@EACH
+@CASE
+def test_without_memory_everything_in_an_answer_is_text(wire: str, case: str) -> None:
+    text = CASES[case][0]
+    for pieces in ([text], list(text)):
+        told, reply = streamed(wire, pieces, KeepAll())
+        assert "".join(told) == reply.text == reply.message.text == text
+        assert history(reply.state)[-1].text == text
+        assert history(reply.state)[-1].mark == ""
+        (answer,) = [entry for entry in reply.entries if entry.role == "assistant"]
+        assert (view_entry(answer).text, view_entry(answer).cards) == (text, ())
+    assert chat(wire, says_in(wire, [text]), policy=KeepAll()).send("Hello.").text == text
+
+
+@IN_PIECES
+def test_without_memory_nothing_is_held_back(wire: str) -> None:
+    shown = ""
+    with chat(wire, says_in(wire, list(CARD)), policy=KeepAll()).stream("Hello.") as stream:
+        for event in stream:
+            shown += event.text if isinstance(event, Text) else ""
+            assert stream.reply.text == shown
+
+
+@EACH
+def test_without_memory_an_answer_that_breaks_off_in_a_card_is_kept_whole(wire: str) -> None:
+    step = says_in(wire, [f"Play. {OPEN}", CONTENT])
+    cut = msgspec.structs.replace(step, events=step.events[:-1] if wire == "codex-cli" else _before_end(wire, step))
+    with pytest.raises(StreamCut) as caught:
+        list(chat(wire, cut, policy=KeepAll()).stream("Hello."))
+    assert caught.value.partial.text == f"Play. {OPEN}{CONTENT}"
+    answer = history(caught.value.state)[-1]
+    assert (answer.text, answer.mark) == (f"Play. {OPEN}{CONTENT}", "interrupted")
+
+
+@EACH
+def test_without_memory_a_store_shows_everything(store: Store, wire: str) -> None:
+    step = says_in(wire, ["Play a scale.", CARD])
+    with Conversation("c", model=Scripted(step, wire=WIRES[wire]), store=store) as talk:
+        talk.send("What now?", key="k")
+        replayed = list(talk.stream("What now?", key="k"))
+        said = talk.history()[-1]
+        markdown = talk.export("md")
+    assert said.text == f"Play a scale.{CARD}"
+    assert [event.text for event in replayed if isinstance(event, Text)] == [f"Play a scale.{CARD}"]
+    assert [hit.text for hit in Archive(store).search("MEMORY_CARD")] == [f"Play a scale.{CARD}"]
+    assert SECRET in markdown
+    assert "verbatim" not in markdown
+
+
+@pytest.mark.parametrize(("here", "there"), ELSEWHERE)
+def test_without_memory_another_wire_gets_the_whole_answer(here: str, there: str) -> None:
+    one = chat(here, says_in(here, ["Play a scale.", CARD]), policy=KeepAll()).send("Hello.")
+    request, _ = sent(there, one.state)
+    assert f"Play a scale.{CARD}" in "".join(_iterate_strings(json.loads(request)))
+
+
+def _iterate_strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for each in members for text in _iterate_strings(each)]
+
+
+def test_an_answer_of_an_invalid_form_is_not_sent_again_though_it_ends_like_a_card() -> None:
+    step = says("")
+    body = json.loads(step.body)
+    body["choices"][0]["message"]["content"] = [{"type": "text", "text": f"Play.{CARD}"}, 5]
+    broken = msgspec.structs.replace(step, body=json.dumps(body).encode())
+    one = chat("openai-chat", broken, policy=KeepAll()).send("Hello.")
+    assert history(one.state)[-1].mark == "empty"
+    request, _ = sent("openai-chat", one.state)
+    assert [message["role"] for message in json.loads(request)["messages"]] == ["user", "user"]
+
+
+def test_a_policy_that_comes_later_finds_no_card_in_it() -> None:
+    one = chat("openai-chat", says_in("openai-chat", ["Play.", CARD]), policy=KeepAll()).send("Hello.")
+    two = chat("openai-chat", says("Well."), policy=Memory(limit=0, recent=0)).send("And now?", state=one.state)
+    assert history(two.state)[1].text == f"Play.{CARD}"
+    assert not two.brief
+
+
+def test_an_answer_that_is_imported_is_text(store: Store) -> None:
+    answer = {"role": "assistant", "content": f"Play.{CARD}"}
+    Archive(store).load(json.dumps([{"role": "user", "content": "Hello."}, answer]).encode(), id="c")
+    assert [hit.text for hit in Archive(store).search(SECRET)] == [f"Play.{CARD}"]

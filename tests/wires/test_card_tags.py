@@ -1,4 +1,4 @@
-"""The tags of a memory card: what stands between them is hidden, however the answer is split."""
+"""The tags of a memory card: a card at the end of an answer is hidden, however the answer is split."""
 
 from __future__ import annotations
 
@@ -33,46 +33,48 @@ def split(text: str, *places: int) -> list[str]:
     return [text[start:stop] for start, stop in pairwise(ends)]
 
 
+G = '{"g":"x"}'
 SHOWN = [
     ("Text.", "Text.", []),
-    (f"Text.\n\n{CARD}", "Text.\n\n", ['{"g":"x"}']),
-    (f"Text.\n\n{CARD}\n", "Text.\n\n\n", ['{"g":"x"}']),
+    (f"Text.\n\n{CARD}", "Text.\n\n", [G]),
+    (f"Text.\n\n{CARD}\n", "Text.\n\n\n", [G]),
     ("Text.\n< memory_card >{}</Memory_Card >", "Text.\n", ["{}"]),
     ("Text.<MEMORY\\_CARD>{}</MEMORY\\_CARD>", "Text.", ["{}"]),
-    (f"One {CARD} two", "One  two", ['{"g":"x"}']),
-    (f"One{CARD}two", "Onetwo", ['{"g":"x"}']),
-    (f"{CARD}\n\nText.", "\n\nText.", ['{"g":"x"}']),
-    (f"One.\n{OPEN}a{CLOSE}\n\n{OPEN}b{CLOSE} Two.", "One.\n\n\n Two.", ["a", "b"]),
+    (f"Text.{OPEN}not JSON{CLOSE}", "Text.", ["not JSON"]),
+    (f"One.\n{OPEN}a{CLOSE}\n\n{OPEN}b{CLOSE} ", "One.\n\n\n ", ["a", "b"]),
     (f"Text.\n{OPEN}{{}}", "Text.\n", ["{}"]),
     (f"Text.\n{OPEN}{{}}</MEMORY_CA", "Text.\n", ["{}"]),
+    (f"Text.\n{OPEN}```json\n{{", "Text.\n", ["```json\n{"]),
+    (f"Text.\n{OPEN}", "Text.\n", [""]),
     ("Text.\n\n<MEMORY_CA", "Text.\n\n", []),
-    ("Is a <mem", "Is a <mem", []),
-    ("#include <memory>", "#include <memory>", []),
-    ("atomic<memory_order> x", "atomic<memory_order> x", []),
-    ("<MEMORY_CARDS>", "<MEMORY_CARDS>", []),
-    (f"A {OPEN}1{OPEN}2{CLOSE} b {CLOSE}c", "A  b c", [f"1{OPEN}2"]),
-    (f"Stray {CLOSE} tag", "Stray  tag", []),
-    ("None <MEMORY_CARD/>", "None ", [""]),
-    (f"{OPEN}a<MEMORY_CARD/> b", " b", ["a"]),
-    (f"```json\n{CARD}\n```", "```json\n\n```", ['{"g":"x"}']),
-    (f"`{CARD}`", "``", ['{"g":"x"}']),
-    (f"<mem{CARD}ory_card>", "<mem\u200bory_card>", ['{"g":"x"}']),
-    (f"<mem{CARD}or{CARD}y_card>", "<memor\u200by_card>", ['{"g":"x"}'] * 2),
-    (f"<mem{CARD}{CARD}ory_card>!", "<mem\u200bory_card>!", ['{"g":"x"}'] * 2),
-    (f"a <{CARD} b", "a < b", ['{"g":"x"}']),
-    (f"<mem{CARD}ento>", "<memento>", ['{"g":"x"}']),
-    (f"<mem{CARD}or", "<mem\u200bor", ['{"g":"x"}']),
     ("Text.<MEMO", "Text.", []),
-    (f"<mem{CARD}<b>", "<mem<b>", ['{"g":"x"}']),
-    (f"<MEMORY_{CARD}", "<MEMORY_\u200b", ['{"g":"x"}']),
-    (f"<MEMO{CARD}RY_CA", "<MEMO\u200bRY_CA", ['{"g":"x"}']),
-    (f"<MEMORY_{OPEN}x", "<MEMORY_\u200b", ["x"]),
-    ("<MEMORY_<MEMORY_CA", "<MEMORY_\u200b", []),
-    (f"a {' ' * 20}{CARD}b", f"a {' ' * 20}b", ['{"g":"x"}']),
-    (f"{CARD}{' ' * 20}", " " * 20, ['{"g":"x"}']),
-    ("a  \n ", "a  \n ", []),
-    ("", "", []),
-    (CARD, "", ['{"g":"x"}']),
+    ("None <MEMORY_CARD/>", "None ", [""]),
+    (f"A {OPEN}{G}{OPEN}2{CLOSE}", "A ", [G, "2"]),
+    (f"A {CARD}{CLOSE}", "A ", [G]),
+    (f"{OPEN}a<MEMORY_CARD/>", "", ["a"]),
+    (f"```json\n{CARD}\n```", "```json\n\n```", [G]),
+    (f"`{CARD}`", "``", [G]),
+    (f"{CARD}{' ' * 20}", " " * 20, [G]),
+    (f"{CARD} first, {CARD}", f"{CARD} first, ", [G]),
+    (f"Cards begin with {OPEN}. {CARD}", f"Cards begin with {OPEN}. ", [G]),
+    (f"Cards begin with `{OPEN}`. {CARD}", f"Cards begin with `{OPEN}`. ", [G]),
+    (f'{OPEN}{{"f":"`{OPEN}` opens"}}{CLOSE}', "", [f'{{"f":"`{OPEN}` opens"}}']),
+    (CARD, "", [G]),
+    *(
+        (text, text, [])
+        for text in (
+            *("", "a  \n ", "Is a <mem", "#include <memory>", "atomic<memory_order> x", "<MEMORY_CARDS>"),
+            *(f"One {CARD} two", f"One{CARD}two", f"{CARD}\n\nText.", f"{CARD}{CARD}."),
+            *(f"Stray {CLOSE} tag", f"Stray {CLOSE}", f"A {OPEN}1{OPEN}2{CLOSE} b {CLOSE}c"),
+            *(
+                f"Cards begin with `{OPEN}`",
+                f"Cards begin with `{OPEN}` and end with `{CLOSE}`.",
+                f"`{OPEN}` {CARD} is one.",
+            ),
+            *(f"The {OPEN} tag", f"The {OPEN}, then JSON", f"```\n{CARD}\n```\nThat is all."),
+            *(f"<mem{CARD}ory_card>", f"a <{CARD} b", f"<mem{CARD}<b>", f"{OPEN}a<MEMORY_CARD/> b"),
+        )
+    ),
 ]
 
 
@@ -103,29 +105,26 @@ PIECES = st.sampled_from(
 TEXTS = st.lists(PIECES | st.text(max_size=4), max_size=14).map("".join)
 
 
-def bare(text: str) -> list[str]:
-    """The text between cards, by another way than the filter's: one tag after the other."""
-    parts, inside = [""], False
-    while found := TAG.search(text):
-        tag = found[0]
-        closes, alone = "/" in tag[: tag.lower().index("m")], "/" in tag[tag.lower().index("d") :]
-        parts[-1] += "" if inside else text[: found.start()]
-        text = text[found.end() :]
-        if not inside:
-            parts.append("")
-        inside = not (closes or alone)
-    parts[-1] += "" if inside else text
-    return parts
+OPENING = rf"<{B}memory\\?_card{B}>(?!`(?!``))"
+CLOSING = rf"(?:<{B}/{B}memory\\?_card{B}/?{B}>|<{B}memory\\?_card{B}/{B}>)"
+CLOSED = re.compile(rf"(.*){OPENING}(?:(?!{OPENING}|{CLOSING}).)*{CLOSING}([ \t\r\n`]*)", re.I | re.S)
+EMPTY = re.compile(rf"(.*)<{B}/?{B}memory\\?_card{B}/{B}>([ \t\r\n`]*)", re.I | re.S)
+EXTRA = re.compile(rf"(.*{CLOSING}[ \t\r\n`]*){CLOSING}([ \t\r\n`]*)", re.I | re.S)
+UNCLOSED = re.compile(rf"(.*){OPENING}(?:(?!{OPENING}|{CLOSING}).)*", re.I | re.S)
+
+
+def strip_end(text: str) -> str:
+    """Return a text without the cards at its end, by another way than the filter's: one after the other, by pattern."""
+    after = ""
+    while found := CLOSED.fullmatch(text) or EXTRA.fullmatch(text) or EMPTY.fullmatch(text):
+        text, after = found[1], found[2] + after
+    return text + after
 
 
 @holds(TEXTS)
-def test_what_is_shown_is_the_text_between_cards(text: str) -> None:
-    parts = bare(text)
-    shown, joined = remove_cards(text), "".join(parts)
-    if "\u200b" not in text and not TAG.search(joined):
-        assert joined.startswith(shown.replace("\u200b", ""))
-    if not TAG.search(joined) and "memory" not in joined[-20:].lower():
-        assert shown == joined
+def test_what_is_shown_is_the_text_without_the_cards_at_its_end(text: str) -> None:
+    if "<mem" not in text[-20:].lower() and not UNCLOSED.fullmatch(strip_end(text).rstrip("` \n\r\t")):
+        assert remove_cards(text) == strip_end(text)
 
 
 @holds(TEXTS, st.data())
@@ -142,18 +141,15 @@ def test_any_text_is_shown_alike_however_it_is_split(text: str, data: st.DataObj
 
 
 @holds(TEXTS)
-def test_what_is_shown_has_no_tag_and_shows_alike_again(text: str) -> None:
-    shown = remove_cards(text)
-    assert not TAG.search(shown)
-    assert remove_cards(shown) == shown
-    assert not list_cards(shown)
-    if not TAG.search(text) and "memory" not in text.lower():
-        assert shown == text
+def test_without_a_tag_everything_is_shown(text: str) -> None:
+    if not TAG.search(text) and "memo" not in text.lower():
+        assert remove_cards(text) == text
 
 
-@holds(st.text(max_size=30), st.text(max_size=30))
-def test_text_around_a_card_stays(before: str, after: str) -> None:
-    assert remove_cards(before + CARD + after) == before + after
+@holds(st.text(max_size=30), st.text(min_size=1, max_size=30).filter(lambda text: text.strip(" \t\r\n`")))
+def test_a_card_with_text_after_it_is_text(before: str, after: str) -> None:
+    assert remove_cards(before + CARD + after) == before + CARD + after
+    assert remove_cards(before + CARD) == before
 
 
 @holds(TEXTS)
@@ -173,13 +169,20 @@ def test_only_what_may_become_a_tag_is_held_back(text: str) -> None:
 
 
 @holds(TEXTS)
-def test_cards_do_not_hold_more_back(text: str) -> None:
+def test_what_is_shown_so_far_stays_shown_if_the_answer_breaks_off(text: str) -> None:
     cards, shown = CardFilter(), ""
     for end, character in enumerate(text, 1):
         shown += cards.feed(character)
-        there, seen = ("".join(each).replace("\u200b", "") for each in (bare(text[:end]), shown))
-        assert there.startswith(seen)
-        assert len(there) - len(seen) < len(r"< / MEMORY\_CARD / >")
+        assert remove_cards(text[:end]).startswith(shown)
+
+
+def test_a_card_that_is_text_is_shown_as_soon_as_text_follows() -> None:
+    cards = CardFilter()
+    assert cards.feed(f"One {CARD}") == "One "
+    assert cards.feed("\n") == ""
+    assert cards.feed("t") == f"{CARD}\nt"
+    assert cards.feed(f"wo `{OPEN}") == "wo `"
+    assert cards.feed("` is a tag") == f"{OPEN}` is a tag"
 
 
 def test_plain_words_are_shown_at_once() -> None:
@@ -225,7 +228,7 @@ def test_the_end_says_that_a_card_was_not_closed() -> None:
     assert len(cards.cards) == 1
 
 
-def test_a_huge_card_is_hidden_in_little_memory() -> None:
+def test_a_huge_card_is_held_back_in_little_more_memory_than_it_has() -> None:
     cards = CardFilter()
     chunk = "x" * 40
     tracemalloc.start()
@@ -234,10 +237,10 @@ def test_a_huge_card_is_hidden_in_little_memory() -> None:
         shown += cards.feed(chunk)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    shown += cards.feed(f"{CLOSE} More.") + cards.end()
-    assert shown == "Text.  More."
+    shown += cards.feed(CLOSE) + cards.end()
+    assert shown == "Text. "
     assert [len(content) for content in cards.cards] == [MAX_CARD_CHARS + 1]
-    assert peak < 150_000
+    assert peak < 3_000_000
 
 
 def test_endless_cards_are_hidden_and_only_some_are_kept() -> None:
@@ -279,7 +282,6 @@ def test_a_megabyte_is_shown_alike_in_any_pieces(seed: int) -> None:
     found, cards = streamed(pieces)
     assert found == remove_cards(text)
     assert cards.cards == list_cards(text)
-    assert not TAG.search(found)
 
 
 @pytest.mark.parametrize(

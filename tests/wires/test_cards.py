@@ -1,4 +1,4 @@
-"""Memory cards in the messages of each wire: wherever their text is, no view has one in it."""
+"""Memory cards in the messages of each wire: wherever their text is, no view has one at its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from longtalk.wires.protocol import Answer, Quirks
 from tests.support.cards import CARD, CLOSE, CONTENT, OPEN
 from tests.wires.agents.test_wire import EACH, assistant, played, whole
 
-CUT = ["Play ", f"a {OPEN}", CONTENT, f"{CLOSE} sc", "ale."]
+CUT = ["Play ", f"a scale.{OPEN}", CONTENT, f"{CLOSE}", "\n"]
 """A text with a card, as it may be split into parts."""
 
 
@@ -58,7 +58,7 @@ def test_there_is_a_message_of_every_wire() -> None:
 @pytest.mark.parametrize(("wire", "native"), [(wire, native) for wire, natives in SPLIT.items() for native in natives])
 def test_a_card_may_stand_in_several_parts(wire: str, native: dict[str, Any]) -> None:
     seen = WIRES[wire].view(written(native))
-    assert (seen.role, seen.text, seen.cards) == ("assistant", "Play a  scale.", (CONTENT,))
+    assert (seen.role, seen.text, seen.cards) == ("assistant", "Play a scale.\n", (CONTENT,))
 
 
 @pytest.mark.parametrize("wire", sorted(WIRES))
@@ -86,7 +86,7 @@ REFUSING = pytest.mark.parametrize("wire", ["openai-chat", "openai-responses"])
 
 @REFUSING
 def test_a_refusal_shows_no_card(wire: str) -> None:
-    seen = refused(wire, f"{OPEN}a{CLOSE}Hm.", f"I can't.{CARD}").view
+    seen = refused(wire, f"Hm.{OPEN}a{CLOSE}", f"I can't.{CARD}").view
     assert (seen.text, seen.refusal, seen.cards) == ("Hm.", "I can't.", ("a", CONTENT))
     seen = refused(wire, "Hm.", f"I can't.{CARD}").view
     assert (seen.text, seen.refusal, seen.cards) == ("Hm.", "I can't.", (CONTENT,))

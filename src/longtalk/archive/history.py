@@ -66,7 +66,7 @@ def to_history(
             text=text_if_readable(entry),
             at=entry.at,
             native=entry.native,
-            mark=entry.mark,
+            mark=entry.condition,
             meta=known.get(i, {}),
             wire=entry.wire,
             status=statuses.get(entry.turn, ""),

@@ -3,7 +3,7 @@
 Headings have the highest priority, then bold lead-ins and table headers, then list items, then nested items. When the
 budget is short, lines of low priority are left out. The remaining lines keep the order they have in the answer. If an
 answer has fewer than three such lines, sentences of its prose are added: the first of each paragraph, then the second,
-and so on. Code blocks and memory cards are skipped.
+and so on. Code blocks are skipped.
 
 An outline never exceeds its budget, whatever the text and the counter: after each added line, the outline is counted as
 a whole. The same text always gives the same outline.
@@ -17,7 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from longtalk.tokens import Counter
-from longtalk.wires.card_tags import neutralize_tags, remove_cards
+from longtalk.wires.card_tags import neutralize_tags
 
 BUDGET = 100
 
@@ -59,7 +59,7 @@ class _OutlineLine(NamedTuple):
 def outline(text: str, *, budget: int = BUDGET, counter: Counter) -> str:
     """Return an outline of at most `budget` tokens for the answer `text`; empty if the answer has only code."""
     readable = text[:_MAX_CHARS].encode("utf-8", "replace").decode()
-    lines = list(islice(_skip_code_blocks(remove_cards(readable)), _MAX_LINES))
+    lines = list(islice(_skip_code_blocks(readable), _MAX_LINES))
     structure = list(_extract_structure(lines))
     if len(structure) < _MIN_STRUCTURAL_LINES:
         structure = list(_extract_structure(lines, prose=True))

@@ -16,7 +16,7 @@ from longtalk._util import json_bytes
 from longtalk.transcript.pack import estimate_tokens
 from longtalk.transcript.pack_index import MAX_ENTRIES
 from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, Turns, link_entries
-from longtalk.wires.entries import make_closing_result
+from longtalk.wires.entries import make_closing_result, mark_verbatim
 from longtalk.wires.neutral import event
 from longtalk.wires.openai_chat import wire as openai_chat
 
@@ -109,6 +109,7 @@ def _group_turns(natives: Sequence[bytes]) -> list[list[Entry]]:
         else:
             # A message without content, or with calls though its role is not the assistant, is kept but not sent.
             empty = not says or bool(seen.calls)
-        turns[-1].append(Entry(role=seen.role, wire=wire.name, native=native, at=0, mark="empty" if empty else ""))
+        entry = Entry(role=seen.role, wire=wire.name, native=native, at=0, mark="empty" if empty else "")
+        turns[-1].append(mark_verbatim(entry, seen))
     settle()
     return turns

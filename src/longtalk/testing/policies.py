@@ -210,7 +210,7 @@ def _check_manifest(transcript: Transcript, context: Context) -> None:
             entry = transcript[transcript.index_of(place)]
             if entry.role == "user" and (run.verdict != "sent" or run.keep):
                 raise PolicyViolation(f"The user's latest message is not sent unchanged: {run}")
-            if run.verdict == "left_out" and run.reason != MIDDLE and entry.mark != "empty":
+            if run.verdict == "left_out" and run.reason != MIDDLE and entry.condition != "empty":
                 raise PolicyViolation(f"A part of the current exchange is left out: {run}")
 
 

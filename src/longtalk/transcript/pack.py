@@ -29,6 +29,9 @@ ANSWERS = ("assistant", "tool")
 Plain: TypeAlias = Callable[[str, str], bool]
 """A function that takes a role and a wire name, and returns True if entries with both can be sent unchanged."""
 
+VERBATIM = "verbatim"
+"""The last word of the mark of an answer whose end looks like a memory card and is text."""
+
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One immutable message or event of a transcript."""
@@ -50,7 +53,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mark: str = ""
     """A special condition; empty for most entries.
 
-    It is "length", "filtered", "interrupted" or "empty" for an answer, and "error" or "closed" for a tool result.
+    It is "length", "filtered", "interrupted" or "empty" for an answer, and "error" or "closed" for a tool result. The
+    word "verbatim", alone or after one of those, is for an answer whose end looks like a memory card and is text.
     """
     bound: str = ""
     """For an answer with blocks that only its provider can read: a fingerprint of the context in which they are valid.
@@ -59,6 +63,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     tokens: int = 0
     """The number of tokens, counted when the entry was added; 0 if it is unknown."""
+
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether what looks like a memory card at the end of the answer is text."""
+        return self.mark.endswith(VERBATIM)
+
+    @property
+    def condition(self) -> str:
+        """The mark without "verbatim"."""
+        return self.mark.removesuffix(VERBATIM).rstrip()
 
 
 class Pack:

@@ -15,7 +15,7 @@ from longtalk.transcript.transcript import Entry, Turn, new_id
 from longtalk.transfer.conversation_export import ConversationExport
 from longtalk.transfer.read_helpers import build_main_branch, excerpt
 from longtalk.turn.draft import UNKNOWN
-from longtalk.wires.entries import make_closing_result
+from longtalk.wires.entries import make_closing_result, mark_verbatim
 from longtalk.wires.openai_chat.wire import WIRE, build_answer
 from longtalk.wires.views import MessageView
 
@@ -132,7 +132,8 @@ def _parse_message(native: bytes, number: int) -> tuple[Entry, MessageView]:
         if missing or seen.role == "tool" or (seen.calls and content != b"null"):
             raise ValueError(f"{where} ({seen.role}) has no content")
         empty = empty or seen.role != "assistant"
-    return Entry(role=seen.role, wire=WIRE.name, native=native, at=0, mark="empty" if empty else ""), seen
+    entry = Entry(role=seen.role, wire=WIRE.name, native=native, at=0, mark="empty" if empty else "")
+    return mark_verbatim(entry, seen), seen
 
 
 def _is_anthropic(part: dict[str, Any]) -> bool:

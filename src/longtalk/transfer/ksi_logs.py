@@ -13,6 +13,7 @@ from longtalk._util import json_bytes
 from longtalk.transcript.transcript import Entry, Turn, new_id
 from longtalk.transfer.conversation_export import ConversationExport
 from longtalk.transfer.read_helpers import UnknownFormat, build_main_branch, excerpt
+from longtalk.wires.entries import mark_verbatim
 from longtalk.wires.neutral import event
 from longtalk.wires.openai_chat.wire import WIRE
 
@@ -161,4 +162,4 @@ def _build_exchange(
         return msgspec.structs.replace(turn, status="failed", finish="failed", error=answer.error), entries
     native = json_bytes.encode({"role": "assistant", "content": answer.text})
     entry = Entry(role="assistant", wire=WIRE.name, native=native, at=ended, mark="" if answer.text else "empty")
-    return turn, [*entries, (entry, {"ksi": answer.data})]
+    return turn, [*entries, (mark_verbatim(entry), {"ksi": answer.data})]

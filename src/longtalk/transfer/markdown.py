@@ -19,7 +19,8 @@ from longtalk.transcript.pack import OWN, Entry
 from longtalk.transcript.transcript import Transcript, Turn
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, expand_branch
 from longtalk.usage import Usage
-from longtalk.wires import WIRES, read_usage
+from longtalk.wires import read_usage
+from longtalk.wires.entries import view_entry
 from longtalk.wires.views import MessageView
 
 # These patterns follow CommonMark. A code span that contains a bar may be two table cells, so it doesn't count as code.
@@ -84,11 +85,7 @@ def _render_exchange(entries: Sequence[Entry]) -> Iterator[str]:
 def _render_entry(entry: Entry, called: dict[str, str]) -> Iterator[str]:
     """Yield the Markdown lines for an entry. `called` maps the ids of earlier tool calls to tool names."""
     try:
-        yield from (
-            _render_own(entry)
-            if entry.wire == OWN
-            else _render_message(entry, WIRES[entry.wire].view(entry.native), called)
-        )
+        yield from (_render_own(entry) if entry.wire == OWN else _render_message(entry, view_entry(entry), called))
     except (ValueError, LookupError, TypeError, AttributeError):
         yield from _render_heading(_format_role(entry), entry, f"as JSON of the wire {_escape_inline(entry.wire)}")
         yield from _render_fence("json", entry.native.decode("utf-8", "replace"))
@@ -168,7 +165,7 @@ def _format_role(entry: Entry) -> str:
 
 
 def _render_heading(who: str, entry: Entry, *more: str) -> Iterator[str]:
-    parts = (f"### {who}", _format_time(entry.at), *more, _escape_inline(_MARKS.get(entry.mark, entry.mark)))
+    parts = (f"### {who}", _format_time(entry.at), *more, _escape_inline(_MARKS.get(entry.condition, entry.condition)))
     yield from (" · ".join(filter(None, parts)), "")
 
 

@@ -26,11 +26,11 @@ from longtalk.transcript.transcript import Entry, Finish, Record, Transcript, Tu
 from longtalk.turn.provider_sessions import ProviderSession, drop, keep
 from longtalk.usage import Usage
 from longtalk.wires import WIRES
-from longtalk.wires.entries import make_closing_result
+from longtalk.wires.entries import make_closing_result, mark_verbatim
 from longtalk.wires.pairing import find_answer_wire, find_open_calls
 from longtalk.wires.protocol import Answer, Quirks, Wire
 from longtalk.wires.text import wrap_in_tag
-from longtalk.wires.views import ToolCallView
+from longtalk.wires.views import ToolCallView, show_cards
 
 if TYPE_CHECKING:
     from longtalk.models.prices import Cost, Prices
@@ -155,6 +155,10 @@ class Draft(msgspec.Struct, frozen=True):
             bound = self.context.compute_bound() if answer.opaque and self.context else ""
             native, wire = answer.native, self.wire.name
             entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
+            if self.added is None and answer.view.whole is not None:
+                # Without memory, no card is requested, and what looks like one is text.
+                entries = [mark_verbatim(entries[0], answer.view)]
+                answer = msgspec.structs.replace(answer, view=show_cards(answer.view))
         transcript = self._add(turn, entries)
         usage = self.wire.read_usage(answer.usage) if answer.usage else Usage()
         if usage.input and self.wire.reports_request_size:

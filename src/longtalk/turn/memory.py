@@ -79,6 +79,11 @@ class AsyncTurnMemory:
         """That of the last request, or of the next one before there was any."""
         self._can_call = provider.capabilities.tools and capture.TOOL_NAME not in tools.names
 
+    @property
+    def is_active(self) -> bool:
+        """Whether the policy keeps a brief, so that answers may end with cards."""
+        return self._config is not None
+
     # Before a request
 
     async def prepare_additions(self, draft: Draft, plan: Plan, *, room: int | None, alone: bool) -> Draft:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.transcript.pack import Entry
+from longtalk.transcript.pack import VERBATIM, Entry
 from longtalk.usage import Usage
 from longtalk.wires.neutral import LONGTALK, redact_neutral
 from longtalk.wires.protocol import Wire
 from longtalk.wires.registry import NAMES, WIRES
 from longtalk.wires.text import cut_middle
-from longtalk.wires.views import MessageView
+from longtalk.wires.views import MessageView, show_cards
 
 
 def view_entry(entry: Entry) -> MessageView:
@@ -25,7 +25,20 @@ def view_entry(entry: Entry) -> MessageView:
 
     Entries in Longtalk's neutral grammar (events, system messages) have no view; use `read_text` for those.
     """
-    return WIRES[entry.wire].view(entry.native)
+    view = WIRES[entry.wire].view(entry.native)
+    return show_cards(view) if entry.is_verbatim else view
+
+
+def mark_verbatim(entry: Entry, view: MessageView | None = None) -> Entry:
+    """Return an answer that was not made under `Memory`, marked if its end looks like a memory card.
+
+    `view` is the view of the answer by its wire, if the caller has it. Other entries are returned unchanged.
+    """
+    if entry.role != "assistant" or entry.is_verbatim or entry.wire not in WIRES:
+        return entry
+    if (view or WIRES[entry.wire].view(entry.native)).whole is None:
+        return entry
+    return msgspec.structs.replace(entry, mark=f"{entry.mark} {VERBATIM}".strip())
 
 
 def read_text(entry: Entry) -> str:

@@ -34,14 +34,26 @@ class MessageView(msgspec.Struct, frozen=True):
     refusal: str = ""
     cards: tuple[str, ...] = ()
     """For an answer: the contents of its memory cards, which are in neither `text` nor `refusal`."""
+    whole: tuple[str, str] | None = None
+    """For an answer with something hidden at its end: its whole text and its whole refusal."""
 
 
 def hide_cards(view: MessageView) -> MessageView:
-    """Return the view with the memory cards of an answer moved from its text and refusal to `cards`.
+    """Return the view with the memory cards at the end of an answer moved from its text and refusal to `cards`.
 
     Views of other roles are returned unchanged.
     """
     if view.role != "assistant" or not ("<" in view.text or "<" in view.refusal):
         return view
     (text, text_cards), (refusal, refusal_cards) = split_cards(view.text), split_cards(view.refusal)
-    return msgspec.structs.replace(view, text=text, refusal=refusal, cards=(*text_cards, *refusal_cards))
+    if (text, refusal) == (view.text, view.refusal):
+        return view
+    whole = (view.text, view.refusal)
+    return msgspec.structs.replace(view, text=text, refusal=refusal, cards=(*text_cards, *refusal_cards), whole=whole)
+
+
+def show_cards(view: MessageView) -> MessageView:
+    """Return the view of an answer with everything in its text and refusal that `hide_cards` has taken for a card."""
+    if view.whole is None:
+        return view
+    return msgspec.structs.replace(view, text=view.whole[0], refusal=view.whole[1], cards=(), whole=None)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import Chat, Checkpoint, Done, Text, ToolCall, ToolContext, ToolResult, TurnFailed, tool
+from longtalk import Chat, Checkpoint, Done, Memory, Text, ToolCall, ToolContext, ToolResult, TurnFailed, tool
 from longtalk.errors import (
     AuthFailed,
     BadAnswer,
@@ -189,17 +189,21 @@ def test_a_stream_tells_what_happens_and_ends_with_the_reply() -> None:
     assert events[-1].reply.text == "Both found."
 
 
-def test_a_stream_shows_no_memory_card_and_all_that_is_none() -> None:
-    text = "Play <b>. <MEMORY_CARD>{}</MEMORY_CARD> 1 <"
-    events = collect(Chat(Scripted(says(text, pieces=len(text)))).stream("x"))
+@pytest.mark.parametrize("card", ["", "<MEMORY_CARD>{}</MEMORY_CARD>"])
+def test_a_stream_shows_no_memory_card_and_all_that_is_none(card: str) -> None:
+    text = f"Play <b>. <MEMORY_CARD>{{}}</MEMORY_CARD> 1 <{card}"
+    chat = Chat(Scripted(says(text, pieces=len(text))), policy=Memory())
+    events = collect(chat.stream("x"))
     told = [event.text for event in events if isinstance(event, Text)]
     assert told[-2:] == [" ", "<"]
-    assert "".join(told) == events[-1].reply.text == "Play <b>.  1 <"
+    assert "".join(told) == events[-1].reply.text == "Play <b>. <MEMORY_CARD>{}</MEMORY_CARD> 1 <"
 
 
 def test_an_answer_of_a_memory_card_alone_tells_nothing() -> None:
-    events = collect(Chat(Scripted(says("<MEMORY_CARD>{}</MEMORY_CARD>"))).stream("x"))
-    assert [type(event) for event in events] == [Done]
+    chat = Chat(Scripted(says("<MEMORY_CARD>{}</MEMORY_CARD>")), policy=Memory())
+    events = collect(chat.stream("x"))
+    assert not [event for event in events if isinstance(event, Text)]
+    assert events[-1].reply.text == ""
 
 
 def test_a_streamed_conversation_is_the_same_as_a_whole_one() -> None:

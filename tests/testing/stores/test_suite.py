@@ -35,6 +35,7 @@ from longtalk.testing.stores import concurrency
 from longtalk.testing.stores.suite import CASES, Case, check_store
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.record_kinds import kind_of
+from longtalk.wires.card_tags import remove_cards
 
 REOPENING = "everything_survives_reopening"
 KILLING = "a_killed_writer_leaves_whole_commits_and_all_it_acknowledged"
@@ -338,6 +339,13 @@ class MatchesOtherBranches(InMemory):
             for matches in zip(*every, strict=True)
         ]
         return [Matches(tuple(positions), len(positions)) for positions in found]
+
+
+class HidesTheEndOfHits(InMemory):
+    def candidates(self, *args: Any, **kwargs: Any) -> list[SearchHit]:
+        return [
+            msgspec.structs.replace(hit, text=remove_cards(hit.text)) for hit in super().candidates(*args, **kwargs)
+        ]
 
 
 class MatchesOnlyVisibleText(InMemory):
@@ -694,6 +702,7 @@ BROKEN: list[tuple[type[InMemory], str]] = [
     (MatchesOnlyWholeWords, "matches_are_returned_by_position"),
     (MatchesOtherBranches, "matches_are_limited_to_one_path"),
     (MatchesOnlyVisibleText, "matches_include_memory_cards_but_not_tool_results"),
+    (HidesTheEndOfHits, "hits_show_the_whole_text_of_a_verbatim_answer"),
     (KeepsKeysOfDeletedConversations, "a_deleted_conversation_is_gone"),
     (KeepsRecordsOfRedactedEntries, "a_redacted_entry_is_gone"),
     (FindsRedactedText, "a_redacted_entry_is_gone"),

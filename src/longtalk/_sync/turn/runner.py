@@ -114,7 +114,7 @@ class TurnRunner:
             if stream:
                 pieces: list[bytes] = []
                 accumulator = self.draft.wire.new_accumulator()
-                cards = CardFilter()
+                cards = CardFilter() if self._memory.is_active else None
                 waiting, source = self._ask(self._client.open, pieces)
                 with self._client.redactor:
                     try:
@@ -136,13 +136,13 @@ class TurnRunner:
                                 text = accumulator.feed(data)
                             except ValueError as problem:
                                 raise self._client.misread(problem, data) from None
-                            if not cards.is_idle or "<" in text:
+                            if cards is not None and not (cards.is_idle and "<" not in text):
                                 text = cards.feed(text)
                             if text:
                                 yield Text(text)
                     finally:
                         run_shielded(source.close)
-                if rest := cards.end():
+                if cards is not None and (rest := cards.end()):
                     yield Text(rest)
                 if not accumulator.done:
                     raise StreamCut(f"The stream of {self._provider.label} ended in the middle of an answer.")

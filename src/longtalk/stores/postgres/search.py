@@ -12,9 +12,11 @@ entries that belong to them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from longtalk.memory.recall.labels import get_searchable_text
 from longtalk.memory.recall.protocol import SearchTerm
@@ -23,6 +25,7 @@ from longtalk.stores.base import SearchHit
 from longtalk.stores.postgres.rows import escape_text, unescape_text
 from longtalk.transcript.pack import Entry
 from longtalk.wires import text_if_readable
+from longtalk.wires.entries import mark_verbatim
 
 if TYPE_CHECKING:
     from longtalk.stores.postgres.pool import Connection
@@ -78,20 +81,27 @@ def make_candidate_query(owner: str, terms: Collection[str]) -> tuple[list[str],
     return (forms, " | ".join(map(_make_query, forms)), f"'{_make_owner_word(owner)}'") if forms else None
 
 
-def parse_hits(rows: Iterable[tuple[Any, ...]]) -> list[SearchHit]:
-    """Build search hits from rows of the SQL function `candidates`."""
-    return [
-        SearchHit(
+def parse_hits(rows: Iterable[tuple[Any, ...]], read_entry: Callable[[SearchHit], Entry]) -> list[SearchHit]:
+    """Build search hits from rows of the SQL function `candidates`.
+
+    The rows lack the marks of entries. Where the mark decides what the text is, `read_entry` reads the entry of a hit.
+    """
+    hits: list[SearchHit] = []
+    for conversation, branch, position, turn, number, role, wire, kind, at, native in rows:
+        entry = Entry(role=role, wire=wire, kind=kind, at=at, native=native)
+        hit = SearchHit(
             conversation=unescape_text(conversation),
             branch=unescape_text(branch),
             position=position,
             entry=f"{unescape_text(turn)}-{number}",
             role=role,
             at=at,
-            text=text_if_readable(Entry(role=role, wire=wire, kind=kind, at=at, native=native)),
+            text=text_if_readable(entry),
         )
-        for conversation, branch, position, turn, number, role, wire, kind, at, native in rows
-    ]
+        if role == "assistant" and text_if_readable(mark_verbatim(entry)) != hit.text:
+            hit = msgspec.structs.replace(hit, text=text_if_readable(read_entry(hit)))
+        hits.append(hit)
+    return hits
 
 
 def make_match_queries(terms: Sequence[SearchTerm]) -> tuple[list[int], list[str], list[str | None]]:

@@ -184,7 +184,13 @@ class Postgres:
     ) -> list[SearchHit]:
         self._index_new_entries(owner, conversation)
         query = make_candidate_query(owner, terms)
-        return parse_hits(self._call("candidates", owner, conversation, *query, limit)) if query and limit > 0 else []
+        if not query or limit <= 0:
+            return []
+
+        def read_entry(hit: SearchHit) -> Entry:
+            return self.read(owner, hit.conversation, hit.branch, hit.position, hit.position + 1).entry(0)
+
+        return parse_hits(self._call("candidates", owner, conversation, *query, limit), read_entry)
 
     def matches(
         self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from longtalk._util import json_bytes
 from longtalk.memory.recall.protocol import SearchTerm
 from longtalk.stores.base import MAIN, ConversationInfo, SearchHit
@@ -204,3 +206,13 @@ def matches_include_memory_cards_but_not_tool_results(harness: Harness) -> None:
         [2],
         "a search for a word in a tool result",
     )
+
+
+@case
+def hits_show_the_whole_text_of_a_verbatim_answer(harness: Harness) -> None:
+    conversation = harness.conversation()
+    text = 'A card is <MEMORY_CARD>{"+facts": ["a plan for Lisbon"]}</MEMORY_CARD>'
+    answer = msgspec.structs.replace(make_message(text, role="assistant"), mark="verbatim")
+    conversation.write(entries=link_entries(None, "t", 0, [make_message("What is a card?"), answer]))
+    hits = harness.store.candidates(harness.owner, ["lisbon"], 10)
+    assert_equal([(hit.position, hit.text) for hit in hits], [(1, text)], "a hit in an answer that is all text")

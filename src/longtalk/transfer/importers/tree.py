@@ -29,7 +29,7 @@ from longtalk.transfer.load import ParsedConversation
 from longtalk.turn.draft import UNKNOWN, add_token_counts
 from longtalk.wires import WIRES
 from longtalk.wires.anthropic.wire import WIRE as ANTHROPIC
-from longtalk.wires.entries import make_closing_result
+from longtalk.wires.entries import make_closing_result, mark_verbatim
 from longtalk.wires.neutral import event
 from longtalk.wires.views import MessageView
 
@@ -290,7 +290,7 @@ def _list_own_nodes(end: _EntryNode) -> list[_EntryNode]:
 
 def _count_tokens(nodes: Sequence[_EntryNode]) -> dict[int, Entry]:
     """Return the entries of these nodes with token counts filled in, by the `id()` of each node."""
-    entries = add_token_counts([node.entry for node in nodes], Estimator())
+    entries = add_token_counts([mark_verbatim(node.entry) for node in nodes], Estimator())
     return {id(node): entry for node, entry in zip(nodes, entries, strict=True)}
 
 

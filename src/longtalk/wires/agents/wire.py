@@ -34,7 +34,7 @@ from longtalk.wires.agents.cli import (
 from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.protocol import Answer, Handle, Preamble, Quirks, ReportedError
 from longtalk.wires.text import wrap_in_tag
-from longtalk.wires.views import MessageView, hide_cards
+from longtalk.wires.views import MessageView, hide_cards, show_cards
 
 OPTIONS = ("arguments", "cwd", "env", "silence", "timeout")
 _LONGEST = 10**9
@@ -100,7 +100,8 @@ class AgentWire:
             return _message("event" if entry.kind == "event" else "system", render_neutral(entry))
         if entry.role != "assistant":
             return entry.native
-        text = self.view(entry.native).text
+        view = self.view(entry.native)
+        text = (show_cards(view) if entry.is_verbatim else view).text
         return _message("assistant", text) if text.strip() else None
 
     def build_request(
@@ -121,9 +122,11 @@ class AgentWire:
         more = options.get("arguments") or ()
         arguments, variables = self.cli.build_command(model, handle.id, more, system=system is not None, stream=stream)
         stamp, _, before = handle.stamp.partition(" ")
+        # `render` has removed the cards.
+        messages = [each for piece in pieces for each in json_bytes.items(b"[%s]" % piece)]
         command = AgentCommand(
             arguments=tuple(arguments),
-            input=_render_prompt([self.view(each) for piece in pieces for each in json_bytes.items(b"[%s]" % piece)]),
+            input=_render_prompt([show_cards(self.view(each)) for each in messages]),
             system=system,
             variables=variables,
             env=tuple(options.get("env") or ()),
@@ -159,7 +162,8 @@ class AgentWire:
                 new = hide_cards(MessageView(role="assistant", text=text))
                 # A text that contains only a card does not replace the answer.
                 text = view.text if new.cards and not new.text.strip() else new.text
-                view = MessageView(role="assistant", text=text, cards=new.cards or view.cards)
+                whole = new.whole or ((text, "") if view.cards else None)
+                view = MessageView(role="assistant", text=text, cards=new.cards or view.cards, whole=whole)
         return view
 
     def parse_line(self, line: Mapping[str, bytes]) -> ParsedLine:
@@ -274,7 +278,7 @@ class AgentAccumulator:
         native = b'{"events":[%s]}' % b",".join([*self._events, *self._join_pieces()])
         view = self._agent.view(native)
         if interrupted:
-            return Answer(native=native if view.text or view.cards else None, view=view, finish="interrupted")
+            return Answer(native=native if view.text or view.whole else None, view=view, finish="interrupted")
         usage, before = self._last.usage, bytes(self._stamp.before)
         handle = None
         if self._session and self._stamp.stamp:
@@ -282,7 +286,7 @@ class AgentAccumulator:
             handle = Handle(self._session, f"{self._stamp.stamp} {so_far}".strip())
         if usage is not None and before != b"null":
             usage = b'{"now":%s,"before":%s}' % (usage, before)
-        empty = not (view.text.strip() or view.cards)
+        empty = not (view.text.strip() or view.whole)
         return Answer(native=native, view=view, finish=self._last.finish, empty=empty, usage=usage, handle=handle)
 
 

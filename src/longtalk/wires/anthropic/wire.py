@@ -86,7 +86,7 @@ class Anthropic(StatelessWire):
         if entry.wire == LONGTALK:
             text = render_neutral(entry)
             return _write_user_text(text if entry.kind == "event" else wrap_in_tag("system", text))
-        if entry.mark == "empty":
+        if entry.condition == "empty":
             return None
         return json_bytes.replace_surrogates(entry.native) if quirks.no_surrogates else entry.native
 

@@ -99,7 +99,7 @@ class Gemini(StatelessWire):
         if entry.wire == LONGTALK:
             text = render_neutral(entry)
             return self.write_user(text if entry.kind == "event" else wrap_in_tag("system", text))
-        if entry.mark == "empty":
+        if entry.condition == "empty":
             return None
         return json_bytes.replace_surrogates(entry.native) if quirks.no_surrogates else entry.native
 

@@ -81,7 +81,7 @@ class OpenAIChat(StatelessWire):
         if entry.wire == LONGTALK:
             return _write_system(render_neutral(entry))
         # Every server rejects an answer without content.
-        if entry.mark == "empty":
+        if entry.condition == "empty":
             return None
         native = adapt_message(entry.native, quirks)
         # For a server that rejects the field `refusal`, its text becomes the content.

@@ -129,7 +129,7 @@ class OpenAIResponses:
     def render(self, entry: Entry, quirks: Quirks) -> bytes | None:
         if entry.wire == LONGTALK:
             return _write_developer(render_neutral(entry))
-        if entry.mark == "empty":
+        if entry.condition == "empty":
             return None
         native = entry.native
         if entry.role == "assistant":
