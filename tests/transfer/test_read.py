@@ -431,6 +431,39 @@ def test_all_forms_of_a_log_say_the_same(question: dict[str, Any], answer: dict[
     assert "Two miles" not in json.dumps(part.metas)
 
 
+_COMPLETION = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1750390381,
+    "model": "gpt-4o",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Two miles."}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13},
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "model"),
+    [
+        (_COMPLETION, "ksi:gpt-4o"),
+        ({"type": "claude", "response": _COMPLETION}, "ksi:gpt-4o"),
+        ({"ksi": {"provider": "litellm", "duration_ms": 900}, "response": _COMPLETION}, "litellm:gpt-4o"),
+        ({"ksi": {"provider": "litellm"}, "response": {"result": _COMPLETION}}, "litellm:gpt-4o"),
+    ],
+)
+def test_a_chat_completion_in_a_log_is_an_answer(answer: dict[str, Any], model: str) -> None:
+    part = only(lines(ASKED, answer))
+    assert texts(part) == [("user", "How far is it?"), ("assistant", "Two miles.")]
+    [turn] = part.turns
+    assert (turn.status, turn.model, turn.ended) == ("complete", model, 1750390381000)
+    assert json.loads(turn.usage[0]) == _COMPLETION["usage"]
+    assert part.entries[1].mark == ""
+    assert "Two miles" not in json.dumps(part.metas)
+
+
+def test_a_log_may_consist_of_chat_completions() -> None:
+    assert [text for role, text in texts(only(lines(_COMPLETION))) if role == "assistant"] == ["Two miles."]
+
+
 @pytest.mark.parametrize(
     ("answer", "error"),
     [

@@ -32,14 +32,20 @@ class _LogLine:
         inner = [members]
         while len(inner) < 4 and (found := _find_object(inner[-1], "response") or _find_object(inner[-1], "result")):
             inner.append(found)
+        # A provider without sessions answers with a chat completion.
+        is_completion = inner[-1].get("choices", b"")[:1] == b"["
+        for choice in json_bytes.items(inner[-1]["choices"])[:1] if is_completion else ():
+            inner += [json_bytes.fields(choice), _find_object(json_bytes.fields(choice), "message")]
         ksi = _find_object(members, "ksi")
         self.layers = [*reversed(inner), ksi]
         self.kind = json_bytes.text(members.get("type", b"null")) or ""
-        self.is_answer = self.kind == _ANSWER_TYPE or bool(ksi and "response" in members)
+        self.is_answer = self.kind == _ANSWER_TYPE or is_completion or bool(ksi and "response" in members)
+        provider = json_bytes.text(ksi.get("provider", b"null"))
+        self.provider = provider or ("ksi" if is_completion else "claude-cli")
         self.data = _remove_texts(json_bytes.value(line))
         texts = (_extract_text(json_bytes.value(layer.get(key, b"null"))) for layer in self.layers for key in _TEXTS)
         self.text = next(filter(None, texts), "")
-        self.at = _parse_time(self.get("timestamp"))
+        self.at = _parse_time(self.get("timestamp")) or _parse_time(self.get("created"))
 
     def raw(self, key: str) -> bytes:
         """Return the JSON of the member `key` in the innermost object that has it; `null` if no object has it."""
@@ -70,9 +76,13 @@ def _extract_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _remove_texts(members: dict[str, Any]) -> dict[str, Any]:
-    nested = {key: _remove_texts(value) for key, value in members.items() if isinstance(value, dict)}
-    return {key: nested.get(key, value) for key, value in members.items() if key in nested or key not in _TEXTS}
+def _remove_texts(value: Any) -> Any:
+    """Return a JSON value without the texts in its objects."""
+    if isinstance(value, list):
+        return [_remove_texts(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _remove_texts(each) for key, each in value.items() if key not in _TEXTS or isinstance(each, dict)}
 
 
 def _parse_time(value: Any) -> int:
@@ -154,8 +164,9 @@ def _build_exchange(
         entries.append((event("The log does not contain the question.", source="import", at=started), {}))
     if answer is None:
         return Turn(new_id(), "interrupted", "claude-cli", started, ended, "interrupted"), entries
-    usage, label = answer.raw("usage"), str(answer.get("model") or "").removeprefix("claude-cli/")
-    model, reports = f"claude-cli:{label}" if label else "claude-cli", (usage,) if usage[:1] == b"{" else ()
+    usage, label = answer.raw("usage"), str(answer.get("model") or "").removeprefix(f"{answer.provider}/")
+    model = f"{answer.provider}:{label}" if label else answer.provider
+    reports = (usage,) if usage[:1] == b"{" else ()
     turn = Turn(id=new_id(), status="complete", model=model, started=started, ended=ended, usage=reports)
     if answer.error:
         entries[-1][1]["ksi_error"] = answer.data
