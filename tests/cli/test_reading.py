@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -372,6 +373,20 @@ def test_the_turns_are_shown_line_by_line(store: str) -> None:
     assert [f"{each['total']:,}" for each in told] == [row[3] for row in found]
     assert [each["cost"] for each in told] == [0.01, None]
     assert told[0]["usage"]["output"] == 5
+
+
+@pytest.mark.parametrize("report", [{}, {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}])
+def test_tokens_that_no_provider_reported_are_unknown(store: str, report: dict[str, Any]) -> None:
+    step = says("Well.")
+    body = {key: value for key, value in json.loads(step.body).items() if key != "usage"}
+    held = store_at(store)
+    silent = Scripted(msgspec.structs.replace(step, body=json.dumps(body | report).encode()))
+    Conversation("free", model=silent, store=held).send("Hello")
+    held.close()
+    (row,) = lines("stats", "free", "--turns", "--store", store)
+    assert row[4:] == ["-", "-", "-", "-"]
+    shown = run("stats", "free", "--store", store).stdout
+    assert "tokens sent      unknown\ntokens received  unknown\ncost             1 turn" in shown
 
 
 def test_turns_are_those_of_one_conversation(filled: str) -> None:

@@ -12,6 +12,7 @@ from longtalk.archive.metrics import Metrics
 from longtalk.archive.stats import Stats
 from longtalk.cli.output import escape_line, format_time, pluralize, print_json, print_table, print_text
 from longtalk.cli.store import choose_branch, find_conversation, open_archive
+from longtalk.usage import Usage
 
 _HEADER = ("time", "model", "calls", "request", "sent", "cached", "received", "cost")
 
@@ -42,9 +43,11 @@ def _print_turns(metrics: list[Metrics], *, as_json: bool) -> None:
 
 def _format_turn(turn: Metrics) -> tuple[str, ...]:
     usage = turn.usage
-    counts = (turn.calls, turn.total, usage.input, usage.cached, usage.output)
+    # Numbers that no provider has reported, and those of a request that is not stored, are unknown.
+    reported = [f"{count:,}" if usage != Usage() else "-" for count in (usage.input, usage.cached, usage.output)]
     cost = "-" if turn.cost is None else format_dollars(turn.cost)
-    return (format_time(turn.at), turn.model, *(f"{count:,}" for count in counts), cost)
+    total = f"{turn.total:,}" if turn.total else "-"
+    return (format_time(turn.at), turn.model, f"{turn.calls:,}", total, *reported, cost)
 
 
 def format_dollars(cost: float) -> str:
@@ -62,14 +65,15 @@ def _format_cost(stats: Stats) -> str:
 
 def _format_totals(stats: Stats) -> list[tuple[str, str]]:
     usage = stats.usage
+    is_known = usage != Usage() or not stats.turns
     return [
         ("conversations", f"{stats.conversations:,}"),
         ("branches", f"{stats.branches:,}"),
         ("entries", f"{stats.entries:,}, {stats.bytes:,} bytes"),
         ("turns", f"{sum(stats.turns.values()):,}{_format_counts(stats.turns)}"),
         ("models", f"{len(stats.models):,}{_format_counts(stats.models)}"),
-        ("tokens sent", f"{usage.input:,}, {usage.cached:,} of them cached"),
-        ("tokens received", f"{usage.output:,}"),
+        ("tokens sent", f"{usage.input:,}, {usage.cached:,} of them cached" if is_known else "unknown"),
+        ("tokens received", f"{usage.output:,}" if is_known else "unknown"),
         ("cost", _format_cost(stats)),
     ]
 
