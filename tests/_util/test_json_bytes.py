@@ -174,3 +174,26 @@ def test_a_struct_is_written_also_with_half_a_pair_in_it() -> None:
         text: str
 
     assert json_bytes.encode(Said("\ud83d")) == b'{"text":"\\ufffd"}'
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"9" * 5_000, b"-" + b"9" * 5_000])
+def test_a_number_beyond_a_double_is_read_as_infinite_and_keeps_its_bytes(number: bytes) -> None:
+    document = b'{"huge":%s,"one":1,"half":"\\ud83d"}' % number
+    read = json_bytes.value(document)
+    assert read == {"huge": -math.inf if number[:1] == b"-" else math.inf, "one": 1, "half": "\ufffd"}
+    assert type(read["one"]) is int
+    assert json_bytes.fields(document)["huge"] == number
+
+
+@pytest.mark.parametrize("number", [b"1", b"1e999"])
+def test_what_can_be_read_at_all_can_be_read_from_a_deep_stack(number: bytes) -> None:
+    deep = b'{"a":' + b"[" * 600 + number + b"]" * 600 + b"}"
+
+    def read_below(frames: int) -> int:
+        if frames:
+            return read_below(frames - 1)
+        json_bytes.check_object(deep)
+        assert json_bytes.value(deep)
+        return len(json_bytes.fields(deep)["a"])
+
+    assert read_below(600) == 1_200 + len(number)

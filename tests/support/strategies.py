@@ -79,6 +79,24 @@ natives = st.one_of(
 )
 
 
+def any_value(names: Sequence[str], texts: Sequence[str]) -> st.SearchStrategy[bytes]:
+    """Return a strategy for JSON objects with these member names and texts, whose values may have any type."""
+    leaves = st.sampled_from(
+        [b"null", b"true", b"0", b"1e999", b"9" * 5_000, b'""', b'"\\ud83d"', b'"{"', b'"{\\"a\\":1e999}"']
+    )
+    words = st.sampled_from([json.dumps(text).encode() for text in texts])
+    keys = st.sampled_from(names)
+
+    def join(members: dict[str, bytes]) -> bytes:
+        return b"{" + b",".join(b'"%s":%s' % (key.encode(), value) for key, value in members.items()) + b"}"
+
+    def extend(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+        lists = st.lists(inner, max_size=3).map(lambda found: b"[" + b",".join(found) + b"]")
+        return lists | st.dictionaries(keys, inner, max_size=4).map(join)
+
+    return st.dictionaries(keys, st.recursive(leaves | words, extend, max_leaves=8), max_size=5).map(join)
+
+
 @st.composite
 def entries(draw: st.DrawFn) -> Entry:
     """Draw a message of one of two wires, a system message or an event, which is not yet linked to other entries."""

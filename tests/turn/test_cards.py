@@ -223,6 +223,17 @@ def test_an_answer_of_a_card_alone_is_nothing_when_it_is_told_again(store: Store
         assert [type(event) for event in talk.stream("What now?", key="k")] == [Done]
 
 
+@EACH
+@pytest.mark.parametrize("text", [CARD, "<MEMORY_CAR"])
+def test_an_export_of_an_answer_of_a_card_alone_shows_no_card(store: Store, wire: str, text: str) -> None:
+    model = Scripted(says_in(wire, [text]), wire=WIRES[wire])
+    with Conversation("c", model=model, store=store, policy=MEMORY) as talk:
+        talk.send("What now?")
+        markdown = talk.export("md")
+    assert "### Assistant" in markdown
+    assert "memory" not in markdown.lower()
+
+
 # Other wires
 
 

@@ -15,7 +15,7 @@ from longtalk import Chat, DigestTools, InputError, KeepAll, KeepLast, TokenBudg
 from longtalk.context.compose import compose
 from longtalk.context.epochs import Epoch
 from longtalk.state.codec import decode
-from longtalk.testing import Scripted, says, validate
+from longtalk.testing import Scripted, Step, says, validate
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 from longtalk.wires.entries import view_entry
@@ -34,6 +34,11 @@ PARTS: dict[str, Any] = {
     "anthropic": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
     "gemini": {"inlineData": {"mimeType": "image/png", "data": PNG}},
 }
+
+
+def weigh(kilos: Any) -> str:
+    """Weigh something."""
+    return str(kilos)
 
 
 def request(transcript: Transcript, wire: str) -> bytes:
@@ -214,3 +219,34 @@ def _told_by_wire(wire: str, fact: str, state: bytes | None, policy: Any, source
         validate(body, wire=wire)
         assert fact.encode() in body
     return state
+
+
+HUGE = ["1e999", "-1e999", "9" * 5_000]
+
+
+@pytest.mark.parametrize("number", HUGE, ids=["huge", "negative", "long"])
+@pytest.mark.parametrize(("before", "after"), USUAL)
+def test_a_number_beyond_a_double_in_arguments_goes_along(before: str, after: str, number: str) -> None:
+    step = says("Let me see.", calls=[("call_1", "weigh", {"kilos": 12345})], wire=before)
+    body = step.body.replace(b"12345", number.encode())
+    chat = Chat(Scripted(Step(body=body), says("Done.", wire=before), wire=WIRES[before]), tools=[weigh])
+    state = chat.send("Hello", state=None).state
+    other = Scripted(says("Yes.", wire=after), wire=WIRES[after])
+    Chat(other).send("And?", state=state)
+    assert number.encode() in other.requests[0]
+
+
+@pytest.mark.parametrize("number", HUGE, ids=["huge", "negative", "long"])
+@pytest.mark.parametrize(("before", "after"), USUAL)
+def test_a_number_beyond_a_double_in_an_unknown_field_does_not_stop_a_switch(
+    before: str, after: str, number: str
+) -> None:
+    step = says("Hello.", fields={"odd": 12345} if before.startswith("openai") else {}, wire=before)
+    body = step.body.replace(b"12345", number.encode()).replace(b'"text":', b'"odd":%s,"text":' % number.encode())
+    chat = Chat(Scripted(Step(body=body), says("Again.", wire=before), wire=WIRES[before]))
+    state = chat.send("Hello", state=None).state
+    other = Scripted(says("Yes.", wire=after), wire=WIRES[after])
+    reply = Chat(other).send("And?", state=state)
+    assert reply.text == "Yes."
+    chat.send("Back", state=reply.state)
+    assert number.encode() in chat.provider.requests[-1]

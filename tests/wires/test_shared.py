@@ -8,12 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from longtalk.tools import tool
+from longtalk.transcript.transcript import Entry
 from longtalk.usage import Usage
 from longtalk.wires import WIRES
-from longtalk.wires.entries import make_closing_result
+from longtalk.wires.convert import CallIdMap, convert_entry, list_lost_content
+from longtalk.wires.entries import make_closing_result, redact, view_entry
 from longtalk.wires.native import drop_half_character
 from longtalk.wires.neutral import LONGTALK, event, render_neutral, system
-from longtalk.wires.protocol import Preamble
+from longtalk.wires.protocol import Preamble, Quirks
+from tests.support.strategies import any_value
 
 AT = 1_767_323_045_678  # 2026-01-02 03:04:05 UTC
 HEADER = re.compile(r'<event source="[^"<>&\n]*" time="\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ">')
@@ -137,3 +140,45 @@ def test_a_preamble_with_half_an_emoji_has_a_digest_too() -> None:
 )
 def test_half_a_character_at_the_end_of_a_cut_text_is_dropped(cut: bytes, whole: bytes) -> None:
     assert drop_half_character(cut) == whole
+
+
+NAMES_IN_MESSAGES = (
+    *(
+        "role",
+        "content",
+        "tool_calls",
+        "tool_call_id",
+        "function",
+        "name",
+        "arguments",
+        "id",
+        "refusal",
+        "audio",
+        "type",
+    ),
+    *("text", "thinking", "input", "tool_use_id", "parts", "functionCall", "functionResponse", "response", "args"),
+    *("thought", "thoughtSignature", "output", "call_id", "status", "encrypted_content", "events", "message", "item"),
+)
+KINDS_IN_MESSAGES = (
+    *("user", "assistant", "tool", "model", "text", "tool_use", "tool_result", "thinking", "image_url", "message"),
+    *("function_call", "custom_tool_call", "function_call_output", "reasoning", "output_text", "item.completed"),
+)
+any_message = any_value(NAMES_IN_MESSAGES, KINDS_IN_MESSAGES)
+
+
+@given(st.sampled_from(sorted(WIRES)), st.sampled_from(["user", "assistant", "tool", "system"]), any_message)
+def test_any_json_object_can_be_read_converted_and_sent_on_any_wire(wire: str, role: str, native: bytes) -> None:
+    entry = Entry(role=role, wire=wire, native=native, at=AT)
+    strict = Quirks(fields=("refusal", "audio", "name"), strict_ids=True, no_surrogates=True, must_alternate=True)
+    view_entry(entry)
+    redact(entry, "gone")
+    WIRES[wire].remove_opaque(native)
+    for to in WIRES.values():
+        list_lost_content([entry], to)
+        converted = entry if to.name == wire else convert_entry(entry, to, CallIdMap())
+        for quirks in (Quirks(), strict, Quirks(fields=("id",), needs_signatures=True)):
+            piece = to.render(converted, quirks) if converted is not None else None
+            if piece is not None:
+                sent = {"model": "m", "options": {}, "quirks": quirks, "stream": False, "mark": 1}
+                body = to.build_request(preamble=Preamble(), pieces=[piece, piece], **sent)
+                json.loads(body.decode("utf-8", "replace"), parse_int=str)

@@ -1,19 +1,24 @@
 """JSON as bytes: split a document into its parts without changing a byte.
 
 `fields` and `items` return the exact bytes of each member of an object or element of an array, so a value that is only
-passed on is never decoded. `text` and `value` decode values that are read. Lone surrogates (half an emoji, as some
-models send) are legal JSON that the parser rejects, so they are masked before parsing and restored afterwards. Invalid
-JSON and too deeply nested JSON raise `ValueError`.
+passed on is never decoded. `text` and `value` decode values that are read; a number beyond the range of a double is
+read as infinite. Lone surrogates (half an emoji, as some models send) are legal JSON that the parser rejects, so they
+are masked before parsing and restored afterwards. Invalid JSON and too deeply nested JSON raise `ValueError`. How deep
+is too deep does not depend on the depth of the caller's stack, so what was read once can be read everywhere.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+_T = TypeVar("_T")
 _DEEP = "nested too deeply"
+_MAX_DIGITS = 4_300
+"""The number of digits above which Python refuses to convert text to an int."""
 
 
 class _Unread(msgspec.Struct):
@@ -40,7 +45,9 @@ def fields(data: bytes) -> dict[str, bytes]:
     except (ValueError, RecursionError) as problem:
         masked, mark = _mask(data, problem)
     try:
-        return {_unmask_key(key, mark): _unmask(bytes(raw), mark) for key, raw in _object.decode(masked).items()}
+        return {
+            _unmask_key(key, mark): _unmask(bytes(raw), mark) for key, raw in _decode(_object.decode, masked).items()
+        }
     except (ValueError, RecursionError) as problem:
         _refuse(problem)
 
@@ -52,7 +59,7 @@ def items(data: bytes | memoryview) -> list[bytes]:
     except (ValueError, RecursionError) as problem:
         masked, mark = _mask(bytes(data), problem)
     try:
-        return [_unmask(bytes(raw), mark) for raw in _array.decode(masked)]
+        return [_unmask(bytes(raw), mark) for raw in _decode(_array.decode, masked)]
     except (ValueError, RecursionError) as problem:
         _refuse(problem)
 
@@ -67,7 +74,7 @@ def lengths(data: bytes | memoryview) -> list[int]:
     except (ValueError, RecursionError) as problem:
         masked = _blot(data, problem)
     try:
-        return list(map(len, _array.decode(masked)))
+        return list(map(len, _decode(_array.decode, masked)))
     except (ValueError, RecursionError) as problem:
         _refuse(problem)
 
@@ -80,7 +87,7 @@ def check_object(data: bytes | memoryview) -> None:
     except (ValueError, RecursionError) as problem:
         masked = _blot(data, problem)
     try:
-        _unread.decode(masked)
+        _decode(_unread.decode, masked)
     except (ValueError, RecursionError) as problem:
         _refuse(problem)
 
@@ -96,13 +103,18 @@ def text(data: bytes) -> str | None:
 
 
 def value(data: bytes) -> Any:
-    """Decode any JSON value to Python objects, with invalid Unicode replaced by U+FFFD."""
+    """Decode any JSON value to Python objects, with invalid Unicode replaced by U+FFFD and huge numbers by infinity."""
     try:
         return _any.decode(data)
     except (ValueError, RecursionError):
         pass
+    data = _readable(data)
     try:
-        return _any.decode(_readable(data))
+        try:
+            return _decode(_any.decode, data)
+        except msgspec.ValidationError:
+            # The JSON is valid, but a number in it is out of range.
+            return _decode(_load_huge_numbers, data)
     except (ValueError, RecursionError) as problem:
         _refuse(problem)
 
@@ -129,6 +141,18 @@ def replace_surrogates(data: bytes) -> bytes:
     return _LONE.sub(lambda m: b"\\ufffd" if m[1] else m[0], data)
 
 
+def _decode(decode: Callable[[Any], _T], data: bytes | bytearray) -> _T:
+    """Decode JSON that the first attempt could not decode, in a new thread if the stack is too deep here."""
+    try:
+        return decode(data)
+    except RecursionError:
+        from concurrent.futures import ThreadPoolExecutor
+
+        # A new thread has an empty stack.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(decode, data).result()
+
+
 def _key(key: str) -> bytes:
     try:
         return _encode(key)
@@ -143,7 +167,7 @@ def _mask(data: bytes, problem: Exception) -> tuple[bytes, bytes]:
 
     mark = b"lone" + os.urandom(9).hex().encode()
     masked = _LONE.sub(lambda m: mark + m[1] if m[1] else m[0], data)
-    if masked == data:
+    if masked == data and not isinstance(problem, RecursionError):
         _refuse(problem)
     return masked, mark
 
@@ -151,14 +175,15 @@ def _mask(data: bytes, problem: Exception) -> tuple[bytes, bytes]:
 def _blot(data: bytes | memoryview, problem: Exception) -> bytearray:
     """Return a copy with each lone surrogate replaced by a valid escape of the same length, so offsets stay valid.
 
-    If there are no lone surrogates, raise `ValueError` with the message of `problem`, the error of the first attempt.
+    If there are no lone surrogates and `problem`, the error of the first attempt, was not a lack of stack, raise
+    `ValueError` with its message.
     """
     masked, found = bytearray(data), False
     for match in _LONE.finditer(data):
         if match[1]:
             masked[match.start() : match.end()] = b"\\ufffd"
             found = True
-    if not found:
+    if not found and not isinstance(problem, RecursionError):
         _refuse(problem)
     return masked
 
@@ -169,6 +194,12 @@ def _unmask(data: bytes, mark: bytes) -> bytes:
 
 def _unmask_key(key: str, mark: bytes) -> str:
     return re.sub(mark.decode() + "(....)", lambda m: chr(int(m[1], 16)), key)
+
+
+def _load_huge_numbers(data: bytes) -> Any:
+    import json
+
+    return json.loads(data, parse_int=lambda digits: int(digits) if len(digits) < _MAX_DIGITS else float(digits))
 
 
 def _readable(data: bytes) -> bytes:

@@ -52,7 +52,7 @@ def count_message(native: bytes | Mapping[str, Any], counter: Counter) -> int:
     tally = _Tally(getattr(counter, "family", ""))
     try:
         tally.add(json_bytes.value(native))
-    except ValueError:
+    except (ValueError, RecursionError):
         tally.fixed += len(native) // 4
     return tally.count_total(counter)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from operator import add, itemgetter
 
 from longtalk._util import json_bytes
-from longtalk.transcript.pack import OWN, Pack
+from longtalk.transcript.pack import ANSWERS, OWN, Pack
 from longtalk.transcript.pack_index import MAX_COUNT, read_column
 
 # Larger arrays are checked entry by entry, which is slower but needs little memory.
@@ -40,9 +40,11 @@ def check_pack(pack: Pack, wires: frozenset[str]) -> None:
         raise ValueError("a time is out of range")
     if size and max(index.shape) >= len(index.shapes):
         raise ValueError("its index refers to an unknown combination of kind, role and wire")
-    for _, _, wire in index.shapes:
+    for kind, role, wire in index.shapes:
         if wire not in wires:
             raise LookupError(wire)
+        if not is_possible(kind, role, wire):
+            raise ValueError(f"it has entries of the kind {kind!r} with the role {role!r} and the wire {wire!r}")
     if len(pack.array) != (1 + sum(sizes) if size else 2) or (size and not sizes[-1]):
         raise ValueError("its entries are not at the offsets in its index")
     _check_array(pack, sizes.tolist())
@@ -51,6 +53,11 @@ def check_pack(pack: Pack, wires: frozenset[str]) -> None:
         members = json_bytes.value(entry.native)
         if not isinstance(members.get("text"), str) or (entry.kind == "event" and "source" not in members):
             raise ValueError("an event or a system message has no text")
+
+
+def is_possible(kind: str, role: str, wire: str) -> bool:
+    """Return True if an entry can have this combination: only Longtalk's own wire has events, and it has no answers."""
+    return role not in ANSWERS if wire == OWN else kind == "message"
 
 
 def _check_array(pack: Pack, sizes: list[int]) -> None:

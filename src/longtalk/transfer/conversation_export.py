@@ -19,6 +19,7 @@ from longtalk.stores._rows import to_utf8_json
 from longtalk.stores.base import MAIN, PlacedRecord
 from longtalk.stores.checks import check_entry_id, check_parents
 from longtalk.transcript.pack import OWN, Entry
+from longtalk.transcript.pack_check import is_possible
 from longtalk.transcript.pack_index import MAX_COUNT, MAX_SHAPES
 from longtalk.transcript.record_kinds import KINDS
 from longtalk.transcript.transcript import Record, Turn
@@ -200,6 +201,8 @@ def _check_entry(entry: Entry) -> None:
         json_bytes.check_object(entry.native)
     except ValueError as problem:
         refuse(f"entry {entry.id!r} is not a single JSON object ({problem})")
+    if not is_possible(entry.kind, entry.role, entry.wire):
+        refuse(f"entry {entry.id!r} is {entry.kind!r} with the role {entry.role!r} and the wire {entry.wire!r}")
     if entry.wire == OWN:
         message = json_bytes.value(entry.native)
         if not isinstance(message.get("text"), str) or (entry.kind == "event" and "source" not in message):

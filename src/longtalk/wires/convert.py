@@ -192,7 +192,7 @@ def _render_anthropic_answer(text: str, calls: list[ToolCallView]) -> dict[str, 
             "type": "tool_use",
             "id": call.id,
             "name": re.sub(r"[^A-Za-z0-9_-]", "_", call.name),
-            "input": _parse_arguments(call),
+            "input": _to_object(call),
         }
         for call in calls
     ]
@@ -201,9 +201,7 @@ def _render_anthropic_answer(text: str, calls: list[ToolCallView]) -> dict[str, 
 
 def _render_gemini_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]:
     texts = [{"text": text}] if text.strip() else []
-    tool_calls = [
-        {"functionCall": {"id": call.id, "name": call.name, "args": _parse_arguments(call)}} for call in calls
-    ]
+    tool_calls = [{"functionCall": {"id": call.id, "name": call.name, "args": _to_object(call)}} for call in calls]
     return {"role": "model", "parts": [*texts, *tool_calls]}
 
 
@@ -239,13 +237,17 @@ def _render_arguments(call: ToolCallView) -> str:
     return call.arguments.decode("utf-8", "replace") or "{}"
 
 
-def _parse_arguments(call: ToolCallView) -> dict[str, Any]:
-    """Return a call's arguments as a dict. If they are not a JSON object, return `{"arguments": …}` with their text."""
+def _to_object(call: ToolCallView) -> Any:
+    """Return a call's arguments as a JSON object. If they are anything else, return `{"arguments": …}` with their text.
+
+    The object keeps its bytes, because a number in it may be beyond the range of a double.
+    """
+    arguments = json_bytes.replace_surrogates(_render_arguments(call).encode())
     try:
-        value = json_bytes.value(call.arguments or b"{}")
-    except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {"arguments": _render_arguments(call)}
+        json_bytes.check_object(arguments)
+    except ValueError:
+        return {"arguments": _render_arguments(call)}
+    return msgspec.Raw(arguments)
 
 
 # Content that can't be converted

@@ -74,7 +74,7 @@ def shorten_entry(entry: Entry, keep: int) -> Entry:
     """Return a tool result or an event with the middle of its text removed, so that about `keep` characters remain."""
     text = cut_middle(read_text(entry), keep)
     if entry.wire == LONGTALK:
-        native = json_bytes.encode({**json_bytes.value(entry.native), "text": text})
+        native = json_bytes.build({**json_bytes.fields(entry.native), "text": json_bytes.encode(text)})
     else:
         seen = view_entry(entry)
         native = WIRES[entry.wire].write_result(

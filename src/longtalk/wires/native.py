@@ -24,6 +24,21 @@ def array_items(data: bytes) -> list[bytes]:
     return json_bytes.items(data) if data[:1] == b"[" else []
 
 
+def object_fields(data: bytes) -> dict[str, bytes]:
+    """Return the members of a JSON object, or an empty dict if the value is not an object."""
+    return json_bytes.fields(data) if data[:1] == b"{" else {}
+
+
+def array_objects(data: bytes) -> list[dict[str, bytes]]:
+    """Return the members of each object in a JSON array. Elements of other types are left out."""
+    return [json_bytes.fields(item) for item in array_items(data) if item[:1] == b"{"]
+
+
+def split_piece(piece: bytes | memoryview) -> list[bytes]:
+    """Return the messages in a piece of a request, which is one message or several joined by commas."""
+    return json_bytes.items(b"[%s]" % piece)
+
+
 def splice(fields: dict[str, bytes], pieces: Sequence[bytes | memoryview], *, name: bytes = b"messages") -> bytes:
     """Return a request body: the fields, then the messages as an array called `name`. Each piece is copied once."""
     parts: list[bytes | memoryview] = [json_bytes.build(fields)[:-1], b',"%s":[' % name if fields else b'"%s":[' % name]

@@ -46,5 +46,5 @@ def render_neutral(entry: Entry) -> str:
 
 def redact_neutral(entry: Entry, text: str) -> bytes:
     """Return the JSON of an event or system message with its text replaced by `text`. An event keeps its source."""
-    source = {"source": json_bytes.value(entry.native)["source"]} if entry.kind == "event" else {}
-    return json_bytes.encode({**source, "text": text})
+    source = {"source": json_bytes.fields(entry.native)["source"]} if entry.kind == "event" else {}
+    return json_bytes.build({**source, "text": json_bytes.encode(text)})

@@ -126,7 +126,9 @@ class Accumulator(Protocol):
 class Wire(Protocol):
     """The JSON grammar of one provider family.
 
-    All methods are pure. Methods that read native JSON raise `ValueError` if it does not follow the grammar.
+    All methods are pure. Methods that read native JSON raise `ValueError` if it is not a JSON object. In a stored
+    message they ignore values of the wrong type, because a state may come from an attacker; in a response, such a value
+    raises `ValueError`.
     """
 
     name: str

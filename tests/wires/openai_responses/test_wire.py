@@ -211,7 +211,7 @@ def test_a_view_reads_what_is_not_the_models(role: str) -> None:
     assert WIRE.view(json.dumps({"role": role, "content": parts}).encode()).text == "a"
 
 
-@pytest.mark.parametrize("native", [b"5", b"[]", b'{"output":[5]}', b'{"output":[', b""])
+@pytest.mark.parametrize("native", [b"5", b"[]", b'{"output":[', b""])
 def test_what_is_not_of_this_grammar_is_a_value_error(native: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         WIRE.view(native)

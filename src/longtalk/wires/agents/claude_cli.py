@@ -10,6 +10,7 @@ from longtalk.usage import Usage
 from longtalk.wires.agents.cli import NOT_LOGGED_IN, SYSTEM_FILE, ParsedLine, find_usage
 from longtalk.wires.agents.wire import AgentWire
 from longtalk.wires.anthropic import wire as anthropic
+from longtalk.wires.native import array_objects, object_fields
 
 _FINISH: dict[str | None, Finish] = {"max_tokens": "length", "refusal": "filtered"}
 
@@ -83,18 +84,17 @@ WIRE = AgentWire(ClaudeCode())
 
 
 def _read_piece(line: Mapping[str, bytes]) -> str:
-    event = _members(line.get("event", b""))
-    delta = _members(event.get("delta", b""))
+    event = object_fields(line.get("event", b""))
+    delta = object_fields(event.get("delta", b""))
     return (json_bytes.text(delta.get("text", b"")) or "") if delta.get("type") == b'"text_delta"' else ""
 
 
 def _read_text(line: Mapping[str, bytes]) -> str:
-    message = _members(line.get("message", b""))
+    message = object_fields(line.get("message", b""))
     # A message that the program writes in place of its model is repeated as an error.
     if message.get("model") == b'"<synthetic>"':
         return ""
-    content = message.get("content", b"")
-    blocks = map(_members, json_bytes.items(content)) if content[:1] == b"[" else ()
+    blocks = array_objects(message.get("content", b""))
     return "".join(json_bytes.text(block.get("text", b"")) or "" for block in blocks if block.get("type") == b'"text"')
 
 
@@ -116,10 +116,6 @@ def _read_error(line: Mapping[str, bytes]) -> bytes:
         map(str, errors if isinstance(errors, list) else [errors])
     )
     message = message or json_bytes.text(line.get("subtype", b"")) or "the program failed without a message."
-    code = line.get("api_error_status", b"null").decode()
+    code = line.get("api_error_status", b"null").decode("utf-8", "replace")
     usual = "401" if NOT_LOGGED_IN.search(message) else "invalid_request"
     return json_bytes.encode({"code": code if code != "null" else usual, "message": message})
-
-
-def _members(value: bytes) -> dict[str, bytes]:
-    return json_bytes.fields(value) if value[:1] == b"{" else {}

@@ -15,6 +15,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.transcript.transcript import Finish
 from longtalk.usage import Usage
+from longtalk.wires.native import object_fields
 
 SYSTEM_FILE = "<longtalk:system>"
 """A placeholder, in arguments and environment variables, for the path of the file that contains the system text."""
@@ -145,7 +146,7 @@ def to_error_report(error: bytes, status: str) -> bytes:
 
     The code is the HTTP status that the pattern `status` finds in the message, or "invalid_request" if it finds none.
     """
-    message = json_bytes.fields(error).get("message", b"") if error[:1] == b"{" else error
+    message = object_fields(error).get("message", b"") if error[:1] == b"{" else error
     text = json_bytes.text(message) or "the program failed without a message."
     found = re.search(status, text)
     return json_bytes.encode({"code": found[1] if found else "invalid_request", "message": text})

@@ -11,6 +11,7 @@ from longtalk._util import json_bytes
 from longtalk.usage import Usage
 from longtalk.wires.agents.cli import SYSTEM_FILE, ParsedLine, find_usage, to_error_report, to_token_count
 from longtalk.wires.agents.wire import AgentWire
+from longtalk.wires.native import object_fields
 
 _STARTED = ("item.started", "item.updated")
 
@@ -60,7 +61,7 @@ class Codex:
     def parse_line(self, line: Mapping[str, bytes]) -> ParsedLine:
         kind = json_bytes.text(line.get("type", b"")) or ""
         if kind == "item.completed":
-            item = json_bytes.fields(line["item"]) if line.get("item", b"")[:1] == b"{" else {}
+            item = object_fields(line.get("item", b""))
             is_message = item.get("type") == b'"agent_message"'
             return ParsedLine(text=(json_bytes.text(item.get("text", b"")) or "") if is_message else "")
         if kind == "turn.completed":

@@ -31,6 +31,7 @@ from longtalk.wires.agents.cli import (
     ParsedLine,
     SessionStamp,
 )
+from longtalk.wires.native import array_objects, split_piece
 from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.protocol import Answer, Handle, Preamble, Quirks, ReportedError
 from longtalk.wires.text import wrap_in_tag
@@ -123,10 +124,10 @@ class AgentWire:
         arguments, variables = self.cli.build_command(model, handle.id, more, system=system is not None, stream=stream)
         stamp, _, before = handle.stamp.partition(" ")
         # `render` has removed the cards.
-        messages = [each for piece in pieces for each in json_bytes.items(b"[%s]" % piece)]
+        views = [show_cards(self.view(each)) for piece in pieces for each in split_piece(piece)]
         command = AgentCommand(
             arguments=tuple(arguments),
-            input=_render_prompt([show_cards(self.view(each)) for each in messages]),
+            input=_render_prompt(views),
             system=system,
             variables=variables,
             env=tuple(options.get("env") or ()),
@@ -157,8 +158,8 @@ class AgentWire:
             call_id, name = (json_bytes.text(fields.get(name, b"")) or "" for name in ("call_id", "name"))
             return hide_cards(MessageView(role=role, text=text, call_id=call_id, name=name))
         view = MessageView(role="assistant")
-        for line in json_bytes.items(fields["events"]):
-            if text := self.parse_line(json_bytes.fields(line)).text:
+        for line in array_objects(fields["events"]):
+            if text := self.parse_line(line).text:
                 new = hide_cards(MessageView(role="assistant", text=text))
                 # A text that contains only a card does not replace the answer.
                 text = view.text if new.cards and not new.text.strip() else new.text

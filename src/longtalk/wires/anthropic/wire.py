@@ -19,7 +19,7 @@ from longtalk.transcript.transcript import Entry, Finish
 from longtalk.usage import Usage
 from longtalk.wires.anthropic.stream import AnthropicAccumulator
 from longtalk.wires.anthropic.thinking import DISABLED, THINKING, must_disable_thinking
-from longtalk.wires.native import array_items, splice
+from longtalk.wires.native import array_items, array_objects, object_fields, splice, split_piece
 from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.options import encode_option, pop_tools
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
@@ -99,7 +99,7 @@ class Anthropic(StatelessWire):
 
     def remove_opaque(self, native: bytes, *, running: bool = False) -> bytes | None:  # noqa: ARG002
         blocks = array_items(json_bytes.fields(native).get("content", b"[]"))
-        kept = [block for block in blocks if json_bytes.fields(block).get("type") not in THINKING]
+        kept = [block for block in blocks if object_fields(block).get("type") not in THINKING]
         if len(kept) == len(blocks):
             return native
         return _build_message(kept) if kept else None
@@ -153,7 +153,7 @@ class Anthropic(StatelessWire):
     def view(self, native: bytes) -> MessageView:
         fields = json_bytes.fields(native)
         content = fields.get("content", b"[]")
-        blocks = [json_bytes.fields(block) for block in array_items(content)]
+        blocks = array_objects(content)
         results = [block for block in blocks if block.get("type") == b'"tool_result"']
         text = json_bytes.text(content) or "".join(_read_block_text(block) for block in blocks)
         view = MessageView(
@@ -260,8 +260,11 @@ def _declare_tool(tool: Any) -> bytes:
 def _read_block_text(block: dict[str, bytes]) -> str:
     if block.get("type") == b'"tool_result"':
         content = block.get("content", b'""')
-        parts = [json_bytes.fields(part) for part in array_items(content) if part[:1] == b"{"]
-        return json_bytes.text(content) or "".join(map(_read_block_text, parts))
+        return json_bytes.text(content) or "".join(map(_read_text, array_objects(content)))
+    return _read_text(block)
+
+
+def _read_text(block: dict[str, bytes]) -> str:
     return json_bytes.text(block.get("text", b"")) or "" if block.get("type") == b'"text"' else ""
 
 
@@ -292,7 +295,7 @@ def _drop_unsendable(blocks: list[bytes], *, at_length: bool) -> list[bytes]:
 
 
 def _has_breakpoint(block: bytes) -> bool:
-    return block[:1] == b"{" and json_bytes.fields(block).get("cache_control", b"null") != b"null"
+    return object_fields(block).get("cache_control", b"null") != b"null"
 
 
 def _limit_breakpoints(pieces: Sequence[bytes | memoryview], room: int) -> tuple[list[bytes | memoryview], int]:
@@ -303,7 +306,7 @@ def _limit_breakpoints(pieces: Sequence[bytes | memoryview], room: int) -> tuple
     limited = list(pieces)
     for i in range(len(limited) - 1, -1, -1):
         if _ANY_BREAKPOINT.search(limited[i]):
-            messages = json_bytes.items(b"[" + bytes(limited[i]) + b"]")
+            messages = split_piece(limited[i])
             for j in range(len(messages) - 1, -1, -1):
                 messages[j], room = _drop_breakpoints(messages[j], room)
             limited[i] = b",".join(messages)
@@ -329,10 +332,10 @@ def _drop_breakpoints(message: bytes, room: int) -> tuple[bytes, int]:
 
 def _add_breakpoint(piece: bytes | memoryview) -> bytes | memoryview:
     """Return a piece of a request with a cache breakpoint on its last block, or unchanged if that can't have one."""
-    messages = json_bytes.items(b"[" + bytes(piece) + b"]")
+    messages = split_piece(piece)
     fields = json_bytes.fields(messages[-1])
     blocks = array_items(fields.get("content", b""))
-    last = json_bytes.fields(blocks[-1]) if blocks and blocks[-1][:1] == b"{" else {}
+    last = object_fields(blocks[-1]) if blocks else {}
     if not last or "cache_control" in last or last.get("type") in THINKING:
         return piece
     blocks[-1] = blocks[-1][:-1] + _BREAKPOINT
@@ -343,10 +346,22 @@ def _add_breakpoint(piece: bytes | memoryview) -> bytes | memoryview:
 def _merge_results(pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
     """Return the pieces of a request with neighbouring tool results merged into one message."""
     joined: list[bytes | memoryview] = []
+    before: bytes | None = None
     for piece in pieces:
-        before = joined[-1] if joined else b""
-        if bytes(piece[: len(_RESULT)]) == _RESULT == bytes(before[: len(_RESULT)]):
-            joined[-1] = bytes(before[:-2]) + b"," + bytes(piece[len(b'{"role":"user","content":[') :])
+        results = _read_results(piece)
+        if results and before:
+            results = before[:-1] + b"," + results[1:]
+            joined[-1] = b'{"role":"user","content":' + results + b"}"
         else:
             joined.append(piece)
+        before = results
     return joined
+
+
+def _read_results(piece: bytes | memoryview) -> bytes | None:
+    """Return the content of a message that consists of tool results; None if the piece is anything else."""
+    if bytes(piece[: len(_RESULT)]) != _RESULT:
+        return None
+    messages = split_piece(piece)
+    fields = json_bytes.fields(messages[0])
+    return fields["content"] if len(messages) == 1 and fields.keys() == {"role", "content"} else None

@@ -13,6 +13,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.wires.gemini.parts import GENERATED_ID, is_signed, list_parts, read_text_member, view_content
+from longtalk.wires.native import array_objects, object_fields, split_piece
 from longtalk.wires.protocol import Quirks
 
 SCHEMA_FIELD = "parametersJsonSchema"
@@ -48,7 +49,7 @@ def join_results(pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryvie
     joined: list[bytes | memoryview] = []
     results: list[bytes] = []
     for piece in pieces:
-        if bytes(piece[: len(_RESULT)]) == _RESULT:
+        if bytes(piece[: len(_RESULT)]) == _RESULT and len(split_piece(piece)) == 1:
             results.append(bytes(piece))
             continue
         if results:
@@ -64,8 +65,8 @@ def _join(before: Sequence[bytes | memoryview], results: Sequence[bytes]) -> byt
     placed: dict[int, bytes] = {}
     strays: list[bytes] = []
     for part in (part for result in results for part in list_parts(result)):
-        members = json_bytes.fields(part)
-        response = json_bytes.fields(members.get("functionResponse", b"{}"))
+        members = object_fields(part)
+        response = object_fields(members.get("functionResponse", b"{}"))
         call = _find_call(read_text_member(response, "id"), calls)
         if call is None:
             strays.append(part)
@@ -85,13 +86,11 @@ def _join(before: Sequence[bytes | memoryview], results: Sequence[bytes]) -> byt
 
 def _list_pending_calls(piece: bytes | memoryview) -> list[_PendingCall]:
     """Return the tool calls in the last content of a piece of a request."""
-    native = json_bytes.items(b"[" + bytes(piece) + b"]")[-1]
-    members = map(json_bytes.fields, list_parts(native))
-    own_ids = [
-        read_text_member(json_bytes.fields(each["functionCall"]), "id") for each in members if "functionCall" in each
-    ]
-    calls = zip(view_content(native).calls, own_ids, strict=True)
-    return [_PendingCall(call.id, call.name, i, bool(own_id)) for i, (call, own_id) in enumerate(calls)]
+    native = split_piece(piece)[-1]
+    parts = array_objects(json_bytes.fields(native).get("parts", b"[]"))
+    own_ids = {read_text_member(object_fields(part.get("functionCall", b"")), "id") for part in parts}
+    calls = view_content(native).calls
+    return [_PendingCall(call.id, call.name, i, call.id in own_ids) for i, call in enumerate(calls)]
 
 
 def _find_call(call_id: str, calls: Sequence[_PendingCall]) -> _PendingCall | None:
@@ -123,7 +122,7 @@ def sign_first_call(native: bytes) -> bytes:
 
 def adapt_contents(pieces: Sequence[bytes | memoryview], quirks: Quirks) -> list[bytes | memoryview]:
     """Return the contents without the fields that the server rejects, and with signatures if it requires them."""
-    contents = [native for piece in pieces for native in json_bytes.items(b"[" + bytes(piece) + b"]")]
+    contents = [native for piece in pieces for native in split_piece(piece)]
     # The current turn starts with the last content of the user that is not a result.
     turn = max((i for i, native in enumerate(contents) if view_content(native).role == "user"), default=0)
     adapted = [_adapt_content(native, quirks) for native in contents]
@@ -134,10 +133,9 @@ def adapt_contents(pieces: Sequence[bytes | memoryview], quirks: Quirks) -> list
 
 def _adapt_content(native: bytes, quirks: Quirks) -> bytes:
     adapted = []
-    for part in list_parts(native):
-        members = json_bytes.fields(part)
+    for members in array_objects(json_bytes.fields(native).get("parts", b"[]")):
         for key in ("functionCall", "functionResponse"):
-            if key in members:
+            if members.get(key, b"")[:1] == b"{":
                 members[key] = json_bytes.build(_without_refused(json_bytes.fields(members[key]), quirks))
         adapted.append(json_bytes.build(_without_refused(members, quirks)))
     return json_bytes.build({**json_bytes.fields(native), "parts": b"[" + b",".join(adapted) + b"]"})

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.wires.native import array_items
+from longtalk.wires.native import array_items, array_objects, object_fields
 from longtalk.wires.views import MessageView, ToolCallView
 
-GENERATED_ID = re.compile(r"call_[0-9a-f]{12}_(\d+)")
+GENERATED_ID = re.compile(r"call_[0-9a-f]{12}_([0-9]{1,9})")
 """A pattern for the id that `view_content` gives to a call without one. The group captures the call's position."""
 _METADATA = ("thought", "thoughtSignature", "partMetadata", "videoMetadata", "mediaResolution")
 """Fields that describe a part and are not its content."""
@@ -49,8 +49,8 @@ def view_content(native: bytes) -> MessageView:
 
 def _view_any(native: bytes) -> MessageView:
     fields = json_bytes.fields(native)
-    parts = [json_bytes.fields(part) for part in array_items(fields.get("parts", b"[]"))]
-    results = [json_bytes.fields(part["functionResponse"]) for part in parts if "functionResponse" in part]
+    parts = array_objects(fields.get("parts", b"[]"))
+    results = [object_fields(part["functionResponse"]) for part in parts if "functionResponse" in part]
     role = json_bytes.text(fields.get("role", b"")) or ""
     if results:
         return MessageView(
@@ -59,7 +59,7 @@ def _view_any(native: bytes) -> MessageView:
             call_id=read_text_member(results[0], "id"),
             name=read_text_member(results[0], "name"),
         )
-    calls = [json_bytes.fields(part["functionCall"]) for part in parts if "functionCall" in part]
+    calls = [object_fields(part["functionCall"]) for part in parts if "functionCall" in part]
     return MessageView(
         role="assistant" if role == "model" else role,
         text="".join(read_text_member(part, "text") for part in parts if not is_thought(part)),
@@ -88,7 +88,7 @@ def _read_arguments(call: dict[str, bytes]) -> bytes:
 
 
 def _read_response_text(response: bytes) -> str:
-    members = json_bytes.fields(response) if response[:1] == b"{" else {}
+    members = object_fields(response)
     texts = [json_bytes.text(members[key]) for key in ("result", "error", "output") if key in members]
     return texts[0] if texts and texts[0] is not None else response.decode("utf-8", "replace")
 
@@ -109,11 +109,16 @@ def read_text_member(members: dict[str, bytes], key: str) -> str:
 
 
 def classify(parts: Sequence[bytes]) -> tuple[list[bool], list[bool], list[bool]]:
-    """Return three lists with one boolean per part: whether it is signed, is a thought, and is blank."""
+    """Return three lists with one boolean per part: whether it is signed, is a thought, and is blank.
+
+    Raises `ValueError` if a part or a tool call is not an object.
+    """
     try:
         texts = _text_parts.decode(b"[" + b",".join(parts) + b"]")
     except (ValueError, RecursionError):
         members = [json_bytes.fields(part) for part in parts]
+        for call in (part["functionCall"] for part in members if "functionCall" in part):
+            json_bytes.check_object(call)
         return list(map(is_signed, members)), list(map(is_thought, members)), list(map(is_blank, members))
     signed = [part.thought_signature != "" for part in texts]
     return signed, [part.thought for part in texts], [not (part.text or part.thought_signature) for part in texts]

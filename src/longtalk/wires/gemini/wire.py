@@ -29,7 +29,7 @@ from longtalk.wires.gemini.stream import (
     read_raw_parts,
     read_response,
 )
-from longtalk.wires.native import splice
+from longtalk.wires.native import object_fields, splice
 from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.options import encode_option, pop_tools
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
@@ -115,7 +115,7 @@ class Gemini(StatelessWire):
         parts = list_parts(native)
         kept: list[bytes] = []
         for part in parts:
-            members = json_bytes.fields(part)
+            members = object_fields(part)
             signature = members.pop("thoughtSignature", None)
             if not is_thought(members) and not is_blank(members):
                 kept.append(part if signature is None else json_bytes.build(members))

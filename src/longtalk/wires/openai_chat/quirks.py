@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.wires.native import array_items
+from longtalk.wires.native import array_items, array_objects
 from longtalk.wires.protocol import Quirks
 
 _KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name", "type", "text", "id", "function", "image_url")
@@ -95,8 +95,7 @@ def _removable_fields(fields: dict[str, bytes]) -> set[str]:
     """Return the fields of an answer that can be left out: vendor-specific ones, and standard ones without content."""
     if fields.get("role") != b'"assistant"':
         return set()
-    items = [item for key in _LISTS for item in array_items(fields.get(key, b"null")) if item[:1] == b"{"]
-    inner = {name for item in items for name in json_bytes.fields(item)}
+    inner = {name for key in _LISTS for item in array_objects(fields.get(key, b"null")) for name in item}
     own = {name for name in (*fields, *inner) if name not in _KNOWN}
     return own | {name for name, value in fields.items() if value in NO_CONTENT and name not in ("content", "role")}
 
@@ -123,8 +122,7 @@ def _with_short_ids(native: bytes) -> bytes:
     if "tool_call_id" in fields:
         fields["tool_call_id"] = _short_id(fields["tool_call_id"])
     if fields.get("tool_calls", b"")[:1] == b"[":
-        calls = [json_bytes.fields(call) for call in array_items(fields["tool_calls"])]
-        calls = [{**call, "id": _short_id(call.get("id", b'""'))} for call in calls]
+        calls = [{**call, "id": _short_id(call.get("id", b'""'))} for call in array_objects(fields["tool_calls"])]
         fields["tool_calls"] = b"[" + b",".join(map(json_bytes.build, calls)) + b"]"
     return json_bytes.build(fields)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.wires.native import BACKSLASH, decode_piece, drop_half_character
+from longtalk.wires.native import BACKSLASH, array_objects, decode_piece, drop_half_character
 from longtalk.wires.protocol import Answer, ReportedError
 
 _TEXT = "text"
@@ -149,14 +149,8 @@ class ChatAccumulator:
 
 def join_text_parts(content: bytes) -> str:
     """Return the joined text of a message's content if it is an array of parts; otherwise return ""."""
-    parts = (
-        [json_bytes.fields(part) for part in json_bytes.items(content) if part[:1] == b"{"]
-        if content[:1] == b"["
-        else []
-    )
-    return "".join(
-        json_bytes.text(part["text"]) or "" for part in parts if part.get("type") == b'"text"' and "text" in part
-    )
+    parts = [part for part in array_objects(content) if part.get("type") == b'"text"']
+    return "".join(json_bytes.text(part.get("text", b"")) or "" for part in parts)
 
 
 def _decode_leniently(data: bytes) -> tuple[_Choices, bytes, bytes]:

@@ -17,7 +17,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.transcript.transcript import Entry, Finish, new_id
 from longtalk.usage import Usage
-from longtalk.wires.native import array_items, splice
+from longtalk.wires.native import array_items, array_objects, object_fields, splice
 from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.openai_chat.quirks import NO_CONTENT, adapt_message, alternate_roles, learn_from_error
 from longtalk.wires.openai_chat.stream import ChatAccumulator, join_text_parts
@@ -85,7 +85,11 @@ class OpenAIChat(StatelessWire):
             return None
         native = adapt_message(entry.native, quirks)
         # For a server that rejects the field `refusal`, its text becomes the content.
-        if native != entry.native and _is_empty(native) and not _is_empty(entry.native):
+        if (
+            native != entry.native
+            and _is_empty(json_bytes.fields(native))
+            and not _is_empty(json_bytes.fields(entry.native))
+        ):
             refusal = self.view(entry.native).refusal
             return json_bytes.encode({"role": "assistant", "content": refusal}) if refusal else None
         return native
@@ -136,7 +140,7 @@ class OpenAIChat(StatelessWire):
         view = MessageView(
             role=json_bytes.text(fields.get("role", b"")) or "",
             text=_read_content(fields.get("content", b"null")),
-            calls=tuple(map(_view_call, array_items(fields.get("tool_calls", b"null")))),
+            calls=tuple(map(_view_call, array_objects(fields.get("tool_calls", b"null")))),
             call_id=json_bytes.text(fields.get("tool_call_id", b"")) or "",
             refusal=json_bytes.text(fields.get("refusal", b"")) or "",
         )
@@ -188,20 +192,21 @@ def build_answer(message: bytes, reason: str | None, usage: bytes | None) -> Ans
     native = json_bytes.build(fields) if changed else message
     view = WIRE.view(native)
     finish: Finish = "calls" if view.calls else _FINISH.get(reason, "stop")
-    refused = bool(json_bytes.text(fields.get("refusal", b"")))
     return Answer(
         native=native,
         view=view,
-        # Content of an invalid form can't be sent back either.
-        empty=not (view.calls or refused or fields.get("audio", b"null") not in (b"null", b"{}"))
-        and (is_invalid or fields.get("content", b"null") in NO_CONTENT),
+        empty=_is_empty(fields),
         finish=finish,
         usage=None if usage in (None, b"null") else usage,
     )
 
 
-def _is_empty(native: bytes) -> bool:
-    return build_answer(native, None, None).empty
+def _is_empty(fields: Mapping[str, bytes]) -> bool:
+    """Return True if an answer has no content that can be sent back. Content of an invalid form can't be."""
+    content, calls = fields.get("content", b"null"), array_objects(fields.get("tool_calls", b"null"))
+    if calls or json_bytes.text(fields.get("refusal", b"")) or fields.get("audio", b"null") not in (b"null", b"{}"):
+        return False
+    return content in NO_CONTENT or not _is_content(content)
 
 
 def _with_unique_ids(calls: Sequence[bytes]) -> list[bytes]:
@@ -209,9 +214,11 @@ def _with_unique_ids(calls: Sequence[bytes]) -> list[bytes]:
     named: list[bytes] = []
     seen: set[str] = set()
     for call in calls:
-        id = _view_call(call).id  # noqa: A001
+        fields = json_bytes.fields(call)
+        json_bytes.check_object(fields.get("function", b"{}"))
+        id = _view_call(fields).id  # noqa: A001
         if not id or id in seen or "\ufffd" in id:
-            call = json_bytes.build({"id": b"", **json_bytes.fields(call)} | {"id": _new_call_id()})
+            call = json_bytes.build({"id": b"", **fields} | {"id": _new_call_id()})
         seen.add(id)
         named.append(call)
     return named
@@ -252,9 +259,8 @@ def _declare_tool(tool: Any) -> bytes:
     return b'{"type":"function","function":' + json_bytes.build(function) + b"}"
 
 
-def _view_call(data: bytes) -> ToolCallView:
-    fields = json_bytes.fields(data)
-    function = json_bytes.fields(fields.get("function", b"{}"))
+def _view_call(fields: Mapping[str, bytes]) -> ToolCallView:
+    function = object_fields(fields.get("function", b"{}"))
     arguments = function.get("arguments", b"")
     text = json_bytes.text(arguments)
     return ToolCallView(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from longtalk._util import json_bytes
+from longtalk.wires.native import array_items, array_objects, object_fields, split_piece
 from longtalk.wires.openai_responses.stream import join_text_parts
 from longtalk.wires.protocol import Quirks
 from longtalk.wires.text import cut_middle
@@ -36,13 +37,15 @@ REQUIRED = ("type", "role", "content", "call_id", "name", "arguments", "input", 
 
 
 def list_items(native: bytes) -> list[bytes]:
-    """Return the items of an answer. If the JSON is a single item, return a list with only that item."""
+    """Return the items of an answer that are objects. If it is a single item, return a list with only that item."""
     return _split_items(native, json_bytes.fields(native))
 
 
 def _split_items(native: bytes, fields: Mapping[str, bytes]) -> list[bytes]:
     output = fields.get("output", b"")
-    return json_bytes.items(output) if "type" not in fields and output[:1] == b"[" else [native]
+    if "type" in fields or output[:1] != b"[":
+        return [native]
+    return [item for item in json_bytes.items(output) if item[:1] == b"{"]
 
 
 def is_call(item: Mapping[str, bytes]) -> bool:
@@ -93,7 +96,7 @@ def _is_sendable(item: Mapping[str, bytes], *, stored: bool, ids: bool) -> bool:
     if kind == b'"message"':
         content = item.get("content", b"null")
         blank = not (join_text_parts(content) or join_text_parts(content, kind="refusal"))
-        return not blank or (content[:1] == b"[" and any(map(_is_other, json_bytes.items(content))))
+        return not blank or any(map(_is_other, array_items(content)))
     if kind == b'"reasoning"':
         return stored or item.get("encrypted_content", b"null") not in (b"null", b'""')
     if kind in CALLS:
@@ -103,21 +106,15 @@ def _is_sendable(item: Mapping[str, bytes], *, stored: bool, ids: bool) -> bool:
 
 def _is_other(part: bytes) -> bool:
     """Return True if a content part is neither text nor a refusal."""
-    kind = json_bytes.fields(part).get("type") if part[:1] == b"{" else None
-    return kind not in (None, b'"output_text"', b'"refusal"')
+    return object_fields(part).get("type") not in (None, b'"output_text"', b'"refusal"')
 
 
 def _without_fields(item: Mapping[str, bytes], refused: set[str]) -> dict[str, bytes]:
     """Return an item without the fields in `refused`, which are also removed from its content parts."""
     left = {key: value for key, value in item.items() if key not in refused}
-    content = left.get("content", b"")
-    if content[:1] == b"[":
-        parts = json_bytes.items(content)
-        bare = [
-            json_bytes.build(_without_fields(json_bytes.fields(part), refused)) if part[:1] == b"{" else part
-            for part in parts
-        ]
-        left["content"] = b"[" + b",".join(bare) + b"]"
+    if left.get("content", b"")[:1] == b"[":
+        parts = [{key: part[key] for key in part if key not in refused} for part in array_objects(left["content"])]
+        left["content"] = b"[" + b",".join(map(json_bytes.build, parts)) + b"]"
     return left
 
 
@@ -126,7 +123,7 @@ def shorten_result(native: bytes) -> bytes:
     fields = json_bytes.fields(native)
     output = fields.get("output", b"null")
     if output[:1] == b"[":
-        parts = [json_bytes.fields(part) for part in json_bytes.items(output)]
+        parts = array_objects(output)
         cut = [{**part, "text": _shorten_text(part["text"])} if "text" in part else part for part in parts]
         return (
             native
@@ -153,7 +150,7 @@ def match_result_types(pieces: Sequence[bytes | memoryview]) -> Sequence[bytes |
     ids: set[bytes] = set()
     sent = list(pieces)
     for i, piece in rendered.items():
-        items = json_bytes.items(b"[" + piece + b"]")
+        items = split_piece(piece)
         for j, item in enumerate(items):
             fields = json_bytes.fields(item)
             if fields.get("type") == b'"custom_tool_call"':

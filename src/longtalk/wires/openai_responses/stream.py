@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.wires.native import BACKSLASH, decode_piece, drop_half_character
+from longtalk.wires.native import BACKSLASH, array_objects, decode_piece, drop_half_character
 from longtalk.wires.protocol import Answer, ReportedError
 
 _PRELUDE = ("response.created", "response.in_progress", "response.queued")
@@ -149,7 +149,7 @@ def join_text_parts(content: bytes, *, kind: str = "text") -> str:
     """Return the text in a message's content. If `kind` is "refusal", return the text of the refusal instead."""
     if content[:1] != b"[":
         return (json_bytes.text(content) or "") if kind == "text" else ""
-    parts = [json_bytes.fields(part) for part in json_bytes.items(content) if part[:1] == b"{"]
+    parts = array_objects(content)
     shown = (b'"refusal"',) if kind == "refusal" else (b'"output_text"', b'"input_text"', b'"text"')
     return "".join(json_bytes.text(part.get(kind, b"")) or "" for part in parts if part.get("type") in shown)
 
