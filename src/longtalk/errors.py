@@ -7,11 +7,12 @@ part of its reply that was already paid for (`TurnFailed.state` and `TurnFailed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from longtalk.notices import Notice
-    from longtalk.usage import Usage
+import msgspec
+
+from longtalk.notices import Notice
+from longtalk.usage import Usage
 
 
 class PartialReply(Protocol):
@@ -39,8 +40,36 @@ class PartialReply(Protocol):
     def notices(self) -> tuple[Notice, ...]: ...
 
 
+class SavedReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of an incomplete reply. They replace the reply in an error that is pickled or copied."""
+
+    id: str
+    text: str
+    state: bytes
+    """The state that contains the text; empty if the conversation is in a store."""
+    shed: bytes | None
+    finish: str
+    usage: Usage
+    notices: tuple[Notice, ...]
+
+    @classmethod
+    def of(cls, reply: PartialReply) -> SavedReply:
+        """Return the values of a reply."""
+        values = {name: getattr(reply, name) for name in cls.__struct_fields__ if name != "state"}
+        try:
+            return cls(state=reply.state, **values)
+        except InputError:
+            return cls(state=b"", **values)
+
+
 class LongtalkError(Exception):
-    """The base class of all errors that Longtalk raises."""
+    """The base class of all errors that Longtalk raises. Errors can be pickled and copied with their attributes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default, an error is restored by a call with its message alone, which not every subclass accepts.
+        partial = self.__dict__.get("partial")
+        attributes = {**self.__dict__, **({"partial": SavedReply.of(partial)} if partial is not None else {})}
+        return _restore, (type(self), self.args), attributes
 
 
 class InputError(LongtalkError):
@@ -186,3 +215,8 @@ class BadAnswer(ProviderError):
 
 class StoreError(LongtalkError):
     """Raised if a store is damaged, locked for too long, unreachable, or out of disk space."""
+
+
+def _restore(kind: type[LongtalkError], args: tuple[Any, ...]) -> LongtalkError:
+    """Return an error of this class without calling its `__init__`; pickle and copy then set its attributes."""
+    return kind.__new__(kind, *args)
