@@ -197,3 +197,8 @@ def test_what_can_be_read_at_all_can_be_read_from_a_deep_stack(number: bytes) ->
         return len(json_bytes.fields(deep)["a"])
 
     assert read_below(600) == 1_200 + len(number)
+
+
+def test_a_key_that_is_not_utf_8_does_not_change_the_other_members() -> None:
+    read = json_bytes.fields(b'{"\xff":1,"a":"\xfe \\ud83d","b":"caf\xc3\xa9"}')
+    assert read == {"\udcff": b"1", "a": b'"\xfe \\ud83d"', "b": b'"caf\xc3\xa9"'}

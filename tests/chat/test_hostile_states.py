@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from longtalk import (
+    BadState,
     Chat,
     Conversation,
     Economy,
@@ -31,7 +32,7 @@ from longtalk.policies import DigestTools, Policy
 from longtalk.state.codec import decode, encode
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
-from longtalk.transcript.transcript import Transcript, Turns
+from longtalk.transcript.transcript import Entry, Transcript, Turns, link_entries
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport
 from longtalk.transfer.json_export import to_json
 from longtalk.transfer.load import import_exports
@@ -303,3 +304,12 @@ def test_a_state_with_any_json_inside_raises_only_typed_errors() -> None:
 @pytest.mark.slow
 def test_thousands_of_states_with_any_json_inside_raise_only_typed_errors() -> None:
     attack(150, 3_000)
+
+
+def test_a_state_with_more_open_calls_than_any_answer_has_is_refused() -> None:
+    calls = b",".join(b'{"id":"%d"}' % number for number in range(20_000))
+    native = b'{"role":"assistant","tool_calls":[%s]}' % calls
+    entries = link_entries(None, "t", 0, [Entry(role="assistant", wire="openai-chat", native=native, at=1)])
+    with pytest.raises(BadState, match="20000 tool calls") as caught:
+        Chat(Scripted(says("Yes."))).send("Go on.", state=encode(Transcript().add(entries)))
+    assert caught.value.reason == "too_large"

@@ -666,6 +666,17 @@ SWARMS = {
 }
 
 
+def test_ids_that_would_be_many_times_as_long_as_the_state_are_refused() -> None:
+    turn = "t" * 100_000
+    entries = link_entries(None, turn, 0, [said(b'{"role":"user","content":"x"}')] * 1_000)
+    assert "ids of its entries" in str(refused(states.encode(Transcript().add(entries))))
+
+
+def test_a_long_id_of_a_turn_with_few_entries_is_read() -> None:
+    entries = link_entries(None, "t" * 10_000, 0, [said(b'{"role":"user","content":"x"}')])
+    assert read(states.encode(Transcript().add(entries)))[0].turn == "t" * 10_000
+
+
 @pytest.mark.parametrize("swarm", SWARMS.values(), ids=SWARMS.keys())
 def test_many_small_values_in_the_place_of_an_entry_take_little_memory(swarm: bytes) -> None:
     state = states.encode(talk(said(swarm)), compress_over=NEVER)

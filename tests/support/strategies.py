@@ -85,10 +85,14 @@ def any_value(names: Sequence[str], texts: Sequence[str]) -> st.SearchStrategy[b
         [b"null", b"true", b"0", b"1e999", b"9" * 5_000, b'""', b'"\\ud83d"', b'"{"', b'"{\\"a\\":1e999}"']
     )
     words = st.sampled_from([json.dumps(text).encode() for text in texts])
-    keys = st.sampled_from(names)
+    keys = st.sampled_from([*names, "\udcff"])
 
     def join(members: dict[str, bytes]) -> bytes:
-        return b"{" + b",".join(b'"%s":%s' % (key.encode(), value) for key, value in members.items()) + b"}"
+        return (
+            b"{"
+            + b",".join(b'"%s":%s' % (key.encode("utf-8", "surrogateescape"), value) for key, value in members.items())
+            + b"}"
+        )
 
     def extend(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
         lists = st.lists(inner, max_size=3).map(lambda found: b"[" + b",".join(found) + b"]")

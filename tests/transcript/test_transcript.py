@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk.state import codec as state
+from longtalk.transcript import transcript as transcripts_module
+from longtalk.transcript.pack_index import read_column
+from longtalk.transcript.ranges import Ranges
 from longtalk.transcript.transcript import Entry, Transcript, Turn, TurnIndex, Turns, link_entries, new_id, now
 from longtalk.wires.neutral import event
 from tests.support.strategies import OTHER, WIRE, WIRES, add_linked, additions, transcripts
@@ -300,3 +303,48 @@ def test_what_carries_a_mark_is_rendered() -> None:
     for either in (transcript, stored(transcript)):
         assert len(spliced(either, 0, 4, WIRE, render)) == 3
     assert seen == ["t-1", "t-2"] * 2
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=8), st.integers(0, 60))
+def test_positions_and_indexes_agree_whatever_was_shed(gaps: list[tuple[int, int]], i: int) -> None:
+    ranges, at = [], 0
+    for gap, count in gaps:
+        ranges.append((at + gap, count))
+        at += gap + count
+    shed = {position for first, count in ranges for position in range(first, first + count)}
+    kept = [position for position in range(200) if position not in shed]
+    transcript = Transcript(shed=Ranges(entries=tuple(ranges)))
+    assert transcript.position(i) == kept[i]
+    assert transcript.index_of(i) == sum(position < i for position in kept)
+
+
+class Counted(tuple):  # type: ignore[type-arg]
+    """A tuple that counts how often it is walked through."""
+
+    walks = 0
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        Counted.walks += 1
+        return super().__iter__()
+
+
+def test_finding_positions_does_not_walk_through_all_ranges_each_time() -> None:
+    transcript = Transcript(shed=Ranges(entries=Counted((2 * i + 1, 1) for i in range(1_000))))
+    Counted.walks = 0
+    assert [transcript.index_of(transcript.position(i)) for i in range(1_000)] == list(range(1_000))
+    assert Counted.walks < 10
+
+
+def test_listing_the_turns_of_a_state_reads_each_column_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 1_000
+    turns = Turns(fresh=tuple(turn(f"t{i}", usage=(b"{}",) * (i % 3)) for i in range(count)))
+    packed, size = Turns(turns.to_index()), 0
+
+    def counting(code: str, data: bytes) -> object:
+        nonlocal size
+        size += len(data)
+        return read_column(code, data)
+
+    monkeypatch.setattr(transcripts_module, "read_column", counting)
+    assert list(packed) == list(turns)
+    assert size <= 32 * count

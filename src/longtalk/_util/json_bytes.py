@@ -167,6 +167,9 @@ def _mask(data: bytes, problem: Exception) -> tuple[bytes, bytes]:
 
     mark = b"lone" + os.urandom(9).hex().encode()
     masked = _LONE.sub(lambda m: mark + m[1] if m[1] else m[0], data)
+    # The parser also rejects keys that are not UTF-8. An invalid byte becomes a number below 256: no surrogate is.
+    text = masked.decode("utf-8", "surrogateescape")
+    masked = re.sub("[\udc80-\udcff]", lambda m: f"{mark.decode()}{ord(m[0]) & 255:04x}", text).encode()
     if masked == data and not isinstance(problem, RecursionError):
         _refuse(problem)
     return masked, mark
@@ -189,11 +192,16 @@ def _blot(data: bytes | memoryview, problem: Exception) -> bytearray:
 
 
 def _unmask(data: bytes, mark: bytes) -> bytes:
-    return re.sub(mark + rb"(....)", rb"\\u\1", data) if mark in data else data
+    return re.sub(mark + rb"(....)", _restore, data) if mark in data else data
+
+
+def _restore(masked: re.Match[bytes]) -> bytes:
+    return bytes([int(masked[1], 16)]) if masked[1].startswith(b"00") else b"\\u" + masked[1]
 
 
 def _unmask_key(key: str, mark: bytes) -> str:
-    return re.sub(mark.decode() + "(....)", lambda m: chr(int(m[1], 16)), key)
+    # A byte that is not UTF-8 becomes a lone surrogate, as the error handler "surrogateescape" does it.
+    return re.sub(mark.decode() + "(....)", lambda m: chr(int("dc" + m[1][2:] if m[1][:2] == "00" else m[1], 16)), key)
 
 
 def _load_huge_numbers(data: bytes) -> Any:

@@ -14,9 +14,12 @@ from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.state.shedding import encode_part, split
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import NAMES
-from longtalk.wires.pairing import find_open_calls
+from longtalk.wires.pairing import find_open_calls, is_malformed_answer
 
 AnySeal: TypeAlias = Seal | BoundSeal | None
+
+MAX_OPEN_CALLS = 10_000
+"""The maximum number of tool calls without a result. The next turn adds a result for each."""
 
 
 def read_state(state: bytes | None, seal: AnySeal, *, max_bytes: int) -> Transcript:
@@ -28,11 +31,12 @@ def read_state(state: bytes | None, seal: AnySeal, *, max_bytes: int) -> Transcr
     except BadState as problem:
         problem.state = state  # as the caller passed it: sealed, if it was
         raise
-    try:
-        find_open_calls(transcript)
-    except ValueError as problem:
-        what = f"This state can't be read: its last message is malformed ({problem})."
-        raise BadState(what, reason="corrupt", state=state) from None
+    if is_malformed_answer(transcript):
+        raise BadState("This state can't be read: its last message is malformed.", reason="corrupt", state=state)
+    calls = len(find_open_calls(transcript))
+    if calls > MAX_OPEN_CALLS:
+        what = f"This state can't be read: its last answer has {calls} tool calls, the limit is {MAX_OPEN_CALLS}."
+        raise BadState(what, reason="too_large", state=state)
     return transcript
 
 

@@ -279,10 +279,8 @@ def join_slices(slices: Sequence[tuple[Pack, int, int]]) -> Pack:
             continue
         index, size, ends = pack.index, len(shape), pack._run_ends()
         low, high = bisect_right(ends, start), bisect_left(ends, stop) + 1
-        first, count = (
-            read_column("I", index.firsts[4 * low : 4 * high]),
-            read_column("I", index.counts[4 * low : 4 * high]),
-        )
+        first = read_column("I", index.firsts[4 * low : 4 * high])
+        count = read_column("I", index.counts[4 * low : 4 * high])
         before = start - (ends[low - 1] if low else 0)
         first[0] += before
         count[0] -= before

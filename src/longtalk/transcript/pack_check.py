@@ -28,6 +28,7 @@ def check_pack(pack: Pack, wires: frozenset[str]) -> None:
         or not len(index.turns) == len(counts) == len(index.firsts) / 4
     ):
         raise ValueError("the columns of its index differ in length")
+    index.check_ids(counts, len(pack.array))
     if 0 in counts or not all(0 <= i < size for i in (*index.marks, *index.bounds, *index.parents)):
         raise ValueError("its index is out of range")
     if max(map(add, read_column("I", index.firsts), counts), default=0) > 2**32:

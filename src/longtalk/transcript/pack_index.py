@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
 
 MAX_ENTRIES = 1_000_000
 MAX_SHAPES = 128
+MAX_ID_RATIO = 16
+"""How many times as long as the entries their ids may be, all together."""
 MAX_COUNT = 2**53 - 1
 """The largest integer that JSON parsers in every language read back exactly."""
 
@@ -50,6 +53,15 @@ class PackIndex(msgspec.Struct, frozen=True, array_like=True):
     """
     parents: Annotated[dict[int, str], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
     """By position, the parent ids of entries whose parent is not the entry before them, because it was shed."""
+
+    def check_ids(self, counts: Iterable[int], content: int) -> None:
+        """Raise `ValueError` if the ids of the entries take far more memory than the index and `content` bytes of JSON.
+
+        Each entry's id contains the id of its turn, so many entries of a turn with a long id have as many long ids.
+        """
+        ids = sum(len(turn) * count for turn, count in zip(self.turns, counts, strict=True))
+        if ids > MAX_ID_RATIO * (content + len(self.sizes) + len(self.times)) + sum(map(len, self.turns)):
+            raise ValueError("the ids of its entries are much longer than the entries")
 
 
 def read_column(code: str, data: bytes) -> array[int]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import accumulate
 from typing import Annotated
 
 import msgspec
@@ -16,7 +19,7 @@ Counted = Annotated[tuple[tuple[Number, Number], ...], msgspec.Meta(max_length=M
 """Ranges of consecutive positions, each as (start, number of positions)."""
 
 
-class Ranges(msgspec.Struct, frozen=True, array_like=True):
+class Ranges(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """The ranges of entries and turns that were moved out of a state (shed), by position in the whole conversation.
 
     Adjacent ranges are merged. Records are never shed.
@@ -28,6 +31,30 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True):
     """In a state, the last link of the digest chain through its shed parts; in a part, the link before this part."""
     entries: Counted = ()
     turns: Counted = ()
+
+    @cached_property
+    def _shed_before(self) -> list[int]:
+        """The number of shed entries before each range of entries, and in all of them."""
+        return list(accumulate((count for _, count in self.entries), initial=0))
+
+    @cached_property
+    def _indexes(self) -> list[int]:
+        """For each range of entries, the index in the transcript of the entry after it."""
+        return [first - shed for (first, _), shed in zip(self.entries, self._shed_before, strict=False)]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """For each range of entries, the position after its last one."""
+        return [first + count for first, count in self.entries]
+
+    def to_position(self, i: int) -> int:
+        """Return the position in the whole conversation of the entry at index `i` of a transcript with these ranges."""
+        return i + self._shed_before[bisect_right(self._indexes, i)]
+
+    def to_index(self, position: int) -> int:
+        """Return the index of the entry at a position in the whole conversation, or of the next that was not shed."""
+        k = bisect_right(self._ends, position)
+        return (min(position, self.entries[k][0]) if k < len(self.entries) else position) - self._shed_before[k]
 
     def check(self, entries: int, turns: int, *, part: bool) -> None:
         """Raise `ValueError` unless these ranges fit a transcript with the given numbers of entries and turns.

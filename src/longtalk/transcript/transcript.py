@@ -72,11 +72,11 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
         if sum(counts) != len(self.reports) or max(shape, default=-1) >= len(self.shapes):
             raise ValueError("its turns refer to values that it does not hold")
 
-    def turn(self, i: int) -> Turn:
-        """Return the turn at position `i`."""
+    def turn(self, i: int, first: int | None = None) -> Turn:
+        """Return the turn at position `i`. `first` is the position of its first usage report, if that is known."""
         status, model, finish, preamble, error = self.shapes[read_column("I", self.shape[4 * i : 4 * i + 4])[0]]
-        counts = read_column("I", self.counts[: 4 * i + 4])
-        end = sum(counts)
+        first = sum(read_column("I", self.counts[: 4 * i])) if first is None else first
+        count = read_column("I", self.counts[4 * i : 4 * i + 4])[0]
         return Turn(
             id=self.ids[i],
             status=status,
@@ -84,7 +84,7 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
             started=read_column("q", self.started[8 * i : 8 * i + 8])[0],
             ended=read_column("q", self.ended[8 * i : 8 * i + 8])[0],
             finish=finish,
-            usage=self.reports[end - counts[-1] : end],
+            usage=self.reports[first : first + count],
             preamble=preamble,
             error=error,
         )
@@ -137,6 +137,14 @@ class Turns(Sequence[Turn]):
         if not 0 <= i < len(self):
             raise IndexError(i)
         return self._index.turn(i) if i < self._packed else self._fresh[i - self._packed]
+
+    def __iter__(self) -> Iterator[Turn]:
+        first = 0
+        for i in range(self._packed):
+            turn = self._index.turn(i, first)
+            first += len(turn.usage)
+            yield turn
+        yield from self._fresh
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == tuple(other) if isinstance(other, Turns) else NotImplemented
@@ -215,23 +223,14 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
 
     def position(self, i: int) -> int:
         """Return the position in the whole conversation of the entry at index `i` of this transcript."""
-        for first, count in self.shed.entries:
-            if i < first:
-                break
-            i += count
-        return i
+        return self.shed.to_position(i) if self.shed.entries else i
 
     def index_of(self, position: int) -> int:
         """Return the index in this transcript of the entry at a position in the whole conversation.
 
         If that entry was shed, return the index of the next entry that was not.
         """
-        missing = 0
-        for first, count in self.shed.entries:
-            if position < first + count:
-                return min(position, first) - missing
-            missing += count
-        return position - missing
+        return self.shed.to_index(position) if self.shed.entries else position
 
     @property
     def head(self) -> str | None:

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from longtalk.transcript.pack import Entry
+from longtalk._util import json_bytes
+from longtalk.transcript.pack import ANSWERS, Entry
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.entries import view_entry
+from longtalk.wires.native import array_items
 from longtalk.wires.protocol import Answer, Wire
 from longtalk.wires.registry import NAMES, WIRES
 from longtalk.wires.views import MessageView, ToolCallView
+
+_ARRAYS = ("content", "tool_calls", "parts", "output", "events")
+"""The members of answers and tool results that hold arrays of objects."""
 
 
 def check_pairs(entries: Iterable[Entry]) -> None:
@@ -59,6 +64,20 @@ def find_answer_wire(transcript: Transcript, wire: Wire) -> Wire:
         if transcript[i].role != "tool":
             break
     return wire
+
+
+def is_malformed_answer(transcript: Transcript) -> bool:
+    """Return True if the last message is a tool result without its call's id, or has parts that are not objects.
+
+    Earlier messages need no check, because views ignore values of the wrong type. An answer marked as empty is never
+    sent, so it may have any form.
+    """
+    last = transcript[-1] if len(transcript) else None
+    if last is None or last.role not in ANSWERS or last.condition == "empty":
+        return False
+    fields = json_bytes.fields(last.native)
+    parts = [item for name in _ARRAYS for item in array_items(fields.get(name, b""))]
+    return any(part[:1] != b"{" for part in parts) or (last.role == "tool" and not view_entry(last).call_id)
 
 
 def find_open_calls(transcript: Transcript, known: Answer | None = None) -> tuple[ToolCallView, ...]:
