@@ -13,7 +13,7 @@ from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, Over
 from longtalk.stores.base import Commit, PlacedRecord, Store
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import AsyncScripted, says, validate
-from longtalk.transcript.transcript import Record
+from longtalk.transcript.transcript import Entry, Record, Turn, link_entries
 
 pytestmark = pytest.mark.anyio
 
@@ -323,3 +323,11 @@ async def test_an_epoch_that_cannot_be_read_does_not_hide_a_manifest(store: Stor
     store.write("", "c", Commit(expect=head.revision, records=(record,), at=1))
     assert replies[-1].context is not None
     assert await one.manifest(replies[-1].id) == replies[-1].context.manifest
+
+
+async def test_a_stored_message_of_an_unknown_wire_is_named(store: Store) -> None:
+    entry = Entry(role="user", wire="telegraph", native=b'{"text":"stop"}', at=1)
+    turn = Turn("t", "complete", "m", 1)
+    store.write("", "c", Commit(expect=0, entries=link_entries(None, "t", 0, [entry]), turn=turn, at=1))
+    with pytest.raises(InputError, match="unknown wire 'telegraph'"):
+        await talk(store).send("x")

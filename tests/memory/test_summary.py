@@ -34,6 +34,30 @@ def test_a_summary_is_taken(text: str) -> None:
     assert find_summary_problem(text, 40, 400) == ""
 
 
+PROMPT = render_summary_prompt(500)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PROMPT,
+        PROMPT.lower(),
+        " ".join(PROMPT.split()),
+        PROMPT.partition("\n")[2].rpartition("\n")[0],
+        PROMPT[: len(PROMPT) // 2],
+        f"Sure, here is the summary:\n\n{PROMPT}",
+        f"Ada plays the violin and asked about bows.\n{PROMPT}",
+    ],
+)
+def test_one_that_repeats_the_request_for_it_is_not(text: str) -> None:
+    assert find_summary_problem(strip_summary_tags(text), 200, 4_000) == "it repeats the request for it"
+
+
+def test_one_that_quotes_a_phrase_of_the_request_is_taken() -> None:
+    text = "Ada keeps what was decided and why in a notebook: she will practise scales, then the Bach double, by June."
+    assert find_summary_problem(text, 40, 400) == ""
+
+
 @pytest.mark.parametrize("text", ["", "  ", "\n\t\n", "\u3000"])
 def test_an_empty_one_is_not(text: str) -> None:
     assert find_summary_problem(text, 1, 400) == "it is empty"

@@ -102,3 +102,11 @@ def test_the_work_of_tools_is_from_a_first_call_to_the_last_result_behind_it() -
         (run.first, run.last, run.verdict, run.reason) for block in view.blocks for run in view.find_tool_runs(block)
     ]
     assert spans == [(3, 4, "summarised", DIGEST), (7, 10, "summarised", DIGEST)]
+
+
+def test_a_run_of_tool_use_never_begins_before_its_exchange() -> None:
+    view = view_of(conversation(talked(0), [happened("it rains"), gave("c", "r" * 100)], [said("now")]))
+    starts = [run.first - block.first for block in view.blocks for run in view.find_tool_runs(block)]
+    assert all(start >= 0 for start in starts)
+    assert all(view.get_entry(run.first).role == "tool" for block in view.blocks for run in view.find_tool_runs(block))
+    assert starts

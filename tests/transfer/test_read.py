@@ -643,6 +643,7 @@ SAID = {"role": "user", "content": "x"}
             "before the result",
         ),
         (make_export({"native": {}}), "another role"),
+        (make_export({"native": SAID, "wire": "telegraph"}), "unknown wire 'telegraph'; known wires: anthropic"),
         (make_export({"native": {"role": "system", "content": "x"}, "role": "user"}), "another role"),
         (make_export(*[{"native": SAID, "role": f"r{i}"} for i in range(300)]), "combinations of kind, role and wire"),
         (make_export(*[{"native": SAID, "tokens": 2**53 - 1}] * 3), "token counts"),

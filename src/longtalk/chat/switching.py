@@ -9,6 +9,7 @@ from longtalk.wires.convert import list_lost_content
 from longtalk.wires.neutral import LONGTALK
 from longtalk.wires.pairing import find_answer_wire, find_open_calls
 from longtalk.wires.protocol import Wire
+from longtalk.wires.registry import NAMES
 
 
 def check_switch(
@@ -21,6 +22,12 @@ def check_switch(
     foreign = transcript.wires() - {wire.name, LONGTALK}
     if not foreign:
         return ()
+    unknown = sorted(foreign - NAMES)
+    if unknown:
+        raise InputError(
+            f"This conversation has messages of the unknown wire {unknown[0]!r}, which this version of Longtalk can't "
+            "convert: upgrade Longtalk, or continue the conversation in the program that wrote them."
+        )
     if on_switch == "raise":
         raise InputError(
             f"This conversation was held over {', '.join(sorted(foreign))}, and {model} speaks "

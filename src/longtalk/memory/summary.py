@@ -42,6 +42,9 @@ _ERROR = re.compile(
 )
 _TAGGED = re.compile(rf"(?:[^<\n]{{0,80}}:)?\s*<({TAG}|summary)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
 
+_PHRASE = 4
+"""The number of consecutive words that count as a phrase of the prompt. Fewer occur in any text."""
+
 
 class SummaryRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A policy's request for a new summary."""
@@ -117,6 +120,8 @@ def find_summary_problem(text: str, tokens: int, covered: int) -> str:
         return "it is empty"
     if _ERROR.match(text):
         return "it reads like an error or a refusal"
+    if _repeats_prompt(text):
+        return "it repeats the request for it"
     if tokens >= covered:
         return "it is longer than what it covers"
     letters = sum(map(str.isalnum, text))
@@ -126,6 +131,21 @@ def find_summary_problem(text: str, tokens: int, covered: int) -> str:
     if len(data) > 400 and len(data) > 8 * len(zlib.compress(data)):
         return "it repeats itself"
     return ""
+
+
+def _repeats_prompt(text: str) -> bool:
+    """Return True if half of the words of a text, or more, are in phrases of the prompt that asks for a summary."""
+    words, phrases = _split_phrases(text)
+    _, of_prompt = _split_phrases(_PROMPT)
+    known = set(of_prompt)
+    repeated = {i + k for i, phrase in enumerate(phrases) if phrase in known for k in range(_PHRASE)}
+    return len(repeated) * 2 >= max(1, len(words))
+
+
+def _split_phrases(text: str) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the words of a text, and the phrase that begins with each word that has enough words after it."""
+    words = re.findall(r"\w+", text.lower())
+    return words, [tuple(words[i : i + _PHRASE]) for i in range(len(words) - _PHRASE + 1)]
 
 
 def strip_summary_tags(text: str) -> str:

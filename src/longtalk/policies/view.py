@@ -185,7 +185,8 @@ class View(msgspec.Struct, frozen=True):
         for is_answer, group in groupby(all_roles, key=lambda role: role in ANSWERS):
             roles = list(group)
             if is_answer and "tool" in roles:
-                first = start + roles.index("tool") - 1
+                # A result without its call may begin the group, in a state that was forged.
+                first = start + max(0, roles.index("tool") - 1)
                 last = start + len(roles) - 1 - roles[::-1].index("tool")
                 runs.append(Run(first, last, "summarised", DIGEST, tokens=self.count_tokens(first, last)))
             start += len(roles)

@@ -27,7 +27,7 @@ from longtalk.transfer.snapshot import (
     to_export,
     to_snapshot,
 )
-from longtalk.wires import WIRES
+from longtalk.wires import NAMES, WIRES
 from longtalk.wires.pairing import track_open_calls
 
 How = Literal["new", "grown", "here", "left"]
@@ -199,8 +199,8 @@ def make_outcome(new: Snapshot, how: How) -> ImportedConversation:
 def check_calls(export: ConversationExport) -> None:
     """Raise `InputError` if no provider would accept this conversation.
 
-    That is the case if the role in a message differs from that of its entry, if a tool result has no call, or if
-    another message comes between a call and its result.
+    That is the case if the wire of a message is unknown, if the role in a message differs from that of its entry, if a
+    tool result has no call, or if another message comes between a call and its result.
     """
     known: dict[str, BranchPart] = {}
     # Remember the open calls only at positions where a branch begins, since only there are they needed again.
@@ -214,6 +214,8 @@ def check_calls(export: ConversationExport) -> None:
         known[part.name] = part
         for end, entry in enumerate(part.entries, part.start + 1):
             try:
+                if entry.wire not in NAMES:
+                    raise ValueError(f"has the unknown wire {entry.wire!r}; known wires: {', '.join(sorted(NAMES))}")
                 seen = WIRES[entry.wire].view(entry.native) if entry.wire in WIRES else None
                 if seen and (seen.role != entry.role or (seen.role == "tool") != bool(seen.call_id)):
                     raise ValueError(f"is marked as {entry.role!r} but its message has another role")

@@ -15,7 +15,7 @@ import pytest
 from longtalk import Chat, Done, KeepAll, KeepLast, Notice, Summarize, join
 from longtalk._util import json_bytes
 from longtalk.errors import InputError, Overloaded, RequestRefused
-from longtalk.memory.summary import Summary
+from longtalk.memory.summary import Summary, render_summary_prompt
 from longtalk.state.codec import decode, encode
 from longtalk.testing import says
 from longtalk.transcript.records import read_latest
@@ -294,6 +294,7 @@ BAD: dict[str, Any] = {
     "nothing": "",
     "blanks": " \n ",
     "no words": "?!?!?!?!?!?! ------",
+    "the request for it": render_summary_prompt(500),
     "the same over and over": "Ada plays. " * 100,
     "more than there was": " ".join(f"word{i}" for i in range(3_000)),
     "no JSON": b"<html>no</html>",
