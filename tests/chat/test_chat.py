@@ -480,3 +480,10 @@ async def test_what_does_not_count_is_no_counter(counter: Any) -> None:
     # A text has a method of that name too, and it is another one.
     with pytest.raises(InputError, match=r"count\(\) must return a positive number"):
         AsyncChat(AsyncScripted(), counter="o200k")  # type: ignore[arg-type]
+
+
+async def test_a_conversation_goes_on_with_a_clock_before_1970(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: -86_400 * 10**9)
+    chat = AsyncChat(AsyncScripted(says("a"), says("b")))
+    state = await chat.note("it rains", state=(await chat.send("x")).state)
+    assert (await chat.send("y", state=state)).text == "b"

@@ -348,3 +348,10 @@ def test_listing_the_turns_of_a_state_reads_each_column_once(monkeypatch: pytest
     monkeypatch.setattr(transcripts_module, "read_column", counting)
     assert list(packed) == list(turns)
     assert size <= 32 * count
+
+
+def test_a_clock_before_1970_counts_as_1970(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: -86_400 * 10**9)
+    assert now() == 0
+    revised = exchange(Transcript(), "t", said("a")).revise()
+    assert stored(revised).updated == 0

@@ -351,5 +351,5 @@ def new_id() -> str:
 
 
 def now() -> int:
-    """Return the current time in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+    """Return the current time in milliseconds since 1970; 0 if the clock is before that, as states can't hold less."""
+    return max(0, time.time_ns() // 1_000_000)

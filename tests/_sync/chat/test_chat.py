@@ -480,3 +480,10 @@ def test_what_does_not_count_is_no_counter(counter: Any) -> None:
     # A text has a method of that name too, and it is another one.
     with pytest.raises(InputError, match=r"count\(\) must return a positive number"):
         Chat(Scripted(), counter="o200k")  # type: ignore[arg-type]
+
+
+def test_a_conversation_goes_on_with_a_clock_before_1970(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: -86_400 * 10**9)
+    chat = Chat(Scripted(says("a"), says("b")))
+    state = chat.note("it rains", state=(chat.send("x")).state)
+    assert (chat.send("y", state=state)).text == "b"

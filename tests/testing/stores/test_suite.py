@@ -659,6 +659,18 @@ class SharesRecordsOfOneBranch(InMemory):
             return head
 
 
+class EncodesBranchNames(InMemory):
+    def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
+        branch.encode()
+        return super().head(owner, conversation, branch)
+
+
+class AcceptsAnyTime(InMemory):
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        entries = tuple(msgspec.structs.replace(entry, at=max(0, entry.at)) for entry in commit.entries)
+        return super().write(owner, conversation, msgspec.structs.replace(commit, entries=entries))
+
+
 BROKEN: list[tuple[type[InMemory], str]] = [
     (LosesCommits, "concurrent_writers_lose_duplicate_or_mix_no_turns"),
     (IgnoresExpect, "a_commit_with_a_stale_revision_is_refused"),
@@ -742,6 +754,8 @@ BROKEN: list[tuple[type[InMemory], str]] = [
     (KeepsDigestsOfRedactedRequests, "a_redaction_removes_the_digest_of_the_request"),
     (ForgetsKeysOfRedactedRequests, "a_redaction_removes_the_digest_of_the_request"),
     (ReportsProblemsInLongConversations, "verify_finds_no_problems_after_normal_use"),
+    (EncodesBranchNames, "names_with_half_a_surrogate_pair_are_stored_or_refused"),
+    (AcceptsAnyTime, "times_before_1970_are_refused"),
 ]
 
 

@@ -10,13 +10,14 @@ trip. If a master fails, calls wait until a replica has taken over, and then con
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import msgspec
 
 from longtalk.errors import InputError, StoreError
 from longtalk.stores._rows import to_utf8_json
-from longtalk.stores.base import BranchHead, Commit, DeletionReceipt, HeadMoved, RequestKeyTaken
+from longtalk.stores.base import BranchHead, Commit, DeletionReceipt, HeadMoved, RequestKeyTaken, Store
 from longtalk.stores.checks import check_commit, check_commit_fields
 from longtalk.stores.redis.commit import Changes, build_write_arguments, make_mark
 from longtalk.stores.redis.connection import Client, Command, NotReplicated
@@ -28,7 +29,31 @@ from longtalk.stores.redis.tree import Keys, Tree
 
 __all__ = ["NotReplicated", "Redis", "StoreError"]
 
+_T = TypeVar("_T")
 
+
+def _refuse_surrogates(kind: type[_T]) -> type[_T]:
+    """Let every method of a store raise `InputError` for a name with unpaired surrogates, which can't be sent."""
+
+    def refuse(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def checked(*args: Any, **named: Any) -> Any:
+            try:
+                return method(*args, **named)
+            except UnicodeEncodeError as problem:
+                raise InputError(
+                    f"{problem.object[:60]!r} can't be stored: it has unpaired surrogates, so it is not valid Unicode."
+                ) from None
+
+        return checked
+
+    for name in vars(Store):
+        if not name.startswith("_"):
+            setattr(kind, name, refuse(getattr(kind, name)))
+    return kind
+
+
+@_refuse_surrogates
 class Redis(Reader):
     """A store on a Redis or Valkey server or cluster, at a `redis://` address, or `rediss://` for TLS.
 

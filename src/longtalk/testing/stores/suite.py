@@ -31,6 +31,7 @@ from longtalk.testing.report import Failure, Report, run_all
 from longtalk.testing.stores.branches import BRANCH_CASES
 from longtalk.testing.stores.concurrency import CONCURRENCY_CASES
 from longtalk.testing.stores.crashes import CRASH_CASES
+from longtalk.testing.stores.extremes import EXTREME_CASES
 from longtalk.testing.stores.harness import Case, Reopen
 from longtalk.testing.stores.metadata import METADATA_CASES
 from longtalk.testing.stores.records import RECORD_CASES
@@ -48,6 +49,7 @@ CASES: list[Case] = [
     *CONCURRENCY_CASES,
     *SEARCH_CASES,
     *REMOVAL_CASES,
+    *EXTREME_CASES,
     *CRASH_CASES,
 ]
 """All cases, in the order in which they run."""
