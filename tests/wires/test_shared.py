@@ -182,3 +182,9 @@ def test_any_json_object_can_be_read_converted_and_sent_on_any_wire(wire: str, r
                 sent = {"model": "m", "options": {}, "quirks": quirks, "stream": False, "mark": 1}
                 body = to.build_request(preamble=Preamble(), pieces=[piece, piece], **sent)
                 json.loads(body.decode("utf-8", "replace"), parse_int=str)
+
+
+@pytest.mark.parametrize("source", [b"5", b"null", b"[" * 900 + b"]" * 900], ids=["number", "null", "nested"])
+def test_a_source_of_an_event_that_is_not_text_is_shown_as_json(source: bytes) -> None:
+    entry = Entry(kind="event", role="event", wire=LONGTALK, native=b'{"source":%s,"text":"x"}' % source, at=AT)
+    assert f'source="{source.decode()}"' in render_neutral(entry)

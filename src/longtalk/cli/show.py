@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import msgspec
@@ -16,6 +15,7 @@ from longtalk.memory.recall.topics import find_topics
 from longtalk.stores.base import ConversationInfo
 from longtalk.transfer.markdown import list_hidden_parts
 from longtalk.wires import WIRES
+from longtalk.wires.neutral import read_source
 from longtalk.wires.views import MessageView
 
 _MOST_BRANCHES = 10
@@ -114,7 +114,7 @@ def _label(entry: HistoryEntry, tool: str) -> str:
     if entry.role != "event":
         return entry.role
     try:
-        return f"event from {' '.join(json.loads(entry.native)['source'].split())}"
+        return f"event from {' '.join(read_source(entry.native).split())}"
     except (ValueError, LookupError, TypeError, AttributeError):
         return entry.role
 

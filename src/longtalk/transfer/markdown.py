@@ -21,6 +21,7 @@ from longtalk.transfer.conversation_export import BranchPart, ConversationExport
 from longtalk.usage import Usage
 from longtalk.wires import read_usage
 from longtalk.wires.entries import view_entry
+from longtalk.wires.neutral import read_source
 from longtalk.wires.views import MessageView
 
 # These patterns follow CommonMark. A code span that contains a bar may be two table cells, so it doesn't count as code.
@@ -96,7 +97,7 @@ def _render_own(entry: Entry) -> Iterator[str]:
     text = str(members["text"])
     if entry.kind == "event":
         about = " · ".join(
-            filter(None, (f"**Event** from {_escape_inline(str(members['source']))}", _format_time(entry.at)))
+            filter(None, (f"**Event** from {_escape_inline(read_source(entry.native))}", _format_time(entry.at)))
         )
         yield from (f"> {about}", ">", *_render_quote(text))
     else:

@@ -134,7 +134,7 @@ def _read_part(block: Mapping[str, Any]) -> Part | None:
         return _image_from_url(image)
     source = block.get("source") if block.get("type") == "image" else None
     if isinstance(source, Mapping) and isinstance(source.get("data"), str):
-        return Image(str(source.get("media_type") or "image/png"), data=source["data"])
+        return Image(_read_text(source, "media_type") or "image/png", data=source["data"])
     if isinstance(source, Mapping) and isinstance(source.get("url"), str):
         return _image_from_url(source["url"])
     return None
@@ -144,10 +144,10 @@ def _read_gemini_part(part: Mapping[str, Any]) -> Part | None:
     if isinstance(part.get("text"), str):
         return str(part["text"])
     data, file = part.get("inlineData"), part.get("fileData")
-    if isinstance(data, Mapping) and str(data.get("mimeType")).startswith("image/"):
-        return Image(str(data["mimeType"]), data=str(data.get("data", "")))
-    if isinstance(file, Mapping) and str(file.get("mimeType", "image/")).startswith("image/"):
-        return _image_from_url(str(file.get("fileUri", "")))
+    if isinstance(data, Mapping) and _read_text(data, "mimeType").startswith("image/"):
+        return Image(data["mimeType"], data=_read_text(data, "data"))
+    if isinstance(file, Mapping) and ("mimeType" not in file or _read_text(file, "mimeType").startswith("image/")):
+        return _image_from_url(_read_text(file, "fileUri"))
     return None
 
 
@@ -257,15 +257,13 @@ def _list_lost_in_chat(message: Mapping[str, Any]) -> list[str]:
     kinds = [_REASONING for name in ("reasoning_content", "reasoning", "reasoning_details") if message.get(name)]
     kinds += ["audio"] if message.get("audio") else []
     known = ("text", "image_url", "refusal")
-    return kinds + [
-        str(part.get("type")) for part in _list_objects(message.get("content")) if part.get("type") not in known
-    ]
+    return kinds + [_name_type(part) for part in _list_objects(message.get("content")) if part.get("type") not in known]
 
 
 def _list_lost_in_anthropic(message: Mapping[str, Any]) -> list[str]:
     thinking, known = ("thinking", "redacted_thinking"), ("text", "image", "tool_use", "tool_result")
     blocks = [block for block in _list_objects(message.get("content")) if block.get("type") not in known]
-    return [_REASONING if block.get("type") in thinking else str(block.get("type")) for block in blocks]
+    return [_REASONING if block.get("type") in thinking else _name_type(block) for block in blocks]
 
 
 def _list_lost_in_responses(message: Mapping[str, Any]) -> list[str]:
@@ -274,7 +272,7 @@ def _list_lost_in_responses(message: Mapping[str, Any]) -> list[str]:
     parts = [
         part for part in _list_objects(message.get("content")) if part.get("type") not in ("input_text", "input_image")
     ]
-    return [_REASONING if item.get("type") == "reasoning" else str(item.get("type")) for item in (*items, *parts)]
+    return [_REASONING if item.get("type") == "reasoning" else _name_type(item) for item in (*items, *parts)]
 
 
 def _list_lost_in_gemini(content: Mapping[str, Any]) -> list[str]:
@@ -304,6 +302,16 @@ _LOST: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "gemini": _list_lost_in_gemini,
     "openai-responses": _list_lost_in_responses,
 }
+
+
+def _read_text(block: Mapping[str, Any], name: str) -> str:
+    """Return the string under this name, or "" if it is missing or not a string."""
+    return value if isinstance(value := block.get(name), str) else ""
+
+
+def _name_type(block: Mapping[str, Any]) -> str:
+    """Return the type of a part for people to read. Only a forged state has parts whose type is not text."""
+    return _read_text(block, "type") or "parts without a type"
 
 
 def _list_objects(value: Any) -> list[Mapping[str, Any]]:

@@ -33,15 +33,22 @@ def render_neutral(entry: Entry) -> str:
     An event is wrapped in a tag that names its source and time. The event's text can't close that tag, open another one
     or contain a memory card.
     """
-    members = json_bytes.value(entry.native)
+    content = json_bytes.text(json_bytes.fields(entry.native)["text"]) or ""
     if entry.kind != "event":
-        return str(members["text"])
+        return content
     import datetime as dt
 
     when = dt.datetime.fromtimestamp(entry.at / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    source = re.sub(r'[<>&"\x00-\x1f]', " ", str(members["source"]))
-    text = re.sub(r"<(?=\s*/?\s*event\b)", "&lt;", neutralize_tags(str(members["text"])), flags=re.IGNORECASE)
+    source = re.sub(r'[<>&"\x00-\x1f]', " ", read_source(entry.native))
+    text = re.sub(r"<(?=\s*/?\s*event\b)", "&lt;", neutralize_tags(content), flags=re.IGNORECASE)
     return f'<event source="{source}" time="{when}">\n{text}\n</event>'
+
+
+def read_source(native: bytes) -> str:
+    """Return the source of an event. A source that is not text, as in a forged state, is returned as JSON."""
+    source = json_bytes.fields(native)["source"]
+    text = json_bytes.text(source)
+    return source.decode("utf-8", "replace") if text is None else text
 
 
 def redact_neutral(entry: Entry, text: str) -> bytes:
