@@ -11,7 +11,6 @@ from longtalk.context.epochs import Epoch
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.record import read_brief_record
 from longtalk.notices import Notice
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Entry, Finish, Transcript, Turn
 from longtalk.usage import Usage
 from longtalk.wires.protocol import Answer, Wire
@@ -147,7 +146,7 @@ class Reply:
     @property
     def summary(self) -> str | None:
         """The summary that replaces older exchanges in requests after this turn; None if there is no summary."""
-        epoch = read_latest(self._draft.transcript, "epoch", Epoch)
+        epoch = self._draft.transcript.records.read_latest("epoch", Epoch)
         return epoch.summary.text if epoch is not None and epoch.summary is not None else None
 
     @property
@@ -159,8 +158,12 @@ class Reply:
     def receipt(self) -> CostReceipt | None:
         """The costs and savings of the latest compaction that was made to save money; None if there was none."""
         transcript = self._draft.transcript
-        receipt = read_latest(transcript, "receipt", CostReceipt)
-        return complete_receipts([receipt], read_latest(transcript, "meter", Meter))[0] if receipt is not None else None
+        receipt = transcript.records.read_latest("receipt", CostReceipt)
+        return (
+            complete_receipts([receipt], transcript.records.read_latest("meter", Meter))[0]
+            if receipt is not None
+            else None
+        )
 
     @property
     def worked(self) -> bool:

@@ -45,7 +45,6 @@ from longtalk.reply import Reply
 from longtalk.state.codec import decode, encode
 from longtalk.state.sealing import Seal
 from longtalk.testing import Scripted, Step, says, validate
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import NAMES
 from tests.policies.views import Letters, composed, conversation, happened, said, talked, terms, worked
@@ -131,7 +130,7 @@ def test_there_is_one_epoch_at_a_time() -> None:
         talk.say()
         kinds = [record.kind for record in talk.transcript.records]
         assert kinds.count("epoch") <= 1
-        epoch = read_latest(talk.transcript, "epoch", Epoch)
+        epoch = talk.transcript.records.read_latest("epoch", Epoch)
         starts.append(epoch.start if epoch else 0)
     assert starts == [0, 0, 5, 7, 9, 11]
 

@@ -18,7 +18,6 @@ from longtalk.models.prices import FREE, Prices
 from longtalk.policies import Combine, Economy, KeepLast
 from longtalk.state.codec import decode, encode
 from longtalk.testing import says
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Record, Transcript
 from longtalk.usage import Usage
 from longtalk.wires import NAMES
@@ -200,12 +199,12 @@ def test_each_decision_leaves_a_receipt_of_what_was_expected_and_what_came_of_it
         reply = chat.send(f"{number}: {WORDS}", state=state)
         state = reply.state
         transcript = decode(state, wires=NAMES)
-        receipt = read_latest(transcript, "receipt", CostReceipt)
+        receipt = transcript.records.read_latest("receipt", CostReceipt)
         assert (receipt is not None) == (len(teller.asked) > 0)
         if len(teller.asked) > before:
             assert receipt is not None
             receipts[receipt.epoch] = receipt
-            summary = read_latest(transcript, "summary", Summary)
+            summary = transcript.records.read_latest("summary", Summary)
             assert summary is not None
             assert receipt.predicted == summary.predicted
             sent = len(teller.talked[-1]) // 4
@@ -221,7 +220,7 @@ def test_each_decision_leaves_a_receipt_of_what_was_expected_and_what_came_of_it
     # What the first one has saved is known when the next one begins.
     saved = [each.saved_before for each in receipts.values()]
     assert saved[0] == 0 < saved[-1]
-    meter = read_latest(transcript, "meter", Meter)
+    meter = transcript.records.read_latest("meter", Meter)
     assert meter is not None
     assert meter.calls == 40
 

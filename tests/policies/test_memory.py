@@ -25,7 +25,6 @@ from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says, validate
 from longtalk.tokens import Estimator, count_message
 from longtalk.tokens.families import FAMILIES
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
 from tests.support.card_model import CardModel, asks_for_card, list_messages, list_texts, make_answer
@@ -223,7 +222,7 @@ def test_the_way_of_capture_does_not_change_inside_an_epoch() -> None:
     provider = CardModel(make_answer(LONG, "nonsense"))
     chat = Chat(provider, policy=OLD)
     reply = chat.send("Hello")
-    start = read_latest(decode_transcript(reply), "epoch", Epoch)
+    start = decode_transcript(reply).records.read_latest("epoch", Epoch)
     assert start is None
     made = decode_transcript(reply).add_record("memory", b'{"way":"tool"}', replace=True)
     from longtalk.state.codec import encode

@@ -15,7 +15,6 @@ from longtalk.context.planning import Plan, apply_plan, make_plan
 from longtalk.errors import InputError
 from longtalk.memory.summary import Summary
 from longtalk.policies import Compactor, KeepLast, OverTokens, Policy, Summarize, SummarizeOldest
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Record, Transcript
 from tests.policies.views import answered, composed, conversation, said, talked, terms, texts, view_of
 
@@ -252,7 +251,7 @@ def test_an_epoch_with_a_summary_that_can_not_be_true_is_not_believed(field: str
     transcript = begin_epoch(msgspec.structs.replace(transcript, records=records), other)
     made = make_plan(transcript, LIMIT, terms())
     assert len(texts(composed(transcript, made))) == 60
-    assert read_latest(transcript, "epoch", type(other)) == other
+    assert transcript.records.read_latest("epoch", type(other)) == other
 
 
 # Policies

@@ -20,7 +20,6 @@ from longtalk.models.prices import Prices
 from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Store
 from longtalk.testing import Step, says, validate
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import WIRES
 from longtalk.wires.protocol import Wire
@@ -229,4 +228,4 @@ def read_record(store: Store, branch: str = "main", *, kind: str = "summary", of
     """Return the newest record of a kind on a branch, decoded as `of`."""
     head = store.head("", "c", branch)
     assert head is not None
-    return read_latest(Transcript(records=tuple(placed.record for placed in head.records)), kind, of)
+    return Transcript(records=tuple(placed.record for placed in head.records)).records.read_latest(kind, of)

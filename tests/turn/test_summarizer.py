@@ -17,7 +17,6 @@ from longtalk.errors import InputError, Overloaded, RequestRefused
 from longtalk.memory.summary import Summary, render_summary_prompt
 from longtalk.state.codec import decode, encode
 from longtalk.testing import says
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Record, Transcript
 from longtalk.turn.summarizer import make_summary_options
 from longtalk.turn.summary_claims import SummaryClaim
@@ -71,7 +70,7 @@ def read(reply: Any) -> Transcript:
 
 
 def summary_of(reply: Any) -> Summary | None:
-    return read_latest(read(reply), "summary", Summary)
+    return read(reply).records.read_latest("summary", Summary)
 
 
 def lookup(q: str) -> str:
@@ -383,7 +382,7 @@ async def test_after_each_failure_it_waits_twice_as_long() -> None:
             assert list_notice_kinds(reply) == (["summary_failed"] if len(teller.asked) < 4 else [])
     assert [b - a for a, b in pairwise(turns[:4])] == [2, 4, 8]
     # Once it has worked, all is forgotten.
-    attempt = read_latest(decode(state, wires=NAMES), "attempt", SummaryClaim)
+    attempt = decode(state, wires=NAMES).records.read_latest("attempt", SummaryClaim)
     assert attempt is not None
     assert (attempt.problem, attempt.tries) == ("", 0)
 

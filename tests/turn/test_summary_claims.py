@@ -12,7 +12,6 @@ from longtalk.memory.summary import SummaryRequest
 from longtalk.stores.base import Holder
 from longtalk.stores.leases import identify_this_process
 from longtalk.transcript.record_kinds import kind_of
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript, now
 from longtalk.turn.summary_claims import (
     SummaryClaim,
@@ -40,7 +39,7 @@ def noted(attempt: SummaryClaim | dict[str, Any], entries: int = 4) -> Transcrip
 
 
 def last(transcript: Transcript) -> SummaryClaim:
-    found = read_latest(transcript, "attempt", SummaryClaim)
+    found = transcript.records.read_latest("attempt", SummaryClaim)
     assert found is not None
     return found
 

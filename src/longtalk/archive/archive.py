@@ -28,7 +28,7 @@ from longtalk.stores.checks import check_parents, meta_matches
 from longtalk.transcript.manifest import Run
 from longtalk.transcript.manifest import read_manifest as read_manifest
 from longtalk.transcript.pack import Entry
-from longtalk.transcript.records import read_record
+from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import Turn
 from longtalk.wires import redact
 from longtalk.wires.pairing import check_pairs

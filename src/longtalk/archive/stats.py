@@ -9,7 +9,7 @@ import msgspec
 
 from longtalk.models.prices import add_dollars
 from longtalk.transcript.manifest import read_manifest
-from longtalk.transcript.records import read_record
+from longtalk.transcript.standing import read_record
 from longtalk.transfer.conversation_export import ConversationExport
 from longtalk.turn.summary_claims import SummaryClaim
 from longtalk.usage import Usage

@@ -10,7 +10,6 @@ request, so that only what came since rests on our counting.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Iterable
 
@@ -23,7 +22,6 @@ from longtalk.policies import Policy
 from longtalk.transcript.manifest import Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.ranges import merge_spans
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Record, Transcript
 from longtalk.usage import Usage
 from longtalk.wires.protocol import Wire
@@ -133,7 +131,7 @@ def merge_runs(runs: Iterable[Run]) -> list[Run]:
 
 def find_epoch(transcript: Transcript, policy: str) -> Epoch:
     """The newest epoch of this policy; without one, that of everything there is."""
-    epoch = read_latest(transcript, "epoch", Epoch)
+    epoch = transcript.records.read_latest("epoch", Epoch)
     if epoch is None or epoch.policy != policy or not _is_sound(epoch, transcript):
         return Epoch(policy)
     return epoch
@@ -185,13 +183,13 @@ def _is_cut(run: Run, role: str) -> bool:
 
 def begin_epoch(transcript: Transcript, epoch: Epoch) -> Transcript:
     """A transcript on which a new epoch begins. Instructions that had to stay in the last one end with it."""
+    standing = transcript.records
     records = [
         record
-        for record in transcript.records
-        if record.kind != "aside" or ((suffix := _parse_suffix(record)) and suffix.place > epoch.current)
+        for record in standing
+        if record.kind != "aside" or ((suffix := standing.read(record, TurnSuffix)) and suffix.place > epoch.current)
     ]
-    transcript = msgspec.structs.replace(transcript, records=tuple(records))
-    return transcript.add_record("epoch", json_bytes.encode(epoch), replace=True)
+    return transcript.with_records(records).add_record("epoch", json_bytes.encode(epoch), replace=True)
 
 
 def map_kept_suffixes(transcript: Transcript, epoch: Epoch) -> dict[int, TurnSuffix]:
@@ -205,14 +203,7 @@ def map_kept_suffixes(transcript: Transcript, epoch: Epoch) -> dict[int, TurnSuf
 
 def list_kept_suffixes(transcript: Transcript, current: int) -> list[TurnSuffix]:
     """The instructions that stay behind this place."""
-    return [suffix for record in transcript.records if (suffix := _parse_suffix(record)) and suffix.place > current]
-
-
-def _parse_suffix(record: Record) -> TurnSuffix | None:
-    if record.kind == "aside":
-        with contextlib.suppress(ValueError, RecursionError):
-            return msgspec.json.decode(record.data, type=TurnSuffix)
-    return None
+    return [suffix for suffix in transcript.records.read_all("aside", TurnSuffix) if suffix.place > current]
 
 
 class SentPositions:
@@ -241,12 +232,12 @@ def record_anchor(transcript: Transcript, anchor: Anchor) -> Transcript:
 def record_meter(transcript: Transcript, meter: Meter, usage: Usage, *, at: int) -> Transcript:
     """A transcript that knows what a model call has cost: on what it carried, and on the epoch if it began one."""
     transcript = transcript.add_record("meter", json_bytes.encode(msgspec.structs.replace(meter, at=at)), replace=True)
-    receipt = read_latest(transcript, "receipt", CostReceipt)
+    receipt = transcript.records.read_latest("receipt", CostReceipt)
     if receipt is None or receipt.actual is not None or receipt.epoch != meter.epoch or not usage.input:
         return transcript
-    summary = read_latest(transcript, "summary", Summary)
+    summary = transcript.records.read_latest("summary", Summary)
     sent = msgspec.structs.replace(usage, output=0)
-    epoch = read_latest(transcript, "epoch", Epoch)
+    epoch = transcript.records.read_latest("epoch", Epoch)
     if epoch is not None and epoch.summary is not None and epoch.summary.is_brief:
         summary = epoch.summary
     actual = receipt.ratios.weigh(sent) + (receipt.ratios.weigh(summary.usage) if summary else 0.0)
@@ -264,15 +255,15 @@ def list_covered(epoch: Epoch, stop: int) -> tuple[tuple[int, int], ...]:
 
 def record_summary(transcript: Transcript, summary: Summary, last: str) -> Transcript:
     """A transcript with a summary, which holds up to the entry of this id."""
-    before = read_latest(transcript, "summary", Summary)
+    before = transcript.records.read_latest("summary", Summary)
     usual = summary.tokens if before is None else (2 * before.usual + summary.tokens) // 3
     summary = msgspec.structs.replace(summary, usual=usual)
     record = Record("summary", last, summary.at, json_bytes.encode(summary))
     older = [record for record in transcript.records if record.kind != "summary"]
-    return msgspec.structs.replace(transcript, records=(*older, record))
+    return transcript.with_records((*older, record))
 
 
 def read_windows(transcript: Transcript) -> dict[str, int]:
     """The windows that this conversation has learnt from refusals, by model."""
-    learned = read_latest(transcript, "window", dict[str, int])
+    learned = transcript.records.read_latest("window", dict[str, int])
     return {model: window for model, window in (learned or {}).items() if 0 < window <= MOST_WINDOW}

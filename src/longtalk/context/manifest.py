@@ -13,7 +13,6 @@ from longtalk._util import json_bytes
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch
 from longtalk.transcript.manifest import Run, StoredManifest, Verdict
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ MAX_STORED_RUNS = 8
 def encode_manifest(context: Context, transcript: Transcript, cost: Cost | None = None) -> bytes:
     """Return a context's manifest as JSON for the store, which also has the newest epoch of the transcript."""
     runs = context.manifest
-    epoch = read_latest(transcript, "epoch", Epoch) if len(runs) > MAX_STORED_RUNS else None
+    epoch = transcript.records.read_latest("epoch", Epoch) if len(runs) > MAX_STORED_RUNS else None
     if epoch is not None and epoch.start == context.epoch:
         since = tuple(run for run in runs if run.last >= epoch.start)
         runs = since if _prepend_epoch_runs(epoch, since) == runs else runs

@@ -29,7 +29,6 @@ from longtalk.policies import Block, View
 from longtalk.policies.memory import count_recent
 from longtalk.tokens import Counter
 from longtalk.transcript.manifest import BRIEF, MIDDLE, SUMMARY, Run
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.protocol import Wire
 
@@ -92,7 +91,7 @@ class RequestEstimate:
         self._window = terms.window or UNKNOWN_WINDOW
         self.guessed = False
         """Whether somebody asked for the window."""
-        anchor = read_latest(transcript, "anchor", Anchor)
+        anchor = transcript.records.read_latest("anchor", Anchor)
         if anchor is None or anchor.model != terms.model:
             return
         if anchor.refused and anchor.counted > 0 and not anchor.is_plausible:
@@ -149,7 +148,7 @@ class RequestEstimate:
         """Compare costs with a new epoch that keeps all from `stay` on. Returns the tokens that it would leave out."""
         transcript, epoch, terms = self.transcript, self.epoch, self.terms
         raw = transcript.index_of(epoch.raw)
-        last = read_latest(transcript, "meter", Meter) or Meter(epoch=0, model="", preamble="", size=0)
+        last = transcript.records.read_latest("meter", Meter) or Meter(epoch=0, model="", preamble="", size=0)
         goes_on = last.epoch == epoch.start
         sent = transcript.index_of(last.size) if goes_on and last.calls else stay
         warm = (last.model, last.preamble) == (terms.model, terms.preamble)
@@ -167,7 +166,7 @@ class RequestEstimate:
             length=length,
             card=card,
         )
-        receipt = read_latest(transcript, "receipt", CostReceipt)
+        receipt = transcript.records.read_latest("receipt", CostReceipt)
         spared = receipt.spared if receipt is not None and receipt.epoch == epoch.start else 0
         self.meter = Meter(
             epoch=epoch.start,
@@ -240,7 +239,7 @@ def make_view(estimate: RequestEstimate, pins: tuple[int, ...]) -> View:
 
 def _read_summary(transcript: Transcript) -> Summary | None:
     """Return the newest summary, or None."""
-    found = read_latest(transcript, "summary", Summary)
+    found = transcript.records.read_latest("summary", Summary)
     return found if found is not None and found.is_consistent_with(transcript.size) else None
 
 
@@ -341,7 +340,7 @@ def _is_special(run: Run) -> bool:
 
 def read_pins(transcript: Transcript) -> list[Pin]:
     """Return the pins of the transcript."""
-    return read_latest(transcript, "pins", list[Pin]) or []
+    return transcript.records.read_latest("pins", list[Pin]) or []
 
 
 def list_pinned_positions(transcript: Transcript) -> tuple[int, ...]:

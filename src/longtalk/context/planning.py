@@ -40,7 +40,6 @@ from longtalk.policies.economy import SummaryPays
 from longtalk.policies.memory import BriefPays, CompactToBrief, OverHistory, choose_card, find_memory
 from longtalk.policies.token_budget import make_limit_compactor
 from longtalk.transcript.manifest import CUT, MIDDLE
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 
 SummaryMoment: TypeAlias = Literal["before", "after"] | None
@@ -149,7 +148,7 @@ def _span_from(transcript: Transcript, position: int) -> tuple[int, int]:
 
 def _report_assumed_prices(estimate: RequestEstimate, *, settled: bool) -> list[Notice]:
     """A notice if prices have to be assumed, with the first call of a model."""
-    last = read_latest(estimate.transcript, "meter", Meter)
+    last = estimate.transcript.records.read_latest("meter", Meter)
     terms = estimate.terms
     if terms.prices is not None or settled or (last is not None and last.model == terms.model):
         return []

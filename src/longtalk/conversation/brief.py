@@ -14,7 +14,7 @@ from longtalk.memory.brief.record import KIND, BriefRecord, CardTally, read_brie
 from longtalk.memory.brief.schema import Brief
 from longtalk.stores.base import PlacedRecord
 from longtalk.tokens import Counter
-from longtalk.transcript.records import read_record
+from longtalk.transcript.standing import read_record
 
 
 class AsyncTalkBrief:

@@ -42,7 +42,6 @@ from longtalk.policies import Policy
 from longtalk.policies.memory import find_memory
 from longtalk.simulation.inputs import ReplaySetup, SimulatedModel
 from longtalk.tokens import Counter
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.usage import Usage
 from longtalk.wires.entries import read_text
@@ -113,7 +112,7 @@ class PolicyReplay:
     @property
     def receipts(self) -> tuple[CostReceipt, ...]:
         """The cost receipts (predicted cost, actual cost, savings) of the epochs that were started to save money."""
-        return tuple(complete_receipts(self._receipts.values(), read_latest(self._transcript, "meter", Meter)))
+        return tuple(complete_receipts(self._receipts.values(), self._transcript.records.read_latest("meter", Meter)))
 
     def _replay(self) -> None:
         trace = self._setup.trace
@@ -157,7 +156,7 @@ class PolicyReplay:
         if planned.meter is not None:
             self.depends_on_prices = True
             self._transcript = record_meter(self._transcript, planned.meter, usage, at=at)
-            receipt = read_latest(self._transcript, "receipt", CostReceipt)
+            receipt = self._transcript.records.read_latest("receipt", CostReceipt)
             if receipt is not None:
                 self._receipts[receipt.epoch] = receipt
 

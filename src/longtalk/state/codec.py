@@ -26,6 +26,7 @@ from longtalk.transcript.pack import Pack, checksum
 from longtalk.transcript.pack_check import check_pack
 from longtalk.transcript.pack_index import MAX_ENTRIES, PackIndex
 from longtalk.transcript.ranges import Ranges
+from longtalk.transcript.standing import Standing
 from longtalk.transcript.transcript import Record, Transcript, TurnIndex, Turns
 
 VERSION = 2
@@ -242,7 +243,7 @@ def _read(state: bytes, wires: frozenset[str], part: bool, max_bytes: int) -> Tr
     return Transcript(
         pack=pack,
         turns=Turns(content.turns),
-        records=content.records,
+        records=Standing(content.records),
         revision=revision,
         created=created,
         updated=updated,

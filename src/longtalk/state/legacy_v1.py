@@ -15,6 +15,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.transcript.pack import estimate_tokens
 from longtalk.transcript.pack_index import MAX_ENTRIES
+from longtalk.transcript.standing import Standing
 from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, Turns, link_entries
 from longtalk.wires.entries import make_closing_result, mark_verbatim
 from longtalk.wires.neutral import event
@@ -64,7 +65,7 @@ def read(state: bytes) -> Transcript:
         entries += [msgspec.structs.replace(entry, tokens=estimate_tokens(len(entry.native))) for entry in linked]
         turns.append(turn)
     origin = Record(kind="origin", entry=entries[-1].id if entries else "", at=0, data=json_bytes.build(envelope))
-    return Transcript(fresh=tuple(entries), turns=Turns(fresh=tuple(turns)), records=(origin,), revision=1)
+    return Transcript(fresh=tuple(entries), turns=Turns(fresh=tuple(turns)), records=Standing([origin]), revision=1)
 
 
 def _group_turns(natives: Sequence[bytes]) -> list[list[Entry]]:

@@ -25,6 +25,7 @@ from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.transcript.pack import EMPTY, Pack, join_slices
 from longtalk.transcript.pack_index import MAX_ENTRIES, PackIndex, pack_column, read_column
 from longtalk.transcript.ranges import Ranges, Span, merge_spans, to_positions
+from longtalk.transcript.standing import Standing
 from longtalk.transcript.transcript import Finish, Transcript, TurnIndex, Turns, TurnStatus
 from longtalk.wires import NAMES
 
@@ -60,7 +61,7 @@ def split(transcript: Transcript, gone: Sequence[Span]) -> tuple[Transcript, Tra
         pack=leaves,
         fresh=(),
         turns=_join_turns([(turns, *span) for span in turns_leaving]),
-        records=(),
+        records=Standing(),
         shed=_to_ranges(shed.number + 1, shed.chain, held),
     )
     missing = [merge_spans((*before, *now)) for before, now in zip(missing, held, strict=True)]

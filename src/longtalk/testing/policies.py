@@ -28,6 +28,7 @@ from longtalk.state.shedding import encode_part, join, split
 from longtalk.testing.wires.validate import validate, without_cache_marks
 from longtalk.tokens import Counter, Estimator, count_message
 from longtalk.transcript.manifest import MIDDLE, SUMMARY
+from longtalk.transcript.standing import Standing
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.usage import Usage
 from longtalk.wires import NAMES, WIRES
@@ -103,7 +104,7 @@ def check_policy(
     for i, entry in enumerate(transcript):
         # Each answer was preceded by a request, which is composed and checked here.
         if i and entry.role == "assistant":
-            first_sight = msgspec.structs.replace(so_far, records=())
+            first_sight = msgspec.structs.replace(so_far, records=Standing())
             _check(policy, first_sight, terms, preamble)
             so_far, made, context, body = _check(policy, so_far, terms, preamble)
             if last is not None and last[0].epoch == made.epoch and not body.startswith(last[1]):

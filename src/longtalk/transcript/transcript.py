@@ -20,6 +20,7 @@ import msgspec
 from longtalk.transcript.pack import ANSWERS, EMPTY, Entry, Pack, Plain, join_slices
 from longtalk.transcript.pack_index import MAX_ENTRIES, pack_column, read_column
 from longtalk.transcript.ranges import Ranges
+from longtalk.transcript.standing import Record, Standing
 
 __all__ = ["Entry", "Record", "Transcript", "Turn", "TurnStatus", "Turns", "new_id", "now"]
 
@@ -163,16 +164,6 @@ class Turns(Sequence[Turn]):
         return self._index.grow(self._packed, self._fresh)
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Data derived from a transcript, such as a summary, attached to the entry up to which it is valid."""
-
-    kind: str
-    entry: str
-    at: int
-    data: bytes
-    """The data as JSON, in a format that depends on `kind`."""
-
-
 class Transcript(msgspec.Struct, frozen=True, eq=False):
     """The immutable entries, turns and records of one branch. Methods that add to them return a new transcript."""
 
@@ -181,13 +172,17 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     fresh: tuple[Entry, ...] = ()
     """The entries that were added after those in `pack`."""
     turns: Turns = Turns()
-    records: tuple[Record, ...] = ()
+    records: Standing = Standing()
     revision: int = 0
     """How many states of this conversation have been made; it increases with each new state."""
     created: int = 0
     updated: int = 0
     shed: Ranges = Ranges()
     """The ranges of entries and turns that were removed from this transcript and handed to the caller to keep."""
+
+    def __post_init__(self) -> None:
+        if type(self.records) is not Standing:
+            msgspec.structs.force_setattr(self, "records", Standing(self.records))
 
     def __len__(self) -> int:
         return len(self.pack) + len(self.fresh)
@@ -273,7 +268,11 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         """
         new = Record(kind=kind, entry=self.head or "", at=now(), data=data)
         older = [record for record in self.records if not replace or record.kind != kind]
-        return msgspec.structs.replace(self, records=(*older, new))
+        return self.with_records((*older, new))
+
+    def with_records(self, records: Iterable[Record]) -> Transcript:
+        """Return this transcript with these records in place of its own."""
+        return msgspec.structs.replace(self, records=Standing(records, self.records))
 
     def revise(self) -> Transcript:
         """Return the next revision of this transcript, stamped with the current time."""

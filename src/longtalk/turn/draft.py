@@ -176,7 +176,7 @@ class Draft(msgspec.Struct, frozen=True):
             entry = self.transcript[self.tail - 1].id
             if all((record.kind, record.entry) != ("aside", entry) for record in transcript.records):
                 suffix_record = Record("aside", entry, now(), data)
-                transcript = msgspec.structs.replace(transcript, records=(*transcript.records, suffix_record))
+                transcript = transcript.with_records((*transcript.records, suffix_record))
         return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
 
     def anchor(self, transcript: Transcript, tokens: int, *, refused: bool = False) -> Transcript:

@@ -5,8 +5,6 @@ Both are records of the conversation, by the name of the model.
 
 from __future__ import annotations
 
-import contextlib
-
 import msgspec
 
 from longtalk._util import json_bytes
@@ -25,12 +23,9 @@ _LEAST_WINDOW = 256
 def read_quirks(transcript: Transcript, label: str) -> Quirks:
     """Return what this conversation has learned about the server of a model."""
     known = Quirks()
-    for record in transcript.records:
-        if record.kind == "quirks":
-            # A lesson that can't be read is learnt again.
-            with contextlib.suppress(ValueError, RecursionError):
-                by_label = msgspec.json.decode(record.data, type=dict[str, Quirks])
-                known = by_label.get(label, known)
+    # A record that can't be decoded is skipped: what it says is learned again.
+    for by_label in transcript.records.read_all("quirks", dict[str, Quirks]):
+        known = by_label.get(label, known)
     return known
 
 

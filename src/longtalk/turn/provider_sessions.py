@@ -14,7 +14,6 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.context.epochs import Epoch
 from longtalk.transcript.pack import ANSWERS
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.protocol import Handle, Wire
 
@@ -63,7 +62,7 @@ def drop(transcript: Transcript, session_key: str) -> Transcript:
 
 
 def _read_sessions(transcript: Transcript) -> dict[str, ProviderSession]:
-    return read_latest(transcript, "handle", dict[str, ProviderSession]) or {}
+    return transcript.records.read_latest("handle", dict[str, ProviderSession]) or {}
 
 
 def _list_others(transcript: Transcript, session_key: str) -> list[tuple[str, ProviderSession]]:

@@ -9,7 +9,6 @@ from longtalk.memory.summary import SummaryRequest
 from longtalk.notices import Notice
 from longtalk.stores.base import Holder
 from longtalk.stores.leases import identify_this_process, is_alive
-from longtalk.transcript.records import read_latest
 from longtalk.transcript.transcript import Transcript, now
 
 _GRACE = 10_000
@@ -43,7 +42,7 @@ def may_ask(transcript: Transcript) -> bool:
 
     After one that came to nothing the next one waits, each time for twice as many entries.
     """
-    last = read_latest(transcript, "attempt", SummaryClaim)
+    last = transcript.records.read_latest("attempt", SummaryClaim)
     if last is None:
         return True
     if last.until > now() and last.holder is not None and is_alive(last.holder):
@@ -54,7 +53,7 @@ def may_ask(transcript: Transcript) -> bool:
 def make_claim(transcript: Transcript, request: SummaryRequest) -> SummaryClaim:
     """Return the claim of this process to write a summary."""
     until = now() + round(1_000 * request.timeout) + _GRACE
-    last = read_latest(transcript, "attempt", SummaryClaim)
+    last = transcript.records.read_latest("attempt", SummaryClaim)
     return SummaryClaim(
         size=transcript.size, until=until, holder=identify_this_process(), tries=last.tries if last is not None else 0
     )
@@ -70,7 +69,7 @@ def is_claimed(transcript: Transcript, claim: SummaryClaim) -> bool:
 
     Then the entries before it are unchanged: a claim goes when they are cut off, or when one of them is redacted.
     """
-    return read_latest(transcript, "attempt", SummaryClaim) == claim
+    return transcript.records.read_latest("attempt", SummaryClaim) == claim
 
 
 def record_outcome(
@@ -80,7 +79,7 @@ def record_outcome(
 
     `reported` says whether the caller knows about the problem.
     """
-    last = read_latest(transcript, "attempt", SummaryClaim)
+    last = transcript.records.read_latest("attempt", SummaryClaim)
     if last is None and not problem:
         return transcript
     said = () if usage is None else (usage.decode("utf-8", "replace"),)
@@ -93,7 +92,7 @@ def record_outcome(
 
 def take_failure_notice(transcript: Transcript) -> tuple[Transcript, Notice | None]:
     """Return the transcript and the notice of a failed summary, now marked as reported; None if there is none."""
-    last = read_latest(transcript, "attempt", SummaryClaim)
+    last = transcript.records.read_latest("attempt", SummaryClaim)
     if last is None or last.told:
         return transcript, None
     # What it has cost is in the record that is replaced.

@@ -23,7 +23,7 @@ from longtalk.stores.base import BranchHead, Commit, HeadMoved, PlacedRecord, St
 from longtalk.stores.leases import HeldLease, is_called_from_tool, is_free
 from longtalk.transcript.pack import EMPTY, Pack, join_slices
 from longtalk.transcript.ranges import Ranges
-from longtalk.transcript.records import read_latest, read_record
+from longtalk.transcript.standing import Standing, read_record
 from longtalk.transcript.transcript import Entry, Record, Transcript, Turns, now
 
 FRESH = 16
@@ -97,7 +97,7 @@ class Branch:
         """Put records beside the branch, in this thread, whoever runs a turn on it. `change` sees the records alone."""
         while (head := self.store.head(self.owner, self.conversation, self.branch)) is not None:
             records = tuple(each.record for each in head.records)
-            bare = Transcript(records=records, shed=Ranges(entries=((0, head.size),)))
+            bare = Transcript(records=Standing(records), shed=Ranges(entries=((0, head.size),)))
             new = [
                 place_record(msgspec.structs.replace(record, entry=record.entry or head.entry or ""), head.size - 1)
                 for record in change(bare).records
@@ -114,7 +114,7 @@ class Branch:
 
     def _list_needed_spans(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
         """Return the spans of entries that the next turn needs: those that the present epoch sends."""
-        epoch = read_latest(transcript, "epoch", Epoch)
+        epoch = transcript.records.read_latest("epoch", Epoch)
         if (
             epoch is None
             or epoch.policy != fingerprint_policy(self.policy)
@@ -128,8 +128,7 @@ class Branch:
         return [span for span in (*epoch.pinned, (epoch.raw, size)) if span[0] < span[1]]
 
     def _read(self, head: BranchHead, *, whole: bool) -> Transcript:
-        records = tuple(placed.record for placed in head.records)
-        bare = Transcript(records=records)
+        bare = Transcript(records=Standing(placed.record for placed in head.records))
         spans = [(0, head.size)] if whole else self._list_needed_spans(bare, head.size)
         packs = [self.call(self.store.read, self.branch, *span) for span in spans]
         read = msgspec.structs.replace(
@@ -141,7 +140,7 @@ class Branch:
             updated=head.updated,
             shed=_find_gaps(spans),
         )
-        epoch = read_latest(bare, "epoch", Epoch)
+        epoch = bare.records.read_latest("epoch", Epoch)
         if read.shed.entries and epoch != find_epoch(read, fingerprint_policy(self.policy)):
             # Nobody sends by an epoch that takes a result from its call: all of it is needed.
             return self._read(head, whole=True)

@@ -15,7 +15,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.memory.brief.lines import BriefContent, Line
 from longtalk.transcript.ranges import Ranges
-from longtalk.transcript.records import read_latest
+from longtalk.transcript.standing import Standing
 from longtalk.transcript.transcript import Record, Transcript
 
 KIND = "memory"
@@ -103,7 +103,7 @@ class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 def read_brief_record(transcript: Transcript) -> BriefRecord:
     """Return the latest brief record of a transcript, or an empty record if there is none or it is inconsistent."""
-    record = read_latest(transcript, KIND, BriefRecord)
+    record = transcript.records.read_latest(KIND, BriefRecord)
     return record if record is not None and _is_consistent(record, transcript) else BriefRecord()
 
 
@@ -111,7 +111,7 @@ def read_brief_record_at(records: Iterable[Record], size: int) -> BriefRecord:
     """Return the brief record as it was when the conversation had `size` entries and these records."""
     # Only the number of entries is needed here, so they are all marked as shed.
     missing = Ranges(entries=((0, size),) if size else ())
-    return read_brief_record(Transcript(records=tuple(records), shed=missing))
+    return read_brief_record(Transcript(records=Standing(records), shed=missing))
 
 
 def with_brief_record(transcript: Transcript, record: BriefRecord) -> Transcript:

@@ -18,7 +18,7 @@ from longtalk.tokens import Estimator
 from longtalk.transcript.manifest import read_manifest as read_manifest
 from longtalk.transcript.pack import EMPTY, Entry, Pack, checksum, estimate_tokens
 from longtalk.transcript.pack_index import MAX_COUNT
-from longtalk.transcript.records import read_record
+from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import Record, Turn
 from longtalk.usage import Usage
 from longtalk.wires import read_usage, text_if_readable
