@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from longtalk.notices import Notice
-from longtalk.reply import Reply
+from longtalk.reply import TurnReply
 from longtalk.transcript.transcript import Transcript
+
+R = TypeVar("R", bound=TurnReply)
 
 __all__ = ["Checkpoint", "Done", "Event", "Notice", "Text", "ToolCall", "ToolResult"]
 
@@ -58,11 +60,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return self.encode(self.transcript)
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, Generic[R], frozen=True):
     """The end of the turn, with its reply."""
 
-    reply: Reply
+    reply: R
 
 
-Event: TypeAlias = Text | ToolCall | ToolResult | Checkpoint | Notice | Done
+Event: TypeAlias = Text | ToolCall | ToolResult | Checkpoint | Notice | Done[Any]
 """Any event of a streaming turn."""

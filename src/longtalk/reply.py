@@ -64,40 +64,14 @@ class Message:
         return f"Message({self.native!r})"
 
 
-class Reply:
-    """The answer of a turn, and the state to pass to the next turn."""
+class TurnReply:
+    """The answer of a turn: what `Reply` and `StoredReply` have in common."""
 
-    def __init__(
-        self,
-        draft: Draft,
-        encode: Callable[[Transcript], bytes],
-        shed: Shed | None = None,
-    ) -> None:
+    def __init__(self, draft: Draft) -> None:
         self._draft = draft
-        self._encode = encode
-        self._shed = shed
 
     def __repr__(self) -> str:
-        return f"<Reply {self.id} {self.finish}: {self.text[:60]!r}>"
-
-    @cached_property
-    def state(self) -> bytes:
-        """The conversation so far, as bytes to store and pass in with the next message. Encoded on first access."""
-        return self._encode(self._halves[0])
-
-    @property
-    def shed(self) -> bytes | None:
-        """The part of the conversation that was moved out of the state in this turn; usually None.
-
-        Only a chat with `carry="context"` sheds such parts. Store them: Longtalk keeps no copy. `longtalk.join(*parts,
-        state)` restores the full state.
-        """
-        return self._halves[1]
-
-    @cached_property
-    def _halves(self) -> tuple[Transcript, bytes | None]:
-        transcript = self._draft.transcript
-        return self._shed(transcript) if self._shed else (transcript, None)
+        return f"<{type(self).__name__} {self.id} {self.finish}: {self.text[:60]!r}>"
 
     @property
     def text(self) -> str:
@@ -179,3 +153,35 @@ class Reply:
     def context(self) -> Context | None:
         """The context of the last request; its manifest says how each entry was treated. None without a request."""
         return self._draft.context
+
+
+class StoredReply(TurnReply):
+    """The answer of a turn on a stored conversation. It has no state: the store has the conversation."""
+
+
+class Reply(TurnReply):
+    """The answer of a turn, and the state to pass to the next turn."""
+
+    def __init__(self, draft: Draft, encode: Callable[[Transcript], bytes], shed: Shed | None = None) -> None:
+        super().__init__(draft)
+        self._encode = encode
+        self._shed = shed
+
+    @cached_property
+    def state(self) -> bytes:
+        """The conversation so far, as bytes to store and pass in with the next message. Encoded on first access."""
+        return self._encode(self._halves[0])
+
+    @property
+    def shed(self) -> bytes | None:
+        """The part of the conversation that was moved out of the state in this turn; usually None.
+
+        Only a chat with `carry="context"` sheds such parts. Store them: Longtalk keeps no copy. `longtalk.join(*parts,
+        state)` restores the full state.
+        """
+        return self._halves[1]
+
+    @cached_property
+    def _halves(self) -> tuple[Transcript, bytes | None]:
+        transcript = self._draft.transcript
+        return self._shed(transcript) if self._shed else (transcript, None)

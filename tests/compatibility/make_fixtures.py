@@ -184,11 +184,11 @@ def write_tools(store: Any) -> None:
     CLOCK.tick()
     talk.send([System("From now on, answer in one sentence."), "What is a fugue?"], system=SYSTEM)
     CLOCK.tick()
-    talk._chat.provider.add(says("One long story about strings.", pieces=6))
+    talk._engine.provider.add(says("One long story about strings.", pieces=6))
     stop_in_the_middle(talk, "Tell me a long story.", system=SYSTEM, key="request-2")
     CLOCK.tick()
     # The provider reports a long request: the next estimate starts from this number.
-    talk._chat.provider.add(says("I have 4096 strings.", usage={"prompt_tokens": 4096, "completion_tokens": 9}))
+    talk._engine.provider.add(says("I have 4096 strings.", usage={"prompt_tokens": 4096, "completion_tokens": 9}))
     talk.send("How many strings?", system=SYSTEM)
     talk.pin(first.id)
 
@@ -293,7 +293,7 @@ def write_wires(store: Any) -> None:
         talk.note("Ada has opened lesson 3", source="lesson app")
         talk.send("2 + 3, and what is a Bogen?", system=SYSTEM, instruction="It is late in the evening.")
         CLOCK.tick()
-        talk._chat.provider.add(says("One long story about strings.", pieces=6, wire=wire))
+        talk._engine.provider.add(says("One long story about strings.", pieces=6, wire=wire))
         stop_in_the_middle(talk, "Tell me a long story.", system=SYSTEM)
         CLOCK.tick()
         talk.send([System("Answer in one sentence."), "What is a fugue?"], system=SYSTEM)
@@ -338,8 +338,8 @@ def write_others(store: Any) -> None:
     talk, _ = conversation(store, "window")
     for message in range(5):
         talk.send(f"Question {message}: how do I hold the bow?")
-    talk._chat.provider.add(overflow)
-    talk._chat.provider.add(says("Loosely."))
+    talk._engine.provider.add(overflow)
+    talk._engine.provider.add(says("Loosely."))
     talk.send("So how do I hold it?")
     CLOCK.tick()
     talk, _ = conversation(store, "failed", two_calls("openai-chat"), RequestRefused("no", status=403), tools=TOOLS)

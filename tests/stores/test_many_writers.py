@@ -23,7 +23,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from longtalk import AsyncConversation, Checkpoint, Conversation
+from longtalk import AsyncConversation, Conversation
 from longtalk._sync.branches.branch import Branch
 from longtalk.errors import Busy
 from longtalk.stores.base import BranchHead, Store
@@ -406,33 +406,35 @@ def test_a_turn_is_held_from_its_first_commit_on() -> None:
 
 
 def test_a_turn_that_continues_on_its_own_branch_is_held_at_once() -> None:
-    store, refused = InMemory(), list[str]()
+    store, refused, turns = InMemory(), list[str](), list[str]()
     calls = says("Hm.", calls=[("c1", "lookup", {"q": "a"})])
-    stream = Conversation("c", model=Scripted(calls, says("late")), store=store, tools=[lookup]).stream("first")
-    turn = ""
-    for event in stream:
-        if isinstance(event, Checkpoint) and not turn:
-            head = store.head("", "c")
-            assert head is not None
-            assert head.turn is not None
-            turn = head.turn.id
-            # As if the lease had expired and another process had run a turn.
-            store.renew("", "c", "main", head.token, 1)
-            Conversation("c", model=Model(), store=store).send("second")
-            write = store.write
 
-            def other(*args: Any, write: Any = write) -> BranchHead:
-                made: BranchHead = write(*args)
-                store.write = write  # type: ignore[method-assign]
-                with pytest.raises(Busy) as caught:
-                    Conversation("c", model=Model(), store=store, branch=made.branch).send("third")
-                refused.append(made.branch)
-                assert caught.value.until
-                return made
+    def lookup(q: str) -> str:
+        """Look something up, while another process takes over."""
+        head = store.head("", "c")
+        assert head is not None
+        assert head.turn is not None
+        turns.append(head.turn.id)
+        # As if the lease had expired and another process had run a turn.
+        store.renew("", "c", "main", head.token, 1)
+        Conversation("c", model=Model(), store=store).send("second")
+        write = store.write
 
-            store.write = other  # type: ignore[method-assign]
-    assert refused == [f"main~{turn}"]
-    assert [notice.kind for notice in stream.reply.notices] == ["fenced_out"]
+        def other(*args: Any) -> BranchHead:
+            made: BranchHead = write(*args)
+            store.write = write  # type: ignore[method-assign]
+            with pytest.raises(Busy) as caught:
+                Conversation("c", model=Model(), store=store, branch=made.branch).send("third")
+            refused.append(made.branch)
+            assert caught.value.until
+            return made
+
+        store.write = other  # type: ignore[method-assign]
+        return q
+
+    reply = Conversation("c", model=Scripted(calls, says("late")), store=store, tools=[lookup]).send("first")
+    assert refused == [f"main~{turns[0]}"]
+    assert [notice.kind for notice in reply.notices] == ["fenced_out"]
     assert store.branches("", "c")[1].lease is None
 
 

@@ -27,7 +27,7 @@ from longtalk.events import Text
 from longtalk.notices import Notice
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import Provider
-from longtalk.reply import Reply
+from longtalk.reply import StoredReply
 from longtalk.stores.base import Commit, HeadMoved
 from longtalk.stores.leases import is_free
 from longtalk.transcript.transcript import now
@@ -239,7 +239,7 @@ def _exit_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _print_stream(stream: Stream) -> Reply:
+def _print_stream(stream: Stream[StoredReply]) -> StoredReply:
     has_text = False
     try:
         with stream:
@@ -261,7 +261,7 @@ def _print_stream(stream: Stream) -> Reply:
     return stream.reply
 
 
-def _format_usage(reply: Reply) -> str:
+def _format_usage(reply: StoredReply) -> str:
     usage = reply.usage
     counts = f"{usage.input} tokens sent, {usage.cached} of them cached, {usage.output} received"
     cut = {"length": "cut off by the length limit", "filtered": "cut off by the provider's filter"}.get(reply.finish)

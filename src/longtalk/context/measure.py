@@ -26,7 +26,7 @@ from longtalk.context.epochs import Anchor, Epoch, Pin, list_kept_suffixes, merg
 from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, read_brief_record
 from longtalk.memory.summary import Summary
 from longtalk.policies import Block, View
-from longtalk.policies.memory import count_recent
+from longtalk.policies.view import count_recent
 from longtalk.tokens import Counter
 from longtalk.transcript.manifest import BRIEF, MIDDLE, SUMMARY, Run
 from longtalk.transcript.transcript import Transcript

@@ -35,10 +35,10 @@ from longtalk.errors import ContextOverflow, InputError
 from longtalk.memory.brief.record import CardKind, read_brief_record
 from longtalk.memory.summary import SummaryRequest
 from longtalk.notices import Notice
-from longtalk.policies import Block, Compactor, CutCurrent, OverTokens, Policy, View
-from longtalk.policies.economy import SummaryPays
-from longtalk.policies.memory import BriefPays, CompactToBrief, OverHistory, choose_card, find_memory
+from longtalk.policies.base import BriefKeeper, Compactor, Policy, Trigger, find_brief_keeper
+from longtalk.policies.limits import OverTokens
 from longtalk.policies.token_budget import make_limit_compactor
+from longtalk.policies.view import Block, View
 from longtalk.transcript.manifest import CUT, MIDDLE
 from longtalk.transcript.transcript import Transcript
 
@@ -89,26 +89,26 @@ def make_plan(
     epoch = find_epoch(transcript, fingerprint_policy(policy))
     compactors = list_compactors(policy, terms, settled=settled)
     estimate = RequestEstimate(transcript, epoch, terms)
-    fired = next((each for each in compactors if each.over.fires(estimate)), None)
+    fired = _find_fired(compactors, estimate)
     for each in compactors:
-        if isinstance(each.over, SummaryPays | BriefPays):
-            # It keeps account, whoever fires.
+        if _compares_costs(each.over):
+            # It keeps account, whichever fires.
             each.over.fires(estimate)
     pins = list_pinned_positions(transcript)
-    memory = find_memory(policy)
+    keeper = find_brief_keeper(policy)
     beside = [suffix.data for suffix in list_kept_suffixes(transcript, epoch.current)]
     stale = None
-    if memory is not None:
+    if keeper is not None:
         leaves_out = any(run.is_gone for run in epoch.runs)
-        if memory.needs_new_head(epoch.summary, transcript, terms.counter, beside, leaves_out=leaves_out):
-            stale = memory
+        if keeper.needs_new_head(epoch.summary, transcript, terms.counter, beside, leaves_out=leaves_out):
+            stale = keeper
     if fired is None and stale is None and has_all_pins(epoch, pins) and find_stand_in(transcript, epoch) is None:
         plan = Plan(epoch, False, estimate.counted, estimate.tokens)
     else:
         moment: SummaryMoment = None if not may_ask else "after" if settled else "before"
         plan = _plan_new_epoch(estimate, compactors, pins, fired, moment, settled=settled, stale=stale)
-    if memory is not None:
-        plan = _add_card_request(plan, memory, estimate, settled=settled)
+    if keeper is not None:
+        plan = _add_card_request(plan, keeper, estimate, settled=settled)
     if estimate.meter is None:
         return plan
     # An epoch that lets go of nothing carries on.
@@ -119,11 +119,25 @@ def make_plan(
     )
 
 
-def _add_card_request(plan: Plan, memory: CompactToBrief, estimate: RequestEstimate, *, settled: bool) -> Plan:
+def _find_fired(compactors: Sequence[Compactor], estimate: RequestEstimate) -> Compactor | None:
+    """Return the first compactor that fires. Then `estimate.guessed` says whether that one asked for the window."""
+    for each in compactors:
+        estimate.guessed = False
+        if each.over.fires(estimate):
+            return each
+    estimate.guessed = False
+    return None
+
+
+def _compares_costs(trigger: Trigger) -> bool:
+    return getattr(trigger, "compares_costs", False)
+
+
+def _add_card_request(plan: Plan, keeper: BriefKeeper, estimate: RequestEstimate, *, settled: bool) -> Plan:
     """A plan of a conversation of which memory keeps a brief."""
     record = read_brief_record(estimate.transcript)
     if plan.begins:
-        epoch = msgspec.structs.replace(plan.epoch, way=record.capture_mode or memory.config.capture)
+        epoch = msgspec.structs.replace(plan.epoch, way=record.capture_mode or keeper.capture)
         plan = msgspec.structs.replace(plan, epoch=epoch)
     if settled or plan.summary_request is not None:
         return plan
@@ -131,15 +145,8 @@ def _add_card_request(plan: Plan, memory: CompactToBrief, estimate: RequestEstim
     near, history = estimate.near, estimate.history
     if plan.begins and plan.epoch.raw != estimate.epoch.raw:
         near, history = False, plan.epoch.tokens - estimate.transcript.tokens(*_span_from(estimate.transcript, current))
-    wanted: CardKind = choose_card(
-        memory.config,
-        record,
-        near=near,
-        history=history,
-        raw=plan.epoch.raw,
-        current=current,
-    )
-    return msgspec.structs.replace(plan, card=wanted)
+    card = keeper.choose_card(record, near=near, history=history, raw=plan.epoch.raw, current=current)
+    return msgspec.structs.replace(plan, card=card)
 
 
 def _span_from(transcript: Transcript, position: int) -> tuple[int, int]:
@@ -176,7 +183,7 @@ def list_compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> l
     if terms.room is not None and not waits:
         found.append(make_limit_compactor(_OverWindow(terms.room), OverTokens(max(1, terms.room // 2))))
     if settled:
-        kept = [(each, [s for s in each.strategies if not isinstance(s, CutCurrent)]) for each in found]
+        kept = [(each, [s for s in each.strategies if not getattr(s, "cuts_current", False)]) for each in found]
         return [Compactor(each.over, tuple(strategies), each.to) for each, strategies in kept if strategies]
     return found
 
@@ -195,7 +202,7 @@ def _plan_new_epoch(
     moment: SummaryMoment,
     *,
     settled: bool,
-    stale: CompactToBrief | None,
+    stale: BriefKeeper | None,
 ) -> Plan:
     """A new epoch; the present one if the compactors find nothing to do. Says what they did that nobody asked for."""
     transcript, epoch, terms = estimate.transcript, estimate.epoch, estimate.terms
@@ -204,7 +211,7 @@ def _plan_new_epoch(
         reason = "a summary is left of it" if stale is None else "the brief was changed"
     whole = msgspec.structs.replace(make_view(estimate, pins), may_summarize=moment)
     view = _compact(whole if stale is None else stale.with_current_brief(whole), compactors)
-    saves = fired is not None and isinstance(fired.over, SummaryPays | BriefPays) and estimate.comparison is not None
+    saves = fired is not None and _compares_costs(fired.over) and estimate.comparison is not None
     predicted = estimate.comparison.predicted if saves and estimate.comparison is not None else None
     if view.summary_request is not None:
         request = msgspec.structs.replace(view.summary_request, predicted=predicted)
@@ -250,8 +257,7 @@ def _plan_new_epoch(
     if full is not None:
         text = f"The conversation has outgrown the window of {terms.window:,} tokens"
         notices.append(Notice("window", f"{text}: {_render_count(gone, 'more exchange')} left out from now on."))
-    by_memory = isinstance(fired.over, BriefPays | OverHistory) if fired is not None else stale is not None
-    if estimate.guessed and terms.window is None and not by_memory:
+    if estimate.guessed and terms.window is None:
         text = (
             f"Nobody knows the window of {terms.model}: {UNKNOWN_WINDOW:,} tokens are assumed. Chat(window=…) says it."
         )

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,37 +34,31 @@ from longtalk.branches.operations import (
     wait_for_turn,
 )
 from longtalk.branches.turn_writer import AsyncTurnWriter
-from longtalk.chat.brief import get_brief_config
 from longtalk.context.costs import CostReceipt
 from longtalk.context.measure import read_pins
 from longtalk.context.pins import unpin
-from longtalk.conversation.background import summarise
 from longtalk.conversation.brief import AsyncTalkBrief
-from longtalk.conversation.request import AsyncStoredChat, AsyncStoredStream, OnBusy, TurnRequest, no_state, turn_of
+from longtalk.conversation.request import AsyncStoredStream, OnBusy, StartedTurn, TurnRequest, turn_of
+from longtalk.conversation.session import AsyncBranchSession
 from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.notices import Notice
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import AsyncProvider
-from longtalk.reply import Reply
+from longtalk.reply import StoredReply
 from longtalk.stores.base import MAIN, Commit, HeadMoved, KeyedTurn, Store
 from longtalk.tokens import Counter
 from longtalk.transcript.manifest import Run
 from longtalk.transcript.pack import Pack
 from longtalk.transcript.transcript import Entry, Transcript, Turns, now
 from longtalk.turn.draft import Draft, add_event
+from longtalk.turn.engine import AsyncEngine
 from longtalk.turn.message import Message
 from longtalk.turn.runner import AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
-from longtalk.turn.summarizer import AsyncSummarizer
-from longtalk.turn.summary_claims import SummaryClaim
 from longtalk.wires import WIRES
 from longtalk.wires.entries import view_entry
 from longtalk.wires.neutral import event
 from longtalk.wires.protocol import Answer
-
-if TYPE_CHECKING:
-    from longtalk.memory.recall.config import Recall
-    from longtalk.memory.recall.index import RecallIndex
 
 STEP = 32
 """Entries of a turn that are read at once."""
@@ -98,7 +92,7 @@ class AsyncConversation:
         check_name(id, "id")
         check_name(branch, "branch")
         self._archive = AsyncArchive(store, owner=owner)
-        self._chat = AsyncStoredChat(
+        self._engine = AsyncEngine(
             model,
             policy=policy,
             tools=tools,
@@ -115,7 +109,7 @@ class AsyncConversation:
 
     def __repr__(self) -> str:
         whose = f" of {self.owner!r}" if self.owner else ""
-        return f"<{type(self).__name__} {self.id!r}{whose} on {self.branch!r}, with {self._chat.provider.label}>"
+        return f"<{type(self).__name__} {self.id!r}{whose} on {self.branch!r}, with {self._engine.provider.label}>"
 
     @property
     def id(self) -> str:
@@ -144,15 +138,26 @@ class AsyncConversation:
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
-    ) -> Reply:
+    ) -> StoredReply:
         """One turn. As `AsyncChat.send`, on the state that the store holds.
 
         The same `key` never makes a second turn: if the first one is complete its reply comes again, if it was cut off
         it goes on. `meta` is the app's own data on this message. `on_busy` says what to do while somebody else runs a
         turn: "reject" raises `Busy`, "wait" waits, "fork" makes the turn on a branch of its own.
         """
-        arguments = TurnRequest(message, system, instruction, tools, options, max_rounds, brief, key, meta, on_busy)
-        events = AsyncStoredStream(lambda: self._begin(arguments), stream=False)
+        given = TurnRequest(
+            message=message,
+            system=system,
+            instruction=instruction,
+            tools=tools,
+            options=options,
+            max_rounds=max_rounds,
+            brief=brief,
+            key=key,
+            meta=meta,
+            on_busy=on_busy,
+        )
+        events = AsyncStoredStream(lambda: self._begin(given), stream=False)
         # Closed, whatever happens between two events.
         async with events:
             async for _ in events:
@@ -172,10 +177,21 @@ class AsyncConversation:
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
-    ) -> AsyncStream:
+    ) -> AsyncStream[StoredReply]:
         """One turn as it happens; the last event is `Done(reply)`. As `send` otherwise."""
-        arguments = TurnRequest(message, system, instruction, tools, options, max_rounds, brief, key, meta, on_busy)
-        return AsyncStoredStream(lambda: self._begin(arguments), stream=True)
+        given = TurnRequest(
+            message=message,
+            system=system,
+            instruction=instruction,
+            tools=tools,
+            options=options,
+            max_rounds=max_rounds,
+            brief=brief,
+            key=key,
+            meta=meta,
+            on_busy=on_busy,
+        )
+        return AsyncStoredStream(lambda: self._begin(given), stream=True)
 
     async def note(self, text: str, *, source: str = "app", meta: Mapping[str, Any] | None = None) -> str:
         """Add an event, without a model call; returns its id. While a turn runs, it waits for the turn's end."""
@@ -187,11 +203,11 @@ class AsyncConversation:
 
         def change(transcript: Transcript) -> Transcript:
             said = event(text, source=source, at=now())
-            return add_event(transcript, said, self._chat.provider.wire, self._chat.counter)
+            return add_event(transcript, said, self._engine.provider.wire, self._engine.counter)
 
         return (await change_branch(self._stored, change, meta=meta))[-1].id
 
-    async def _begin(self, given: TurnRequest) -> AsyncTurnRunner | Reply:
+    async def _begin(self, given: TurnRequest) -> StartedTurn:
         """A turn that is ready to be played, or the reply of one that was."""
         request = given.to_keyed_request()
         while True:
@@ -226,35 +242,11 @@ class AsyncConversation:
             writer = AsyncTurnWriter(
                 self._stored, head, transcript, request=request if new else None, meta=given.meta if new else None
             )
-            return self._chat.turn_on(
-                transcript,
-                given.message if new else None,
-                system=given.system,
-                instruction=given.instruction,
-                tools=given.tools,
-                options=given.options,
-                max_rounds=given.max_rounds,
-                brief=given.brief if new else None,
-                encode=no_state,
-                save=writer.save,
-                around=writer.around,
-                later=partial(self._summarise_later, writer),
-                build_index=self._build_recall_index,
-            )
+            session = AsyncBranchSession(self._stored, writer, self._jobs)
+            resumed = given if new else msgspec.structs.replace(given, message=None, brief=None)
+            return self._engine.begin(session, transcript, resumed)
 
-    async def _build_recall_index(self, message: str, config: Recall, size: int) -> RecallIndex:
-        """Return an index of the first `size` entries on this branch, to find what fits a message."""
-        from longtalk.memory.recall.search import index_store as find
-
-        store, names = self._stored.store, (self.owner, self.id, self.branch)
-        found: RecallIndex = await call_store(store, lambda: find(store, *names, size, message, config, now=now()))
-        return found
-
-    def _summarise_later(self, writer: AsyncTurnWriter, summarizer: AsyncSummarizer, claim: SummaryClaim) -> None:
-        # Somebody may have taken over, and then the turn is on another branch.
-        self._jobs.start(partial(summarise, self._stored.get_branch(writer.branch), summarizer, claim))
-
-    async def _begin_on(self, other: AsyncConversation, given: TurnRequest) -> AsyncTurnRunner | Reply:
+    async def _begin_on(self, other: AsyncConversation, given: TurnRequest) -> StartedTurn:
         """Begin it on another branch, and say so."""
         started = await other._begin(given)
         if isinstance(started, AsyncTurnRunner) and all(notice.kind != "branched" for notice in started.draft.notices):
@@ -262,20 +254,20 @@ class AsyncConversation:
             started.draft = started.draft.notice(Notice("branched", text))
         return started
 
-    async def _replay(self, keyed: KeyedTurn, given: TurnRequest) -> Reply:
+    async def _replay(self, keyed: KeyedTurn, given: TurnRequest) -> StoredReply:
         """The reply of a turn that is complete."""
         # One that was cut off may have gone on elsewhere, and a rewind leaves its end on another branch.
         entries: list[Entry] = []
         for name in await self.branches():
             found = await self._read_turn_entries(name, keyed)
             entries = found if len(found) > len(entries) else entries
-        provider = self._chat.provider
+        provider = self._engine.provider
         said = [entry for entry in entries if entry.role == "assistant"]
         answer = Answer(said[-1].native, view_entry(said[-1]), keyed.turn.finish) if said else None
         wire = WIRES[said[-1].wire] if said else provider.wire
         transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(keyed.turn,)))
-        prices = self._chat.prices(given.options) if provider.label == keyed.turn.model else None
-        return Reply(Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices), no_state)
+        prices = self._engine.prices(given.options) if provider.label == keyed.turn.model else None
+        return StoredReply(Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices))
 
     async def _read_turn_entries(self, branch: str, keyed: KeyedTurn) -> list[Entry]:
         """Return the entries of a turn that a branch has."""
@@ -295,12 +287,12 @@ class AsyncConversation:
         """A new branch that begins with this one's entries, up to the one with that id (or the last of that turn)."""
         return self._open_branch(await fork_branch(self._stored, at, name=name))
 
-    async def edit(self, entry: str, message: Message, **arguments: Any) -> tuple[AsyncConversation, Reply]:
+    async def edit(self, entry: str, message: Message, **arguments: Any) -> tuple[AsyncConversation, StoredReply]:
         """Say something else in the place of an earlier message: a new branch, and the reply on it."""
         branch = self._open_branch(await branch_before(self._stored, entry))
         return branch, await branch.send(message, **arguments)
 
-    async def regenerate(self, turn: str | None = None, **arguments: Any) -> tuple[AsyncConversation, Reply]:
+    async def regenerate(self, turn: str | None = None, **arguments: Any) -> tuple[AsyncConversation, StoredReply]:
         """Another answer to the last message, or to that of a turn: a new branch, and the reply on it."""
         branch = self._open_branch(await branch_unanswered(self._stored, turn))
         return branch, await branch.send(None, **arguments)
@@ -318,7 +310,7 @@ class AsyncConversation:
     @property
     def brief(self) -> AsyncTalkBrief:
         """The brief, where the policy keeps one, to read and to change."""
-        return AsyncTalkBrief(self._stored, get_brief_config(self._stored.policy), self._chat.counter)
+        return AsyncTalkBrief(self._stored, self._engine.brief, self._engine.counter)
 
     async def history(self, *, meta: Mapping[str, Any] | None = None) -> list[HistoryEntry]:
         """All that was said on this branch; with `meta`, the entries that have these values among the app's data."""
@@ -364,7 +356,7 @@ class AsyncConversation:
 
     async def pin(self, entry: str) -> None:
         """Keep an exchange whatever the policy leaves out, by the id of its turn or of one of its entries."""
-        await change_branch(self._stored, lambda transcript: self._chat.pin_in(transcript, entry), whole=True)
+        await change_branch(self._stored, lambda transcript: self._engine.pin(transcript, entry), whole=True)
 
     async def unpin(self, entry: str) -> None:
         """Let an exchange go that was pinned."""
@@ -382,7 +374,7 @@ class AsyncConversation:
     async def aclose(self) -> None:
         """Wait for a summary that is being made, and let go of the connections. The store is its own."""
         await self._jobs.wait()
-        await self._chat.aclose()
+        await self._engine.aclose()
 
     async def __aenter__(self) -> AsyncConversation:
         return self
@@ -393,6 +385,6 @@ class AsyncConversation:
     def _open_branch(self, branch: AsyncBranch) -> AsyncConversation:
         """Return this conversation on another branch."""
         other = object.__new__(type(self))
-        other._chat, other._archive, other._jobs = self._chat, self._archive, self._jobs
+        other._engine, other._archive, other._jobs = self._engine, self._archive, self._jobs
         other._stored = branch
         return other

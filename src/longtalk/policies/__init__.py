@@ -5,7 +5,7 @@ Ready to use: `KeepAll`, `KeepLast`, `KeepMessages`, `TokenBudget`, `WindowShare
 each) in a `Compactor`.
 """
 
-from longtalk.policies.base import Compactor, Policy, Size, Strategy, Trigger
+from longtalk.policies.base import BriefKeeper, Compactor, Policy, Size, Strategy, Trigger
 from longtalk.policies.combine import Combine
 from longtalk.policies.cut_current import CutCurrent
 from longtalk.policies.digest_tools import DigestTools
@@ -24,6 +24,7 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "Block",
+    "BriefKeeper",
     "Combine",
     "Compactor",
     "CutCurrent",

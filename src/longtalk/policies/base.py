@@ -8,17 +8,26 @@ part from its cache.
 
 The `repr` of each trigger and strategy is part of the policy's fingerprint. Define them as values (a frozen Struct or
 dataclass), so that the `repr` depends on their settings alone.
+
+Nothing else in the library knows a policy by its name. What a trigger or a strategy needs beyond its method, it says
+with an attribute or more methods, described at `Trigger`, `Strategy` and `BriefKeeper`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
 from longtalk.errors import InputError
+from longtalk.memory.brief.record import BriefRecord, CaptureMode, CardKind
+from longtalk.memory.brief.schema import Brief
+from longtalk.memory.recall.config import Recall
+from longtalk.memory.summary import Summary
 from longtalk.policies.view import View
+from longtalk.tokens import Counter
+from longtalk.transcript.transcript import Transcript
 
 
 class Size(Protocol):
@@ -72,7 +81,12 @@ class Size(Protocol):
 
 
 class Trigger(Protocol):
-    """A condition that says when a request must be made shorter."""
+    """A condition that says when a request must be made shorter.
+
+    A trigger that compares costs (`size.summary_pays`, `size.brief_pays`) has an attribute `compares_costs = True`.
+    Then it is asked before each model call, even if another trigger fires first, and an epoch that it begins has a
+    receipt.
+    """
 
     def fires(self, size: Size) -> bool:
         """Return True if a request of this size is too long."""
@@ -80,7 +94,12 @@ class Trigger(Protocol):
 
 
 class Strategy(Protocol):
-    """A way to make a request shorter."""
+    """A way to make a request shorter.
+
+    A strategy that asks for summaries has an attribute `background`: True if they are written after an answer, False if
+    they are written before the next call. A strategy that shortens the current exchange has `cuts_current = True`, and
+    is not used after an answer, when the next turn may leave out the exchange as a whole.
+    """
 
     def apply(self, view: View, limits: Compactor) -> View:
         """Return a shorter view, if possible one that meets the target `limits.to`.
@@ -125,6 +144,45 @@ class Compactor(msgspec.Struct, frozen=True):
         return view
 
 
+class BriefKeeper(Strategy, Protocol):
+    """A strategy that keeps a brief: lines that model and app maintain, and that replace older exchanges."""
+
+    @property
+    def brief(self) -> Brief:
+        """The configuration of the brief."""
+        ...
+
+    @property
+    def recalls(self) -> Recall:
+        """The configuration of recall."""
+        ...
+
+    @property
+    def capture(self) -> CaptureMode:
+        """How the model reports what to keep, unless the conversation has changed to the other way."""
+        ...
+
+    def needs_new_head(
+        self,
+        head: Summary | None,
+        transcript: Transcript,
+        counter: Counter,
+        other_texts: Sequence[str] = (),
+        *,
+        leaves_out: bool = False,
+    ) -> bool:
+        """Return True if the request needs a new head because the present one lacks lines or has outdated ones."""
+        ...
+
+    def with_current_brief(self, view: View) -> View:
+        """Return the view with a head that contains the current brief."""
+        ...
+
+    def choose_card(self, record: BriefRecord, *, near: bool, history: int, raw: int, current: int) -> CardKind:
+        """Return which memory card to request with the next call; an empty string for none."""
+        ...
+
+
 class Policy(Protocol):
     """A rule that decides which part of a conversation is sent to the model."""
 
@@ -132,3 +190,12 @@ class Policy(Protocol):
     def compactors(self) -> Sequence[Compactor]:
         """The compactors that are checked before each model call and after each turn."""
         ...
+
+
+def find_brief_keeper(policy: Policy) -> BriefKeeper | None:
+    """Return the strategy of a policy that keeps a brief, or None if it has none."""
+    for compactor in policy.compactors:
+        for strategy in compactor.strategies:
+            if hasattr(strategy, "needs_new_head"):
+                return cast("BriefKeeper", strategy)
+    return None

@@ -29,6 +29,8 @@ class CutCurrent(msgspec.Struct, frozen=True):
     met, to leave room for more tool calls.
     """
 
+    cuts_current = True
+
     def apply(self, view: View, limits: Compactor) -> View:
         def with_block(block: Block) -> View:
             return view.with_blocks((*view.blocks[:-1], block))

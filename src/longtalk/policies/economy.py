@@ -25,6 +25,7 @@ class SummaryPays(msgspec.Struct, frozen=True):
 
     keep: int
     length: int
+    compares_costs = True
 
     def fires(self, size: Size) -> bool:
         return size.summary_pays(self.keep, self.length)

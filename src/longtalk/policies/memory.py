@@ -22,19 +22,15 @@ from longtalk.memory.head import build_head, render_unsent_app_lines
 from longtalk.memory.recall.config import Recall
 from longtalk.memory.recall.labels import read_card_operations
 from longtalk.memory.summary import Summary, SummaryRequest
-from longtalk.policies.base import Compactor, Policy, Size
+from longtalk.policies.base import Compactor, Size
 from longtalk.policies.economy import MAX_WINDOW_SHARE
 from longtalk.policies.limits import AnyOf, OverWindow
 from longtalk.policies.summarize import SUMMARY_TOKENS
-from longtalk.policies.view import Block, View
+from longtalk.policies.view import Block, View, count_recent
 from longtalk.tokens import Counter, count_message
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.transcript import Transcript
 
-MIN_RECENT_EXCHANGES = 2
-"""This many of the last exchanges are kept unchanged if together they have at most `recent` tokens."""
-RECENT_SHARE = 3
-"""More exchanges than that are kept only while all kept exchanges together take at most 1/3 of `recent`."""
 CARD_REQUEST_TOKENS = 100
 """The length of a request for a card up to which outlines may use their whole budget, whatever `limit` is."""
 _MAX_TOKENS = 10**7
@@ -94,6 +90,7 @@ class BriefPays(msgspec.Struct, frozen=True):
 
     recent: int
     length: int
+    compares_costs = True
 
     def fires(self, size: Size) -> bool:
         return size.brief_pays(self.recent, self.length)
@@ -132,10 +129,25 @@ class CompactToBrief(msgspec.Struct, frozen=True):
     config: Memory
     background = False
 
+    @property
+    def brief(self) -> Brief:
+        """The configuration of the brief."""
+        return self.config.brief
+
+    @property
+    def recalls(self) -> Recall:
+        """The configuration of recall."""
+        return self.config.recalls
+
+    @property
+    def capture(self) -> CaptureMode:
+        """How the model reports what to keep."""
+        return self.config.capture
+
     def apply(self, view: View, limits: Compactor) -> View:
         droppable = view.droppable_blocks
         count = len(droppable) - self._count_recent(view, droppable)
-        saves = isinstance(limits.over, BriefPays)
+        saves = getattr(limits.over, "compares_costs", False)
         if not count and droppable and not saves and limits.over.fires(view):
             # A limit must hold, even if fewer recent exchanges are kept than configured.
             count = 1
@@ -207,6 +219,19 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         )
         return view.replace_blocks(dropped, head) if dropped else msgspec.structs.replace(view, summary=head)
 
+    def choose_card(self, record: BriefRecord, *, near: bool, history: int, raw: int, current: int) -> CardKind:
+        """Return which card to request with the next call: "" (none), "small" or "catch_up".
+
+        A card is requested if a new epoch will soon save money (`near`), or if `history`, the number of tokens that
+        precede the current exchange, reaches 90 % of the limit, but not after too many failed requests. Exchanges are
+        sent unchanged from position `raw` on, and the current one begins at position `current`. If no card covers all
+        exchanges in between, a "catch_up" card is requested.
+        """
+        soon = near or history >= self.config.limit * 9 // 10
+        if not soon or (self.config.limit and record.count_asks_since(raw) >= MAX_FAILED_REQUESTS):
+            return ""
+        return "catch_up" if max(raw, record.covers) < current else "small"
+
     def _find_revoked_blocks(self, view: View, record: BriefRecord) -> list[Block]:
         """Return the droppable exchanges up to the newest one whose card states a revoked line; empty if none does."""
         droppable = view.droppable_blocks
@@ -272,36 +297,3 @@ def _find_substitute_summary(view: View, record: BriefRecord, config: Memory) ->
     return (
         summary if summary and summary.stop > record.covers and summary.tokens + config.length <= config.limit else None
     )
-
-
-def count_recent(lengths: Sequence[int], room: int, *, whole: int) -> int:
-    """Return how many of the last exchanges to keep unchanged, given the lengths of all exchanges in tokens.
-
-    Together, the kept exchanges have at most `room` tokens and, if there are more than two, at most a third of `whole`.
-    """
-    total = 0
-    for number, length in enumerate(reversed(lengths)):
-        total += length
-        if total > room or (number >= MIN_RECENT_EXCHANGES and total > whole // RECENT_SHARE):
-            return number
-    return len(lengths)
-
-
-def find_memory(policy: Policy) -> CompactToBrief | None:
-    """Return the strategy of a policy that replaces exchanges with the brief, or None if it has none."""
-    strategies = (strategy for compactor in policy.compactors for strategy in compactor.strategies)
-    return next((strategy for strategy in strategies if isinstance(strategy, CompactToBrief)), None)
-
-
-def choose_card(config: Memory, record: BriefRecord, *, near: bool, history: int, raw: int, current: int) -> CardKind:
-    """Return which card to request with the next call: "" (none), "small" or "catch_up".
-
-    A card is requested if a new epoch will soon save money (`near`), or if `history`, the number of tokens that precede
-    the current exchange, reaches 90 % of the limit, but not after too many failed requests. Exchanges are sent
-    unchanged from position `raw` on, and the current one begins at position `current`. If no card covers all exchanges
-    in between, a "catch_up" card is requested.
-    """
-    soon = near or history >= config.limit * 9 // 10
-    if not soon or (config.limit and record.count_asks_since(raw) >= MAX_FAILED_REQUESTS):
-        return ""
-    return "catch_up" if max(raw, record.covers) < current else "small"

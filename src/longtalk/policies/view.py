@@ -21,6 +21,10 @@ from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.wires.entries import digest_tool_calls, read_text
 from longtalk.wires.protocol import Wire
 
+MIN_RECENT_EXCHANGES = 2
+"""This many of the last exchanges are kept unchanged if together they have at most `recent` tokens."""
+RECENT_SHARE = 3
+"""More exchanges than that are kept only while all kept exchanges together take at most 1/3 of `recent`."""
 NOTE_TOKENS = 20
 """The approximate number of tokens in the note that marks what was cut or left out."""
 
@@ -206,3 +210,16 @@ class View(msgspec.Struct, frozen=True):
         return self.with_altered_run(
             block, Run(position, position, "sent", CUT, tokens=tokens + NOTE_TOKENS, keep=keep)
         )
+
+
+def count_recent(lengths: Sequence[int], room: int, *, whole: int) -> int:
+    """Return how many of the last exchanges to keep unchanged, given the lengths of all exchanges in tokens.
+
+    Together, the kept exchanges have at most `room` tokens and, if there are more than two, at most a third of `whole`.
+    """
+    total = 0
+    for number, length in enumerate(reversed(lengths)):
+        total += length
+        if total > room or (number >= MIN_RECENT_EXCHANGES and total > whole // RECENT_SHARE):
+            return number
+    return len(lengths)

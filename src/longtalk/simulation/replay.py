@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from longtalk._util import json_bytes
-from longtalk.context.compose import Context, compose
+from longtalk.context.compose import Context
 from longtalk.context.costs import (
     CARD_TOKENS,
     CostReceipt,
@@ -21,32 +20,35 @@ from longtalk.context.costs import (
 )
 from longtalk.context.epochs import (
     Anchor,
-    SentPositions,
-    TurnSuffix,
     list_covered,
     record_anchor,
     record_meter,
     record_summary,
 )
 from longtalk.context.measure import Terms
-from longtalk.context.planning import Plan, apply_plan, make_plan
+from longtalk.context.prepare import (
+    Prepared,
+    Recipient,
+    TurnAdditions,
+    compose_summary_request,
+    find_message_start,
+    keep_suffix,
+    prepare,
+)
 from longtalk.errors import ContextOverflow
 from longtalk.memory.brief.apply import apply
 from longtalk.memory.brief.lines import BriefContent
 from longtalk.memory.brief.operations import Operation
 from longtalk.memory.brief.record import CardKind, read_brief_record, with_brief_record
 from longtalk.memory.brief.schema import Brief
-from longtalk.memory.cards.capture import render_card_request
-from longtalk.memory.summary import TAG, Summary, SummaryRequest, render_summary_prompt
+from longtalk.memory.summary import TAG, Summary, SummaryRequest
 from longtalk.policies import Policy
-from longtalk.policies.memory import find_memory
+from longtalk.policies.base import find_brief_keeper
 from longtalk.simulation.inputs import ReplaySetup, SimulatedModel
-from longtalk.tokens import Counter
+from longtalk.tokens import Counter, count_preamble
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.usage import Usage
-from longtalk.wires.entries import read_text
-from longtalk.wires.protocol import Quirks
-from longtalk.wires.text import wrap_in_tag
+from longtalk.wires.protocol import Preamble
 
 _COMPARED = 4
 """The number of earlier requests with which a request is compared."""
@@ -95,8 +97,8 @@ class PolicyReplay:
         self._requests: list[tuple[int, list[bytes]]] = []
         self._receipts: dict[int, CostReceipt] = {}
         self._epoch = 0
-        self._card: CardKind = ""
-        self._suffix_position = -1
+        self._added: tuple[int, TurnAdditions | None] = (-1, None)
+        """What memory adds to the requests of a turn, after the number of entries up to the turn's message."""
         self._full_brief: BriefContent | None = None
         self.calls: list[ReplayedCall] = []
         """The model calls, including those that make summaries."""
@@ -125,43 +127,47 @@ class PolicyReplay:
             self._transcript = self._transcript.append_to_turn(entry.turn, [counted])
             if i in answers and turns[i + 1 : i + 2] not in ([], [entry.turn]):
                 self._fill_brief(i)
-                self._plan(i + 1, at=trace.at[i], settled=True)
+                self._prepare(i + 1, at=trace.at[i], settled=True)
 
     def _record_answer(self, i: int, answer: Entry) -> None:
         """Record the model call that would have produced the answer at position `i`."""
-        at = self._setup.trace.at[i - 1]
-        planned = self._plan(i, at=at)
-        suffix = self._build_suffix(i, planned, at)
-        context = self._compose(planned, suffix)
-        known, new = self._record_request(context, at)
-        if self._setup.trace.entries[i + 1 : i + 2] and self._setup.trace.entries[i + 1].role == "tool":
-            self._keep_suffix(suffix)
-        tail = sum(self._setup.reported.count(bytes(piece)) for piece in context.pieces[context.mark :])
+        at, setup = self._setup.trace.at[i - 1], self._setup
+        prepared = self._prepare(i, at=at)
+        if prepared.recalls is not None:
+            from longtalk.memory.recall.search import index_transcript
+
+            before = prepared.transcript.truncate(find_message_start(prepared.transcript, prepared.tail))
+            index = index_transcript(before, prepared.message, prepared.recalls, now=at)
+            prepared = prepared.with_recalled(prepared.render_recalled(index))
+        self._added = (prepared.tail, prepared.added)
+        context, plan = prepared.compose(), prepared.plan
+        known, new = self._record_request(context, prepared.preamble, at)
+        if setup.trace.entries[i + 1 : i + 2] and setup.trace.entries[i + 1].role == "tool":
+            self._keep_suffix(prepared)
+        tail = sum(setup.reported.count(bytes(piece)) for piece in context.pieces[context.mark :])
         call = ReplayedCall(
             position=i,
             known=known,
             new=new - tail,
             tail=tail,
-            output=self._setup.reported.count(answer.native),
-            card=CARDS[self._card] if suffix.text else 0,
-            begins=planned.epoch.start != self._epoch,
+            output=setup.reported.count(answer.native),
+            card=CARDS[prepared.added.card] if prepared.is_new else 0,
+            begins=plan.epoch.start != self._epoch,
         )
         self.calls.append(call)
-        self._epoch = planned.epoch.start
-        model, digest = self._setup.model, self._setup.trace.preamble.digest()
-        usage = call.usage(model)
-        suffix_tokens = sum(map(self._setup.estimated.count, suffix.pieces(self._setup.trace.wire)))
-        anchor = Anchor(planned.epoch.start, model.label, digest, planned.counted + suffix_tokens, usage.input)
+        self._epoch = plan.epoch.start
+        usage, digest = call.usage(setup.model), setup.trace.preamble.digest()
+        anchor = Anchor(plan.epoch.start, setup.model.label, digest, context.counted, usage.input)
         self._transcript = record_anchor(self._transcript, anchor)
-        if planned.meter is not None:
+        if plan.meter is not None:
             self.depends_on_prices = True
-            self._transcript = record_meter(self._transcript, planned.meter, usage, at=at)
+            self._transcript = record_meter(self._transcript, plan.meter, usage, at=at)
             receipt = self._transcript.records.read_latest("receipt", CostReceipt)
             if receipt is not None:
                 self._receipts[receipt.epoch] = receipt
 
-    def _plan(self, i: int, *, at: int, settled: bool = False) -> Plan:
-        """Return the plan for the request at position `i`; if the policy asks for a summary, make the summary first.
+    def _prepare(self, i: int, *, at: int, settled: bool = False) -> Prepared:
+        """Prepare the request at position `i`; if the policy asks for a summary, make the summary first.
 
         `at` is the time in milliseconds, and `settled` says that a turn has just ended.
         """
@@ -179,32 +185,37 @@ class PolicyReplay:
             cache_seconds=model.cache_seconds,
             now=at,
         )
-        policy = self._policy(i)
-        planned = make_plan(self._transcript, policy, terms, settled=settled, may_ask=True)
-        if planned.summary_request is not None:
-            self._summarize(planned.summary_request, planned, i, at)
-            planned = make_plan(self._transcript, policy, terms, settled=settled)
-        self._transcript = apply_plan(self._transcript, planned)
-        return planned
+        policy, recipient = self._policy(i), Recipient(preamble=trace.preamble, calls_tools=True)
+        tail, added = self._added
+        if tail != self._transcript.tail:
+            added = None
+        prepared = prepare(self._transcript, policy, terms, recipient, added=added, settled=settled, may_ask=True)
+        if prepared.plan.summary_request is not None:
+            self._summarize(prepared.plan.summary_request, prepared, i, at)
+            prepared = prepare(self._transcript, policy, terms, recipient, added=added, settled=settled)
+        self._transcript = prepared.transcript
+        return prepared
 
-    def _summarize(self, wants: SummaryRequest, planned: Plan, i: int, at: int) -> None:
+    def _summarize(self, wants: SummaryRequest, prepared: Prepared, i: int, at: int) -> None:
         """Record a call that makes a summary, and record a placeholder text as its result."""
-        setup, wire = self._setup, self._setup.trace.wire
-        known, new = self._record_request(self._compose(planned, until=wants.stop), at)
+        setup, wire, epoch = self._setup, self._setup.trace.wire, prepared.plan.epoch
+        recipient = msgspec.structs.replace(prepared.recipient, preamble=prepared.preamble)
+        context, prompt = compose_summary_request(self._transcript, epoch, wants, wire, recipient)
+        known, new = self._record_request(context, prepared.preamble, at)
         text = setup.summary(wants.length, len(self.calls), setup.reported.counter)
         quoted = wire.quote(TAG, text)
         call = ReplayedCall(
             position=i,
             known=known,
             new=new,
-            tail=setup.reported.count(wire.write_user(render_summary_prompt(wants.length))),
+            tail=setup.reported.count(prompt),
             output=setup.reported.count(quoted),
             summary=True,
         )
         self.calls.append(call)
         summary = Summary(
             text=text,
-            covers=list_covered(planned.epoch, wants.stop),
+            covers=list_covered(epoch, wants.stop),
             model=setup.model.label,
             tokens=setup.estimated.count(quoted),
             usage=call.usage(setup.model),
@@ -212,69 +223,26 @@ class PolicyReplay:
         )
         self._transcript = record_summary(self._transcript, summary, self._transcript[wants.stop - 1].id)
 
-    def _build_suffix(self, i: int, planned: Plan, at: int) -> TurnSuffix:
-        """Return the text that memory adds after the user's message: recalled text and the request for a card.
-
-        It is empty for later calls of the same turn.
-        """
-        transcript, memory = self._transcript, find_memory(self._policy(i))
-        position = transcript.position(transcript.tail - 1) + 1
-        if memory is None or self._suffix_position == position:
-            return TurnSuffix("", position)
-        self._suffix_position = position
-        config, counter = memory.config, self._setup.estimated.counter
-        self._card = planned.card
-        asks = (
-            render_card_request(config.brief, "sentinel", catch_up=planned.card == "catch_up") if planned.card else ""
-        )
-        data = ""
-        if config.recalls.budget:
-            from longtalk.memory.recall.search import index_transcript, render_recalled
-
-            message = read_text(transcript[transcript.tail - 1])
-            index = index_transcript(transcript.truncate(transcript.tail - 1), message, config.recalls, now=at)
-            sent = SentPositions(planned.epoch, transcript.size)
-            found = render_recalled(index, message, config.recalls, counter, now=at, exclude=sent)
-            data = wrap_in_tag("recalled", found.text) if found.text else ""
-        return TurnSuffix(asks, position, data=data)
-
-    def _keep_suffix(self, suffix: TurnSuffix) -> None:
-        """Record the text that memory added after the user's message, so that later requests of the turn repeat it."""
-        pieces = suffix.pieces(self._setup.trace.wire)
-        stored = msgspec.structs.replace(suffix, tokens=sum(map(self._setup.estimated.count, pieces)))
-        self._transcript = (
-            self._transcript.add_record("aside", json_bytes.encode(stored)) if pieces else self._transcript
-        )
+    def _keep_suffix(self, prepared: Prepared) -> None:
+        """Record what memory added after the user's message, so that later requests of the turn repeat it."""
+        suffix = prepared.added.make_suffix(self._transcript, prepared.tail, None)
+        if suffix is not None:
+            wire, counter = prepared.terms.wire, prepared.terms.counter
+            self._transcript = keep_suffix(self._transcript, suffix, prepared.tail, wire, counter)
 
     def _fill_brief(self, i: int) -> None:
         """If a card was requested, fill the brief up to its limit, as the cards of a long conversation would."""
-        memory = find_memory(self._policy(i))
-        if memory is None or not self._card:
+        keeper, added = find_brief_keeper(self._policy(i)), self._added[1]
+        if keeper is None or added is None or not added.card:
             return
-        brief, counter = memory.config.brief, self._setup.estimated.counter
+        brief, counter = keeper.brief, self._setup.estimated.counter
         self._full_brief = self._full_brief or build_full_brief(brief, counter)
         book = msgspec.structs.replace(
             read_brief_record(self._transcript), content=self._full_brief, covers=self._transcript.size, asks=0
         )
         self._transcript = with_brief_record(self._transcript, book)
-        self._card = ""
 
-    def _compose(self, planned: Plan, suffix: TurnSuffix | None = None, until: int | None = None) -> Context:
-        trace = self._setup.trace
-        return compose(
-            self._transcript,
-            epoch=planned.epoch,
-            wire=trace.wire,
-            quirks=Quirks(),
-            preamble=trace.preamble,
-            reader="",
-            instruction=suffix.text if suffix else None,
-            tail=self._transcript.tail if until is None else until,
-            until=until,
-            data=suffix.data if suffix else "",
-        )
-
-    def _record_request(self, context: Context, at: int) -> tuple[int, int]:
+    def _record_request(self, context: Context, preamble: Preamble, at: int) -> tuple[int, int]:
         """Record a request, and return how many of its tokens are read from the cache, and how many are not."""
         model, sizes = self._setup.model, self._setup.reported
         messages = [bytes(piece) for piece in context.pieces]
@@ -282,10 +250,13 @@ class PolicyReplay:
         lasts = 1_000 * model.cache_seconds if model.caches else 0
         recent = [(then, sent) for then, sent in self._requests if at - then < lasts]
         self._requests = [*recent[1 - _COMPARED :], (at, messages)]
+        first = sizes.preamble
+        if preamble is not self._setup.trace.preamble:
+            first = count_preamble(preamble.system, preamble.tools, sizes.counter)
         if not recent:
-            return 0, sizes.preamble + sum(tokens)
+            return 0, first + sum(tokens)
         known = max(_count_equal(messages, sent) for _, sent in recent)
-        return sizes.preamble + sum(tokens[:known]), sum(tokens[known:])
+        return first + sum(tokens[:known]), sum(tokens[known:])
 
 
 def build_full_brief(brief: Brief, counter: Counter) -> BriefContent:

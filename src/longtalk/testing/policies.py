@@ -13,26 +13,27 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.context.compose import Context, compose
+from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch, list_covered, list_unreachable, record_meter, record_summary
 from longtalk.context.measure import UNKNOWN_WINDOW, Terms
-from longtalk.context.planning import Plan, apply_plan, make_plan
+from longtalk.context.planning import Plan
+from longtalk.context.prepare import Prepared, Recipient, TurnAdditions, keep_suffix, prepare
 from longtalk.memory.brief.apply import apply
 from longtalk.memory.brief.operations import Operation
-from longtalk.memory.brief.record import CardKind, read_brief_record, with_brief_record
+from longtalk.memory.brief.record import read_brief_record, with_brief_record
 from longtalk.memory.summary import Summary, SummaryRequest
-from longtalk.policies import Policy, SummarizeOldest
-from longtalk.policies.memory import find_memory
+from longtalk.policies import Policy
+from longtalk.policies.base import find_brief_keeper
 from longtalk.state.codec import decode, encode
 from longtalk.state.shedding import encode_part, join, split
 from longtalk.testing.wires.validate import validate, without_cache_marks
-from longtalk.tokens import Counter, Estimator, count_message
+from longtalk.tokens import Counter, Estimator, count_message, count_preamble
 from longtalk.transcript.manifest import MIDDLE, SUMMARY
 from longtalk.transcript.standing import Standing
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.usage import Usage
 from longtalk.wires import NAMES, WIRES
-from longtalk.wires.protocol import Preamble, Quirks, Wire
+from longtalk.wires.protocol import Preamble, Quirks
 
 
 class PolicyViolation(AssertionError):
@@ -85,12 +86,14 @@ def check_policy(
         PolicyViolation: The policy leaves out an entry that must be sent, or exceeds one of its own limits.
         WireViolation: A request is invalid.
     """
+    counter = counter or Estimator()
+    recipient = Recipient(preamble=preamble, reader="checked", calls_tools=True)
     terms = Terms(
         wire=WIRES[wire],
-        counter=counter or Estimator(),
+        counter=counter,
         model="checked",
         preamble=preamble.digest(),
-        fixed=0,
+        fixed=count_preamble(preamble.system, preamble.tools, counter),
         window=window,
         answer=0,
     )
@@ -100,72 +103,80 @@ def check_policy(
     so_far = small = Transcript()
     parts: list[bytes] = []
     last: tuple[Plan, bytes] | None = None
-    card: CardKind = ""
+    added: TurnAdditions | None = None
     for i, entry in enumerate(transcript):
         # Each answer was preceded by a request, which is composed and checked here.
         if i and entry.role == "assistant":
             first_sight = msgspec.structs.replace(so_far, records=Standing())
-            _check(policy, first_sight, terms, preamble)
-            so_far, made, context, body = _check(policy, so_far, terms, preamble)
+            _check(policy, first_sight, terms, recipient, None)
+            prepared, context, body = _check(policy, so_far, terms, recipient, added)
+            so_far, made = prepared.transcript, prepared.plan
             if last is not None and last[0].epoch == made.epoch and not body.startswith(last[1]):
                 raise PolicyViolation(
                     f"Inside an epoch, the request before entry {i} does not begin with the previous request."
                 )
-            small, _, _, small_body = _check(policy, small, terms, preamble)
+            small_prepared, _, small_body = _check(policy, small, terms, recipient, added)
+            small = small_prepared.transcript
             if small_body != body:
                 raise PolicyViolation(f"With a state that sheds entries, the request before entry {i} differs.")
-            prefix = _request(terms.wire, preamble, context, context.mark)
+            prefix = _request(prepared, context, context.mark)
             last = (made, prefix[: -len(b"]}")])
             played.requests += 1
             played.epochs += made.begins
             played.tokens += made.tokens
-            card = made.card or card
+            added = prepared.added
+            if WIRES[entry.wire].view(entry.native).calls:
+                so_far, small = _keep_suffix(so_far, prepared), _keep_suffix(small, small_prepared)
         gone = list_unreachable(small, policy) if entry.role == "user" else []
         if gone:
             small, part = split(small, gone)
             parts.append(encode_part(part))
         so_far, small = so_far.append_to_turn(entry.turn, [entry]), small.append_to_turn(entry.turn, [entry])
-        if card and entry.role == "assistant" and not WIRES[entry.wire].view(entry.native).calls:
-            so_far, small, card = _with_brief_lines(so_far, policy, terms), _with_brief_lines(small, policy, terms), ""
+        if entry.role == "user":
+            added = None
+        if added and added.card and entry.role == "assistant" and not WIRES[entry.wire].view(entry.native).calls:
+            so_far, small = _with_brief_lines(so_far, policy, terms), _with_brief_lines(small, policy, terms)
     if [entry.native for entry in decode(join(*parts, encode(small)), wires=NAMES)] != [e.native for e in transcript]:
         raise PolicyViolation("The shed parts and the state do not join to the whole conversation.")
     return played
 
 
 def _check(
-    policy: Policy, transcript: Transcript, terms: Terms, preamble: Preamble
-) -> tuple[Transcript, Plan, Context, bytes]:
-    made = make_plan(transcript, policy, terms, may_ask=True)
-    if made.summary_request is not None:
-        transcript = _with_summary(transcript, made.summary_request, made.epoch, terms.counter)
-        made = make_plan(transcript, policy, terms)
-    transcript = apply_plan(transcript, made)
+    policy: Policy, transcript: Transcript, terms: Terms, recipient: Recipient, added: TurnAdditions | None
+) -> tuple[Prepared, Context, bytes]:
+    prepared = prepare(transcript, policy, terms, recipient, added=added, may_ask=True)
+    if prepared.plan.summary_request is not None:
+        transcript = _with_summary(
+            prepared.transcript, prepared.plan.summary_request, prepared.plan.epoch, terms.counter
+        )
+        prepared = prepare(transcript, policy, terms, recipient, added=added)
+    made, transcript = prepared.plan, prepared.transcript
     if made.meter is not None:
         transcript = record_meter(transcript, made.meter, Usage(input=made.tokens), at=terms.now)
-    context = compose(
-        transcript,
-        epoch=made.epoch,
-        wire=terms.wire,
-        quirks=Quirks(),
-        preamble=preamble,
-        reader="checked",
-        instruction=None,
-        tail=transcript.tail,
-    )
-    body = _request(terms.wire, preamble, context, len(context.pieces))
+        prepared = msgspec.structs.replace(prepared, transcript=transcript)
+    context = prepared.compose()
+    body = _request(prepared, context, len(context.pieces))
     validate(body, wire=terms.wire.name)
     _check_manifest(transcript, context)
     _check_summary(made, context)
     _check_limits(policy, transcript, made, context, terms)
-    return transcript, made, context, body
+    return prepared, context, body
+
+
+def _keep_suffix(transcript: Transcript, prepared: Prepared) -> Transcript:
+    """Return the transcript with what memory has added after the message, which tool calls follow."""
+    suffix = prepared.added.make_suffix(transcript, prepared.tail, None)
+    if suffix is None:
+        return transcript
+    return keep_suffix(transcript, suffix, prepared.tail, prepared.terms.wire, prepared.terms.counter)
 
 
 def _with_brief_lines(transcript: Transcript, policy: Policy, terms: Terms) -> Transcript:
     """Return the transcript with a new line in each field of the brief, as if a memory card had added the lines."""
-    memory = find_memory(policy)
+    memory = find_brief_keeper(policy)
     if memory is None:
         return transcript
-    record, brief = read_brief_record(transcript), memory.config.brief
+    record, brief = read_brief_record(transcript), memory.brief
     changes = [Operation.add(field.name, f"what was noted at {transcript.size}") for field in brief.schema.fields]
     content = apply(record.content, changes, brief, terms.counter, entry=transcript.head or "").content
     return with_brief_record(transcript, msgspec.structs.replace(record, content=content, covers=transcript.size))
@@ -186,10 +197,11 @@ def _check_summary(made: Plan, context: Context) -> None:
             raise PolicyViolation(f"The summary does not cover this part of the manifest: {run}")
 
 
-def _request(wire: Wire, preamble: Preamble, context: Context, mark: int) -> bytes:
+def _request(prepared: Prepared, context: Context, mark: int) -> bytes:
+    wire = prepared.terms.wire
     body = wire.build_request(
         model="checked",
-        preamble=preamble,
+        preamble=prepared.preamble,
         pieces=context.pieces[:mark],
         mark=mark,
         options=wire.defaults,
@@ -246,7 +258,8 @@ def _check_limits(policy: Policy, transcript: Transcript, made: Plan, context: C
     size.droppable, size.history = size.exchanges - 1, made.tokens - current
     before = sum(transcript[transcript.index_of(place)].tokens for place in sent if place < first)
     for compactor in policy.compactors:
-        if any(isinstance(each, SummarizeOldest) and before < 2 * each.length for each in compactor.strategies):
+        lengths = [getattr(each, "length", 0) for each in compactor.strategies if hasattr(each, "background")]
+        if any(before < 2 * length for length in lengths):
             continue
         if compactor.over.fires(size) and (size.exchanges > 1 or made.epoch.lines):
             raise PolicyViolation(

@@ -14,22 +14,19 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from longtalk._util import json_bytes
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Anchor, TurnSuffix, record_anchor, record_meter
+from longtalk.context.prepare import NO_ADDITIONS, TurnAdditions, keep_suffix
 from longtalk.errors import InputError
-from longtalk.memory.brief.record import CardKind
-from longtalk.memory.recall.config import Recalled
 from longtalk.notices import Notice
 from longtalk.tokens import Counter, Estimator, count_message
-from longtalk.transcript.transcript import Entry, Finish, Record, Transcript, Turn, new_id, now
+from longtalk.transcript.transcript import Entry, Finish, Transcript, Turn, new_id, now
 from longtalk.turn.provider_sessions import ProviderSession, drop, keep
 from longtalk.usage import Usage
 from longtalk.wires import WIRES
 from longtalk.wires.entries import make_closing_result, mark_verbatim
 from longtalk.wires.pairing import find_answer_wire, find_open_calls
 from longtalk.wires.protocol import Answer, Quirks, Wire
-from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import ToolCallView, show_cards
 
 if TYPE_CHECKING:
@@ -38,28 +35,6 @@ if TYPE_CHECKING:
 UNKNOWN = "Outcome unknown: the call was started and no result was kept. It may or may not have taken effect."
 _MARKED = ("length", "filtered", "interrupted")
 NOT_RUN = "Not run: the turn ended before this call was started."
-
-
-class TurnAdditions(msgspec.Struct, frozen=True):
-    """What memory adds to the requests of a turn."""
-
-    fresh: str = ""
-    """What of the brief is new."""
-    request: str = ""
-    """What asks for a card …"""
-    card: CardKind = ""
-    """… of this kind."""
-    alone: bool = False
-    """Whether that goes with what is given fresh, since the provider keeps all that is said."""
-    card_received: bool = False
-    """Whether the model sent a card in this turn."""
-    recalled: Recalled = Recalled()
-
-    @property
-    def data(self) -> str:
-        """What goes behind the message as what nobody has to obey."""
-        found = wrap_in_tag("recalled", self.recalled.text) if self.recalled.text else ""
-        return "\n".join(part for part in (found, self.fresh) if part)
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -98,10 +73,7 @@ class Draft(msgspec.Struct, frozen=True):
     @property
     def suffix(self) -> TurnSuffix | None:
         """The instruction, the request for a card and the recalled text that follow the message in this turn only."""
-        added = self.added or TurnAdditions()
-        data, asks = added.data, "" if added.alone else added.request
-        text = "\n\n".join(part for part in (asks, self.instruction) if part)
-        return TurnSuffix(text, self.transcript.position(self.tail - 1) + 1, data=data) if text or data else None
+        return (self.added or NO_ADDITIONS).make_suffix(self.transcript, self.tail, self.instruction)
 
     @property
     def running(self) -> bool:
@@ -171,12 +143,7 @@ class Draft(msgspec.Struct, frozen=True):
         binds = answer.opaque and self.wire.binds_prefix
         if self.tail > 0 and (suffix := self.suffix) and (binds or answer.finish in ("calls", "paused")):
             # What follows is bound to the suffix, or cached after it: from now on it stays where it was.
-            tokens = sum(count_message(piece, self.counter) for piece in suffix.pieces(self.wire))
-            data = json_bytes.encode(msgspec.structs.replace(suffix, tokens=tokens))
-            entry = self.transcript[self.tail - 1].id
-            if all((record.kind, record.entry) != ("aside", entry) for record in transcript.records):
-                suffix_record = Record("aside", entry, now(), data)
-                transcript = transcript.with_records((*transcript.records, suffix_record))
+            transcript = keep_suffix(transcript, suffix, self.tail, self.wire, self.counter)
         return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
 
     def anchor(self, transcript: Transcript, tokens: int, *, refused: bool = False) -> Transcript:

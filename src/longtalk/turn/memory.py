@@ -1,45 +1,38 @@
-"""What memory does in a turn: asks for cards and takes them in, recalls, and answers the tools of its own.
+"""What memory does in a turn: it recalls, takes in the cards of answers, and answers the tools of its own.
 
-Under a policy that keeps no brief it does nothing.
+Under a policy that keeps no brief it does nothing. What memory adds to a request is decided in `context/prepare.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
-from longtalk._util.concurrency import run_in_thread
-from longtalk.context.epochs import Epoch, SentPositions, TurnSuffix, find_epoch, fingerprint_policy, list_kept_suffixes
-from longtalk.context.planning import Plan
-from longtalk.memory.brief.record import CaptureMode, read_brief_record
+from longtalk.context.epochs import Epoch, SentPositions, find_epoch, fingerprint_policy
+from longtalk.context.prepare import (
+    MAX_QUERY,
+    Prepared,
+    Recipient,
+    TurnAdditions,
+    choose_capture_mode,
+    find_kept_suffix,
+    find_message_start,
+)
 from longtalk.memory.cards import capture
-from longtalk.memory.head import render_unsent_app_lines
-from longtalk.memory.recall.config import Recall, Recalled
+from longtalk.memory.recall.config import Recalled
 from longtalk.notices import Notice
-from longtalk.policies import Policy
-from longtalk.policies.memory import Memory, find_memory
-from longtalk.providers.base import AsyncProvider
+from longtalk.policies.base import Policy, find_brief_keeper
 from longtalk.providers.redaction import Redactor
-from longtalk.tokens import count_message
 from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, tool
 from longtalk.transcript.transcript import Transcript, now
-from longtalk.turn.draft import Draft, TurnAdditions
-from longtalk.wires import text_if_readable
+from longtalk.turn.draft import Draft
+from longtalk.turn.session import AsyncSession
 from longtalk.wires.card_tags import neutralize_tags
-from longtalk.wires.protocol import Preamble
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import ToolCallView
 
-if TYPE_CHECKING:
-    from longtalk.memory.recall.index import RecallIndex
-
 RECALL = "recall"
-_MARKS = 30
-"""Tokens, roughly, of what stands around what memory adds."""
-_MOST = 4_000
-"""Characters of a message that are looked at to recall something."""
 
 
 def _recall(query: Annotated[str, "What it was about, in a few words."]) -> str:
@@ -56,8 +49,8 @@ RECALL_TOOL: Tool = tool(
 
 def needs_recall_tool(policy: Policy, toolbox: Toolbox) -> bool:
     """Return True if a turn that has tools should also get the recall tool."""
-    found = find_memory(policy)
-    return found is not None and found.config.recalls.budget > 0 and len(toolbox) > 0 and RECALL not in toolbox.names
+    keeper = find_brief_keeper(policy)
+    return keeper is not None and keeper.recalls.budget > 0 and len(toolbox) > 0 and RECALL not in toolbox.names
 
 
 class AsyncTurnMemory:
@@ -67,175 +60,118 @@ class AsyncTurnMemory:
         self,
         policy: Policy,
         transcript: Transcript,
-        provider: AsyncProvider,
+        recipient: Recipient,
         tools: Toolbox,
-        build_index: Callable[[str, Recall, int], Awaitable[RecallIndex]] | None,
+        session: AsyncSession[Any],
     ) -> None:
-        found = find_memory(policy)
-        self._config: Memory | None = found.config if found else None
+        self._keeper = find_brief_keeper(policy)
+        self._recipient = recipient
         self._tools = tools
-        self._build_index = build_index
-        self.epoch = find_epoch(transcript, fingerprint_policy(policy))
-        """That of the last request, or of the next one before there was any."""
-        self._can_call = provider.capabilities.tools and capture.TOOL_NAME not in tools.names
+        self._session = session
+        self._epoch = find_epoch(transcript, fingerprint_policy(policy)) if self._keeper is not None else Epoch("")
+        """The epoch of the last request; before the first request of the turn, the epoch that it would continue."""
 
     @property
     def is_active(self) -> bool:
         """Whether the policy keeps a brief, so that answers may end with cards."""
-        return self._config is not None
+        return self._keeper is not None
 
     # Before a request
 
-    async def prepare_additions(self, draft: Draft, plan: Plan, *, room: int | None, alone: bool) -> Draft:
-        """Return the draft with what memory adds to this turn, within `room` tokens for the request.
-
-        `alone` is for a provider that keeps the conversation: nothing is recalled, since it would keep that too, and
-        the request for a card goes into the system text.
-        """
-        config = self._config
+    async def recall(self, draft: Draft, prepared: Prepared) -> Draft:
+        """Return the draft with memory's additions to this request, including what fits the message in the history."""
+        if self._keeper is None:
+            return draft
+        self._epoch = prepared.plan.epoch
+        draft = msgspec.structs.replace(draft, added=prepared.added)
+        config = prepared.recalls
         if config is None:
             return draft
-        self.epoch = plan.epoch
-        if draft.added is not None:
-            return draft
-        if (suffix := self._find_kept_suffix(draft)) is not None:
-            # It goes on with what was asked for before.
-            return msgspec.structs.replace(draft, added=TurnAdditions(card=capture.parse_card_request(suffix.text)))
-        asks = ""
-        if plan.card:
-            asks = capture.render_card_request(config.brief, self._capture_mode, catch_up=plan.card == "catch_up")
-        sent_data = [suffix.data for suffix in list_kept_suffixes(draft.transcript, plan.epoch.current)]
-        new = render_unsent_app_lines(
-            read_brief_record(draft.transcript), config.brief, draft.counter, plan.epoch.summary, sent_data
-        )
-        draft = msgspec.structs.replace(
-            draft, added=TurnAdditions(fresh=new, request=asks, card=plan.card, alone=alone)
-        )
-        left = None if room is None else room - plan.tokens - draft.counter.count(asks + new) - _MARKS
-        if not config.recalls.budget or alone:
-            return draft
         try:
-            sent = SentPositions(plan.epoch, draft.transcript.size)
-            found = await self._search_history(draft, _read_message_text(draft), sent, config.recalls, left)
+            before = _truncate_before_message(draft)
+            index = await self._session.build_index(before, prepared.message, config, at=prepared.terms.now)
+            found = prepared.render_recalled(index)
         except Exception as problem:
-            # Nobody's turn depends on it.
+            # The turn does not depend on it.
             cause = Redactor().redact(repr(problem))
-            text = f"What was said before could not be looked through, and the turn goes on without it: {cause}."
+            text = f"The history could not be searched, and the turn continues without recalled text: {cause}."
             return draft.notice(Notice("recall_failed", text))
         return self._set_recalled(draft, found)
 
-    def extend_preamble(self, preamble: Preamble, draft: Draft, epoch: Epoch) -> Preamble:
-        """Return the preamble with memory's tool or request for a card, if they belong there in this epoch."""
-        config = self._config
-        if config is None:
-            return preamble
-        tools, system = preamble.tools, preamble.system
-        if self._choose_capture_mode(epoch) == "tool":
-            tools = (*tools, capture.make_memory_tool(config.brief))
-        if draft.added and draft.added.alone and draft.added.request:
-            system = f"{system}\n\n{draft.added.request}" if system else draft.added.request
-        return Preamble(system=system, tools=tools)
-
-    def count_added_tokens(self, draft: Draft) -> int:
-        """Return the tokens of what memory adds, or 0 if it is kept and so counted with the kept suffixes."""
-        suffix = msgspec.structs.replace(draft, instruction=None).suffix
-        if suffix is None or self._find_kept_suffix(draft) is not None:
-            return 0
-        return sum(count_message(piece, draft.counter) for piece in suffix.pieces(draft.wire))
-
     def remove_recalled(self, draft: Draft) -> Draft:
         """Return the draft without recalled text, for a request that is too long."""
-        if draft.added is None or self._find_kept_suffix(draft) is not None:
+        if draft.added is None or find_kept_suffix(draft.transcript, draft.tail) is not None:
             return draft
         return self._set_recalled(draft, Recalled())
 
     def neutralize(self, text: str) -> str:
         """Return a tool's text with card tags made harmless, so that it can't pass for a card."""
-        return text if self._config is None else neutralize_tags(text)
-
-    @property
-    def _capture_mode(self) -> CaptureMode:
-        return self._choose_capture_mode(self.epoch)
-
-    def _choose_capture_mode(self, epoch: Epoch) -> CaptureMode:
-        mode = epoch.way or (self._config.capture if self._config else "")
-        return "tool" if mode == "tool" and self._can_call else "sentinel"
-
-    def _find_kept_suffix(self, draft: Draft) -> TurnSuffix | None:
-        """Return the suffix of this turn's message if it is kept in later requests."""
-        position = draft.transcript.position(draft.tail - 1) + 1
-        suffixes = list_kept_suffixes(draft.transcript, position - 1)
-        return next((suffix for suffix in suffixes if suffix.place == position), None)
-
-    async def _search_history(
-        self, draft: Draft, message: str, exclude: SentPositions, config: Recall, left: int | None = None
-    ) -> Recalled:
-        from longtalk.memory.recall.search import index_transcript, render_recalled
-
-        if not message.strip():
-            return Recalled()
-        # What is said now would be found first of all.
-        before, at = draft.transcript.truncate(_find_message_start(draft)), now()
-        if self._build_index is not None:
-            index = await self._build_index(message, config, before.size)
-        else:
-            index = await run_in_thread(lambda: index_transcript(before, message, config, now=at))
-        return render_recalled(index, message, config, draft.counter, now=at, exclude=exclude, budget=left)
+        return text if self._keeper is None else neutralize_tags(text)
 
     # After an answer
 
     def apply_cards(self, draft: Draft) -> Draft:
         """Return the draft with the cards of its last answer applied to the brief."""
-        config, answer = self._config, draft.answer
-        # A card that nobody asked for may be a user's idea.
-        if config is None or answer is None or not (cards := answer.view.cards) or not _get_requested_card(draft):
+        keeper, answer = self._keeper, draft.answer
+        # A card that was not requested may be a user's idea.
+        if keeper is None or answer is None or not (cards := answer.view.cards) or not _get_requested_card(draft):
             return draft
         transcript, card_received = capture.apply_cards(
-            draft.transcript, cards, config.brief, draft.counter, requested=_get_requested_card(draft), at=now()
+            draft.transcript, cards, keeper.brief, draft.counter, requested=_get_requested_card(draft), at=now()
         )
         return self._replace_transcript(draft, transcript, card_received=card_received)
 
     def count_card_request(self, draft: Draft) -> Draft:
         """Return the draft of a turn that is over, with the outcome of its request for a card recorded."""
-        config, added = self._config, draft.added
-        if config is None or added is None or not added.card:
+        added = draft.added
+        if self._keeper is None or added is None or not added.card:
             return draft
         transcript, mode = capture.record_card_outcome(
             draft.transcript,
             succeeded=added.card_received,
-            raw=self.epoch.raw,
-            mode=self._capture_mode,
-            can_switch=self._can_call,
+            raw=self._epoch.raw,
+            mode=choose_capture_mode(self._keeper, self._epoch, self._recipient),
+            can_switch=self._recipient.calls_tools,
         )
         draft = msgspec.structs.replace(draft, transcript=transcript)
         if mode is None:
             return draft
         how = "the tool update_memory" if mode == "tool" else "cards at the end of answers"
-        text = f"Too many asks for what is to be remembered came to nothing: with the next epoch it goes by {how}."
+        text = f"Too many requests for memory cards failed. From the next epoch on, the brief is updated by {how}."
         return draft.notice(Notice("capture_changed", text))
 
     # Tools of its own
 
     def is_recall(self, name: str) -> bool:
-        return self._config is not None and self._tools.get(name) is RECALL_TOOL
+        """Return True if a call of this name is for memory's own recall tool."""
+        return self._keeper is not None and self._tools.get(name) is RECALL_TOOL
 
     def is_update(self, name: str) -> bool:
-        return self._config is not None and name == capture.TOOL_NAME and self._capture_mode == "tool"
+        """Return True if a call of this name updates the brief."""
+        if self._keeper is None or name != capture.TOOL_NAME:
+            return False
+        return choose_capture_mode(self._keeper, self._epoch, self._recipient) == "tool"
 
     async def look_up(self, draft: Draft, call: ToolCallView) -> tuple[str, bool]:
-        """What a call to recall something brings, and whether it failed."""
-        config = self._config or Memory()
+        """Return the result of a call of the recall tool, and whether it failed."""
+        from longtalk.memory.recall.search import render_recalled
+
         query = _parse_arguments(RECALL_TOOL, draft, call)
         if isinstance(query, ArgumentError):
             return str(query), True
-        ungated = msgspec.structs.replace(config.recalls, gate=False)
-        sent = SentPositions(self.epoch, draft.transcript.size)
-        found = await self._search_history(draft, query[:_MOST], sent, ungated)
+        found, query = Recalled(), query[:MAX_QUERY]
+        if self._keeper is not None and query.strip():
+            config, at = msgspec.structs.replace(self._keeper.recalls, gate=False), now()
+            index = await self._session.build_index(_truncate_before_message(draft), query, config, at=at)
+            sent = SentPositions(self._epoch, draft.transcript.size)
+            found = render_recalled(index, query, config, draft.counter, now=at, exclude=sent)
         return wrap_in_tag("recalled", found.text) if found.text else "Nothing was found.", False
 
     def update(self, draft: Draft, call: ToolCallView) -> tuple[Draft, str, bool]:
-        """A draft that has noted what a call says, what the model is told, and whether it failed."""
-        config = (self._config or Memory()).brief
+        """Return the draft with the brief updated by a call, the text for the model, and whether the call failed."""
+        if self._keeper is None:
+            return draft, "There is no brief.", True
+        config = self._keeper.brief
         arguments = _parse_arguments(capture.make_memory_tool(config), draft, call)
         if isinstance(arguments, ArgumentError):
             return draft, str(arguments), True
@@ -273,15 +209,6 @@ def _parse_arguments(tool: Tool, draft: Draft, call: ToolCallView) -> Any:
         return problem
 
 
-def _read_message_text(draft: Draft) -> str:
-    """Return the text of the user's message in this turn."""
-    said_now = [draft.transcript[i] for i in range(_find_message_start(draft), draft.tail)]
-    return "\n".join(text_if_readable(entry) for entry in said_now if entry.role == "user")[:_MOST]
-
-
-def _find_message_start(draft: Draft) -> int:
-    """Return the number of entries before the user's message."""
-    i = draft.tail
-    while i > 0 and draft.transcript[i - 1].turn == draft.transcript[draft.tail - 1].turn:
-        i -= 1
-    return i
+def _truncate_before_message(draft: Draft) -> Transcript:
+    """Return the transcript before the user's message, which would be found first of all."""
+    return draft.transcript.truncate(find_message_start(draft.transcript, draft.tail))

@@ -1,4 +1,4 @@
-"""Builds the requests of a turn: plans the epoch, has a summary written, finds the provider's session, composes.
+"""Builds the requests of a turn: prepares them, has summaries written, finds the provider's session, composes.
 
 The draft in `AsyncTurnProgress` is replaced whole after every step, so that an interrupt between two steps loses
 nothing.
@@ -11,15 +11,14 @@ from typing import Any
 
 import msgspec
 
-from longtalk.context.compose import Context, compose
-from longtalk.context.epochs import Epoch, list_kept_suffixes, read_windows, record_summary
+from longtalk.context.compose import Context
+from longtalk.context.epochs import Epoch, read_windows, record_summary
 from longtalk.context.measure import Terms
-from longtalk.context.planning import Plan, apply_plan, make_plan
-from longtalk.memory.summary import SummaryRequest
+from longtalk.context.prepare import Prepared, Recipient, prepare
 from longtalk.notices import Notice
 from longtalk.policies import Policy
 from longtalk.providers.base import AsyncProvider, AsyncStatefulProvider
-from longtalk.tokens import count_message, count_preamble
+from longtalk.tokens import count_preamble
 from longtalk.transcript.transcript import now
 from longtalk.turn import learned, provider_sessions, summary_claims
 from longtalk.turn.memory import AsyncTurnMemory
@@ -40,7 +39,7 @@ class AsyncRequestBuilder:
         memory: AsyncTurnMemory,
         *,
         provider: AsyncProvider,
-        preamble: Preamble,
+        recipient: Recipient,
         policy: Policy,
         options: Mapping[str, Any],
         window: int | None,
@@ -48,10 +47,11 @@ class AsyncRequestBuilder:
         self._progress = progress
         self._memory = memory
         self._provider = provider
-        self._preamble = preamble
+        self._recipient = recipient
         self._policy = policy
         self._options = options
         self._window = window
+        preamble = recipient.preamble
         self._preamble_tokens = count_preamble(preamble.system, preamble.tools, progress.draft.counter)
         self._opened: Handle | None = None
         """A conversation that was opened at the provider, and that no answer belongs to yet."""
@@ -62,42 +62,22 @@ class AsyncRequestBuilder:
         If a limit is exceeded, a new epoch begins first, if needed with a summary.
         """
         progress = self._progress
-        may_ask = summary_claims.may_ask(progress.draft.transcript)
-        plan = self._plan(progress.draft.instruction, may_ask=may_ask)
-        if plan.summary_request is not None:
-            await self._write_summary(self._make_summarizer(plan.summary_request, plan, quirks))
-            plan = self._plan(progress.draft.instruction)
+        prepared = self._prepare(quirks, may_ask=summary_claims.may_ask(progress.draft.transcript))
+        if prepared.plan.summary_request is not None:
+            await self._write_summary(self._make_summarizer(prepared, quirks))
+            prepared = self._prepare(quirks)
         session_key = self._make_session_key()
-        session = await self._find_session(session_key, plan.epoch) if session_key else None
-        room = self._make_terms(None).room
-        progress.draft = await self._memory.prepare_additions(progress.draft, plan, room=room, alone=bool(session_key))
-        draft = progress.draft
-        preamble = self._memory.extend_preamble(self._preamble, draft, plan.epoch)
-        suffix = draft.suffix
-        context = compose(
-            draft.transcript,
-            epoch=plan.epoch,
-            wire=draft.wire,
-            quirks=draft.wire.quirks_for(self._options, quirks),
-            preamble=preamble,
-            reader=f"{self._provider.account} {self._provider.model}",
-            instruction=suffix.text if suffix is not None else None,
-            tail=draft.tail,
-            held=session.place if session else 0,
-            data=suffix.data if suffix is not None else "",
-            recalled=draft.added.recalled if draft.added else None,
+        session = await self._find_session(session_key, prepared.plan.epoch) if session_key else None
+        draft = progress.draft = await self._memory.recall(progress.draft, prepared)
+        prepared = msgspec.structs.replace(
+            prepared, transcript=draft.transcript, added=prepared.added if draft.added is None else draft.added
         )
-        more = self._memory.count_added_tokens(draft)
-        context = msgspec.structs.replace(
-            context,
-            brief=context.brief + (draft.counter.count(draft.added.fresh) if draft.added else 0),
-            tokens=plan.tokens + more,
-            counted=plan.counted + more,
-            meter=plan.meter,
+        context = prepared.compose(
+            held=session.place if session else 0,
             session_key=session_key,
             handle=session.handle if session else None,
         )
-        return context, preamble
+        return context, prepared.preamble
 
     def plan_next_turn(self, *, background: bool) -> tuple[AsyncSummarizer, SummaryClaim] | None:
         """Begin a new epoch after the answer, when its length is known, if the next turn would have to begin one.
@@ -107,61 +87,60 @@ class AsyncRequestBuilder:
         progress = self._progress
         try:
             may_ask = background and summary_claims.may_ask(progress.draft.transcript)
-            plan = self._plan(None, settled=True, may_ask=may_ask)
-            if plan.summary_request is None:
-                return None
             quirks = learned.read_quirks(progress.draft.transcript, self._provider.label)
-            summarizer = self._make_summarizer(plan.summary_request, plan, quirks)
-            claim = summary_claims.make_claim(progress.draft.transcript, plan.summary_request)
+            prepared = self._prepare(quirks, settled=True, may_ask=may_ask)
+            request = prepared.plan.summary_request
+            if request is None:
+                return None
+            summarizer = self._make_summarizer(prepared, quirks)
+            claim = summary_claims.make_claim(progress.draft.transcript, request)
             transcript = summary_claims.record_claim(progress.draft.transcript, claim)
             progress.draft = msgspec.structs.replace(progress.draft, transcript=transcript)
             return summarizer, claim
         except Exception as problem:
-            text = f"The answer is here, but what to keep for the next turn could not be decided: {problem!r}."
+            text = f"The answer is complete, but what to keep for the next turn could not be decided: {problem!r}."
             progress.draft = progress.draft.notice(Notice("compaction_failed", text))
             return None
 
-    def _plan(self, instruction: str | None, *, settled: bool = False, may_ask: bool = False) -> Plan:
-        """Return the plan of the next request. If it begins an epoch, record that, and add the plan's notices."""
-        draft = self._progress.draft
-        terms = self._make_terms(instruction)
-        plan = make_plan(draft.transcript, self._policy, terms, settled=settled, may_ask=may_ask)
-        for notice in plan.notices:
-            draft = draft if notice in draft.notices else draft.notice(notice)
-        self._progress.draft = msgspec.structs.replace(draft, transcript=apply_plan(draft.transcript, plan))
-        return plan
-
-    def _make_terms(self, instruction: str | None) -> Terms:
-        draft = self._progress.draft
-        transcript = draft.transcript
-        if instruction and draft.tail > 0:
-            # An instruction that stays is counted with the other kept suffixes.
-            position = transcript.position(draft.tail - 1) + 1
-            suffixes = list_kept_suffixes(transcript, position - 1)
-            instruction = None if any(suffix.place == position for suffix in suffixes) else instruction
-        instruction_tokens = (
-            count_message(draft.wire.write_instruction(instruction), draft.counter) if instruction else 0
+    def _prepare(self, quirks: Quirks, *, settled: bool = False, may_ask: bool = False) -> Prepared:
+        """Prepare the next request. If it begins an epoch, record that, and add the plan's notices."""
+        draft, wire = self._progress.draft, self._progress.draft.wire
+        recipient = msgspec.structs.replace(
+            self._recipient,
+            quirks=wire.quirks_for(self._options, quirks),
+            instruction=None if settled else draft.instruction,
         )
-        window = read_windows(transcript).get(self._provider.label) or self._window
+        prepared = prepare(
+            draft.transcript,
+            self._policy,
+            self._make_terms(),
+            recipient,
+            tail=draft.tail,
+            added=draft.added,
+            settled=settled,
+            may_ask=may_ask,
+        )
+        for notice in prepared.plan.notices:
+            draft = draft if notice in draft.notices else draft.notice(notice)
+        self._progress.draft = msgspec.structs.replace(draft, transcript=prepared.transcript)
+        return prepared
+
+    def _make_terms(self) -> Terms:
+        draft, provider = self._progress.draft, self._provider
+        window = read_windows(draft.transcript).get(provider.label) or self._window
         return Terms(
             wire=draft.wire,
             counter=draft.counter,
-            model=self._provider.label,
+            model=provider.label,
             preamble=draft.turn.preamble,
-            fixed=self._count_preamble() + instruction_tokens,
+            fixed=self._preamble_tokens,
             window=window,
             answer=answer_token_limit(self._options) or min((window or 0) // 8, 4096),
             prices=draft.prices,
-            caches=self._provider.capabilities.cache,
-            cache_seconds=self._provider.capabilities.cache_seconds,
+            caches=provider.capabilities.cache,
+            cache_seconds=provider.capabilities.cache_seconds,
             now=now(),
         )
-
-    def _count_preamble(self) -> int:
-        """Return the tokens of the preamble, with the tool that memory adds."""
-        draft = self._progress.draft
-        more = self._memory.extend_preamble(Preamble(), draft, self._memory.epoch)
-        return self._preamble_tokens + count_preamble(None, more.tools, draft.counter)
 
     # Sessions of the provider
 
@@ -206,19 +185,8 @@ class AsyncRequestBuilder:
         if notice is not None:
             self._progress.draft = msgspec.structs.replace(draft.notice(notice), transcript=transcript)
 
-    def _make_summarizer(self, request: SummaryRequest, plan: Plan, quirks: Quirks) -> AsyncSummarizer:
-        draft = self._progress.draft
-        return AsyncSummarizer(
-            request,
-            draft.transcript,
-            plan.epoch,
-            provider=self._provider,
-            preamble=self._memory.extend_preamble(self._preamble, draft, plan.epoch),
-            options=self._options,
-            quirks=quirks,
-            counter=draft.counter,
-            prices=draft.prices,
-        )
+    def _make_summarizer(self, prepared: Prepared, quirks: Quirks) -> AsyncSummarizer:
+        return AsyncSummarizer(prepared, provider=self._provider, options=self._options, quirks=quirks)
 
     async def _write_summary(self, summarizer: AsyncSummarizer) -> None:
         """Have a summary written before the next call. If that fails, the turn continues without it."""

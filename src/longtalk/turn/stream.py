@@ -5,46 +5,50 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator
 from types import TracebackType
-from typing import Literal
+from typing import Generic, Literal, TypeVar, cast
 
 from longtalk._util.concurrency import run_shielded
 from longtalk.errors import InputError
 from longtalk.events import Done, Event
 from longtalk.notices import Notice
-from longtalk.reply import Reply
+from longtalk.reply import Reply, TurnReply
 from longtalk.turn.draft import Draft
 from longtalk.turn.runner import AsyncTurnRunner
 
+R = TypeVar("R", bound=TurnReply)
 
-class AsyncStream:
+
+class AsyncStream(Generic[R]):
     """A turn as it happens. Also a context manager; closed early, `reply` is the reply so far, marked interrupted."""
 
-    def __init__(self, loop: AsyncTurnRunner, *, handed_in: bytes | None, stream: bool) -> None:
-        self._prepare(loop.events(stream=stream), loop=loop, handed_in=handed_in)
+    def __init__(self, runner: AsyncTurnRunner[R], *, handed_in: bytes | None, stream: bool) -> None:
+        self._prepare(runner.events(stream=stream), runner=runner, handed_in=handed_in)
 
     def _prepare(
         self,
         events: AsyncGenerator[Event, None],
         *,
-        loop: AsyncTurnRunner | None = None,
+        runner: AsyncTurnRunner[R] | None = None,
         handed_in: bytes | None = None,
     ) -> None:
         self._events = events
-        self._loop = loop
+        self._runner = runner
         """None as long as the turn has not begun."""
         self._handed_in = handed_in
-        self._reply: Reply | None = None
+        self._reply: R | None = None
         self._ended: Draft | None = None
         """The end of the turn, until it was tried to keep it."""
 
     @property
-    def reply(self) -> Reply:
+    def reply(self) -> R:
         """The reply; while the stream runs, and after it was cut off, what there is of it."""
-        if self._reply is None and self._loop is None:
+        if self._reply is not None:
+            return self._reply
+        if self._runner is None:
             raise InputError("The turn has not begun: there is no reply yet.")
-        return self._reply or self._loop.so_far()  # type: ignore[union-attr]
+        return self._runner.make_partial_reply()
 
-    def __aiter__(self) -> AsyncStream:
+    def __aiter__(self) -> AsyncStream[R]:
         return self
 
     async def __anext__(self) -> Event:
@@ -62,7 +66,7 @@ class AsyncStream:
             await run_shielded(self._events.aclose)
             raise StopAsyncIteration
         if type(event) is Done:
-            self._reply = event.reply
+            self._reply = cast("R", event.reply)
         return event
 
     async def aclose(self) -> None:
@@ -73,7 +77,7 @@ class AsyncStream:
         with contextlib.suppress(RuntimeError, ValueError):
             await run_shielded(self._events.aclose)
 
-    async def __aenter__(self) -> AsyncStream:
+    async def __aenter__(self) -> AsyncStream[R]:
         return self
 
     async def __aexit__(
@@ -83,13 +87,13 @@ class AsyncStream:
 
     async def _keep(self) -> None:
         """Put the end of the turn into the store, where there is one."""
-        ended, loop = self._ended, self._loop
-        if ended is None or loop is None or not loop.is_stored:
+        ended, runner = self._ended, self._runner
+        if ended is None or runner is None or not runner.session.is_stored:
             return
         notices: list[Notice] = []
 
         async def save(draft: Draft = ended) -> None:
-            notices.extend(await loop.save(draft))
+            notices.extend(await runner.session.save(draft))
 
         try:
             await run_shielded(save)
@@ -99,23 +103,23 @@ class AsyncStream:
             raise
         for notice in notices:
             ended = ended.notice(notice)
-        self._ended, self._reply = None, Reply(ended, loop.encode)
+        self._ended, self._reply = None, runner.session.make_reply(ended)
 
     def _end(self, status: Literal["interrupted", "failed"], error: str = "") -> None:
-        if self._reply is None and self._loop is not None:
-            self._ended = self._loop.draft.finish(status, error=error)
-            self._reply = Reply(self._ended, self._loop.encode)
+        if self._reply is None and self._runner is not None:
+            self._ended = self._runner.draft.finish(status, error=error)
+            self._reply = self._runner.session.make_reply(self._ended)
 
     def _fail(self, problem: BaseException) -> None:
         """End the turn; the error carries what there is of it."""
         failed = isinstance(problem, Exception)
         self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
-        if self._reply is None or self._loop is None:
+        if self._reply is None or self._runner is None:
             return
-        # Whoever catches an error keeps its state: nothing may leave that.
-        reply = Reply(self._reply._draft, self._loop.encode)
-        worked = reply.worked
+        # A caller that catches an error keeps its state, so nothing may leave that state.
+        reply = self._runner.session.make_reply(cast("Draft", self._reply._draft))
         # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
         with contextlib.suppress(AttributeError):
-            problem.partial = reply if worked else None  # type: ignore[attr-defined]
-            problem.state = reply.state if worked else self._handed_in  # type: ignore[attr-defined]
+            problem.partial = reply if reply.worked else None  # type: ignore[attr-defined]
+            if isinstance(reply, Reply):
+                problem.state = reply.state if reply.worked else self._handed_in  # type: ignore[attr-defined]

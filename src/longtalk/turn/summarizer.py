@@ -8,27 +8,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from longtalk._util.concurrency import run_with_timeout
-from longtalk.context.compose import compose
-from longtalk.context.epochs import Epoch, list_covered
+from longtalk.context.epochs import list_covered
+from longtalk.context.prepare import Prepared, compose_summary_request
 from longtalk.errors import ProviderError
 from longtalk.memory.summary import (
     TAG,
     Summary,
     SummaryRequest,
     find_summary_problem,
-    render_summary_prompt,
     strip_summary_tags,
 )
 from longtalk.providers.base import AsyncProvider
-from longtalk.tokens import Counter, count_message
-from longtalk.transcript.transcript import Transcript, now
+from longtalk.tokens import count_message
+from longtalk.transcript.transcript import now
 from longtalk.turn.provider_client import AsyncProviderClient
 from longtalk.usage import Usage
 from longtalk.wires.options import ANSWER_LIMITS
-from longtalk.wires.protocol import Preamble, Quirks
+from longtalk.wires.protocol import Quirks
 
 if TYPE_CHECKING:
-    from longtalk.models.prices import Prices
+    pass
 
 _ENDED = {"length": "it was cut off", "calls": "it calls tools instead", "filtered": "its provider has filtered it"}
 _NOT_FOR_THIS = ("response_format", "stop", "stop_sequences")
@@ -57,27 +56,19 @@ class AsyncSummarizer:
     """Asks for one summary of a transcript."""
 
     def __init__(
-        self,
-        request: SummaryRequest,
-        transcript: Transcript,
-        epoch: Epoch,
-        *,
-        provider: AsyncProvider,
-        preamble: Preamble,
-        options: Mapping[str, Any],
-        quirks: Quirks,
-        counter: Counter,
-        prices: Prices | None,
+        self, prepared: Prepared, *, provider: AsyncProvider, options: Mapping[str, Any], quirks: Quirks
     ) -> None:
-        self.request = request
-        self._transcript = transcript
-        self._epoch = epoch
+        """Take the request that asks for the summary: `prepared.plan.summary_request` is not None."""
+        if prepared.plan.summary_request is None:
+            raise ValueError("The plan of this request asks for no summary.")
+        self.request: SummaryRequest = prepared.plan.summary_request
+        self._transcript = prepared.transcript
+        self._epoch = prepared.plan.epoch
+        self._recipient = msgspec.structs.replace(prepared.recipient, preamble=prepared.preamble, quirks=quirks)
+        self._counter = prepared.terms.counter
+        self._prices = prepared.terms.prices
         self._provider = provider
-        self._preamble = preamble
-        self._options = make_summary_options(options, longest=2 * request.length)
-        self._quirks = quirks
-        self._counter = counter
-        self._prices = prices
+        self._options = make_summary_options(options, longest=2 * self.request.length)
 
     async def ask(self) -> Outcome:
         """Ask, once, and look at what comes."""
@@ -94,22 +85,13 @@ class AsyncSummarizer:
     async def _ask(self) -> Outcome:
         wire = self._provider.wire
         options = wire.sessionless_options(self._options)
-        quirks = wire.quirks_for(options, self._quirks)
-        context = compose(
-            self._transcript,
-            epoch=self._epoch,
-            wire=wire,
-            quirks=quirks,
-            preamble=self._preamble,
-            reader=f"{self._provider.account} {self._provider.model}",
-            instruction=None,
-            tail=self._transcript.index_of(self.request.stop),
-            until=self.request.stop,
-        )
+        quirks = wire.quirks_for(options, self._recipient.quirks)
+        recipient = msgspec.structs.replace(self._recipient, quirks=quirks)
+        context, prompt = compose_summary_request(self._transcript, self._epoch, self.request, wire, recipient)
         body = wire.build_request(
             model=self._provider.model,
-            preamble=self._preamble,
-            pieces=(*context.pieces, wire.write_user(render_summary_prompt(self.request.length))),
+            preamble=recipient.preamble,
+            pieces=(*context.pieces, prompt),
             mark=len(context.pieces),
             options=options,
             quirks=quirks,

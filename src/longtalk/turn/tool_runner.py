@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from longtalk._util.concurrency import call_tool, run_jobs, run_shielded
@@ -11,6 +10,7 @@ from longtalk.events import ToolResult
 from longtalk.tools import ArgumentError, Toolbox, ToolContext, render, render_error
 from longtalk.turn.memory import AsyncTurnMemory
 from longtalk.turn.progress import AsyncTurnProgress
+from longtalk.turn.session import AsyncSession
 from longtalk.wires.views import ToolCallView
 
 
@@ -22,13 +22,12 @@ class AsyncToolRunner:
         progress: AsyncTurnProgress,
         tools: Toolbox,
         memory: AsyncTurnMemory,
-        around: Callable[[], AbstractContextManager[None]],
+        session: AsyncSession[Any],
     ) -> None:
         self._progress = progress
         self._tools = tools
         self._memory = memory
-        self._around = around
-        """Makes the context manager that each tool runs in."""
+        self._session = session
         self._results: list[ToolResult] = []
 
     async def finish_earlier_calls(self) -> None:
@@ -82,7 +81,7 @@ class AsyncToolRunner:
         except ArgumentError as problem:
             return str(problem), True
         try:
-            with self._around():
+            with self._session.run_tool():
                 return render(await call_tool(bound, is_async=tool.is_async)), False
         except Exception as problem:
             return render_error(problem), True

@@ -32,7 +32,7 @@ def talk(store: Store, *steps: Any, **settings: Any) -> Conversation:
 
 def sent(one: Conversation) -> str:
     """The last request, which has to be valid."""
-    body: bytes = one._chat.provider.requests[-1]  # type: ignore[attr-defined]
+    body: bytes = one._engine.provider.requests[-1]  # type: ignore[attr-defined]
     validate(body)
     return body.decode()
 

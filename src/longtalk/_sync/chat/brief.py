@@ -9,24 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from longtalk.chat.state import AnySeal
-from longtalk.errors import InputError
 from longtalk.memory.brief.edits import edit_brief, list_removed_lines, render_record, revoke_line
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.operations import Operation
 from longtalk.memory.brief.record import CardTally, read_brief_record
 from longtalk.memory.brief.schema import Brief
-from longtalk.policies import Policy
-from longtalk.policies.memory import find_memory
 from longtalk.tokens import Counter
 from longtalk.transcript.transcript import Transcript
-
-
-def get_brief_config(policy: Policy) -> Brief:
-    """Return the brief's configuration in a policy. Raises `InputError` if the policy keeps no brief."""
-    found = find_memory(policy)
-    if found is None:
-        raise InputError("There is no brief under this policy: policy=Memory() keeps one.")
-    return found.config.brief
 
 
 class StateBrief:

@@ -9,35 +9,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from longtalk._sync._util.concurrency import run_shielded, sleep
 from longtalk.context.compose import Piece
+from longtalk.context.prepare import Recipient
 from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Text, ToolCall
 from longtalk.notices import Notice
 from longtalk.policies import Policy
 from longtalk.providers.base import Provider
-from longtalk.reply import Reply, Shed
+from longtalk.reply import TurnReply
 from longtalk.tools import Toolbox
-from longtalk.transcript.transcript import Transcript
 from longtalk.turn import learned
 from longtalk.turn.draft import Draft, Replay
 from longtalk._sync.turn.memory import TurnMemory
 from longtalk._sync.turn.progress import TurnProgress
 from longtalk._sync.turn.provider_client import ProviderClient
 from longtalk._sync.turn.request_builder import RequestBuilder
-from longtalk._sync.turn.summarizer import Summarizer
-from longtalk.turn.summary_claims import SummaryClaim
+from longtalk._sync.turn.session import Session
 from longtalk._sync.turn.tool_runner import ToolRunner
 from longtalk.wires.card_tags import CardFilter
-from longtalk.wires.protocol import Preamble
 
-if TYPE_CHECKING:
-    from longtalk.memory.recall.config import Recall
-    from longtalk.memory.recall.index import RecallIndex
-
+R = TypeVar("R", bound=TurnReply)
 RETRIES = 2
 LESSONS = 5
 """How often a request may be changed to what a server takes."""
@@ -45,48 +39,40 @@ FIRST_WAIT = 0.5
 LONGEST_WAIT = 60.0
 
 
-class TurnRunner:
+class TurnRunner(Generic[R]):
     """A turn under way. `draft` is always whole: see `draft.py`."""
 
     def __init__(
         self,
         draft: Draft,
+        session: Session[R],
         *,
         provider: Provider,
         tools: Toolbox,
-        preamble: Preamble,
+        recipient: Recipient,
         policy: Policy,
         options: Mapping[str, Any],
         max_rounds: int,
         window: int | None = None,
-        encode: Callable[[Transcript], bytes],
-        shed: Shed | None = None,
-        save: Callable[[Draft], tuple[Notice, ...]] | None = None,
-        around: Callable[[], AbstractContextManager[None]] = nullcontext,
-        later: Callable[[Summarizer, SummaryClaim], None] | None = None,
-        build_index: Callable[[str, Recall, int], RecallIndex] | None = None,
     ) -> None:
-        self._progress = TurnProgress(draft, save)
-        self._memory = TurnMemory(policy, draft.transcript, provider, tools, build_index)
+        self.session = session
+        self._progress = TurnProgress(draft, session)
+        self._memory = TurnMemory(policy, draft.transcript, recipient, tools, session)
         self._requests = RequestBuilder(
             self._progress,
             self._memory,
             provider=provider,
-            preamble=preamble,
+            recipient=recipient,
             policy=policy,
             options=options,
             window=window,
         )
-        self._tools = ToolRunner(self._progress, tools, self._memory, around)
-        self._later = later
-        """Has a summary written in the background, after the turn."""
+        self._tools = ToolRunner(self._progress, tools, self._memory, session)
         self._provider = provider
         self._client = ProviderClient(provider)
         self._options = options
         self._max_rounds = max_rounds
         self._window = window
-        self.encode = encode
-        self._shed = shed
         self._reported = 0
         """How many of the draft's notices were yielded as events."""
         self._replay: Replay | None = None
@@ -106,7 +92,8 @@ class TurnRunner:
         self._tools.finish_earlier_calls()
         for result in self._tools.take_results():
             yield result
-            yield self._checkpoint()
+            for checkpoint in self._make_checkpoints():
+                yield checkpoint
         self.draft = self.draft.add_message()
         self._progress.save()
         rounds = 0
@@ -164,7 +151,8 @@ class TurnRunner:
                 raise TooManyRounds(f"The model still calls tools after {rounds} rounds: raise max_rounds, or go on.")
             rounds += 1
             self._progress.save()
-            yield self._checkpoint()
+            for checkpoint in self._make_checkpoints():
+                yield checkpoint
             # A provider that runs tools of its own may take a breath: it goes on when it is asked again.
             if paused:
                 continue
@@ -175,36 +163,27 @@ class TurnRunner:
                     self._progress.save()
                     for result in fresh:
                         yield result
-                        yield self._checkpoint()
+                        for checkpoint in self._make_checkpoints():
+                            yield checkpoint
             finally:
                 run_shielded(results.close)
         self.draft = self._memory.count_card_request(self.draft).finish("complete")
-        later_summary = self._requests.plan_next_turn(background=self._later is not None)
+        later_summary = self._requests.plan_next_turn(background=self.session.is_stored)
         self._progress.save()
-        if later_summary is not None and self._later is not None:
-            self._later(*later_summary)
+        if later_summary is not None:
+            self.session.start_summary(*later_summary)
         for notice in self._take_notices():
             yield notice
-        # Only a turn that ended well sheds: whoever holds an earlier state still has it all.
-        yield Done(Reply(self.draft, self.encode, self._shed))
+        yield Done(self.session.make_reply(self.draft, is_complete=True))
 
-    @property
-    def is_stored(self) -> bool:
-        """Whether a store keeps the conversation."""
-        return self._progress.is_stored
-
-    def save(self, draft: Draft) -> tuple[Notice, ...]:
-        """Write a draft to the store, if there is one. Returns notices for the caller."""
-        return self._progress.save_draft(draft)
-
-    def so_far(self) -> Reply:
-        """The reply as it would be if the turn were interrupted now."""
+    def make_partial_reply(self) -> R:
+        """Return the reply as it would be if the turn were interrupted now."""
         draft = self.draft
         if draft.running and draft.pieces is not None:
             if self._replay is None or self._replay.pieces is not draft.pieces:
                 self._replay = Replay(draft)
             draft = draft.cut_stream(self._replay.answer())
-        return Reply(draft.finish("interrupted"), self.encode)
+        return self.session.make_reply(draft.finish("interrupted"))
 
     # Model calls
 
@@ -275,9 +254,11 @@ class TurnRunner:
         self._reported += len(new)
         return list(new)
 
-    def _checkpoint(self) -> Checkpoint:
+    def _make_checkpoints(self) -> list[Checkpoint]:
+        """Return a checkpoint of the turn, in a list that is empty if the store has what is needed to resume it."""
         self.draft = self.draft.checkpoint()
-        return Checkpoint(self.draft.transcript, self.encode)
+        checkpoint = self.session.make_checkpoint(self.draft.transcript)
+        return [] if checkpoint is None else [checkpoint]
 
 
 def _back_off(tries: int) -> float:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from longtalk._sync._util.concurrency import call_tool, run_jobs, run_shielded
@@ -12,6 +11,7 @@ from longtalk.events import ToolResult
 from longtalk.tools import ArgumentError, Toolbox, ToolContext, render, render_error
 from longtalk._sync.turn.memory import TurnMemory
 from longtalk._sync.turn.progress import TurnProgress
+from longtalk._sync.turn.session import Session
 from longtalk.wires.views import ToolCallView
 
 
@@ -23,13 +23,12 @@ class ToolRunner:
         progress: TurnProgress,
         tools: Toolbox,
         memory: TurnMemory,
-        around: Callable[[], AbstractContextManager[None]],
+        session: Session[Any],
     ) -> None:
         self._progress = progress
         self._tools = tools
         self._memory = memory
-        self._around = around
-        """Makes the context manager that each tool runs in."""
+        self._session = session
         self._results: list[ToolResult] = []
 
     def finish_earlier_calls(self) -> None:
@@ -83,7 +82,7 @@ class ToolRunner:
         except ArgumentError as problem:
             return str(problem), True
         try:
-            with self._around():
+            with self._session.run_tool():
                 return render(call_tool(bound, is_async=tool.is_async)), False
         except Exception as problem:
             return render_error(problem), True

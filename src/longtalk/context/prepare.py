@@ -1,0 +1,309 @@
+"""The next request of a conversation: one way from a transcript to what is sent.
+
+`prepare` decides, and `Prepared.compose` renders. Both are pure. A turn, a simulation and the check of a policy all use
+them, so what a simulation computes is what a turn sends. Between the two steps a turn does what takes time: it has a
+summary written, asks the provider for its session, and searches the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.context.compose import Context, compose
+from longtalk.context.epochs import Epoch, SentPositions, TurnSuffix, find_epoch, fingerprint_policy, list_kept_suffixes
+from longtalk.context.measure import Terms
+from longtalk.context.planning import Plan, apply_plan, make_plan
+from longtalk.memory.brief.record import CaptureMode, CardKind, read_brief_record
+from longtalk.memory.cards import capture
+from longtalk.memory.head import render_unsent_app_lines
+from longtalk.memory.recall.config import Recall, Recalled
+from longtalk.memory.summary import SummaryRequest, render_summary_prompt
+from longtalk.policies.base import BriefKeeper, Policy, find_brief_keeper
+from longtalk.tokens import Counter, count_message, count_preamble
+from longtalk.transcript.standing import Record
+from longtalk.transcript.transcript import Transcript, now
+from longtalk.wires import text_if_readable
+from longtalk.wires.protocol import Handle, Preamble, Quirks, Wire
+from longtalk.wires.text import wrap_in_tag
+
+if TYPE_CHECKING:
+    from longtalk.memory.recall.index import RecallIndex
+
+MAX_QUERY = 4_000
+"""The number of characters of a message that are used to search the history."""
+_FRAME_TOKENS = 30
+"""The approximate number of tokens of the tags around what memory adds."""
+
+
+class Recipient(msgspec.Struct, frozen=True, kw_only=True):
+    """The model that gets a request, and the form in which it gets it."""
+
+    preamble: Preamble = Preamble()
+    reader: str = ""
+    """The account and the model. Opaque blocks of an answer are valid for the same reader only."""
+    quirks: Quirks = Quirks()
+    instruction: str | None = None
+    """An instruction for this turn only."""
+    calls_tools: bool = False
+    """Whether the model can call the tool that updates the brief."""
+    keeps_conversation: bool = False
+    """Whether the provider keeps all that it is sent. Then nothing is recalled, since it would keep that too, and the
+    request for a card goes into the system text."""
+
+
+class TurnAdditions(msgspec.Struct, frozen=True):
+    """What memory adds to the requests of a turn."""
+
+    fresh: str = ""
+    """Lines of the brief that the app has added and that no request has sent."""
+    request: str = ""
+    """The text that asks for a memory card."""
+    card: CardKind = ""
+    """The kind of card that is asked for."""
+    in_system: bool = False
+    """Whether the request for a card goes into the system text."""
+    card_received: bool = False
+    """Whether the model sent a card in this turn."""
+    recalled: Recalled = Recalled()
+
+    @property
+    def data(self) -> str:
+        """What follows the message as data, which the model need not obey."""
+        found = wrap_in_tag("recalled", self.recalled.text) if self.recalled.text else ""
+        return "\n".join(part for part in (found, self.fresh) if part)
+
+    def make_suffix(self, transcript: Transcript, tail: int, instruction: str | None) -> TurnSuffix | None:
+        """Return what follows the first `tail` entries in the requests of this turn only; None if nothing does."""
+        asks = "" if self.in_system else self.request
+        text = "\n\n".join(part for part in (asks, instruction) if part)
+        data = self.data
+        return TurnSuffix(text, transcript.position(tail - 1) + 1, data=data) if text or data else None
+
+
+NO_ADDITIONS = TurnAdditions()
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """The next request, decided but not rendered."""
+
+    transcript: Transcript
+    """The transcript on which the plan's epoch has begun."""
+    plan: Plan
+    terms: Terms
+    recipient: Recipient
+    keeper: BriefKeeper | None
+    tail: int
+    """The number of entries up to the user's message. The instruction and what memory adds follow there."""
+    added: TurnAdditions
+    is_new: bool
+    """Whether the additions were decided now, so that the history should be searched."""
+
+    @property
+    def preamble(self) -> Preamble:
+        """The preamble, with memory's tool and its request for a card if they belong there."""
+        return extend_preamble(self.recipient, self.keeper, self.plan.epoch, self.added)
+
+    @property
+    def recalls(self) -> Recall | None:
+        """The configuration by which the history should be searched for the user's message; None for no search."""
+        if not self.is_new or self.keeper is None or self.recipient.keeps_conversation:
+            return None
+        return self.keeper.recalls if self.keeper.recalls.budget and self.message.strip() else None
+
+    @property
+    def message(self) -> str:
+        """The text of the user's message in this turn."""
+        said = [self.transcript[i] for i in range(find_message_start(self.transcript, self.tail), self.tail)]
+        return "\n".join(text_if_readable(entry) for entry in said if entry.role == "user")[:MAX_QUERY]
+
+    def render_recalled(self, index: RecallIndex) -> Recalled:
+        """Return what fits the message in an index of the history, as far as the request has room for it."""
+        from longtalk.memory.recall.search import render_recalled
+
+        terms, room = self.terms, self.terms.room
+        if self.keeper is None:
+            return Recalled()
+        if room is not None:
+            room -= self.plan.tokens + terms.counter.count(self.added.request + self.added.fresh) + _FRAME_TOKENS
+        sent = SentPositions(self.plan.epoch, self.transcript.size)
+        return render_recalled(
+            index, self.message, self.keeper.recalls, terms.counter, now=terms.now, exclude=sent, budget=room
+        )
+
+    def with_recalled(self, recalled: Recalled) -> Prepared:
+        """Return the request with recalled text."""
+        return msgspec.structs.replace(self, added=msgspec.structs.replace(self.added, recalled=recalled))
+
+    def compose(self, *, held: int = 0, session_key: str = "", handle: Handle | None = None) -> Context:
+        """Render the request. The provider has what stands before position `held`."""
+        terms, plan, added = self.terms, self.plan, self.added
+        suffix = added.make_suffix(self.transcript, self.tail, self.recipient.instruction)
+        context = compose(
+            self.transcript,
+            epoch=plan.epoch,
+            wire=terms.wire,
+            quirks=self.recipient.quirks,
+            preamble=self.preamble,
+            reader=self.recipient.reader,
+            instruction=suffix.text if suffix is not None else None,
+            tail=self.tail,
+            held=held,
+            data=suffix.data if suffix is not None else "",
+            recalled=added.recalled if added.recalled.text else None,
+        )
+        more = self._count_added_tokens()
+        return msgspec.structs.replace(
+            context,
+            brief=context.brief + (terms.counter.count(added.fresh) if added.fresh else 0),
+            tokens=plan.tokens + more,
+            counted=plan.counted + more,
+            meter=plan.meter,
+            session_key=session_key,
+            handle=handle,
+        )
+
+    def _count_added_tokens(self) -> int:
+        """Return the tokens of what memory adds, or 0 if it is kept and so counted with the kept suffixes."""
+        suffix = self.added.make_suffix(self.transcript, self.tail, None)
+        if suffix is None or find_kept_suffix(self.transcript, self.tail) is not None:
+            return 0
+        return sum(count_message(piece, self.terms.counter) for piece in suffix.pieces(self.terms.wire))
+
+
+def prepare(
+    transcript: Transcript,
+    policy: Policy,
+    terms: Terms,
+    recipient: Recipient,
+    *,
+    tail: int | None = None,
+    added: TurnAdditions | None = None,
+    settled: bool = False,
+    may_ask: bool = False,
+) -> Prepared:
+    """Decide what the next request is.
+
+    `terms.fixed` counts the given preamble alone. `added` is what memory has added to this turn before; None at its
+    first request. `settled` and `may_ask` are as for `make_plan`: if the plan asks for a summary, have it written and
+    prepare again.
+    """
+    tail = transcript.tail if tail is None else tail
+    keeper = find_brief_keeper(policy)
+    more = 0
+    if keeper is not None:
+        epoch = find_epoch(transcript, fingerprint_policy(policy))
+        tools = extend_preamble(msgspec.structs.replace(recipient, preamble=Preamble()), keeper, epoch, None).tools
+        more = count_preamble(None, tools, terms.counter)
+    # An instruction that is kept is counted with the other kept suffixes.
+    kept_suffix = None if tail <= 0 else find_kept_suffix(transcript, tail)
+    if recipient.instruction and kept_suffix is None:
+        more += count_message(terms.wire.write_instruction(recipient.instruction), terms.counter)
+    if more:
+        terms = msgspec.structs.replace(terms, fixed=terms.fixed + more)
+    plan = make_plan(transcript, policy, terms, settled=settled, may_ask=may_ask)
+    transcript = apply_plan(transcript, plan)
+    is_new = False
+    if keeper is not None and added is None and not settled and plan.summary_request is None:
+        kept_suffix = find_kept_suffix(transcript, tail)
+        # A turn that continues after a crash has asked for what it asks for.
+        is_new = kept_suffix is None
+        added = (
+            _choose_additions(transcript, keeper, plan, terms, recipient)
+            if kept_suffix is None
+            else TurnAdditions(card=capture.parse_card_request(kept_suffix.text))
+        )
+    return Prepared(transcript, plan, terms, recipient, keeper, tail, added or NO_ADDITIONS, is_new)
+
+
+def _choose_additions(
+    transcript: Transcript, keeper: BriefKeeper, plan: Plan, terms: Terms, recipient: Recipient
+) -> TurnAdditions:
+    asks = ""
+    if plan.card:
+        mode = choose_capture_mode(keeper, plan.epoch, recipient)
+        asks = capture.render_card_request(keeper.brief, mode, catch_up=plan.card == "catch_up")
+    sent_data = [suffix.data for suffix in list_kept_suffixes(transcript, plan.epoch.current)]
+    fresh = render_unsent_app_lines(
+        read_brief_record(transcript), keeper.brief, terms.counter, plan.epoch.summary, sent_data
+    )
+    return TurnAdditions(fresh=fresh, request=asks, card=plan.card, in_system=recipient.keeps_conversation)
+
+
+def choose_capture_mode(keeper: BriefKeeper | None, epoch: Epoch, recipient: Recipient) -> CaptureMode:
+    """Return how the model reports what to keep in an epoch."""
+    mode = epoch.way or (keeper.capture if keeper else "")
+    return "tool" if mode == "tool" and recipient.calls_tools else "sentinel"
+
+
+def extend_preamble(
+    recipient: Recipient, keeper: BriefKeeper | None, epoch: Epoch, added: TurnAdditions | None
+) -> Preamble:
+    """Return the recipient's preamble with memory's tool and its request for a card, if they belong there."""
+    preamble = recipient.preamble
+    if keeper is None:
+        return preamble
+    if choose_capture_mode(keeper, epoch, recipient) == "tool":
+        tools = (*preamble.tools, capture.make_memory_tool(keeper.brief))
+        preamble = msgspec.structs.replace(preamble, tools=tools)
+    if added and added.in_system and added.request:
+        system = f"{preamble.system}\n\n{added.request}" if preamble.system else added.request
+        preamble = msgspec.structs.replace(preamble, system=system)
+    return preamble
+
+
+def compose_summary_request(
+    transcript: Transcript, epoch: Epoch, request: SummaryRequest, wire: Wire, recipient: Recipient
+) -> tuple[Context, bytes]:
+    """Return the context of a request for a summary, which covers an epoch up to a position, and the prompt after it.
+
+    The context is what the next request would begin with, so the provider reads it from its cache.
+    """
+    context = compose(
+        transcript,
+        epoch=epoch,
+        wire=wire,
+        quirks=recipient.quirks,
+        preamble=recipient.preamble,
+        reader=recipient.reader,
+        instruction=None,
+        tail=transcript.index_of(request.stop),
+        until=request.stop,
+    )
+    return context, wire.write_user(render_summary_prompt(request.length))
+
+
+# What follows the user's message
+
+
+def find_message_start(transcript: Transcript, tail: int) -> int:
+    """Return the number of entries before the user's message, which ends after the first `tail` entries."""
+    i = tail
+    while i > 0 and transcript[i - 1].turn == transcript[tail - 1].turn:
+        i -= 1
+    return i
+
+
+def find_kept_suffix(transcript: Transcript, tail: int) -> TurnSuffix | None:
+    """Return the suffix after the first `tail` entries if it is kept in later requests."""
+    if tail <= 0:
+        return None
+    position = transcript.position(tail - 1) + 1
+    return next((suffix for suffix in list_kept_suffixes(transcript, position - 1) if suffix.place == position), None)
+
+
+def keep_suffix(transcript: Transcript, suffix: TurnSuffix, tail: int, wire: Wire, counter: Counter) -> Transcript:
+    """Return the transcript with a suffix recorded, so that later requests of its epoch repeat it where it was."""
+    entry = transcript[tail - 1].id
+    if any((record.kind, record.entry) == ("aside", entry) for record in transcript.records):
+        return transcript
+    tokens = _count_pieces(suffix.pieces(wire), counter)
+    data = json_bytes.encode(msgspec.structs.replace(suffix, tokens=tokens))
+    return transcript.with_records((*transcript.records, Record("aside", entry, now(), data)))
+
+
+def _count_pieces(pieces: Sequence[bytes], counter: Counter) -> int:
+    return sum(count_message(piece, counter) for piece in pieces)

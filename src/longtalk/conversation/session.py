@@ -1,0 +1,65 @@
+"""The session of a stored conversation: a turn on a branch in a store."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from longtalk._util.concurrency import Jobs, call_store
+from longtalk.branches.branch import AsyncBranch
+from longtalk.branches.turn_writer import AsyncTurnWriter
+from longtalk.conversation.background import summarise
+from longtalk.notices import Notice
+from longtalk.reply import StoredReply
+from longtalk.transcript.transcript import Transcript
+from longtalk.turn.draft import Draft
+from longtalk.turn.summarizer import AsyncSummarizer
+from longtalk.turn.summary_claims import SummaryClaim
+
+if TYPE_CHECKING:
+    from longtalk.memory.recall.config import Recall
+    from longtalk.memory.recall.index import RecallIndex
+
+
+class AsyncBranchSession:
+    """A turn on a branch: each step is saved in the store, and searches read the store."""
+
+    is_stored = True
+
+    def __init__(self, branch: AsyncBranch, writer: AsyncTurnWriter, jobs: Jobs) -> None:
+        self._branch = branch
+        self._writer = writer
+        self._jobs = jobs
+
+    async def save(self, draft: Draft) -> tuple[Notice, ...]:
+        """Commit what is new in the draft."""
+        return await self._writer.save(draft)
+
+    def run_tool(self) -> AbstractContextManager[None]:
+        """Return a context manager that marks a tool of this turn as running."""
+        return self._writer.around()
+
+    def start_summary(self, summarizer: AsyncSummarizer, claim: SummaryClaim) -> None:
+        """Have a summary written in the background, for the branch that the turn was written to."""
+        # Another writer may have taken over, and then the turn is on another branch.
+        self._jobs.start(partial(summarise, self._branch.get_branch(self._writer.branch), summarizer, claim))
+
+    async def build_index(self, before: Transcript, message: str, config: Recall, *, at: int) -> RecallIndex:
+        """Return an index of what the branch has."""
+        from longtalk.memory.recall.search import index_store
+
+        branch, size = self._branch, before.size
+        names = (branch.owner, branch.conversation, branch.branch)
+        index: RecallIndex = await call_store(
+            branch.store, lambda: index_store(branch.store, *names, size, message, config, now=at)
+        )
+        return index
+
+    def make_checkpoint(self, transcript: Transcript) -> None:  # noqa: ARG002
+        """Return None: the store has what is needed to resume the turn."""
+        return
+
+    def make_reply(self, draft: Draft, *, is_complete: bool = False) -> StoredReply:  # noqa: ARG002
+        """Return the reply, which has no state."""
+        return StoredReply(draft)
