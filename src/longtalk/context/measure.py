@@ -35,6 +35,8 @@ from longtalk.wires.protocol import Wire
 if TYPE_CHECKING:
     from longtalk.models.prices import Prices
 
+MAX_ANSWER_ROOM = 4_096
+"""The most tokens of a window that are kept free for an answer of unknown length; an eighth of a smaller window is."""
 UNKNOWN_WINDOW = 32_000
 """What a window is taken for while nobody knows it."""
 

@@ -329,21 +329,20 @@ def _compact(view: View, compactors: Sequence[Compactor]) -> View:
 
 
 def _drop_lines(view: View, compactors: Sequence[Compactor]) -> View:
-    """Return the view without the oldest digest lines if, without them, it exceeds fewer limits.
+    """Return the view with only as many of the newest digest lines as the limits have room for.
 
-    The compactor that exceeds its limit need not be the one that has left the lines.
+    The compactor whose limit is exceeded need not be the one that has left the lines.
     """
 
     def with_lines(number: int) -> View:
         return msgspec.structs.replace(view, lines=view.lines[len(view.lines) - number :])
 
-    def count_exceeded(number: int) -> int:
-        return sum(each.over.fires(with_lines(number)) for each in compactors)
+    def is_exceeded(number: int) -> bool:
+        return any(each.over.fires(with_lines(number)) for each in binding)
 
-    if not view.lines or not count_exceeded(len(view.lines)):
-        return view
-    least = count_exceeded(0)
-    return with_lines(bisect_left(range(len(view.lines)), True, key=lambda number: count_exceeded(number + 1) > least))
+    # A limit may be exceeded for a while, until there is a summary.
+    binding = [each for each in compactors if not (view.droppable and _can_summarise(each))]
+    return with_lines(bisect_left(range(len(view.lines)), True, key=lambda number: is_exceeded(number + 1)))
 
 
 def _report_shortened(epoch: Epoch, before: Block) -> list[Notice]:

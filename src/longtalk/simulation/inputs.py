@@ -8,6 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from longtalk.context.costs import CACHE_SECONDS, Ratios, compute_ratios
+from longtalk.context.measure import MAX_ANSWER_ROOM
 from longtalk.errors import InputError
 from longtalk.models import registry
 from longtalk.models.prices import FREE, Prices
@@ -21,8 +22,6 @@ from longtalk.wires.protocol import Preamble, Wire
 
 _PAUSE = 60_000
 """The assumed time between two entries in milliseconds, if the conversation has no usable times."""
-_MAX_ANSWER = 4_096
-"""The maximum number of tokens that are reserved for an answer."""
 
 
 class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +61,7 @@ class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def answer(self) -> int:
         """The number of tokens in the context window that are reserved for an answer."""
-        return min((self.window or 0) // 8, _MAX_ANSWER)
+        return min((self.window or 0) // 8, MAX_ANSWER_ROOM)
 
     @property
     def bills_writes(self) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch, list_covered, list_unreachable, record_meter, record_summary
-from longtalk.context.measure import UNKNOWN_WINDOW, Terms
+from longtalk.context.measure import MAX_ANSWER_ROOM, UNKNOWN_WINDOW, Terms
 from longtalk.context.planning import Plan
 from longtalk.context.prepare import Prepared, Recipient, TurnAdditions, keep_suffix, prepare
 from longtalk.memory.brief.apply import apply
@@ -95,7 +95,7 @@ def check_policy(
         preamble=preamble.digest(),
         fixed=count_preamble(preamble.system, preamble.tools, counter),
         window=window,
-        answer=0,
+        answer=min((window or 0) // 8, MAX_ANSWER_ROOM),
     )
     if isinstance(policy, type) or not hasattr(policy, "compactors"):
         raise PolicyViolation(f"{policy!r} is not a policy. Pass one such as KeepLast(5).")
@@ -134,8 +134,12 @@ def check_policy(
         so_far, small = so_far.append_to_turn(entry.turn, [entry]), small.append_to_turn(entry.turn, [entry])
         if entry.role == "user":
             added = None
-        if added and added.card and entry.role == "assistant" and not WIRES[entry.wire].view(entry.native).calls:
-            so_far, small = _with_brief_lines(so_far, policy, terms), _with_brief_lines(small, policy, terms)
+        if i and entry.role == "assistant" and not WIRES[entry.wire].view(entry.native).calls:
+            if added and added.card:
+                so_far, small = _with_brief_lines(so_far, policy, terms), _with_brief_lines(small, policy, terms)
+            # After an answer, the next epoch may begin at once.
+            so_far = prepare(so_far, policy, terms, recipient, settled=True).transcript
+            small = prepare(small, policy, terms, recipient, settled=True).transcript
     if [entry.native for entry in decode(join(*parts, encode(small)), wires=NAMES)] != [e.native for e in transcript]:
         raise PolicyViolation("The shed parts and the state do not join to the whole conversation.")
     return played

@@ -14,7 +14,7 @@ import msgspec
 
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch, read_windows, record_summary
-from longtalk.context.measure import Terms
+from longtalk.context.measure import MAX_ANSWER_ROOM, Terms
 from longtalk.context.prepare import Prepared, Recipient, prepare
 from longtalk.notices import Notice
 from longtalk.policies import Policy
@@ -136,7 +136,7 @@ class RequestBuilder:
             preamble=draft.turn.preamble,
             fixed=self._preamble_tokens,
             window=window,
-            answer=answer_token_limit(self._options) or min((window or 0) // 8, 4096),
+            answer=answer_token_limit(self._options) or min((window or 0) // 8, MAX_ANSWER_ROOM),
             prices=draft.prices,
             caches=provider.capabilities.cache,
             cache_seconds=provider.capabilities.cache_seconds,
