@@ -163,7 +163,7 @@ def _check(
     validate(body, wire=terms.wire.name)
     _check_manifest(transcript, context)
     _check_summary(made, context)
-    _check_limits(policy, transcript, made, context, terms)
+    _check_limits(policy, transcript, made, context, prepared.terms)
     return prepared, context, body
 
 
@@ -259,7 +259,7 @@ def _check_limits(policy: Policy, transcript: Transcript, made: Plan, context: C
     first = transcript.position(transcript.exchanges()[-1][0])
     current = sum(transcript[transcript.index_of(place)].tokens for place in sent if place >= first)
     size = _Sent(sum(exchanges), len(sent), made.tokens, terms.window or UNKNOWN_WINDOW)
-    size.droppable, size.history = size.exchanges - 1, made.tokens - current
+    size.droppable, size.history = size.exchanges - 1, made.tokens - terms.fixed - current
     before = sum(transcript[transcript.index_of(place)].tokens for place in sent if place < first)
     for compactor in policy.compactors:
         lengths = [getattr(each, "length", 0) for each in compactor.strategies if hasattr(each, "background")]
