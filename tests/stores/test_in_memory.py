@@ -1,15 +1,20 @@
 """The store in memory: the conformance suite, and tests of its own."""
 
+import contextlib
+import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from longtalk.errors import InputError
+from longtalk.stores import in_memory
 from longtalk.stores._tree import ConversationTree
 from longtalk.stores._words import normalize_words
 from longtalk.stores.base import MAIN, Commit, KeyedRequest, PlacedRecord
 from longtalk.stores.in_memory import InMemory
+from longtalk.testing.interrupts import Interrupts
 from longtalk.testing.stores.harness import Harness, make_message
 from longtalk.testing.stores.suite import CASES, Case
 from longtalk.transcript.transcript import Record, Turn, link_entries
@@ -123,3 +128,22 @@ def test_verify_names_an_entry_with_a_wrong_parent():
     entries = store._owners["ann"]["talk"]._segments[0].entries
     entries[1] = msgspec.structs.replace(entries[1], parent="elsewhere-0")
     assert [problem for problem in store.verify("ann", "talk") if "t-1" in problem]
+
+
+def test_ctrl_c_anywhere_in_a_reading_method_blocks_no_other_thread():
+    talk = Harness(InMemory()).conversation()
+    talk.say("one")
+    blocked: list[str] = []
+
+    def read_in_another_thread() -> None:
+        thread = threading.Thread(target=talk.texts, daemon=True)
+        thread.start()
+        thread.join(2)
+        if thread.is_alive():
+            blocked.append(struck.points[-1])
+
+    struck = Interrupts(Path(in_memory.__file__), Path(contextlib.__file__))
+    while not blocked and struck.during(lambda: talk.store.head(talk.owner, talk.id), then=read_in_another_thread):
+        pass
+    assert blocked == []
+    assert struck.points

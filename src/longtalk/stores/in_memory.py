@@ -8,10 +8,10 @@ from __future__ import annotations
 import heapq
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from math import log
-from typing import Any
+from typing import Any, TypeVar
 
 from longtalk.memory.recall.protocol import Matches, SearchTerm
 from longtalk.stores._tree import ConversationTree
@@ -30,72 +30,71 @@ from longtalk.stores.checks import meta_matches
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.transcript import Turn
 
+T = TypeVar("T")
+
 
 class TreeStore(ABC):
     """The base class of stores that hold conversations as `ConversationTree`s. It implements the reading methods."""
 
     @abstractmethod
-    def _lock_tree(self, owner: str, conversation: str) -> AbstractContextManager[ConversationTree | None]:
-        """Lock a conversation and yield its tree, or None if the conversation doesn't exist."""
+    def _use_tree(self, owner: str, conversation: str, work: Callable[[ConversationTree | None], T]) -> T:
+        """Lock a conversation, call `work` with its tree, and return the result. The tree is None if there is none.
+
+        A lock must not be held across a `yield`: after Ctrl-C, it would stay taken while the exception is handled.
+        """
 
     @abstractmethod
     def _list_ids(self, owner: str) -> list[str]:
         """Return the ids of the owner's conversations."""
 
-    def _iterate_trees(self, owner: str) -> Iterator[tuple[str, ConversationTree]]:
-        """Yield the id and the tree of each of the owner's conversations. A tree is locked while the caller uses it."""
-        for name in self._list_ids(owner):
-            with self._lock_tree(owner, name) as tree:
-                if tree:
-                    yield name, tree
+    def _use_trees(self, owner: str, work: Callable[[str, ConversationTree], T]) -> list[T]:
+        """Call `work` with the id and the locked tree of each of the owner's conversations, and return the results."""
+        return [result for name in self._list_ids(owner) for result in self._use_existing(owner, name, work)]
+
+    def _use_existing(self, owner: str, conversation: str, work: Callable[[str, ConversationTree], T]) -> list[T]:
+        """Call `work` with the id and the locked tree of a conversation, and return the result in a list.
+
+        If the conversation doesn't exist, the list is empty.
+        """
+        return self._use_tree(owner, conversation, lambda tree: [work(conversation, tree)] if tree else [])
 
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.head(branch) if tree else None
+        return self._use_tree(owner, conversation, lambda tree: tree.head(branch) if tree else None)
 
     def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.read(branch, start, stop) if tree else EMPTY
+        return self._use_tree(owner, conversation, lambda tree: tree.read(branch, start, stop) if tree else EMPTY)
 
     def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
-        with self._lock_tree(owner, conversation) as tree:
-            return [tree.read_entries(branch, *each) if tree else [] for each in ranges]
+        return self._use_tree(
+            owner, conversation, lambda tree: [tree.read_entries(branch, *each) if tree else [] for each in ranges]
+        )
 
     def turns(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> list[tuple[int, Turn]]:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.turns(branch, start, stop) if tree else []
+        return self._use_tree(owner, conversation, lambda tree: tree.turns(branch, start, stop) if tree else [])
 
     def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.manifest(turn) if tree else b""
+        return self._use_tree(owner, conversation, lambda tree: tree.manifest(turn) if tree else b"")
 
     def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.manifests(branch, start, stop) if tree else {}
+        return self._use_tree(owner, conversation, lambda tree: tree.manifests(branch, start, stop) if tree else {})
 
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.records(branch, kind) if tree else []
+        return self._use_tree(owner, conversation, lambda tree: tree.records(branch, kind) if tree else [])
 
     def metas(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[int, dict[str, Any]]:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.metas(branch, start, stop) if tree else {}
+        return self._use_tree(owner, conversation, lambda tree: tree.metas(branch, start, stop) if tree else {})
 
     def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.keyed_turn(key) if tree else None
+        return self._use_tree(owner, conversation, lambda tree: tree.keyed_turn(key) if tree else None)
 
     def keyed_turns(self, owner: str, conversation: str) -> list[KeyedTurn]:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.keyed_turns() if tree else []
+        return self._use_tree(owner, conversation, lambda tree: tree.keyed_turns() if tree else [])
 
     def branches(self, owner: str, conversation: str) -> list[BranchHead]:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.branches() if tree else []
+        return self._use_tree(owner, conversation, lambda tree: tree.branches() if tree else [])
 
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.info(conversation) if tree else None
+        return self._use_tree(owner, conversation, lambda tree: tree.info(conversation) if tree else None)
 
     def conversations(
         self,
@@ -105,7 +104,7 @@ class TreeStore(ABC):
         after: tuple[int, str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> list[ConversationInfo]:
-        infos = [tree.info(name) for name, tree in self._iterate_trees(owner)]
+        infos = self._use_trees(owner, lambda name, tree: tree.info(name))
         infos = [info for info in infos if meta_matches(info.meta, meta or {})]
         if after is not None:
             infos = [info for info in infos if (-info.updated, info.id) > (-after[0], after[1])]
@@ -114,20 +113,21 @@ class TreeStore(ABC):
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[SearchHit]:
-        texts: list[tuple[SearchHit, str]] = []
+        def list_hits(name: str, tree: ConversationTree) -> list[tuple[SearchHit, str]]:
+            return list(tree.iterate_hits(name))
+
         if conversation is None:
-            for name, tree in self._iterate_trees(owner):
-                texts += tree.iterate_hits(name)
+            hits = self._use_trees(owner, list_hits)
         else:
-            with self._lock_tree(owner, conversation) as only:
-                texts += only.iterate_hits(conversation) if only else ()
-        return rank_hits(texts, terms, limit)
+            hits = self._use_existing(owner, conversation, list_hits)
+        return rank_hits(chain.from_iterable(hits), terms, limit)
 
     def matches(
         self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int
     ) -> list[Matches]:
-        with self._lock_tree(owner, conversation) as tree:
-            return match_terms(tree.iterate_words(branch) if tree else (), terms, most)
+        return self._use_tree(
+            owner, conversation, lambda tree: match_terms(tree.iterate_words(branch) if tree else (), terms, most)
+        )
 
 
 class InMemory(TreeStore):
@@ -140,29 +140,29 @@ class InMemory(TreeStore):
     def __repr__(self) -> str:
         return "InMemory()"
 
-    @contextmanager
-    def _lock_tree(self, owner: str, conversation: str) -> Iterator[ConversationTree | None]:
+    def _use_tree(self, owner: str, conversation: str, work: Callable[[ConversationTree | None], T]) -> T:
         with self._lock:
-            yield self._owners.get(owner, {}).get(conversation)
+            return work(self._get_tree(owner, conversation))
+
+    def _get_tree(self, owner: str, conversation: str) -> ConversationTree | None:
+        return self._owners.get(owner, {}).get(conversation)
 
     def _list_ids(self, owner: str) -> list[str]:
         with self._lock:
             return list(self._owners.get(owner, ()))
 
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        with self._lock_tree(owner, conversation) as existing:
-            tree = existing or ConversationTree()
+        with self._lock:
+            tree = self._get_tree(owner, conversation) or ConversationTree()
             head = tree.write(commit)
             self._owners.setdefault(owner, {})[conversation] = tree
             return head
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree is not None and tree.renew(branch, token, until)
+        return self._use_tree(owner, conversation, lambda tree: tree is not None and tree.renew(branch, token, until))
 
     def describe(self, owner: str, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> bool:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree is not None and tree.describe(meta, entry)
+        return self._use_tree(owner, conversation, lambda tree: tree is not None and tree.describe(meta, entry))
 
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
         with self._lock:
@@ -173,15 +173,15 @@ class InMemory(TreeStore):
             return tree.make_receipt(conversation) if tree else None
 
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             if not tree or not tree.has_entry(entry):
                 return False
             tree.redact(entry, native)
             return True
 
     def verify(self, owner: str, conversation: str) -> list[str]:
-        with self._lock_tree(owner, conversation) as tree:
-            return tree.find_problems() if tree else []
+        return self._use_tree(owner, conversation, lambda tree: tree.find_problems() if tree else [])
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from longtalk.stores import in_memory
 from longtalk.stores.base import MAIN, Commit, HeadMoved, KeyedRequest, Store
 from longtalk.stores.jsonl import folder
 from longtalk.stores.jsonl.errors import Damaged, FileError
@@ -795,3 +796,69 @@ def test_ctrl_c_anywhere_releases_the_lock_before_it_is_handled(delete: bool, tm
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert len(struck.points) > 40
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_ctrl_c_anywhere_releases_the_lock_although_a_copy_of_the_process_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    fcntl = pytest.importorskip("fcntl")
+    children: list[int] = []
+    lock = folder._lock_file
+
+    def lock_and_fork(file: int) -> None:
+        lock(file)
+        ready, child_is_ready = os.pipe()
+        watch = sys.getprofile()
+        sys.setprofile(None)
+        if not (child := os.fork()):
+            os.write(child_is_ready, b"1")
+            signal.pause()
+            os._exit(0)
+        children.append(child)
+        os.read(ready, 1)
+        os.close(ready)
+        os.close(child_is_ready)
+        sys.setprofile(watch)
+
+    def is_locked(file: int) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+    def check() -> None:
+        with open(tmp_path / "ann" / "talk.lock", "ab") as file:
+            assert not is_locked(file.fileno())
+
+    ConversationDriver(JSONL(tmp_path), "ann", "talk").say("one")
+    monkeypatch.setattr(folder, "_lock_file", lock_and_fork)
+    struck, stopped = Interrupts(Path(folder.__file__)), True
+    try:
+        while stopped:
+            stopped = struck.during(lambda: JSONL(tmp_path).describe("ann", "talk", {"new": 1}), then=check)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    assert len(children) > 10
+
+
+def test_ctrl_c_anywhere_in_a_reading_method_blocks_no_other_thread(talk: ConversationDriver):
+    talk.say("one")
+    blocked: list[str] = []
+
+    def read_in_another_thread() -> None:
+        thread = threading.Thread(target=talk.texts, daemon=True)
+        thread.start()
+        thread.join(2)
+        if thread.is_alive():
+            blocked.append(struck.points[-1])
+
+    struck = Interrupts(Path(folder.__file__).parent, Path(in_memory.__file__), Path(contextlib.__file__))
+    while not blocked and struck.during(lambda: talk.store.head("ann", "talk"), then=read_in_another_thread):
+        pass
+    assert blocked == []
+    assert struck.points

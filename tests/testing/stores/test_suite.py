@@ -82,7 +82,8 @@ class WritesEntriesOneByOne(InMemory):
         first = msgspec.structs.replace(commit, entries=commit.entries[:1], records=())
         super().write(owner, conversation, first)
         time.sleep(0.001)
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             assert tree is not None
             tree._branches[commit.branch].revision -= 1
             rest = msgspec.structs.replace(commit, entries=commit.entries[1:], cut=None, source=None)
@@ -105,7 +106,8 @@ class KeepsMetadataOfRefusedCommits(InMemory):
 
 class ChecksNoParents(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             if tree and commit.entries and commit.cut is None and commit.source is None:
                 last = tree.find_end_after(msgspec.structs.replace(commit, entries=()))[0]
                 first = msgspec.structs.replace(commit.entries[0], parent=last)
@@ -143,7 +145,8 @@ class SearchesAllOwners(InMemory):
 class ShowsRecordsOfSiblings(InMemory):
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
         head = super().head(owner, conversation, branch)
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             if head is None or tree is None:
                 return head
             every = [super(ShowsRecordsOfSiblings, self).head(owner, conversation, b.branch) for b in tree.branches()]
@@ -221,7 +224,8 @@ class CutsAllBranches(InMemory):
 
 class KeepsOldTurns(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             known = tree and commit.turn and tree._turns.get(commit.turn.id)
         return super().write(owner, conversation, msgspec.structs.replace(commit, turn=known or commit.turn))
 
@@ -358,7 +362,8 @@ class MatchesOnlyVisibleText(InMemory):
 
 class KeepsKeysOfDeletedConversations(InMemory):
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             receipt = super().delete(owner, conversation)
             if tree and receipt:
                 keys, meta = tree._keys, tree.meta
@@ -373,7 +378,8 @@ class KeepsKeysOfDeletedConversations(InMemory):
 
 class KeepsRecordsOfRedactedEntries(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             records = list(tree._records) if tree else []
             done = super().redact(owner, conversation, entry, native)
             if tree:
@@ -383,7 +389,8 @@ class KeepsRecordsOfRedactedEntries(InMemory):
 
 class FindsRedactedText(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             if tree is None:
                 return False
             list(tree.iterate_hits(conversation))
@@ -434,7 +441,8 @@ class ReencodesManifests(InMemory):
 
 class LosesManifests(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             if tree and commit.turn:
                 tree._manifests.pop(commit.turn.id, None)
             return super().write(owner, conversation, commit)
@@ -449,7 +457,8 @@ class KeepsTheFirstManifest(InMemory):
 
 class ReturnsAllManifests(InMemory):
     def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             return dict(tree._manifests) if tree else {}
 
 
@@ -479,7 +488,8 @@ class HidesKindsWithAnObsoleteRecord(InMemory):
 
 class RemovesObsoleteRecords(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             if tree:
                 tree._records = [each for each in tree._records if each.record not in commit.obsolete]
             return super().write(owner, conversation, commit)
@@ -556,7 +566,8 @@ class ReportsMissingEntriesAsDescribed(InMemory):
 class ReportsOnlyTheFirstBranchOfATurn(InMemory):
     def keyed_turn(self, owner: str, conversation: str, key: str) -> KeyedTurn | None:
         found = super().keyed_turn(owner, conversation, key)
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             made = tree and tree._keys.get(key)
         return KeyedTurn(found.request, made.branch, found.turn, made.position) if found and made else found
 
@@ -583,7 +594,8 @@ class ListsKeysOfAllOwners(InMemory):
 
 class KeepsMetadataOfRedactedEntries(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             if tree is None:
                 return False
             kept = [dict(segment.metas) for segment in tree._segments]
@@ -595,7 +607,8 @@ class KeepsMetadataOfRedactedEntries(InMemory):
 
 class KeepsErrorsThatQuoteRedactedEntries(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             kept = dict(tree._turns) if tree else {}
             done = super().redact(owner, conversation, entry, native)
             if tree:
@@ -605,7 +618,8 @@ class KeepsErrorsThatQuoteRedactedEntries(InMemory):
 
 class KeepsDigestsOfRedactedRequests(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             kept = dict(tree._keys) if tree else {}
             done = super().redact(owner, conversation, entry, native)
             if tree:
@@ -615,7 +629,8 @@ class KeepsDigestsOfRedactedRequests(InMemory):
 
 class ForgetsKeysOfRedactedRequests(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             done = super().redact(owner, conversation, entry, native)
             if tree:
                 tree._keys = {key: ref for key, ref in tree._keys.items() if ref.request.body}
@@ -624,7 +639,8 @@ class ForgetsKeysOfRedactedRequests(InMemory):
 
 class RemovesAllRecordsOnRedaction(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             done = super().redact(owner, conversation, entry, native)
             if tree and done:
                 tree._records = [each for each in tree._records if each.position < 1]
@@ -633,7 +649,8 @@ class RemovesAllRecordsOnRedaction(InMemory):
 
 class RedactsWithoutNewRevision(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             done = super().redact(owner, conversation, entry, native)
             if tree and done:
                 tree._branches["fork"].revision -= 1
@@ -648,7 +665,8 @@ class ReportsProblemsInLongConversations(InMemory):
 class SharesRecordsOfOneBranch(InMemory):
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         super().write(owner, conversation, commit)
-        with self._lock_tree(owner, conversation) as tree:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
             assert tree is not None
             tree._records = [
                 each._replace(segment=find_segment(find_path(each.segment, each.segment.stop), each.position))

@@ -19,11 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
 from longtalk._util import json_bytes
 from longtalk._util.private_files import make_private_folder, open_private
+from longtalk._util.processes import on_fork
 from longtalk.stores.jsonl.errors import Damaged, describe_os_error, translates_os_errors
 from longtalk.transcript.transcript import new_id, now
 
@@ -208,24 +210,23 @@ class Log:
         Ctrl-C at any point releases the lock before the caller handles the exception. filelock 4.2 doesn't ensure that:
         at 44 of the 387 points in its code where Python may handle a signal, the lock stays taken, for this thread too,
         while the exception is handled. filelock also polls every 50 ms, whereas `flock` wakes the next waiter; it takes
-        90 µs instead of 12; and it hooks every fork and, from Python 3.12 on, every audit event of the process.
+        90 µs instead of 12; and from Python 3.12 on, it hooks every audit event of the process.
+
+        Closing the file releases the lock, since no other process has the file open: a forked one closes its copy.
         """
         while True:
             with self._open_lock() as file:
+                _lock_files.add(file)
                 _lock_file(file.fileno())
+                if not self._is_current_lock(file.fileno()):
+                    continue
                 try:
-                    if not self._is_current_lock(file.fileno()):
-                        continue
-                    try:
-                        return work()
-                    finally:
-                        with suppress(OSError):
-                            if not self.path.exists():
-                                self._lock.unlink()
-                                self._folder.rmdir()
+                    return work()
                 finally:
-                    # A child process that was forked meanwhile has the file open too, and would keep the lock.
-                    _unlock_file(file.fileno())
+                    with suppress(OSError):
+                        if not self.path.exists():
+                            self._lock.unlink()
+                            self._folder.rmdir()
 
     def _open_lock(self) -> io.FileIO:
         while True:
@@ -359,14 +360,21 @@ if sys.platform == "win32":
                 msvcrt.locking(file, msvcrt.LK_LOCK, 1)
                 return
 
-    def _unlock_file(file: int) -> None:
-        with suppress(OSError):
-            msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
 else:
     import fcntl
 
     def _lock_file(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
 
-    def _unlock_file(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_UN)
+
+_lock_files: WeakSet[io.FileIO] = WeakSet()
+"""The lock files that this process has open."""
+
+
+def _close_lock_files() -> None:
+    for file in list(_lock_files):
+        file.close()
+
+
+# A forked process has the files of its parent open too, and would keep the locks.
+on_fork(_close_lock_files)

@@ -232,12 +232,13 @@ class JSONL(TreeStore):
         """Return an error for each damaged or unreadable file that this store has left out of a list or a search."""
         return list(self._damaged_files.values())
 
-    def _iterate_trees(self, owner: str) -> Iterator[tuple[str, ConversationTree]]:
+    def _use_trees(self, owner: str, work: Callable[[str, ConversationTree], T]) -> list[T]:
+        results: list[T] = []
         for name in self._list_ids(owner):
             # A file that can't be read must not hide the rest.
-            with self._note_damage(), self._lock_tree(owner, name) as ledger:
-                if ledger:
-                    yield name, ledger
+            with self._note_damage():
+                results += self._use_existing(owner, name, work)
+        return results
 
     @contextmanager
     def _note_damage(self) -> Iterator[None]:
@@ -255,12 +256,11 @@ class JSONL(TreeStore):
                 self._files.popitem(last=False)
             return file
 
-    @contextmanager
-    def _lock_tree(self, owner: str, conversation: str) -> Iterator[ConversationTree | None]:
+    def _use_tree(self, owner: str, conversation: str, work: Callable[[ConversationTree | None], T]) -> T:
         file = self._get_file(owner, conversation)
         with file.mutex:
             file.refresh()
-            yield file.tree or None
+            return work(file.tree or None)
 
     def _run_locked(self, owner: str, conversation: str, work: Callable[[_ConversationFile], T]) -> T:
         """Lock a conversation's file, read what was appended to it, and return the result of calling `work` with it."""
