@@ -7,6 +7,7 @@ a process.
 
 from __future__ import annotations
 
+import logging
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -106,9 +107,14 @@ def clean_text(text: str) -> str:
 @lru_cache(maxsize=1)
 def load_model() -> Any:
     """Return the WordLlama model from the installed package. Raises `InputError` if the package is not installed."""
+    # WordLlama calls `logging.basicConfig` when it is imported, which does nothing if the root logger has a handler.
+    placeholder = logging.NullHandler()
+    logging.root.addHandler(placeholder)
     try:
         import wordllama
     except ImportError:
         raise InputError('Recall(meaning=True) needs an extra: pip install "longtalk[recall]".') from None
+    finally:
+        logging.root.removeHandler(placeholder)
     folder = Path(wordllama.__file__).parent
     return wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
