@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 import httpx2
@@ -39,6 +40,34 @@ async def test_a_missing_litellm_is_reported(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "litellm", None)
     with pytest.raises(InputError, match=r"longtalk\[litellm\].*not work with openai 3"):
         AsyncChat(MODEL)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+async def test_a_package_that_litellm_lacks_is_named_and_not_blamed_on_the_provider(
+    litellm: FakeLiteLLM, wrapped: bool
+) -> None:
+    missing = ModuleNotFoundError("No module named 'mcp'", name="mcp")
+    litellm.say(Trouble("litellm.APIConnectionError", 500, cause=missing) if wrapped else missing)
+    with pytest.raises(
+        InputError, match=r"needs a package.*No module named 'mcp'\. Run pip install 'longtalk\[litellm\]'"
+    ):
+        await AsyncChat(MODEL).send("Hi.")
+
+
+async def test_a_package_that_litellm_lacks_to_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Importer:
+        def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+            return ModuleSpec(name, self) if name == "litellm" else None  # type: ignore[arg-type]
+
+        def create_module(self, _: ModuleSpec) -> None:
+            return None
+
+        def exec_module(self, _: object) -> None:
+            raise ModuleNotFoundError("No module named 'mcp'", name="mcp")
+
+    monkeypatch.setattr(sys, "meta_path", [Importer(), *sys.meta_path])
+    with pytest.raises(InputError, match=r"No module named 'mcp'.*longtalk\[litellm\]"):
+        await AsyncChat(MODEL).send("Hi.")
 
 
 async def test_litellm_is_called_with_chat_completions_and_without_retries(litellm: FakeLiteLLM) -> None:

@@ -29,19 +29,29 @@ def require_extra() -> None:
 def load_litellm() -> Any:
     """Import and return the `litellm` module. The first import takes several seconds."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
+    try:
+        import litellm
+    except ImportError as problem:
+        raise _make_missing_error(problem) from problem
     litellm.telemetry = False
     # Otherwise it prints advice whenever it raises an error.
     litellm.suppress_debug_info = True
     return litellm
 
 
-def map_error(problem: Exception, label: str, *, begun: bool, redactor: Redactor) -> ProviderError:
-    """Return the `ProviderError` for an error that LiteLLM raised.
+def _make_missing_error(problem: ImportError) -> InputError:
+    """Return the error for a package that LiteLLM needs, and imports only when it is used."""
+    return InputError(
+        f"LiteLLM needs a package that is not installed: {str(problem).rstrip('.')}. Run pip install "
+        "'longtalk[litellm]', which installs LiteLLM with its extra [mcp]. If that is done, install the named package."
+    )
+
+
+def map_error(problem: Exception, label: str, *, begun: bool, redactor: Redactor) -> ProviderError | InputError:
+    """Return Longtalk's error for an error that LiteLLM raised.
 
     If part of the answer has arrived (`begun`), it is a `StreamCut`. Otherwise its type follows from the server's
-    response or, if there is none, from the connection error.
+    response or, if there is none, from the connection error. It is an `InputError` if LiteLLM lacks a package.
     """
     cause = redactor.redact(str(getattr(problem, "message", None) or problem))
     cause = " ".join(cause.split())[:500].rstrip(".")
@@ -62,6 +72,9 @@ def map_error(problem: Exception, label: str, *, begun: bool, redactor: Redactor
             return Unreachable(f"Can't reach the server of {label}: {cause}.")
     status = getattr(problem, "status_code", 500)
     if status == 500:
+        for each in _iter_causes(problem):
+            if isinstance(each, ImportError):
+                return _make_missing_error(each)
         # No server sent this status: LiteLLM uses it for every answer that it can't read.
         return BadAnswer(f"LiteLLM can't read the answer of {label}: {cause}.")
     headers = getattr(problem, "litellm_response_headers", None) or {}
