@@ -32,7 +32,7 @@ from longtalk.stores.postgres import pool as postgres_pool
 from longtalk.stores.postgres import search as postgres_search
 from longtalk.stores.postgres import store as postgres
 from longtalk.stores.postgres.pool import Pool, _Claim
-from longtalk.stores.postgres.rows import escape_text, shorten_text, unescape_text
+from longtalk.stores.postgres.rows import escape_text, unescape_text
 from longtalk.stores.postgres.schema import VERSION
 from longtalk.stores.postgres.store import Postgres, StoreError
 from longtalk.testing import Scripted, says
@@ -50,6 +50,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:Deprecati
 
 ME = "me"
 SECRET = "xq7hunter2zk"
+
+
+LONG_ANSWER = "# Lisbon\n\n" + "A town by the river. " * 40 + "\n\n# Porto\n\n" + "Another one. " * 40
 
 
 @pytest.fixture
@@ -176,6 +179,26 @@ def test_unreported_tokens_become_unknown_in_an_older_schema(monkeypatch: pytest
         found = rows(store, "SELECT name, input, output, cached, written FROM {s}.turns ORDER BY name")
         assert found == [("told", 7, 0, 0, 0), ("unknown", None, None, None, None)]
         forced = f"SELECT relforcerowsecurity FROM pg_class WHERE oid = '{schema}.turns'::regclass"
+        assert rows(store, forced) == [(True,)]
+
+
+def test_the_table_of_entries_has_whole_texts_in_an_older_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema, others = server().schema(), "another owner"
+    with monkeypatch.context() as earlier:
+        earlier.setattr(postgres_opening, "VERSION", 3)
+        with closing(Postgres(server().url(), schema=schema)) as store:
+            for owner in (ME, others):
+                talk(store, owner=owner).say("Where?", LONG_ANSWER)
+                talk(store, owner=owner).say("secret " * 100)
+                store.redact(
+                    owner, "talk", talk(store, owner=owner).entries()[2].id, b'{"content":"' + b"x" * 400 + b'"}'
+                )
+                rows(store, "UPDATE {s}.entries SET text = 'an outline' WHERE text IS NOT NULL AND place = 1", owner)
+    with closing(Postgres(server().url(), schema=schema)) as store:
+        for owner in (ME, others):
+            found = rows(store, f"SELECT text FROM {{s}}.entries WHERE owner = '{owner}' ORDER BY place", owner)
+            assert found == [("Where?",), (LONG_ANSWER,), (None,)]
+        forced = f"SELECT relforcerowsecurity FROM pg_class WHERE oid = '{schema}.entries'::regclass"
         assert rows(store, forced) == [(True,)]
 
 
@@ -436,14 +459,12 @@ def test_an_answer_is_kept_whatever_was_counted(store: Postgres) -> None:
     assert rows(store, "SELECT input, output FROM {s}.turns") == [(0, 2**53 - 1)]
 
 
-def test_a_long_answer_shows_as_its_outline(store: Postgres) -> None:
-    answer = "# Lisbon\n\n" + "A town by the river. " * 40 + "\n\n# Porto\n\n" + "Another one. " * 40
-    talk(store).say("Where?\0 \ud800", answer)
-    (asked,), (told,) = rows(store, "SELECT text FROM {s}.entries ORDER BY place")
+def test_the_table_of_entries_has_whole_texts(store: Postgres) -> None:
+    talk(store).say("Where?\0 \ud800", LONG_ANSWER)
+    talk(store).say("And " * 200)
+    (asked,), (told,), (again,) = rows(store, "SELECT text FROM {s}.entries ORDER BY place")
     assert asked.startswith("Where?")
-    assert "# Lisbon" in told or "Lisbon" in told
-    assert len(told) < 450
-    assert shorten_text(make_message("x" * 400)) == "x" * 300 + "…"
+    assert (told, again) == (LONG_ANSWER, "And " * 200)
     assert rows(store, "SELECT role, wire, tokens > 0 FROM {s}.entries ORDER BY place")[1] == (
         "assistant",
         "openai-chat",

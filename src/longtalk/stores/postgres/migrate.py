@@ -9,13 +9,18 @@ import re
 from typing import TYPE_CHECKING
 
 from longtalk.errors import InputError
+from longtalk.stores.postgres.rows import read_text
 from longtalk.stores.postgres.schema import VERSION, read_migration
+from longtalk.transcript.pack import Entry
 
 if TYPE_CHECKING:
     from longtalk.stores.postgres.pool import Connection, Pool
 
 MIN_SERVER_VERSION = 150000
 """The oldest supported server version, 15. Since then, views can apply the row policies of their tables."""
+
+_MAX_WHOLE_TEXT = 300
+"""The length up to which the first three versions of the schema had a text in whole, in characters."""
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('longtalk ' || %s, 0))"
 _CREATE_MIGRATIONS = """
@@ -72,4 +77,31 @@ def _migrate(connection: Connection, schema: str, quoted: str) -> None:
         connection.execute(_CREATE_MIGRATIONS.format(s=quoted).encode())
         for number in range(_read_version(connection, quoted) + 1, VERSION + 1):
             connection.execute(read_migration(number, quoted).encode())
+            if number == 4:
+                _replace_texts(connection, quoted)
             connection.execute(f"INSERT INTO {quoted}.migrations (version) VALUES (%s)", (number,))  # noqa: S608
+
+
+def _replace_texts(connection: Connection, quoted: str) -> None:
+    """Replace the texts of entries that an earlier version has shortened by the whole texts."""
+    # The policies would hide the rows of other owners.
+    connection.execute(f"ALTER TABLE {quoted}.entries NO FORCE ROW LEVEL SECURITY")
+    after = (0, -1)
+    while rows := connection.execute(
+        f"SELECT segment, place, kind, role, wire, native FROM {quoted}.entries"  # noqa: S608
+        " WHERE (segment, place) > (%s, %s) AND text IS NOT NULL AND octet_length(native) > %s"
+        " ORDER BY segment, place LIMIT 500",
+        (*after, _MAX_WHOLE_TEXT),
+    ).fetchall():
+        after = rows[-1][:2]
+        texts = [
+            read_text(Entry(kind=kind, role=role, wire=wire, at=0, native=native))
+            for _, _, kind, role, wire, native in rows
+        ]
+        connection.execute(
+            f"UPDATE {quoted}.entries x SET text = y.text"  # noqa: S608
+            " FROM unnest(%s::bigint[], %s::int[], %s::text[]) y (segment, place, text)"
+            " WHERE (x.segment, x.place) = (y.segment, y.place)",
+            ([row[0] for row in rows], [row[1] for row in rows], texts),
+        )
+    connection.execute(f"ALTER TABLE {quoted}.entries FORCE ROW LEVEL SECURITY")

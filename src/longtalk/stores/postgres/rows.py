@@ -10,21 +10,17 @@ import msgspec
 
 from longtalk.memory.brief.record import KIND as BRIEF
 from longtalk.memory.brief.record import BriefRecord
-from longtalk.memory.outline import outline
 from longtalk.stores._rows import pack_from_rows, to_ascii_json
 from longtalk.stores.base import BranchHead, Commit, Holder, Lease, PlacedRecord
 from longtalk.stores.checks import check_commit_fields, check_entry_id, check_parents
 from longtalk.tokens import Estimator
 from longtalk.transcript.manifest import read_manifest as read_manifest
-from longtalk.transcript.pack import EMPTY, Entry, Pack, checksum, estimate_tokens
+from longtalk.transcript.pack import EMPTY, Entry, Pack, checksum
 from longtalk.transcript.pack_index import MAX_COUNT
 from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import Record, Turn
 from longtalk.usage import Usage
 from longtalk.wires import read_usage, text_if_readable
-
-MAX_TEXT = 300
-"""The length, in characters, above which a text is shortened in the readable column of the table `entries`."""
 
 MAX_NUMBER, MAX_POSITION = 2**62, 2**31 - 1
 """The largest number that the store sends to the server, and the largest position on a path."""
@@ -54,21 +50,12 @@ def _unescape_optional(text: str | None) -> str | None:
     return None if text is None else unescape_text(text)
 
 
-class _ByteEstimator:
-    """A token counter that estimates from the number of bytes. That is exact enough to limit an outline's length."""
-
-    def count(self, text: str) -> int:
-        return estimate_tokens(len(text.encode()))
+_BRIEF_COUNTER = Estimator()
 
 
-_OUTLINE_COUNTER, _BRIEF_COUNTER = _ByteEstimator(), Estimator()
-
-
-def shorten_text(entry: Entry) -> str:
-    """Return a short version of an entry's text, for people who read the tables."""
+def read_text(entry: Entry) -> str:
+    """Return an entry's text for people who read the tables. Characters that PostgreSQL can't store are replaced."""
     text = text_if_readable(entry)
-    if len(text) > MAX_TEXT:
-        text = (entry.role == "assistant" and outline(text, counter=_OUTLINE_COUNTER)) or text[:MAX_TEXT] + "…"
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
@@ -115,7 +102,7 @@ def to_write_arguments(owner: str, name: str, commit: Commit, stamp: int) -> lis
         [escape_text(text) for e in entries for text in (e.kind, e.role, e.wire, e.mark, e.bound)] or None,
         [number for e in entries for number in (int(e.id[len(e.turn) + 1 :]), e.at, e.tokens, checksum(e.native))]
         or None,
-        [shorten_text(entry) for entry in entries] or None,
+        [read_text(entry) for entry in entries] or None,
         [entry.native for entry in entries] or None,
         *(list(commit.entry_meta) or None, [to_ascii_json(meta) for meta in commit.entry_meta.values()] or None),
         *(_to_turn_arguments(turn) if turn else (None, None, None)),

@@ -61,7 +61,7 @@ CREATE TABLE {s}.entries (
     bound text NOT NULL,
     tokens bigint NOT NULL,
     crc bigint NOT NULL,           -- the checksum of the JSON
-    text text,                     -- the text, or the outline of a long answer; NULL after a redaction
+    text text,                     -- what the entry says; NULL after a redaction
     native bytea NOT NULL,
     PRIMARY KEY (segment, place)
 );
