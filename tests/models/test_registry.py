@@ -17,11 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import Chat, InputError
+from longtalk import Chat, Conversation, InputError, KeepLast, Reply
+from longtalk.errors import RequestRefused
 from longtalk.models import registry as models
 from longtalk.models.prices import FREE, Prices
 from longtalk.models.registry import Model, find, register
 from longtalk.providers.registry import PROVIDERS, resolve
+from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
 
 ROOT = Path(__file__).parents[2]
@@ -468,12 +470,43 @@ def make_client() -> httpx2.Client:
 
 def test_an_unknown_hosted_model_is_reported_once() -> None:
     chat = Chat("groq:nobody", api_key="k", client=make_client())
-    first, second = chat.send("Hello"), chat.send("Hello")
+    first = chat.send("Hello")
+    second = chat.send("Hello", state=first.state)
     notice = first.notices[0]
     assert notice.kind == "unknown_model"
     assert "its window and its price are not known" in notice.text
     assert 'longtalk.models.register({"provider": "groq", "name": "nobody"' in notice.text
     assert (len(first.notices), second.notices, first.cost) == (1, (), None)
+
+
+def list_kinds(reply: Reply) -> list[str]:
+    return [notice.kind for notice in reply.notices]
+
+
+def test_each_state_of_a_shared_chat_is_told_once_of_an_unknown_model() -> None:
+    chat = Chat("groq:nobody", api_key="k", client=make_client())
+    for _ in range(2):
+        first = chat.send("Hello")
+        second = chat.send("Hello", state=first.state)
+        assert (list_kinds(first), list_kinds(second)) == (["unknown_model"], [])
+
+
+def test_each_stored_conversation_is_told_once_of_each_unknown_model() -> None:
+    store, told = InMemory(), []
+    for id in ("one", "two"):  # noqa: A001
+        for name in ("groq:nobody", "groq:nobody", "groq:other", "groq:nobody"):
+            talk = Conversation(id, model=name, store=store, api_key="k", client=make_client(), policy=KeepLast(1))
+            told.append(list_kinds(talk.send("Hello")))
+    assert told == [["unknown_model"], [], ["unknown_model"], []] * 2
+
+
+def test_a_turn_that_failed_leaves_the_unknown_model_to_be_told_of() -> None:
+    answers = [httpx2.Response(200, content=says("Hello.").body), httpx2.Response(400)]
+    client = httpx2.Client(transport=httpx2.MockTransport(lambda _: answers.pop()))
+    chat = Chat("groq:nobody", api_key="k", client=client)
+    with pytest.raises(RequestRefused):
+        chat.send("Hello")
+    assert list_kinds(chat.send("Hello")) == ["unknown_model"]
 
 
 def test_with_a_given_window_only_the_unknown_price_is_reported() -> None:

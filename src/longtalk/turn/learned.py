@@ -1,6 +1,6 @@
 """What a conversation learns from a provider's refusals: what a server does not take, and how much a model does.
 
-Both are records of the conversation, by the name of the model.
+Both are records of the conversation, by the name of the model, and so is that a model was reported as unknown.
 """
 
 from __future__ import annotations
@@ -60,3 +60,16 @@ def learn_window(draft: Draft, problem: ContextOverflow, context: Context, label
     transcript = draft.transcript.add_record("window", json_bytes.encode({**known, label: window}), replace=True)
     transcript = draft.anchor(transcript, max(tokens, window + 1), refused=True)
     return msgspec.structs.replace(draft, transcript=transcript)
+
+
+def report_unknown_model(draft: Draft, window: int | None) -> Draft:
+    """Return the draft with the notice that its model is unknown, unless the conversation has had this notice."""
+    model = draft.turn.model
+    data = json_bytes.encode({"model": model})
+    if any(record.kind == "unknown_model" and record.data == data for record in draft.transcript.records):
+        return draft
+    what = "its price is not known" if window else "its window and its price are not known"
+    provider, _, name = model.partition(":")
+    how = f'longtalk.models.register({{"provider": "{provider}", "name": "{name}", "window": …, "prices": …}})'
+    draft = draft.notice(Notice("unknown_model", f"{model} is in no list of models: {what}. {how} says them."))
+    return msgspec.structs.replace(draft, transcript=draft.transcript.add_record("unknown_model", data))

@@ -27,6 +27,7 @@ from longtalk.tokens import CheckedCounter, Counter, counter_for
 from longtalk.tools import Toolbox
 from longtalk.transcript.transcript import Transcript
 from longtalk.turn.draft import begin
+from longtalk.turn.learned import report_unknown_model
 from longtalk._sync.turn.memory import RECALL_TOOL, needs_recall_tool
 from longtalk.turn.message import neutralize_message, parse_message
 from longtalk._sync.turn.runner import TurnRunner
@@ -89,8 +90,6 @@ class Engine:
         self.policy = policy
         self.counter = CheckedCounter(counter) if counter is not None else counter_for(self.provider.label)
         self._window = window or self.provider.capabilities.window
-        self._reports_unknown_model = not self.provider.capabilities.described
-        """Whether the next turn reports that the model is unknown."""
         self._tools = Toolbox.from_functions(tools, allow_async=ASYNC)
         self._options = self._check_options(options)
         # What is wrong with them is said now, not in the first turn.
@@ -144,11 +143,10 @@ class Engine:
             prices=self.prices(given.options),
         )
         draft = msgspec.structs.replace(draft, change=change)
-        if self._reports_unknown_model:
-            self._reports_unknown_model = False
-            notices.append(_make_unknown_model_notice(provider.label, self._window))
         for notice in notices:
             draft = draft.notice(notice)
+        if not provider.capabilities.described:
+            draft = report_unknown_model(draft, self._window)
         recipient = Recipient(
             preamble=preamble,
             reader=f"{provider.account} {provider.model}",
@@ -213,13 +211,6 @@ class Engine:
                 "A provider can't go on with what it does not keep: leave `store` out, or the other option."
             )
         return dict(options or {})
-
-
-def _make_unknown_model_notice(model: str, window: int | None) -> Notice:
-    what = "its price is not known" if window else "its window and its price are not known"
-    provider, _, name = model.partition(":")
-    how = f'longtalk.models.register({{"provider": "{provider}", "name": "{name}", "window": …, "prices": …}})'
-    return Notice("unknown_model", f"{model} is in no list of models: {what}. {how} says them.")
 
 
 def check_choice(name: str, value: object, *allowed: str) -> None:
