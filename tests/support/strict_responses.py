@@ -66,6 +66,8 @@ class StrictResponses(HttpServer):
         self.responses: dict[str, tuple[str, list[Item]]] = {}
         """For each stored response id: the owner's key, and all items up to the response."""
         self.conversations: dict[str, tuple[str, list[Item]]] = {}
+        self.names_conversation = False
+        """Whether a response has the id of its conversation as a string instead of an object."""
         self.locked: set[str] = set()
         """Conversations in which a turn is running."""
         self._seen: list[list[Item]] = []
@@ -204,10 +206,12 @@ class StrictResponses(HttpServer):
         response = self._respond(key, body)
         odd = "#odd" in _read_last_text(self.seen())
         complete = partial(self._store, key, response, self._seen[-1])
+        within = response["conversation"]
+        shown = {**response, "conversation": within["id"]} if within and self.names_conversation else response
         if streams:
-            return 200, self._complete_at_end(_stream(response, odd), response["conversation"], complete)
+            return 200, self._complete_at_end(_stream(shown, odd), within, complete)
         complete()
-        return 200, _dump(response, odd).encode()
+        return 200, _dump(shown, odd).encode()
 
     def _complete_at_end(
         self, events: Iterator[bytes], within: Item | None, complete: Callable[[], None]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from longtalk import Chat, Text
+from longtalk import Chat, Done, Text
 from longtalk._util import json_bytes
 from longtalk.errors import AuthFailed, BadAnswer, ContextOverflow, InputError, RequestRefused, StreamCut, TurnFailed
 from longtalk.policies import KeepLast
@@ -346,6 +346,27 @@ def test_a_conversation_of_which_nothing_can_be_understood_is_not_gone_on_with(
     assert server.violations == []
     assert "rebuilt" in [notice.kind for notice in second.notices]
     assert len(server.conversations) == 2
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_conversation_that_a_server_names_as_a_string_is_gone_on_with(
+    server: StrictResponses, streams: bool
+) -> None:
+    server.names_conversation = True
+    with chat(server, options={"conversation": "auto"}) as c:
+        state = None
+        for words in ("one", "two", "three"):
+            if streams:
+                done = [event for event in c.stream(words, state=state)][-1]
+                assert isinstance(done, Done)
+                reply = done.reply
+            else:
+                reply = c.send(words, state=state)
+            assert reply.notices == ()
+            state = reply.state
+    (name,) = server.conversations
+    assert [json.loads(request)["conversation"] for request in server.requests] == [name] * 3
+    assert (server.violations, server.refusals) == ([], [])
 
 
 def test_other_refusals_are_told(server: StrictResponses) -> None:

@@ -491,6 +491,10 @@ def test_ids_go_where_the_server_stores_what_it_is_sent(options: dict[str, Any],
         ({"store": True, "id": None}, None),
         ({"store": True, "conversation": {"id": "conv_1"}}, Handle("conv_1", "msg_1")),
         ({"store": True, "conversation": {}}, None),
+        ({"store": True, "conversation": None}, Handle("r")),
+        ({"store": True, "conversation": "conv_1"}, Handle("conv_1", "msg_1")),
+        ({"store": True, "conversation": ""}, None),
+        ({"store": True, "conversation": 5}, None),
     ],
 )
 def test_a_response_says_what_can_be_gone_on_with(more: dict[str, Any], handle: Handle | None) -> None:

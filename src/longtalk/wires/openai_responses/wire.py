@@ -291,10 +291,13 @@ def build_answer(items: Sequence[bytes], response: Mapping[str, bytes], *, outpu
 def _read_handle(response: Mapping[str, bytes], items: Sequence[bytes]) -> Handle | None:
     """Return a reference to the conversation that the server stores, up to this response; None if an id is missing."""
     conversation = response.get("conversation", b"null")
-    if conversation[:1] != b"{":
+    if conversation == b"null":
         found = json_bytes.text(response.get("id", b""))
         return Handle(found) if found else None
-    found = json_bytes.text(json_bytes.fields(conversation).get("id", b""))
+    # Some servers return the id alone, in the form in which it was sent.
+    found = json_bytes.text(
+        json_bytes.fields(conversation).get("id", b"") if conversation[:1] == b"{" else conversation
+    )
     last = json_bytes.text(json_bytes.fields(items[-1]).get("id", b"")) if items else None
     return Handle(found, last) if found and last else None
 
