@@ -178,7 +178,9 @@ async def test_a_cost_that_is_not_known_is_not_nothing(store: Store, prices: Pri
     await one.send("x")
     assert [each.cost for each in await one.metrics()] == [cost]
     stats = await AsyncArchive(store).stats("c")
-    assert (stats.cost, stats.unpriced) == (0.0, int(cost is None))
+    assert (stats.cost, stats.unpriced) == (cost, int(cost is None))
+    # The total of all conversations says the same.
+    assert (await AsyncArchive(store).stats()).cost == cost
 
 
 async def test_the_cost_of_shared_turns_is_counted_once(store: Store) -> None:
@@ -219,7 +221,7 @@ async def test_imported_turns_have_no_cost(store: Store) -> None:
     (found,) = await archive.metrics("c")
     assert (found.calls, found.usage.input, found.total, found.cost) == (1, 50, 0, None)
     stats = await archive.stats("c")
-    assert (stats.cost, stats.unpriced) == (0.0, 1)
+    assert (stats.cost, stats.unpriced) == (None, 1)
 
 
 async def test_an_empty_conversation_has_no_metrics(store: Store) -> None:

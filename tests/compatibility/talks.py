@@ -167,7 +167,9 @@ def _metrics(each: Any) -> list[Any]:
 
 def _stats(each: Any) -> list[Any]:
     usage = each.usage
-    counts = (each.branches, each.entries, each.bytes, dict(each.turns), dict(each.models), each.cost, each.unpriced)
+    # The version that wrote the fixtures reported unknown costs as 0.
+    cost = each.cost or 0.0
+    counts = (each.branches, each.entries, each.bytes, dict(each.turns), dict(each.models), cost, each.unpriced)
     return [*counts, usage.input, usage.output, usage.cached]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 
@@ -149,6 +150,26 @@ def test_assumed_prices_are_reported_once() -> None:
     assert notices(first, at(prices=None)) == ["prices_assumed"]
     assert notices(first, at(prices=None), settled=True) == []
     assert notices(talk(), at(prices=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "why"),
+    [
+        (
+            "openai-chat:gpt-5.6",
+            {"base_url": "http://127.0.0.1:9/v1"},
+            "the provider's own server, and this is another",
+        ),
+        ("openai-chat:gpt-5.6", {"api_key": "k", "options": {"service_tier": "flex"}}, "the options of this call"),
+        ("openai-chat:nobody", {"api_key": "k"}, "not in the list of models"),
+        ("compatible:gpt-5.6", {"base_url": "http://127.0.0.1:9/v1"}, "not in the list of models"),
+    ],
+)
+def test_the_notice_says_why_prices_are_unknown(model: str, given: dict[str, Any], why: str) -> None:
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(200, content=says("Hello.").body))
+    chat = Chat(model, policy=Economy(length=200), client=httpx2.Client(transport=answer), **given)
+    (text,) = [notice.text for notice in chat.send("Hello").notices if notice.kind == "prices_assumed"]
+    assert why in text
 
 
 @pytest.mark.parametrize("prices", [USUAL, FREE])

@@ -30,10 +30,10 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """The number of turns by model."""
     usage: Usage = Usage()
     """The tokens of all model calls, as the providers reported them."""
-    cost: float = 0.0
-    """The total cost of turns and summaries in US dollars, at the prices when they ran; unknown costs count as 0."""
+    cost: float | None = None
+    """The known costs of turns and summaries in US dollars, at the prices when they ran; None if no cost is known."""
     unpriced: int = 0
-    """The number of turns and summaries whose cost is unknown."""
+    """The number of turns and summaries whose cost is unknown; `cost` does not include them."""
 
     def __add__(self, other: Stats) -> Stats:
         return Stats(
@@ -44,7 +44,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
             turns=_add_counts(self.turns, other.turns),
             models=_add_counts(self.models, other.models),
             usage=self.usage + other.usage,
-            cost=add_dollars((self.cost, other.cost)),
+            cost=_add_known((self.cost, other.cost)),
             unpriced=self.unpriced + other.unpriced,
         )
 
@@ -70,10 +70,16 @@ def count_conversation(export: ConversationExport, manifests: Mapping[str, bytes
         turns=_count_values(turn.status for turn in turns.values()),
         models=_count_values(turn.model for turn in turns.values()),
         usage=sum((read_usage(raw, wire) for raw, wire in reports), Usage()),
-        cost=add_dollars(cost for cost in (*costs.values(), *[each.cost for each in summaries]) if cost is not None),
+        cost=_add_known((*costs.values(), *[each.cost for each in summaries])),
         unpriced=sum(costs[turn.id] is None for turn in turns.values() if turn.usage or turn.id in wires)
         + sum(each.cost is None for each in summaries),
     )
+
+
+def _add_known(costs: Iterable[float | None]) -> float | None:
+    """Return the sum of the costs that are known; None if none of them is."""
+    known = [cost for cost in costs if cost is not None]
+    return add_dollars(known) if known else None
 
 
 def _count_values(names: Iterable[str]) -> dict[str, int]:

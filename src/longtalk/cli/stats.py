@@ -58,9 +58,9 @@ def format_dollars(cost: float) -> str:
 
 def _format_cost(stats: Stats) -> str:
     if not stats.unpriced:
-        return format_dollars(stats.cost)
+        return format_dollars(stats.cost or 0.0)
     unknown = f"{pluralize(stats.unpriced, 'turn or summary', 'turns or summaries')} of unknown cost"
-    return f"{format_dollars(stats.cost)}, and {unknown}" if stats.cost else unknown
+    return f"{format_dollars(stats.cost)}, and {unknown}" if stats.cost is not None else unknown
 
 
 def _format_totals(stats: Stats) -> list[tuple[str, str]]:

@@ -57,6 +57,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens to keep free for the answer."""
     prices: Prices | None = None
     """What a call costs, if anybody knows it."""
+    prices_unknown: str = ""
+    """Why the prices are unknown."""
     caches: bool = True
     """Whether the provider keeps the beginning of a request."""
     cache_seconds: int | None = None

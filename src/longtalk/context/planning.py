@@ -160,10 +160,11 @@ def _report_assumed_prices(estimate: RequestEstimate, *, settled: bool) -> list[
     if terms.prices is not None or settled or (last is not None and last.model == terms.model):
         return []
     usual = Ratios()
+    why = f": {terms.prices_unknown}" if terms.prices_unknown else ""
     text = (
-        f"Nobody knows what {terms.model} costs. It is assumed that a token read from the cache costs {usual.read} of "
-        f"one sent anew, one written to it {usual.write} and one received {usual.output:g}: "
-        "longtalk.models.register(…) says it."
+        f"The prices of {terms.model} are unknown{why}. It is assumed that a token read from the cache costs "
+        f"{usual.read} of one that is sent again, one written to it {usual.write} and one received {usual.output:g}. "
+        "Set the prices with longtalk.models.register(…)."
     )
     return [Notice("prices_assumed", text)]
 

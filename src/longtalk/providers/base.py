@@ -41,8 +41,19 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which the beginning of a request stays cached after its last use; None if unknown."""
     prices: Prices | None = None
     """The prices of the model; None if unknown."""
+    listed_prices_apply: bool = True
+    """False if the model's prices are listed, but for the provider's own server, which is not the one that is used."""
     described: bool = True
     """Whether the model's data is known. False only for a hosted model that is not in `longtalk.models.registry`."""
+
+
+def explain_unknown_prices(capabilities: Capabilities) -> str:
+    """Return the reason why the prices of a call are unknown."""
+    if capabilities.prices is not None:
+        return "the options of this call may change those in the list"
+    if not capabilities.listed_prices_apply:
+        return "those in the list are for the provider's own server, and this is another one"
+    return "they are not in the list of models"
 
 
 class AsyncProvider(Protocol):

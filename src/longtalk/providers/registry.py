@@ -183,6 +183,7 @@ def _find_capabilities(provider: str, model: str, url: str, default: Capabilitie
         "cache_seconds": found.cache_seconds if trusted and found.cache != "none" else None,
         "keeps_state": found.keeps_state,
         "prices": prices,
+        "listed_prices_apply": prices is not None or found.prices is None,
     }
     return msgspec.structs.replace(default, **{name: value for name, value in known.items() if value is not None})
 

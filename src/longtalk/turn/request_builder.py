@@ -17,7 +17,7 @@ from longtalk.context.measure import MAX_ANSWER_ROOM, Terms
 from longtalk.context.prepare import Prepared, Recipient, prepare
 from longtalk.notices import Notice
 from longtalk.policies import Policy
-from longtalk.providers.base import AsyncProvider, AsyncStatefulProvider
+from longtalk.providers.base import AsyncProvider, AsyncStatefulProvider, explain_unknown_prices
 from longtalk.tokens import count_preamble
 from longtalk.transcript.transcript import now
 from longtalk.turn import learned, provider_sessions, summary_claims
@@ -137,6 +137,7 @@ class AsyncRequestBuilder:
             window=window,
             answer=answer_token_limit(self._options) or min((window or 0) // 8, MAX_ANSWER_ROOM),
             prices=draft.prices,
+            prices_unknown=explain_unknown_prices(provider.capabilities),
             caches=provider.capabilities.cache,
             cache_seconds=provider.capabilities.cache_seconds,
             now=now(),

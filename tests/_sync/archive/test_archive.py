@@ -178,7 +178,9 @@ def test_a_cost_that_is_not_known_is_not_nothing(store: Store, prices: Prices | 
     one.send("x")
     assert [each.cost for each in one.metrics()] == [cost]
     stats = Archive(store).stats("c")
-    assert (stats.cost, stats.unpriced) == (0.0, int(cost is None))
+    assert (stats.cost, stats.unpriced) == (cost, int(cost is None))
+    # The total of all conversations says the same.
+    assert (Archive(store).stats()).cost == cost
 
 
 def test_the_cost_of_shared_turns_is_counted_once(store: Store) -> None:
@@ -219,7 +221,7 @@ def test_imported_turns_have_no_cost(store: Store) -> None:
     (found,) = archive.metrics("c")
     assert (found.calls, found.usage.input, found.total, found.cost) == (1, 50, 0, None)
     stats = archive.stats("c")
-    assert (stats.cost, stats.unpriced) == (0.0, 1)
+    assert (stats.cost, stats.unpriced) == (None, 1)
 
 
 def test_an_empty_conversation_has_no_metrics(store: Store) -> None:
