@@ -64,17 +64,30 @@ def parse_message(message: Any, wire: Wire) -> list[Entry]:
             entries.append(system(_text(item.text, "A System message"), at=at))
         elif isinstance(item, str):
             said.append(_text(item, "The message"))
+        elif isinstance(item, Mapping) and "role" in item:
+            raise InputError(
+                f"Pass what the user says, without a role: text, or a list of texts and parts. This has the role "
+                f"{item['role']!r}. For a system message, pass System(…); earlier messages are loaded by Archive.load."
+            )
         elif isinstance(item, Mapping) and wire.is_part(item):
             said.append(dict(item))
         elif isinstance(item, Mapping):
-            example = wire.write_user(["Hello!"]).decode()
-            raise InputError(f"A part is an object in the provider's form, as in {example}; this has {sorted(item)}.")
+            raise InputError(
+                f"A part is an object in the provider's form, such as {_make_example_part(wire)}; this has the keys "
+                f"{list(item)}."
+            )
         else:
             raise InputError(f"A message can't hold {type(item).__name__}: give text, parts (objects) or System(…).")
     flush()
     if not any(entry.role == "user" for entry in entries):
         raise InputError("The message is empty: a turn needs something that the user said.")
     return entries
+
+
+def _make_example_part(wire: Wire) -> str:
+    message = json_bytes.value(wire.write_user(["Hello!"]))
+    (part,) = next(value for value in message.values() if isinstance(value, list))
+    return json_bytes.encode(part).decode()
 
 
 def _text(text: Any, what: str) -> str:

@@ -73,7 +73,7 @@ class AgentWire:
         return _message("user", "\n\n".join(parts))
 
     def is_part(self, part: Mapping[str, Any]) -> bool:
-        raise InputError(f"{self.name} accepts only text, not a part with {sorted(part)}.")
+        raise InputError(f"{self.name} accepts only text, not a part with {list(part)}.")
 
     def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
         return json_bytes.encode({"role": "tool", "call_id": call_id, "name": name, "content": text})
