@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import AsyncArchive, AsyncConversation, Conversation, Metrics
+from longtalk import AsyncArchive, AsyncConversation, Brief, Conversation, Field, Memory, Metrics, Schema
 from longtalk.errors import Deleted, InputError, RequestRefused
 from longtalk.models.prices import FREE, Prices
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
@@ -599,3 +599,20 @@ async def test_data_is_never_on_another_entry_than_its_own(store: Store) -> None
 
     said = await AsyncArchive(Between(store, "metas", happens)).history("c")
     assert [(each.text, each.meta) for each in said if each.meta] == [("z", {"of": "z"})]
+
+
+async def test_a_line_of_the_app_that_fell_out_of_the_brief_is_found(store: Store) -> None:
+    schema = Schema((Field("facts", cap=1),))
+    policy = Memory(brief=Brief(schema=schema), recall=0)
+    talk = AsyncConversation("c", model=AsyncScripted(says("Hello.")), store=store, policy=policy)
+    await talk.send("Hi.", brief={"facts": "Her bow is made of pernambuco"})
+    archive = AsyncArchive(store)
+    assert await archive.search("pernambuco", conversation="c") == []
+    await talk.brief.add("facts", "Her strings are made of gut")
+    (hit,) = await archive.search("pernambuco", conversation="c")
+    assert (hit.conversation, hit.branch, hit.role, hit.text) == ("c", "main", "brief", "Her bow is made of pernambuco")
+    assert hit.entry in [each.id for each in await archive.history("c")]
+    assert await archive.search("gut", conversation="c") == []
+    (line,) = await talk.brief.archived()
+    await talk.brief.revoke(line.id)
+    assert await archive.search("pernambuco", conversation="c") == []

@@ -12,7 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import Chat, Combine, DigestTools, InputError, KeepAll, KeepLast, KeepMessages, Seal, TokenBudget, join
+from longtalk import (
+    Chat,
+    Combine,
+    DigestTools,
+    InputError,
+    KeepAll,
+    KeepLast,
+    KeepMessages,
+    Memory,
+    Seal,
+    TokenBudget,
+    join,
+)
 from longtalk.errors import BadState, Overloaded, PinRefused
 from longtalk.policies import Policy
 from longtalk.state.codec import decode
@@ -204,3 +216,27 @@ def test_a_joined_state_goes_on_with_everything() -> None:
 def test_a_policy_that_keeps_all_can_not_shed() -> None:
     with pytest.raises(InputError, match="bounds"):
         Chat(Scripted(), carry="context")
+
+
+@pytest.mark.parametrize(("carry", "told"), [("all", 0), ("context", 1)])
+def test_that_what_has_left_the_state_is_not_recalled_is_told_once(carry: Any, told: int) -> None:
+    policy = Memory(limit=200, recent=50, outline=0, recall=500)
+    answers = [says(f"Answer {number}. " * 40) for number in range(12)]
+    chat, state, kinds, left = Chat(Scripted(*answers), policy=policy, carry=carry), None, list[str](), 0
+    for number in range(12):
+        reply = chat.send(f"Question {number} about the bow.", state=state)
+        kinds += [notice.kind for notice in reply.notices]
+        state, left = reply.state, left + bool(reply.shed)
+    assert kinds.count("recall_incomplete") == told
+    assert (left > 1) == (carry == "context")
+
+
+def test_where_nothing_is_recalled_nothing_is_missed() -> None:
+    policy = Memory(limit=200, recent=50, outline=0, recall=0)
+    answers = [says(f"Answer {number}. " * 40) for number in range(6)]
+    chat, state, kinds = Chat(Scripted(*answers), policy=policy, carry="context"), None, list[str]()
+    for number in range(6):
+        reply = chat.send(f"Question {number} about the bow.", state=state)
+        kinds += [notice.kind for notice in reply.notices]
+        state = reply.state
+    assert "recall_incomplete" not in kinds

@@ -36,8 +36,8 @@ KINDS = (
     RecordKind(name="pins", newest_only=True, quotes_entries=False),
     RecordKind(name="quirks"),
     RecordKind(name="receipt", newest_only=True, quotes_entries=False),
+    RecordKind(name="reported"),
     RecordKind(name="summary", newest_only=True),
-    RecordKind(name="unknown_model"),
     RecordKind(name="window", newest_only=True, quotes_entries=False),
 )
 """All kinds of records, sorted by name. Database schemas may rely on their properties, so a change needs a migration.

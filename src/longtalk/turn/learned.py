@@ -1,6 +1,6 @@
 """What a conversation learns from a provider's refusals: what a server does not take, and how much a model does.
 
-Both are records of the conversation, by the name of the model, and so is that a model was reported as unknown.
+Both are records of the conversation, by the name of the model, and so are notices that come only once.
 """
 
 from __future__ import annotations
@@ -65,11 +65,16 @@ def learn_window(draft: Draft, problem: ContextOverflow, context: Context, label
 def report_unknown_model(draft: Draft, window: int | None) -> Draft:
     """Return the draft with the notice that its model is unknown, unless the conversation has had this notice."""
     model = draft.turn.model
-    data = json_bytes.encode({"model": model})
-    if any(record.kind == "unknown_model" and record.data == data for record in draft.transcript.records):
-        return draft
     what = "its price is not known" if window else "its window and its price are not known"
     provider, _, name = model.partition(":")
     how = f'longtalk.models.register({{"provider": "{provider}", "name": "{name}", "window": …, "prices": …}})'
-    draft = draft.notice(Notice("unknown_model", f"{model} is in no list of models: {what}. {how} says them."))
-    return msgspec.structs.replace(draft, transcript=draft.transcript.add_record("unknown_model", data))
+    notice = Notice("unknown_model", f"{model} is in no list of models: {what}. {how} says them.")
+    return report_once(draft, notice, about=model)
+
+
+def report_once(draft: Draft, notice: Notice, *, about: str = "") -> Draft:
+    """Return the draft with a notice, unless the conversation has had a notice of this kind about the same thing."""
+    data = json_bytes.encode({"notice": notice.kind, "about": about})
+    if any(record.kind == "reported" and record.data == data for record in draft.transcript.records):
+        return draft
+    return msgspec.structs.replace(draft.notice(notice), transcript=draft.transcript.add_record("reported", data))

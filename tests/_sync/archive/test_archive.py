@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import Archive, Conversation, Conversation, Metrics
+from longtalk import Archive, Conversation, Brief, Conversation, Field, Memory, Metrics, Schema
 from longtalk.errors import Deleted, InputError, RequestRefused
 from longtalk.models.prices import FREE, Prices
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
@@ -599,3 +599,20 @@ def test_data_is_never_on_another_entry_than_its_own(store: Store) -> None:
 
     said = Archive(Between(store, "metas", happens)).history("c")
     assert [(each.text, each.meta) for each in said if each.meta] == [("z", {"of": "z"})]
+
+
+def test_a_line_of_the_app_that_fell_out_of_the_brief_is_found(store: Store) -> None:
+    schema = Schema((Field("facts", cap=1),))
+    policy = Memory(brief=Brief(schema=schema), recall=0)
+    talk = Conversation("c", model=Scripted(says("Hello.")), store=store, policy=policy)
+    talk.send("Hi.", brief={"facts": "Her bow is made of pernambuco"})
+    archive = Archive(store)
+    assert archive.search("pernambuco", conversation="c") == []
+    talk.brief.add("facts", "Her strings are made of gut")
+    (hit,) = archive.search("pernambuco", conversation="c")
+    assert (hit.conversation, hit.branch, hit.role, hit.text) == ("c", "main", "brief", "Her bow is made of pernambuco")
+    assert hit.entry in [each.id for each in archive.history("c")]
+    assert archive.search("gut", conversation="c") == []
+    (line,) = talk.brief.archived()
+    talk.brief.revoke(line.id)
+    assert archive.search("pernambuco", conversation="c") == []

@@ -91,13 +91,23 @@ class Archive:
     def search(self, text: str, *, limit: int = 20, conversation: str | None = None) -> list[SearchHit]:
         """Return at most `limit` entries that contain any of the words in `text`, best matches first.
 
-        Text in double quotes is searched as a phrase. With `conversation`, only that conversation is searched.
+        Text in double quotes is searched as a phrase. With `conversation`, only that conversation is searched, and
+        after the entries come lines of the app that have left its brief, with the role "brief".
         """
         terms = parse_terms(text)
         found: list[SearchHit] = call_store(
             self.store, lambda: self.store.candidates(self.owner, terms, limit, conversation=conversation)
         )
-        return found
+        if conversation is None or not terms or len(found) >= limit:
+            return found
+        from longtalk.archive.brief_lines import search_app_lines
+        from longtalk.memory.brief.record import KIND
+
+        records: list[tuple[str, PlacedRecord]] = []
+        for head in self._call(self.store.branches, conversation):
+            placed = self._call(self.store.records, conversation, head.branch, KIND)
+            records += [(head.branch, each) for each in placed]
+        return [*found, *search_app_lines(conversation, records, terms, limit - len(found))]
 
     # Reading
 

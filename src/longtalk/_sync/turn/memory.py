@@ -28,6 +28,7 @@ from longtalk.providers.redaction import Redactor
 from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, tool
 from longtalk.transcript.transcript import Transcript, now
 from longtalk.turn.draft import Draft
+from longtalk.turn.learned import report_once
 from longtalk._sync.turn.session import Session
 from longtalk.wires.card_tags import neutralize_tags
 from longtalk.wires.text import wrap_in_tag
@@ -97,6 +98,12 @@ class TurnMemory:
             cause = Redactor().redact(repr(problem))
             text = f"The history could not be searched, and the turn continues without recalled text: {cause}."
             return draft.notice(Notice("recall_failed", text))
+        if not self._session.is_stored and draft.transcript.shed.entries:
+            text = (
+                "What has left the state by reply.shed is not recalled: only the messages in the state are searched. "
+                "Use Conversation, or carry='all', to recall all of them."
+            )
+            draft = report_once(draft, Notice("recall_incomplete", text))
         return self._set_recalled(draft, found)
 
     def remove_recalled(self, draft: Draft) -> Draft:
