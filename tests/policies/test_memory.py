@@ -8,19 +8,22 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from longtalk import Archive, Chat, Conversation, InputError, Recall
+from longtalk import Archive, Chat, Conversation, InputError, Recall, ToolCall, ToolResult
 from longtalk.context.epochs import Epoch
 from longtalk.errors import PinRefused
 from longtalk.memory.brief.lines import BriefContent
 from longtalk.memory.brief.record import BriefRecord, read_brief_record
 from longtalk.memory.brief.schema import Brief, Field, Schema
+from longtalk.memory.cards.capture import parse_card_request, render_card_request
 from longtalk.memory.cards.prompt import CATCH_UP_TOKENS
 from longtalk.policies import Combine, KeepAll, KeepLast, Memory
 from longtalk.reply import Reply
 from longtalk.state.codec import decode
+from longtalk.stores.in_memory import InMemory
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says, validate
 from longtalk.tokens import Estimator, count_message
@@ -666,3 +669,124 @@ def test_after_a_redaction_what_a_model_has_recalled_does_not_say_it(tmp_path: P
         assert "hunter2" not in exported
         assert "the bassoon" in exported
         archive.verify("lesson")
+
+
+# What users see of the tool, and what an app may change
+
+
+BY_TOOL = Memory(recall=0, limit=0, recent=0, capture="tool")
+UPDATE = ("c", "update_memory", {"changes": {"goal": "Sing"}})
+
+
+@pytest.mark.parametrize("wire", sorted(HTTP_WIRES))
+@pytest.mark.parametrize("changes", [{"goal": "Sing"}, {"nowhere": "Sing"}], ids=["noted", "refused"])
+def test_a_call_of_the_memory_tool_is_in_no_stream_history_or_markdown(wire: str, changes: dict[str, str]) -> None:
+    store = InMemory()
+    calls = [("c", "update_memory", {"changes": changes}), ("d", "look_up", {"q": "bows"})]
+    provider = Scripted(
+        says(calls=calls[:1], wire=wire), says(calls=calls[1:], wire=wire), says("Done.", wire=wire), wire=WIRES[wire]
+    )
+
+    def look_up(q: str) -> str:
+        """Look something up."""
+        return f"All about {q}."
+
+    talk = Conversation("c", model=provider, store=store, policy=BY_TOOL, tools=[look_up])
+    events = list(talk.stream("Hello"))
+    shown = [event.name for event in events if isinstance(event, ToolCall | ToolResult)]
+    assert shown == ["look_up", "look_up"]
+    assert [(each.role, each.text) for each in talk.history()] == [
+        ("user", "Hello"),
+        ("assistant", ""),
+        ("tool", "All about bows."),
+        ("assistant", "Done."),
+    ]
+    page = talk.export("md")
+    assert "look\\_up" in page
+    assert "update" not in page
+    assert "Sing" not in page
+    assert "oted" not in page
+
+
+def test_an_answer_that_also_calls_the_memory_tool_is_shown_without_the_call() -> None:
+    talk = Conversation(
+        "c", model=Scripted(says("One moment.", calls=[UPDATE]), says("Done.")), store=InMemory(), policy=BY_TOOL
+    )
+    talk.send("Hello")
+    assert [each.text for each in talk.history()] == ["Hello", "One moment.", "Done."]
+    page = talk.export("md")
+    assert "One moment." in page
+    assert "update" not in page
+
+
+def test_the_app_s_own_tool_of_that_name_is_shown() -> None:
+    def update_memory(changes: dict[str, str]) -> str:
+        return "Stored in our own memory."
+
+    provider = Scripted(says(calls=[UPDATE]), says("Done."))
+    talk = Conversation("c", model=provider, store=InMemory(), policy=BY_TOOL, tools=[update_memory])
+    assert [event.name for event in talk.stream("Hello") if isinstance(event, ToolCall)] == ["update_memory"]
+    assert [each.role for each in talk.history()] == ["user", "assistant", "tool", "assistant"]
+    assert "update\\_memory" in talk.export("md")
+
+
+def test_the_parameters_of_the_memory_tool_have_the_types_of_the_fields() -> None:
+    schema = Schema((Field("piece", "text"), Field("weak_spots", key="weak"), Field("open", whole=True)))
+    policy = Memory(recall=0, limit=0, recent=0, capture="tool", brief=Brief(schema=schema))
+    call = {
+        "changes": {"piece": "Minuet", "weak": ["bar 12", "bar 9"], "open": ["Which bow?"]},
+        "remove": ["bar 9"],
+        "resolve": [{"text": "Which bow?", "answer": "The old one"}],
+    }
+    provider = Scripted(says(calls=[("c", "update_memory", call)]), says("Done."))
+    reply = Chat(provider, policy=policy).send("Hello")
+    (tool,) = json.loads(provider.requests[0])["tools"]
+    fields = tool["function"]["parameters"]["properties"]["changes"]["properties"]
+    assert {key: field["type"] for key, field in fields.items()} == {
+        "piece": "string",
+        "weak": "array",
+        "open": "array",
+    }
+    assert fields["weak"]["items"] == {"type": "string"}
+    assert [(line.field, line.text) for line in reply.brief] == [("piece", "Minuet"), ("weak_spots", "bar 12")]
+
+
+@pytest.mark.parametrize("capture", ["tool", "sentinel"])
+@pytest.mark.parametrize(("known", "refused"), [({"goal": "Sing"}, 2), ({}, 2)])
+def test_refused_changes_are_counted(capture: Any, known: dict[str, str], refused: int) -> None:
+    policy = msgspec.structs.replace(BY_TOOL, capture=capture)
+    changes = {**known, "mood": "Good", "weather": "Fine"}
+    card = f"Yes.<MEMORY_CARD>{json.dumps(changes)}</MEMORY_CARD>"
+    first = says(calls=[("c", "update_memory", {"changes": changes})]) if capture == "tool" else says(card)
+    chat = Chat(Scripted(first, says("Done."), says("Done.")), policy=policy)
+    reply = chat.send("Hello")
+    assert chat.brief.tally(state=reply.state).refused == refused
+    again = chat.send("And?", state=reply.state)
+    assert chat.brief.tally(state=again.state).refused == refused
+
+
+@pytest.mark.parametrize("capture", ["tool", "sentinel"])
+@pytest.mark.parametrize("text", ["Notiere {scope}, auf Deutsch:", "Notiere, was wichtig ist."])
+def test_an_app_can_ask_for_notes_in_its_own_words(capture: Any, text: str) -> None:
+    policy = msgspec.structs.replace(BY_TOOL, capture=capture, instruction=text)
+    provider = Scripted(says("Ja.<MEMORY_CARD>{}</MEMORY_CARD>"))
+    reply = Chat(provider, policy=policy).send("Hello")
+    request = provider.requests[0].decode()
+    assert text.partition("{")[0] in request
+    assert "End your answer" not in request
+    assert "Before you answer" not in request
+    assert ("<MEMORY_CARD>" if capture == "sentinel" else "call update_memory once") in request
+    assert read_brief_record(decode_transcript(reply)).tally.asks == 1
+
+
+@pytest.mark.parametrize("mode", ["tool", "sentinel"])
+@pytest.mark.parametrize("text", ["", "Notiere {scope}, auf Deutsch:", "Notiere, was wichtig ist."])
+@pytest.mark.parametrize("kind", ["small", "catch_up"])
+def test_a_stored_request_for_notes_is_recognized_in_any_words(mode: Any, text: str, kind: str) -> None:
+    asked = render_card_request(Brief(), mode, catch_up=kind == "catch_up", instruction=text)
+    assert parse_card_request(asked) == kind
+
+
+def test_the_default_words_leave_the_policy_as_it_was_stored() -> None:
+    assert "instruction" not in repr(Memory())
+    assert repr(Memory(instruction="Notiere {scope}.")) != repr(Memory())

@@ -86,6 +86,10 @@ class OutsideKeeper(OutsideStrategy):
     def capture(self) -> CaptureMode:
         return self.keeper.capture
 
+    @property
+    def instruction(self) -> str:
+        return self.keeper.instruction
+
     def needs_new_head(
         self,
         head: Summary | None,

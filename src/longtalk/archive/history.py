@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from longtalk.memory.cards.hidden import find_memory_calls, is_hidden
 from longtalk.state import codec as states
 from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.transcript.pack import Entry
@@ -51,12 +52,13 @@ def history(
 def to_history(
     entries: Iterable[Entry], turns: Iterable[Turn] = (), metas: Mapping[int, Mapping[str, Any]] | None = None
 ) -> list[HistoryEntry]:
-    """Return these entries in readable form.
+    """Return these entries in readable form, without the calls of the memory tool and their results.
 
     `turns` are the turns that the entries belong to; they provide the `status`. `metas` has the metadata of entries, by
     position.
     """
-    known = metas or {}
+    known, entries = metas or {}, list(entries)
+    hidden = find_memory_calls(entries)
     statuses = {turn.id: turn.status for turn in turns}
     return [
         HistoryEntry(
@@ -72,6 +74,7 @@ def to_history(
             status=statuses.get(entry.turn, ""),
         )
         for i, entry in enumerate(entries)
+        if not is_hidden(entry, hidden.get(i, frozenset()))
     ]
 
 

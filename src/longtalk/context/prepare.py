@@ -225,7 +225,8 @@ def _choose_additions(
     asks = ""
     if plan.card:
         mode = choose_capture_mode(keeper, plan.epoch, recipient)
-        asks = capture.render_card_request(keeper.brief, mode, catch_up=plan.card == "catch_up")
+        catch_up, instruction = plan.card == "catch_up", keeper.instruction
+        asks = capture.render_card_request(keeper.brief, mode, catch_up=catch_up, instruction=instruction)
     sent_data = [suffix.data for suffix in list_kept_suffixes(transcript, plan.epoch.current)]
     fresh = render_unsent_app_lines(
         read_brief_record(transcript), keeper.brief, terms.counter, plan.epoch.summary, sent_data

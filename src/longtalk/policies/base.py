@@ -162,6 +162,11 @@ class BriefKeeper(Strategy, Protocol):
         """How the model reports what to keep, unless the conversation has changed to the other way."""
         ...
 
+    @property
+    def instruction(self) -> str:
+        """The text that asks the model for what to keep; empty for the default text."""
+        ...
+
     def needs_new_head(
         self,
         head: Summary | None,

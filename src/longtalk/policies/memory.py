@@ -53,6 +53,15 @@ class Memory(msgspec.Struct, frozen=True):
     limit: int = 12_000
     capture: CaptureMode = "sentinel"
     """How the model reports what to keep: "sentinel" (in a hidden card after its answer) or "tool" (by a tool call)."""
+    instruction: str = ""
+    """The text that asks the model for what to keep, in place of the default one; `{scope}` in it says what of.
+
+    The format of a card, with the fields of the brief, always follows it.
+    """
+
+    def __repr__(self) -> str:
+        # Epochs are stored with a digest of this text. The default leaves it as it was before there was this option.
+        return super().__repr__().replace(", instruction=''", "")
 
     def __post_init__(self) -> None:
         if not isinstance(self.brief, Brief):
@@ -64,6 +73,8 @@ class Memory(msgspec.Struct, frozen=True):
             check_whole_number(getattr(self, name), f"`{name}` of Memory, in tokens,", 0, _MAX_TOKENS)
         if self.capture not in ("sentinel", "tool"):
             raise InputError(f"`capture` must be 'sentinel' or 'tool', not {self.capture!r}.")
+        if not isinstance(self.instruction, str):
+            raise InputError(f"`instruction` of Memory must be a string, not {type(self.instruction).__name__}.")
 
     @property
     def recalls(self) -> Recall:
@@ -143,6 +154,11 @@ class CompactToBrief(msgspec.Struct, frozen=True):
     def capture(self) -> CaptureMode:
         """How the model reports what to keep."""
         return self.config.capture
+
+    @property
+    def instruction(self) -> str:
+        """The text that asks the model for what to keep; empty for the default text."""
+        return self.config.instruction
 
     def apply(self, view: View, limits: Compactor) -> View:
         droppable = view.droppable_blocks
@@ -277,7 +293,9 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         A limit that leaves no room for a head and `CARD_REQUEST_TOKENS` counts as if it did.
         """
         config = self.config
-        request = view.wire.write_instruction(render_card_request(config.brief, "sentinel", catch_up=True))
+        request = view.wire.write_instruction(
+            render_card_request(config.brief, "sentinel", catch_up=True, instruction=config.instruction)
+        )
         limit = max(config.limit, config.length + CARD_REQUEST_TOKENS)
         return max(0, config.length + count_message(request, view.counter) - limit)
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from longtalk._util import json_bytes
+from longtalk.memory.cards.hidden import find_memory_calls, is_hidden
 from longtalk.stores.base import MAIN
 from longtalk.stores.jsonl.lines import format_utc
 from longtalk.transcript.pack import OWN, Entry
@@ -79,14 +80,22 @@ def to_markdown(export: ConversationExport, branch: str = MAIN) -> str:
 
 def _render_exchange(entries: Sequence[Entry]) -> Iterator[str]:
     called: dict[str, str] = {}
-    for entry in entries:
-        yield from _render_entry(entry, called)
+    hidden = find_memory_calls(entries)
+    for i, entry in enumerate(entries):
+        ids = hidden.get(i, frozenset())
+        if not is_hidden(entry, ids):
+            yield from _render_entry(entry, called, ids)
 
 
-def _render_entry(entry: Entry, called: dict[str, str]) -> Iterator[str]:
-    """Yield the Markdown lines for an entry. `called` maps the ids of earlier tool calls to tool names."""
+def _render_entry(entry: Entry, called: dict[str, str], hidden: frozenset[str]) -> Iterator[str]:
+    """Yield the Markdown lines for an entry.
+
+    `called` maps the ids of earlier tool calls to tool names, and `hidden` has the ids of calls that are not shown.
+    """
     try:
-        yield from (_render_own(entry) if entry.wire == OWN else _render_message(entry, view_entry(entry), called))
+        yield from (
+            _render_own(entry) if entry.wire == OWN else _render_message(entry, view_entry(entry), called, hidden)
+        )
     except (ValueError, LookupError, TypeError, AttributeError):
         yield from _render_heading(_format_role(entry), entry, f"as JSON of the wire {_escape_inline(entry.wire)}")
         yield from _render_fence("json", entry.native.decode("utf-8", "replace"))
@@ -104,7 +113,7 @@ def _render_own(entry: Entry) -> Iterator[str]:
         yield from (*_render_heading("System", entry), *_render_quote(text))
 
 
-def _render_message(entry: Entry, seen: MessageView, called: dict[str, str]) -> Iterator[str]:
+def _render_message(entry: Entry, seen: MessageView, called: dict[str, str], hidden: frozenset[str]) -> Iterator[str]:
     parts = list_hidden_parts(entry.native)
     if not (seen.text or seen.refusal or seen.calls or seen.call_id or seen.whole or parts or entry.condition):
         raise ValueError("none of its content can be shown")
@@ -119,6 +128,8 @@ def _render_message(entry: Entry, seen: MessageView, called: dict[str, str]) -> 
     if parts:
         yield from (f"*[{', '.join(map(_escape_inline, parts))}]*", "")
     for call in seen.calls:
+        if call.id in hidden:
+            continue
         called[call.id] = _escape_inline(call.name)
         yield from (f"Calls **{_escape_inline(call.name)}**:", "")
         yield from _render_fence("json", call.arguments.decode("utf-8", "replace"))

@@ -21,6 +21,7 @@ from longtalk.context.prepare import (
     find_message_start,
 )
 from longtalk.memory.cards import capture
+from longtalk.memory.cards.hidden import NOT_NOTED, NOTED
 from longtalk.memory.recall.config import Recalled
 from longtalk.notices import Notice
 from longtalk.policies.base import Policy, find_brief_keeper
@@ -182,13 +183,13 @@ class TurnMemory:
         config = self._keeper.brief
         arguments = _parse_arguments(capture.make_memory_tool(config), draft, call)
         if isinstance(arguments, ArgumentError):
-            return draft, str(arguments), True
+            return draft, f"{NOT_NOTED}{arguments}", True
         transcript, problem = capture.apply_tool_call(
             draft.transcript, arguments, config, draft.counter, requested=_get_requested_card(draft), at=now()
         )
         return (
             self._replace_transcript(draft, transcript, card_received=not problem),
-            problem or "Noted.",
+            f"{NOT_NOTED}{problem}" if problem else NOTED,
             bool(problem),
         )
 

@@ -146,7 +146,8 @@ class TurnRunner(Generic[R]):
             if not calls and not paused:
                 break
             for call in calls:
-                yield ToolCall(call.id, call.name, call.arguments)
+                if not self._memory.is_update(call.name):
+                    yield ToolCall(call.id, call.name, call.arguments)
             if rounds == self._max_rounds:
                 raise TooManyRounds(f"The model still calls tools after {rounds} rounds: raise max_rounds, or go on.")
             rounds += 1
@@ -162,7 +163,8 @@ class TurnRunner(Generic[R]):
                     fresh = self._tools.take_results()
                     self._progress.save()
                     for result in fresh:
-                        yield result
+                        if not self._memory.is_update(result.name):
+                            yield result
                         for checkpoint in self._make_checkpoints():
                             yield checkpoint
             finally:

@@ -43,10 +43,12 @@ class CardTally(msgspec.Struct, frozen=True):
 
     marks: str = ""
     """One character per request, oldest first: `x` for a failure, `.` for a success."""
+    refused: int = 0
+    """How many changes in cards and calls of the model were refused so far, such as those of unknown fields."""
 
     def with_outcome(self, *, failed: bool) -> CardTally:
         """Return the tally with the outcome of one more request added."""
-        return CardTally((self.marks + ("x" if failed else "."))[-self.WINDOW :])
+        return CardTally((self.marks + ("x" if failed else "."))[-self.WINDOW :], self.refused)
 
     @property
     def asks(self) -> int:
@@ -90,6 +92,8 @@ class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """The number of edits that removed or redacted lines. A head with a different edition must not be sent again."""
     dropped: tuple[Line, ...] = ()
     """The lines that the last change to the brief dropped."""
+    refused: int = 0
+    """The number of changes by the model that were refused so far."""
 
     def count_asks_since(self, raw: int) -> int:
         """Return how many requests in a row failed while exchanges were sent unchanged from position `raw` on."""
@@ -98,7 +102,7 @@ class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     @property
     def tally(self) -> CardTally:
         """The outcomes of the most recent requests for cards, as a `CardTally`."""
-        return CardTally(self.marks)
+        return CardTally(self.marks, self.refused)
 
 
 def read_brief_record(transcript: Transcript) -> BriefRecord:

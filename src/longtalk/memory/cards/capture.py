@@ -8,16 +8,17 @@ does not change within an epoch, because tools are part of the cached prefix.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
+from longtalk._util import json_bytes
 from longtalk.memory.brief.apply import apply
 from longtalk.memory.brief.lines import Line
-from longtalk.memory.brief.operations import Operation, parse_operations
+from longtalk.memory.brief.operations import Operation, parse_operations, to_list
 from longtalk.memory.brief.record import BriefRecord, CaptureMode, CardKind, read_brief_record, with_brief_record
 from longtalk.memory.brief.schema import Brief
-from longtalk.memory.cards.prompt import CATCH_UP, describe_keys, limit_tokens, read_card, render_card_prompt
+from longtalk.memory.cards.prompt import CATCH_UP, limit_tokens, read_card, render_card_prompt, render_instruction
 from longtalk.tokens import Counter
 from longtalk.tools import Tool, tool
 from longtalk.transcript.transcript import Transcript
@@ -32,15 +33,20 @@ _MAX_ENTRIES_READ = 200
 _replace = msgspec.structs.replace
 
 
-def render_card_request(config: Brief, mode: CaptureMode, *, catch_up: bool) -> str:
+def render_card_request(config: Brief, mode: CaptureMode, *, catch_up: bool, instruction: str = "") -> str:
     """Return the instruction that asks the model for a card or, in "tool" mode, for a call of the memory tool.
 
     With `catch_up`, the model is asked for everything that the brief lacks, otherwise for the changes of this turn.
+    `instruction` replaces the default text.
     """
     if mode == "tool":
-        what = CATCH_UP if catch_up else "what this turn changes"
-        return f"Before you answer, call {TOOL_NAME} once with {what}. Do not mention it."
-    return render_card_prompt(_describe_fields(config), lists=_select_list_keys(config), catch_up=catch_up)
+        call = f"call {TOOL_NAME} once"
+        asks = instruction.strip() or f"Before you answer, {call} with {{scope}}. Do not mention it."
+        text = render_instruction(asks, catch_up=catch_up)
+        return text if call in text else f"{text} To do so, {call}."
+    return render_card_prompt(
+        _describe_fields(config), lists=_select_list_keys(config), catch_up=catch_up, instruction=instruction
+    )
 
 
 def parse_card_request(text: str) -> CardKind:
@@ -50,15 +56,37 @@ def parse_card_request(text: str) -> CardKind:
 
 
 def make_memory_tool(config: Brief) -> Tool:
-    """Return the tool that a model calls to update the brief."""
+    """Return the tool that a model calls to update the brief. Its parameters have the types of the brief's fields."""
 
-    def update_memory(changes: Annotated[dict[str, Any], "The changes, by key."]) -> dict[str, Any]:
-        return changes
+    def update_memory(changes: dict[str, Any], remove: Any = None, resolve: Any = None) -> dict[str, Any]:
+        removed = [{"op": "remove", "text": remove}] if remove else []
+        resolved = [{**each, "op": "resolve"} if isinstance(each, dict) else each for each in to_list(resolve)]
+        operations = [*to_list(changes.get("ops")), *removed, *resolved]
+        return {**changes, "ops": operations} if operations else changes
 
-    example = '{"changes": {"goal": "…", "+facts": ["…"]}}'
-    keys = describe_keys(_describe_fields(config), lists=_select_list_keys(config))
-    text = f"Note what matters later in this conversation, as {example}. {keys}"
-    return tool(update_memory, name=TOOL_NAME, description=text, idempotent=True)
+    text = "Note what matters later in this conversation. Lists get the items that are new."
+    made = tool(update_memory, name=TOOL_NAME, description=text, idempotent=True)
+    return _replace(made, schema=json_bytes.encode(_make_tool_schema(config)))
+
+
+def _make_tool_schema(config: Brief) -> dict[str, Any]:
+    """Return the JSON schema of the memory tool's parameters."""
+    texts = {"type": "array", "items": {"type": "string"}}
+    fields: dict[str, Any] = {}
+    for field in config.schema.fields:
+        about = field.name.replace("_", " ") + (", all of them" if field.kind == "list" and field.whole else "")
+        fields[field.key] = {**(texts if field.kind == "list" else {"type": "string"}), "description": about}
+    answered = {"text": {"type": "string"}, "answer": {"type": "string"}}
+    question = {"type": "object", "properties": answered, "required": ["text"]}
+    return {
+        "type": "object",
+        "properties": {
+            "changes": {"type": "object", "properties": fields, "description": "What is new, by field."},
+            "remove": {**texts, "description": "Items of lists that no longer hold."},
+            "resolve": {"type": "array", "items": question, "description": "Questions of lists that are answered."},
+        },
+        "required": ["changes"],
+    }
 
 
 def _describe_fields(config: Brief) -> dict[str, str]:
@@ -88,9 +116,9 @@ def apply_cards(
         updated = _apply_changes(
             transcript, operations, refused, config, counter, covers=True, at=at, already_dropped=dropped
         )
-        if updated is not None:
-            transcript, is_usable = updated, True
-            dropped = read_brief_record(updated).dropped
+        transcript, is_usable = updated[0], is_usable or updated[1]
+        if updated[1]:
+            dropped = read_brief_record(transcript).dropped
     return transcript, is_usable
 
 
@@ -104,8 +132,8 @@ def apply_tool_call(
     it was accepted).
     """
     operations, refused = parse_operations(changes)
-    updated = _apply_changes(transcript, operations, refused, config, counter, covers=bool(requested), at=at)
-    return updated or transcript, "" if updated else " ".join(refused) or "None of these changes could be applied."
+    updated, applied = _apply_changes(transcript, operations, refused, config, counter, covers=bool(requested), at=at)
+    return updated, "" if applied else " ".join(refused) or "None of these changes could be applied."
 
 
 def _apply_changes(
@@ -118,28 +146,31 @@ def _apply_changes(
     covers: bool,
     at: int,
     already_dropped: tuple[Line, ...] = (),
-) -> Transcript | None:
-    """Return the transcript with these operations applied to its brief, or None if all of them were refused.
+) -> tuple[Transcript, bool]:
+    """Return the transcript with these operations applied to its brief, and whether any of them was not refused.
 
-    `refused` has the reasons why other parts of the card were refused. `covers` says that the brief will then cover all
-    entries. `already_dropped` has the lines that earlier cards of the same answer dropped.
+    The record counts the refused ones. `refused` has the reasons why other parts of the card were refused. `covers`
+    says that the brief will then cover all entries. `already_dropped` has the lines that earlier cards of the same
+    answer dropped.
     """
-    if refused and not operations:
-        return None
     record = read_brief_record(transcript)
+    if refused and not operations:
+        return with_brief_record(transcript, _replace(record, refused=record.refused + len(refused))), False
     # These changes must count as newer than every line, whatever the clock says.
     at = max(at, 1 + max((line.seen for line in record.content.lines), default=0))
     applied = apply(record.content, operations, config, counter, entry=transcript.head or "", at=at)
+    count = record.refused + len(refused) + len(applied.refused)
     if operations and len(applied.refused) >= len(operations) and applied.content == record.content:
-        return None
+        return with_brief_record(transcript, _replace(record, refused=count)), False
     record = _replace(
         record,
+        refused=count,
         content=_replace(applied.content, lines=tuple(_with_origins(applied.content.lines, record, transcript))),
         covers=transcript.size if covers else record.covers,
         asks=0 if covers else record.asks,
         dropped=(*already_dropped, *applied.removed, *applied.dropped),
     )
-    return with_brief_record(transcript, record)
+    return with_brief_record(transcript, record), True
 
 
 def _with_origins(lines: Sequence[Line], record: BriefRecord, transcript: Transcript) -> Sequence[Line]:

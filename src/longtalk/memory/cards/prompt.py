@@ -93,18 +93,27 @@ def limit_tokens(changes: Sequence[Operation], counter: Counter, *, catch_up: bo
     return kept
 
 
-def render_card_prompt(fields: Mapping[str, str], *, lists: Collection[str] = (), catch_up: bool = False) -> str:
-    """Return the instruction that asks the model for a card.
+def render_instruction(text: str, *, catch_up: bool) -> str:
+    """Return the instruction with `{scope}` replaced by what to note. If the text doesn't have it, add it."""
+    scope = CATCH_UP if catch_up else "what this turn changed"
+    return text.replace("{scope}", scope) if "{scope}" in text else f"{text.rstrip()} Note {scope}."
 
-    `fields` maps the keys of the brief to descriptions, and `lists` has the keys of those fields that take several
-    items. By default the card is about this turn; with `catch_up`, about everything that is missing from the brief.
+
+def render_card_prompt(
+    fields: Mapping[str, str], *, lists: Collection[str] = (), catch_up: bool = False, instruction: str = ""
+) -> str:
+    """Return the instruction that asks the model for a card, followed by the format of the card.
+
+    `instruction` replaces the default text. `fields` maps the keys of the brief to descriptions, and `lists` has the
+    keys of those fields that take several items. By default the card is about this turn; with `catch_up`, about
+    everything that is missing from the brief.
     """
     texts = [f'"{key}":"…"' for key in fields if key not in lists][:1]
     items = [f'"+{key}":["…"]' for key in fields if key in lists][:1]
-    scope = CATCH_UP if catch_up else "what this turn changed"
+    asks = instruction.strip() or "End your answer with a note of {scope}, which no one else sees:"
     keys, words = describe_keys(fields, lists=lists), 120 if catch_up else 45
     return (
-        f"End your answer with a note of {scope}, which no one else sees:\n"
+        f"{render_instruction(asks, catch_up=catch_up)}\n"
         f"<MEMORY_CARD>{{{','.join(texts + items)}}}</MEMORY_CARD>\n"
         f"{keys} Short phrases, at most {words} words; {{}} if there is nothing."
     )
