@@ -8,7 +8,7 @@ sent unchanged.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
 
@@ -51,21 +51,41 @@ def _make_cutter(target: int) -> Callable[[View, Block, Callable[[Block], bool]]
     """
 
     def cut_texts(view: View, block: Block, fits: Callable[[Block], bool]) -> Block:
-        for position in range(block.first, block.stop):
-            entry = view.get_entry(position)
-            run = block.find_altered_run(position)
-            length = entry.tokens if run is None else run.tokens if run.keep else 0
-            if (entry.role != "tool" and entry.kind != "event") or length <= target + NOTE_TOKENS:
-                continue
-            shorter = view.with_cut_text(block, position, target)
+        texts = list(_list_long_texts(view, block, target + NOTE_TOKENS))
+
+        def with_cuts(block: Block, start: int, stop: int) -> Block:
+            return view.with_altered_runs(
+                block, [run for position, _ in texts[start:stop] for run in view.make_cut(position, target)]
+            )
+
+        # The exchange shrinks with each cut. Cut more and more texts at once until it fits, then search for the first
+        # with which it does.
+        cut, step, enough = 0, 1, len(texts) + 1
+        while cut < min(enough - 1, len(texts)):
+            stop = min(cut + step, len(texts)) if enough > len(texts) else (cut + enough) // 2
+            shorter = with_cuts(block, cut, stop)
             if fits(shorter):
-                tokens = range(target, length)
-                too_long = bisect_left(tokens, True, key=lambda n: not fits(view.with_cut_text(block, position, n)))
-                return view.with_cut_text(block, position, tokens[max(0, too_long - 1)])
-            block = shorter
-        return block
+                enough = stop
+            else:
+                block, cut, step = shorter, stop, 2 * step
+        if enough > len(texts):
+            return block
+        position, length = texts[cut]
+        tokens = range(target, length)
+        too_long = bisect_left(tokens, True, key=lambda n: not fits(view.with_cut_text(block, position, n)))
+        return view.with_cut_text(block, position, tokens[max(0, too_long - 1)])
 
     return cut_texts
+
+
+def _list_long_texts(view: View, block: Block, limit: int) -> Iterator[tuple[int, int]]:
+    """Yield the positions and the present lengths of the tool results and events of more than `limit` tokens."""
+    for position in range(block.first, block.stop):
+        entry = view.get_entry(position)
+        run = block.find_altered_run(position)
+        length = entry.tokens if run is None else run.tokens if run.keep else 0
+        if (entry.role == "tool" or entry.kind == "event") and length > limit:
+            yield position, length
 
 
 def _leave_out_middles(view: View, block: Block, fits: Callable[[Block], bool]) -> Block:

@@ -35,15 +35,15 @@ class DigestTools(msgspec.Struct, frozen=True):
 
     def _cut_results(self, view: View, block: Block) -> Block:
         """Return the exchange with each long tool result cut to its beginning and end."""
+        cuts = []
         for position in range(block.first, block.stop):
             entry = view.get_entry(position)
             if entry.role == "tool" and entry.tokens > self.longest and block.find_altered_run(position) is None:
-                block = view.with_cut_text(block, position, self.longest)
-        return block
+                cuts += view.make_cut(position, self.longest)
+        return view.with_altered_runs(block, cuts)
 
 
 def _digest_tools(view: View, block: Block) -> Block:
     """Return the exchange with all its tool calls sent as digests."""
-    for run in view.find_tool_runs(block):
-        block = block if run in block.altered else view.with_altered_run(block, run)
-    return block
+    new = [run for run in view.find_tool_runs(block) if block.find_altered_run(run.first) != run]
+    return view.with_altered_runs(block, new)

@@ -7,8 +7,10 @@ beginning and end, tool calls as a digest, or a series of events without its mid
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
@@ -29,6 +31,9 @@ NOTE_TOKENS = 20
 """The approximate number of tokens in the note that marks what was cut or left out."""
 
 
+_get_first, _get_last = attrgetter("first"), attrgetter("last")
+
+
 class Block(msgspec.Struct, frozen=True):
     """One exchange in a view: the entries from position `first` up to `stop` (exclusive), and their size as sent."""
 
@@ -38,11 +43,12 @@ class Block(msgspec.Struct, frozen=True):
     tokens: int
     pinned: bool = False
     altered: tuple[Run, ...] = ()
-    """The runs of entries that are sent in another form, in order."""
+    """The runs of entries that are sent in another form, in order and without overlaps."""
 
     def find_altered_run(self, position: int) -> Run | None:
         """Return the altered run that contains the entry at a position, or None if the entry is sent unchanged."""
-        return next((run for run in self.altered if run.first <= position <= run.last), None)
+        i = bisect_left(self.altered, position, key=_get_last)
+        return self.altered[i] if i < len(self.altered) and self.altered[i].first <= position else None
 
 
 class View(msgspec.Struct, frozen=True):
@@ -154,21 +160,34 @@ class View(msgspec.Struct, frozen=True):
     def make_block(self, first: int, stop: int, *, pinned: bool, altered: Sequence[Run] = ()) -> Block:
         """Return a block for the exchange from position `first` up to `stop` (exclusive), with these altered runs."""
         block = Block(first, stop, stop - first, self.count_tokens(first, stop - 1), pinned)
+        if all(run.last < other.first for run, other in pairwise(altered)):
+            return self.with_altered_runs(block, altered)
         for run in altered:
             block = self.with_altered_run(block, run)
         return block
 
     def with_altered_run(self, block: Block, run: Run) -> Block:
         """Return the block with one more altered run. The run replaces any earlier ones that it overlaps."""
-        overlapped = [other for other in block.altered if run.first <= other.last and other.first <= run.last]
-        others = [other for other in block.altered if other not in overlapped]
-        saved_tokens, saved_messages = self._compute_savings(run)
-        for other in overlapped:
-            lost_tokens, lost_messages = self._compute_savings(other)
-            saved_tokens, saved_messages = saved_tokens - lost_tokens, saved_messages - lost_messages
+        return self.with_altered_runs(block, [run])
+
+    def with_altered_runs(self, block: Block, runs: Sequence[Run]) -> Block:
+        """Return the block with more altered runs, in order and without overlaps. Each replaces those it overlaps.
+
+        The work is proportional to the number of runs, of which an exchange may have thousands.
+        """
+        altered: list[Run] = []
+        saved_tokens, saved_messages, done = 0, 0, 0
+        for run in runs:
+            start = bisect_left(block.altered, run.first, lo=done, key=_get_last)
+            stop = bisect_right(block.altered, run.last, lo=start, key=_get_first)
+            altered += (*block.altered[done:start], run)
+            done = stop
+            for sign, each in ((1, run), *((-1, other) for other in block.altered[start:stop])):
+                tokens, messages = self._compute_savings(each)
+                saved_tokens, saved_messages = saved_tokens + sign * tokens, saved_messages + sign * messages
         return msgspec.structs.replace(
             block,
-            altered=tuple(sorted((*others, run), key=lambda run: run.first)),
+            altered=(*altered, *block.altered[done:]),
             tokens=block.tokens - saved_tokens,
             messages=block.messages - saved_messages,
         )
@@ -202,14 +221,14 @@ class View(msgspec.Struct, frozen=True):
 
     def with_cut_text(self, block: Block, position: int, tokens: int) -> Block:
         """Return the block with the text at `position` cut to about `tokens` tokens; unchanged if it is shorter."""
+        return self.with_altered_runs(block, self.make_cut(position, tokens))
+
+    def make_cut(self, position: int, tokens: int) -> list[Run]:
+        """Return the run that cuts the text at `position` to about `tokens` tokens; none if the text is shorter."""
         entry = self.get_entry(position)
         length = len(read_text(entry))
         keep = length * tokens // max(1, entry.tokens)
-        if not 0 < keep < length:
-            return block
-        return self.with_altered_run(
-            block, Run(position, position, "sent", CUT, tokens=tokens + NOTE_TOKENS, keep=keep)
-        )
+        return [Run(position, position, "sent", CUT, tokens=tokens + NOTE_TOKENS, keep=keep)] * (0 < keep < length)
 
 
 def count_recent(lengths: Sequence[int], room: int, *, whole: int) -> int:
