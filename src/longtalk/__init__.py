@@ -29,6 +29,7 @@ from longtalk.state.codec import Peek, peek
 from longtalk.state.sealing import Seal
 from longtalk.state.shedding import join
 from longtalk.tools import Tool, ToolContext, tool
+from longtalk.transcript.responses import Response
 from longtalk.turn.message import System
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ __all__ = [
     "ProviderError",
     "Recall",
     "Reply",
+    "Response",
     "Schema",
     "Seal",
     "Stream",

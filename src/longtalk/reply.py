@@ -11,6 +11,7 @@ from longtalk.context.epochs import Epoch
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.record import read_brief_record
 from longtalk.notices import Notice
+from longtalk.transcript.responses import Response, read_responses
 from longtalk.transcript.transcript import Entry, Finish, Transcript, Turn
 from longtalk.usage import Usage
 from longtalk.wires.protocol import Answer, Wire
@@ -108,6 +109,14 @@ class TurnReply:
     def raw_usage(self) -> tuple[bytes, ...]:
         """The usage report of each model call in this turn, in the provider's own JSON."""
         return self._draft.turn.usage
+
+    @cached_property
+    def responses(self) -> tuple[Response, ...]:
+        """What the provider said besides the message in each response of this turn: ids, finish reasons, citations.
+
+        Empty if the provider's responses have no such fields, as those of an agent.
+        """
+        return tuple(read_responses(self._draft.turn))
 
     @cached_property
     def cost(self) -> Cost | None:

@@ -471,12 +471,17 @@ def test_columns_that_do_not_fit_are_refused() -> None:
         ({"shape": b"\1\0\0\0"}, "refer to values that it does not hold"),
         ({"counts": b"\2\0\0\0"}, "refer to values that it does not hold"),
         ({"reports": []}, "refer to values that it does not hold"),
+        ({"responses": []}, "refer to responses that it does not hold"),
+        ({"response_counts": b"\2\0\0\0" * 2}, "refer to responses that it does not hold"),
+        ({"response_counts": b""}, "refer to responses that it does not hold"),
         ({"shapes": []}, "refer to values that it does not hold"),
         ({"shapes": [["lost", "m", "", "", ""]]}, "Invalid enum value"),
     ],
 )
 def test_turns_that_do_not_fit_are_refused(change: dict[str, Any], what: str) -> None:
-    body = plain_body(talk(said(b"{}")))
+    transcript = talk(said(b"{}"))
+    turn = msgspec.structs.replace(transcript.turns[0], responses=(b"{}",))
+    body = plain_body(transcript.add(turn=turn))
     for name, value in change.items():
         body[1][column_of(TurnIndex, name)] = value
     problem = refused(forged(msgspec.msgpack.encode(body), b"[{}]"))
@@ -724,7 +729,8 @@ def bases() -> list[Base]:
     )
     more = read(states.encode(usual))
     more = more.add(link_entries(more.head, "n", 0, [event("it rains", source="app", at=5)]))
-    turn = Turn(id="u", status="failed", model="p:m", started=3, usage=(b"{}", b'{"n":2}'), error="it broke")
+    reports, responses = (b"{}", b'{"n":2}'), (b'{"entry":1}', b'{"entry":3}')
+    turn = Turn("u", "failed", "p:m", 3, usage=reports, error="it broke", responses=responses)
     entries = [system("be brief", at=6), said(b'{"role":"user","content":[{"type":"text","text":"\\ud83d"}]}')]
     more = more.add(link_entries(more.head, "u", 0, entries), turn=turn)
     more = msgspec.structs.replace(more, records=(Record("brief", "u-1", 7, b'{"goal":1}'),), revision=2)

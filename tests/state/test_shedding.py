@@ -44,7 +44,10 @@ def talk(*turns: str, on: Transcript | None = None) -> Transcript:
     """Return a conversation with two entries per turn."""
     transcript = Transcript(created=1) if on is None else on
     for name in turns:
-        turn = Turn(id=name, status="complete", model=f"m{name}", started=1, usage=(b'{"n":"%s"}' % name.encode(),))
+        report = b'{"n":"%s"}' % name.encode()
+        # Some turns have responses, others were made by a version that kept none.
+        responses = (report,) * (ord(name[0]) % 3)
+        turn = Turn(id=name, status="complete", model=f"m{name}", started=1, usage=(report,), responses=responses)
         transcript = transcript.add(
             link_entries(transcript.head, name, 0, [said(name), said(name * 2)]), turn=turn
         ).revise()

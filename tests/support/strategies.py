@@ -130,6 +130,7 @@ turns = st.builds(
     ended=moments,
     finish=st.sampled_from(["stop", "length"]),
     usage=st.lists(st.binary(max_size=8), max_size=3).map(tuple),
+    responses=st.lists(st.binary(max_size=8), max_size=3).map(tuple),
     preamble=st.sampled_from(["", "0123456789abcdef"]),
     error=_readable,
 )

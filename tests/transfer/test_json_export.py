@@ -86,7 +86,9 @@ def said(*natives: bytes, turn: str = "t", parent: str | None = None) -> tuple[E
 
 def talk(*natives: bytes, **more: Any) -> ConversationExport:
     entries = said(*natives)
-    turns = (Turn("t", "complete", "local:tiny", 1, 2, usage=(b'{"prompt_tokens": 3}',)),) if entries else ()
+    responses = (b'{"entry": 1, "response": {"id": "r"}}',)
+    turn = Turn("t", "complete", "local:tiny", 1, 2, usage=(b'{"prompt_tokens": 3}',), responses=responses)
+    turns = (turn,) if entries else ()
     return ConversationExport(id="lesson", branches=(BranchPart(name="main", entries=entries, turns=turns),), **more)
 
 

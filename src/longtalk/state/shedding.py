@@ -288,18 +288,24 @@ def _join_turns(slices: Sequence[tuple[TurnIndex, int, int]]) -> Turns:
     """
     ids: list[str] = []
     reports: list[bytes] = []
+    responses: list[bytes] = []
     codes: dict[tuple[TurnStatus, str, Finish, str, str], int] = {}
-    shape, counts = array("I"), bytearray()
+    shape, counts, response_counts = array("I"), bytearray(), bytearray()
     started, ended = bytearray(), bytearray()
     ends: dict[int, list[int]] = {}
+    response_ends: dict[int, list[int]] = {}
     for index, start, stop in slices:
         if id(index) not in ends:
             ends[id(index)] = list(accumulate(read_column("I", index.counts), initial=0))
+            per_turn = read_column("I", index.response_counts) or [0] * len(index.ids)
+            response_ends[id(index)] = list(accumulate(per_turn, initial=0))
         ids += index.ids[start:stop]
         reports += index.reports[ends[id(index)][start] : ends[id(index)][stop]]
+        responses += index.responses[response_ends[id(index)][start] : response_ends[id(index)][stop]]
         numbers = read_column("I", index.shape[4 * start : 4 * stop])
         shape.extend([codes.setdefault(index.shapes[number], len(codes)) for number in numbers])
         counts += index.counts[4 * start : 4 * stop]
+        response_counts += index.response_counts[4 * start : 4 * stop] or bytes(4 * (stop - start))
         started += index.started[8 * start : 8 * stop]
         ended += index.ended[8 * start : 8 * stop]
     return Turns(
@@ -311,5 +317,7 @@ def _join_turns(slices: Sequence[tuple[TurnIndex, int, int]]) -> Turns:
             ended=bytes(ended),
             reports=tuple(reports),
             counts=bytes(counts),
+            responses=tuple(responses),
+            response_counts=bytes(response_counts) if responses else b"",
         )
     )

@@ -1,4 +1,7 @@
-"""Helpers for redaction, which also removes the texts of errors and the digest of the request for the entry's turn."""
+"""Helpers for redaction, which also removes what turns may quote of the entry.
+
+That is the texts of errors, the responses, and the digest of the request for the entry's turn.
+"""
 
 from __future__ import annotations
 
@@ -15,5 +18,5 @@ def get_turn_id(entry: str) -> str:
 
 
 def redact_turn(turn: Turn) -> Turn:
-    """Return a turn without the text of its error, which may quote any entry of the conversation."""
-    return msgspec.structs.replace(turn, error=REDACTED) if turn.error else turn
+    """Return a turn without the text of its error and without its responses, which may quote any earlier entry."""
+    return msgspec.structs.replace(turn, error=turn.error and REDACTED, responses=())

@@ -45,6 +45,8 @@ class Turn(msgspec.Struct, frozen=True, array_like=True, gc=False):
     preamble: str = ""
     """A digest of the system text and the tools, used to detect when they change."""
     error: str = ""
+    responses: tuple[bytes, ...] = ()
+    """What the provider's responses said besides the message and the usage, in the form of `responses.py`."""
 
 
 class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +65,10 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
     """The usage reports (`Turn.usage`) of all turns, in order."""
     counts: bytes = b""
     """For each turn, the number of its usage reports, in 32 bits."""
+    responses: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
+    """The responses (`Turn.responses`) of all turns, in order."""
+    response_counts: bytes = b""
+    """For each turn, the number of its responses, in 32 bits; empty if no turn has any."""
 
     def check(self) -> None:
         """Raise `ValueError` unless the columns of the index fit together."""
@@ -72,12 +78,16 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
             raise ValueError("the columns of its turns differ in length")
         if sum(counts) != len(self.reports) or max(shape, default=-1) >= len(self.shapes):
             raise ValueError("its turns refer to values that it does not hold")
+        responses = sum(read_column("I", self.response_counts))
+        if len(self.response_counts) not in (0, 4 * size) or responses != len(self.responses):
+            raise ValueError("its turns refer to responses that it does not hold")
 
-    def turn(self, i: int, first: int | None = None) -> Turn:
-        """Return the turn at position `i`. `first` is the position of its first usage report, if that is known."""
+    def turn(self, i: int, first: int | None = None, first_response: int | None = None) -> Turn:
+        """Return the turn at position `i`.
+
+        `first` and `first_response` are the positions of its first usage report and response, if they are known.
+        """
         status, model, finish, preamble, error = self.shapes[read_column("I", self.shape[4 * i : 4 * i + 4])[0]]
-        first = sum(read_column("I", self.counts[: 4 * i])) if first is None else first
-        count = read_column("I", self.counts[4 * i : 4 * i + 4])[0]
         return Turn(
             id=self.ids[i],
             status=status,
@@ -85,9 +95,10 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
             started=read_column("q", self.started[8 * i : 8 * i + 8])[0],
             ended=read_column("q", self.ended[8 * i : 8 * i + 8])[0],
             finish=finish,
-            usage=self.reports[first : first + count],
+            usage=_take(self.reports, self.counts, i, first),
             preamble=preamble,
             error=error,
+            responses=_take(self.responses, self.response_counts, i, first_response),
         )
 
     def grow(self, size: int, turns: Sequence[Turn]) -> TurnIndex:
@@ -100,6 +111,11 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
         ]
         shape = array("I", [codes.setdefault(key, len(codes)) for key in shapes])
         reports = self.reports[: sum(read_column("I", self.counts[: 4 * size]))]
+        responses = (
+            *self.responses[: sum(read_column("I", self.response_counts[: 4 * size]))],
+            *[response for turn in turns for response in turn.responses],
+        )
+        response_counts = pack_column(array("I", [len(turn.responses) for turn in turns]))
         return TurnIndex(
             ids=(*self.ids[:size], *[turn.id for turn in turns]),
             shapes=tuple(codes),
@@ -108,7 +124,20 @@ class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
             ended=self.ended[: 8 * size] + pack_column(array("q", [turn.ended for turn in turns])),
             reports=(*reports, *[report for turn in turns for report in turn.usage]),
             counts=self.counts[: 4 * size] + pack_column(array("I", [len(turn.usage) for turn in turns])),
+            responses=responses,
+            response_counts=(self.response_counts[: 4 * size] or bytes(4 * size)) + response_counts
+            if responses
+            else b"",
         )
+
+
+def _take(values: tuple[bytes, ...], counts: bytes, i: int, first: int | None) -> tuple[bytes, ...]:
+    """Return the values of the turn at position `i`, if `counts` has the number of values of each turn, in 32 bits."""
+    count = int.from_bytes(counts[4 * i : 4 * i + 4], "little")
+    if first is None:
+        is_last = 4 * i + 4 == len(counts)
+        first = len(values) - count if is_last else sum(read_column("I", counts[: 4 * i]))
+    return values[first : first + count]
 
 
 class Turns(Sequence[Turn]):
@@ -140,10 +169,10 @@ class Turns(Sequence[Turn]):
         return self._index.turn(i) if i < self._packed else self._fresh[i - self._packed]
 
     def __iter__(self) -> Iterator[Turn]:
-        first = 0
+        first = first_response = 0
         for i in range(self._packed):
-            turn = self._index.turn(i, first)
-            first += len(turn.usage)
+            turn = self._index.turn(i, first, first_response)
+            first, first_response = first + len(turn.usage), first_response + len(turn.responses)
             yield turn
         yield from self._fresh
 

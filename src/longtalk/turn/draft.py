@@ -20,6 +20,7 @@ from longtalk.context.prepare import NO_ADDITIONS, TurnAdditions, keep_suffix
 from longtalk.errors import InputError
 from longtalk.notices import Notice
 from longtalk.tokens import Counter, Estimator, count_message
+from longtalk.transcript.responses import make_response
 from longtalk.transcript.transcript import Entry, Finish, Transcript, Turn, new_id, now
 from longtalk.turn.provider_sessions import ProviderSession, drop, keep
 from longtalk.usage import Usage
@@ -132,6 +133,9 @@ class Draft(msgspec.Struct, frozen=True):
                 entries = [mark_verbatim(entries[0], answer.view)]
                 answer = msgspec.structs.replace(answer, view=show_cards(answer.view))
         transcript = self._add(turn, entries)
+        if answer.response is not None:
+            turn = add_response(turn, answer, transcript[-1] if entries else None)
+            transcript = transcript.add(turn=turn)
         usage = self.wire.read_usage(answer.usage) if answer.usage else Usage()
         if usage.input and self.wire.reports_request_size:
             transcript = self.anchor(transcript, usage.input)
@@ -281,6 +285,18 @@ def begin(
         counter=counter,
         prices=prices,
     )
+
+
+def add_response(turn: Turn, answer: Answer, entry: Entry | None) -> Turn:
+    """Return the turn with what the provider's response said besides the answer, which is in `entry`, if in any."""
+    response = make_response(
+        entry=None if entry is None else int(entry.id.rpartition("-")[2]),
+        usage=len(turn.usage) - 1 if answer.usage else None,
+        model=turn.model,
+        finish=answer.finish,
+        native=answer.response or b"{}",
+    )
+    return msgspec.structs.replace(turn, responses=(*turn.responses, response))
 
 
 def _awaits_answer(transcript: Transcript) -> bool:

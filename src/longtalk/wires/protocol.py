@@ -53,6 +53,10 @@ class Answer(msgspec.Struct, frozen=True):
     """Whether the answer has opaque blocks: content that only its provider can read, such as signed thinking."""
     usage: bytes | None = None
     """The provider's usage report, unchanged; None if it sent none."""
+    response: bytes | None = None
+    """The other fields of the response, unchanged and in their places, without the message and the usage; None if the
+    wire does not keep them.
+    """
     handle: Handle | None = None
     """A reference to the conversation up to this answer, if the provider stores it; else None."""
 

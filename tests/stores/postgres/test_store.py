@@ -32,7 +32,7 @@ from longtalk.stores.postgres import pool as postgres_pool
 from longtalk.stores.postgres import search as postgres_search
 from longtalk.stores.postgres import store as postgres
 from longtalk.stores.postgres.pool import Pool, _Claim
-from longtalk.stores.postgres.rows import escape_text, unescape_text
+from longtalk.stores.postgres.rows import escape_text, to_write_arguments, unescape_text
 from longtalk.stores.postgres.schema import VERSION
 from longtalk.stores.postgres.store import Postgres, StoreError
 from longtalk.testing import Scripted, says
@@ -200,6 +200,25 @@ def test_the_table_of_entries_has_whole_texts_in_an_older_schema(monkeypatch: py
             assert found == [("Where?",), (LONG_ANSWER,), (None,)]
         forced = f"SELECT relforcerowsecurity FROM pg_class WHERE oid = '{schema}.entries'::regclass"
         assert rows(store, forced) == [(True,)]
+
+
+def test_turns_of_an_older_schema_have_no_responses_until_they_are_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schema = server().schema()
+    old = Turn("t", "running", "a:b", 1, usage=(b"{}", b"[]"))
+    entries = link_entries(None, "t", 0, [make_message("hello")])
+    with monkeypatch.context() as earlier:
+        earlier.setattr(postgres_opening, "VERSION", 4)
+        store = Postgres(server().url(), schema=schema)
+        values = to_write_arguments(ME, "talk", Commit(expect=0, at=1, entries=entries, turn=old), 1)
+        store._run(lambda connection: connection.execute(store._write, values, binary=True).fetchall())
+        store.close()
+    with closing(Postgres(server().url(), schema=schema)) as store:
+        assert store.turns(ME, "talk", MAIN, 0, 1) == [(0, old)]
+        new = msgspec.structs.replace(old, responses=(b"{}",))
+        assert store.write(ME, "talk", Commit(expect=1, at=2, turn=new)).turn == new
+        assert store.turns(ME, "talk", MAIN, 0, 1) == [(0, new)]
 
 
 def test_a_database_that_is_not_in_utf8_is_refused() -> None:

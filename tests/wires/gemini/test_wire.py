@@ -101,6 +101,19 @@ def test_whatever_comes_is_read_and_what_has_content_is_kept(parts: list[dict[st
     assert answer.empty == (not kept)
 
 
+def test_unknown_fields_of_a_content_go_back_until_a_server_refuses_them() -> None:
+    content = b'{ "later" : [1.0],"parts":[%s],"role":"model", "x":null}' % TEXT
+    answer = WIRE.parse(b'{"candidates":[{"content":%s,"finishReason":"STOP"}]}' % content)
+    assert answer.native == content
+    assert content in sent(WIRE.write_user("x"), content)
+    error = b'{"error":{"message":"Unknown name \\"later\\" at \'contents[1]\': Cannot find field."}}'
+    quirks = WIRE.learn_from_error(error, [content], Quirks())
+    assert quirks is not None
+    assert quirks.fields == ("later",)
+    adapted = json.loads(sent(WIRE.write_user("x"), content, quirks=quirks))["contents"][1]
+    assert adapted.keys() == {"parts", "role", "x"}
+
+
 def test_thoughts_are_not_said() -> None:
     answer = WIRE.parse(body(b'[{"text":"Hm.","thought":true},{"text":"Hi ","thought":false},{"text":"you."}]'))
     assert answer.view.text == "Hi you."

@@ -124,8 +124,8 @@ def test_items_are_kept_as_they_were_when_they_were_done(answer: tuple[list[byte
     assert made.view.text == text
     assert made.usage == b'{"input_tokens": 3}'
     assert accumulator.done
-    whole = WIRE.parse(b'{"status":"completed","output":[%s],"usage":{"input_tokens": 3}}' % b",".join(items))
-    assert whole == made
+    response = b'{"id":"r","status":"completed","error":null,"output":[%s],"usage":{"input_tokens": 3}}'
+    assert WIRE.parse(response % b",".join(items)) == made
 
 
 @given(answers(), st.data())

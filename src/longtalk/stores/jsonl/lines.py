@@ -80,6 +80,8 @@ class TurnLine(_Line, tag="turn"):
     finish: Finish = "stop"
     usage: tuple[Raw, ...] = ()
     usage_base64: tuple[bytes, ...] = ()
+    responses: tuple[Raw, ...] = ()
+    responses_base64: tuple[bytes, ...] = ()
     preamble: str = ""
     error: str = ""
     manifest: Raw = EMPTY_JSON
@@ -170,7 +172,7 @@ def to_base64(value: Line) -> Line:
         field = getattr(value, name)
         if isinstance(field, Raw):
             changes |= {name: EMPTY_JSON, f"{name}_base64": bytes(field)}
-        elif name == "usage":
+        elif name in ("usage", "responses"):
             changes |= {name: (), f"{name}_base64": tuple(map(bytes, field))}
     return msgspec.structs.replace(value, **changes)
 
@@ -215,13 +217,18 @@ def turn_to_line(turn: Turn, request: KeyedRequest | None = None, manifest: byte
         request=request,
         duration=max(0, turn.ended - turn.started),
         usage=tuple(map(Raw, turn.usage)),
+        responses=tuple(map(Raw, turn.responses)),
         manifest=Raw(manifest) if manifest else EMPTY_JSON,
     )
 
 
 def line_to_turn(line: TurnLine) -> Turn:
     """Return the turn that a line contains."""
-    return Turn(**_copy_fields(line, _TURN_FIELDS), usage=line.usage_base64 or tuple(map(bytes, line.usage)))
+    return Turn(
+        **_copy_fields(line, _TURN_FIELDS),
+        usage=line.usage_base64 or tuple(map(bytes, line.usage)),
+        responses=line.responses_base64 or tuple(map(bytes, line.responses)),
+    )
 
 
 def record_to_line(placed: PlacedRecord) -> RecordLine:

@@ -196,8 +196,12 @@ def _replace_native(line: bytes, native: bytes) -> bytes:
 
 
 def _redact_turn(line: bytes, *, with_digest: bool) -> bytes:
-    """Remove the text of the error from the line of a turn and, unless `with_digest`, the digest of its request."""
-    members = json_bytes.fields(line)
+    """Remove the text of the error and the responses from the line of a turn.
+
+    Unless `with_digest`, the digest of its request is removed too.
+    """
+    known = ("responses", "responses_base64")
+    members = {key: member for key, member in json_bytes.fields(line).items() if key not in known}
     if "error" in members:
         members["error"] = json_bytes.encode(REDACTED)
     if not with_digest and members.get("request", b"null") != b"null":

@@ -150,7 +150,9 @@ def _to_turn_arguments(turn: Turn) -> tuple[list[str], list[int | None], list[by
         for count in (usage.input, usage.output, usage.cached, usage.written)
     ]
     texts = (turn.id, turn.status, turn.model, turn.finish, turn.preamble, turn.error)
-    return list(map(escape_text, texts)), [turn.started, turn.ended, len(turn.usage), *counts], list(turn.usage) or None
+    # The server stores the responses, which follow the usage reports, in a column of their own.
+    reports = [*turn.usage, *turn.responses]
+    return list(map(escape_text, texts)), [turn.started, turn.ended, len(turn.usage), *counts], reports or None
 
 
 def _list_names(records: Sequence[Record]) -> list[str] | None:
@@ -162,7 +164,7 @@ def _list_names(records: Sequence[Record]) -> list[str] | None:
 
 def parse_head(row: Sequence[Any]) -> BranchHead | None:
     """Build a head from a row of the SQL type `head_row`. Return None if the branch doesn't exist."""
-    _, branch, revision, size, entry, token, holder, until, held, created, updated, *turn = row[:20]
+    _, branch, revision, size, entry, token, holder, until, held, created, updated, *turn = (*row[:20], row[25])
     if revision is None:
         return None
     return BranchHead(
@@ -173,7 +175,7 @@ def parse_head(row: Sequence[Any]) -> BranchHead | None:
         token=token,
         lease=None if holder is None else Lease(decode_holder(holder), until, held),
         turn=None if turn[0] is None else parse_turn(turn),
-        records=tuple(map(parse_record, *row[20:])) if row[20] else (),
+        records=tuple(map(parse_record, *row[20:25])) if row[20] else (),
         created=created,
         updated=updated,
     )
@@ -182,12 +184,12 @@ def parse_head(row: Sequence[Any]) -> BranchHead | None:
 def parse_turn(row: Sequence[Any]) -> Turn:
     """Build a turn from a database row.
 
-    The columns are name, status, model, started, ended, finish, usage, preamble and error.
+    The columns are name, status, model, started, ended, finish, usage, preamble, error and responses.
     """
-    name, status, model, started, ended, finish, usage, preamble, error = row
+    name, status, model, started, ended, finish, usage, preamble, error, responses = row
     return Turn(
         *(unescape_text(name), status, unescape_text(model), started, ended, finish, tuple(usage)),
-        *(unescape_text(preamble), unescape_text(error)),
+        *(unescape_text(preamble), unescape_text(error), tuple(responses)),
     )
 
 

@@ -93,8 +93,9 @@ def plan_redaction(client: Client, keys: Keys, tree: Tree, entry: str, native: b
             changes.add("HSET", keys.conversation, f"v:{name}", branch.revision + 1, f"p:{name}", records)
     turns, requests = client.read(Command("HGETALL", (), [keys.turns]), Command("HGETALL", (), [keys.requests]))
     for name, value in zip(turns[::2], turns[1::2], strict=True):
-        if (turn := decode_turn(value)).error:
-            changes.add("HSET", keys.turns, name, encode(redact_turn(turn)))
+        turn = decode_turn(value)
+        if (redacted := redact_turn(turn)) != turn:
+            changes.add("HSET", keys.turns, name, encode(redacted))
     for name, value in zip(requests[::2], requests[1::2], strict=True):
         request, asked, made_on, position = decode_request(decode_name(name), value)
         if asked == get_turn_id(entry):

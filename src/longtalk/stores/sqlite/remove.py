@@ -99,12 +99,12 @@ def redact_entry(db: Database, owner: str, name: str, entry: str, native: bytes)
 
 
 def _redact_turns(db: Database, conversation: int, turn: str) -> None:
-    """Remove the texts of all errors of a conversation, and the digests of the requests for one turn."""
+    """Remove the texts of errors and the responses of a conversation, and the digests of the requests for one turn."""
     sql = "SELECT id, data FROM turns WHERE conversation = ? AND data IS NOT NULL"
     for id, data in db.execute(sql, (conversation,)).fetchall():  # noqa: A001
         stored = decode_turn(data)
-        if stored.error:
-            db.execute("UPDATE turns SET data = ? WHERE id = ?", (encode_turn(redact_turn(stored), data), id))
+        if (redacted := redact_turn(stored)) != stored:
+            db.execute("UPDATE turns SET data = ? WHERE id = ?", (encode_turn(redacted, data), id))
     named = "SELECT id FROM turns WHERE conversation = ?1 AND name = ?2"
     db.execute(f"UPDATE requests SET body = '' WHERE conversation = ?1 AND turn IN ({named})", (conversation, turn))  # noqa: S608
 

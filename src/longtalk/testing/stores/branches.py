@@ -22,7 +22,8 @@ case = add_to(BRANCH_CASES)
 @case
 def a_commit_is_stored_completely(harness: Harness) -> None:
     conversation = harness.conversation()
-    turn = Turn("t1", "complete", "test:m", 5, 9, "length", (b'{"in": 1}', b"\xff not JSON"), "digest", "an error")
+    reports, responses = (b'{"in": 1}', b"\xff not JSON"), (b'{"entry" : 2}', b"\xff not JSON", b"{}")
+    turn = Turn("t1", "complete", "test:m", 5, 9, "length", reports, "digest", "an error", responses)
     entries = [
         Entry(role="event", kind="event", wire="longtalk", native=b'{"source":"a","text":"b"}', at=1),
         Entry(role="user", wire="openai-chat", native=b'{"role":"user","content":"hello"}', at=2, tokens=3),
@@ -62,12 +63,12 @@ def bytes_are_returned_unchanged(harness: Harness) -> None:
     conversation = harness.conversation()
     for number, native in enumerate(ODD_JSON):
         entry = msgspec.structs.replace(make_message(""), native=native)
-        turn = Turn(f"t{number}", "complete", "m", 0, usage=(native,))
+        turn = Turn(f"t{number}", "complete", "m", 0, usage=(native,), responses=(native, native))
         entries = link_entries(conversation.find_parent() if number else None, turn.id, 0, [entry])
         record = PlacedRecord(Record("brief", entries[0].id, 0, native), number)
         head = conversation.write(entries=entries, turn=turn, records=(record,))
         excerpt = native[:80]
-        assert_true(head.turn is not None and head.turn.usage == (native,), f"usage has changed: {excerpt!r}")
+        assert_equal(head.turn, turn, f"usage or a response has changed: {excerpt!r}")
         assert_equal(head.records[-1].record.data, native, f"a record's data has changed: {excerpt!r}")
         assert_equal(conversation.entries(start=number)[0].native, native, f"an entry has changed: {excerpt!r}")
     together = harness.store.read(harness.owner, "talk", MAIN, 0, len(ODD_JSON))

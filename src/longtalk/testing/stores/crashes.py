@@ -49,7 +49,8 @@ def everything_survives_reopening(harness: Harness) -> None:
         turn = conversation.make_turn(conversation.find_parent(), "x")
         entry = msgspec.structs.replace(turn["entries"][0], native=native, mark="length", bound="b", tokens=5)
         conversation.write(
-            entries=(entry,), turn=msgspec.structs.replace(turn["turn"], usage=(native, b"{}"), error="e")
+            entries=(entry,),
+            turn=msgspec.structs.replace(turn["turn"], usage=(native, b"{}"), error="e", responses=(native,)),
         )
     conversation.write(
         records=(conversation.make_record("brief", "x", 1), PlacedRecord(Record("pins", "", 1, b"\xff"), -1))

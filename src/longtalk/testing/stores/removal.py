@@ -173,6 +173,25 @@ def a_redaction_removes_errors_that_may_quote_the_entry(harness: Harness) -> Non
 
 
 @case
+def a_redaction_removes_responses_that_may_quote_the_entry(harness: Harness) -> None:
+    store, owner, conversation = harness.store, harness.owner, harness.conversation()
+    for text in ("the password is swordfish", "thanks"):
+        fields = conversation.make_turn(conversation.find_parent(), text, "answer")
+        fields["turn"] = msgspec.structs.replace(
+            fields["turn"], usage=(b'{"in":1}',), responses=(b'{"response":{"query":"swordfish"}}',)
+        )
+        conversation.write(**fields, request=KeyedRequest(text, "digest"))
+    turns = store.turns(owner, "talk", MAIN, 0, 9)
+    assert_equal(store.redact(owner, "talk", conversation.entries()[0].id, b"{}"), True)
+    wanted = [(position, msgspec.structs.replace(turn, responses=())) for position, turn in turns]
+    assert_equal(store.turns(owner, "talk", MAIN, 0, 9), wanted, "the turns after a redaction")
+    assert_equal(conversation.head().turn, wanted[-1][1], "the turn in the head after a redaction")
+    assert_equal(
+        [each.turn.responses for each in store.keyed_turns(owner, "talk")], [(), ()], "the responses of keyed turns"
+    )
+
+
+@case
 def a_redaction_removes_the_digest_of_the_request(harness: Harness) -> None:
     store, owner, conversation = harness.store, harness.owner, harness.conversation()
     conversation.say("secret", "answer", request=KeyedRequest("redacted", "digest of secret"))

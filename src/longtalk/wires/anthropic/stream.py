@@ -2,7 +2,7 @@
 
 A block begins as an object and grows by deltas. Texts are joined as raw JSON string bodies, the fragments of a tool
 call's input are joined and parsed as JSON, and citations are appended. For any other key of a delta, the last value
-replaces earlier ones, unchanged.
+replaces earlier ones, unchanged. The other fields of the message and of its events count as fields of the response.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from longtalk.wires.native import BACKSLASH, decode_piece, drop_half_character
 from longtalk.wires.protocol import Answer, ReportedError
 
 _JOINED = ("text", "thinking", "data")
+_KINDS = (
+    *("message_start", "message_delta", "message_stop"),
+    *("content_block_start", "content_block_delta", "content_block_stop"),
+)
+"""The types of events that are read. Their unknown fields count as fields of the response."""
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, forbid_unknown_fields=True):
     type: str = ""
     index: int = 0
     message: msgspec.Raw = msgspec.Raw(b"{}")
@@ -34,7 +39,7 @@ class _TextDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     text: str
 
 
-class _TextOnlyEvent(msgspec.Struct, gc=False):
+class _TextOnlyEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A typical event, which contains one piece of text and nothing else."""
 
     type: Literal["content_block_delta"]
@@ -56,6 +61,7 @@ class AnthropicAccumulator:
         self._build_answer = build_answer
         self._blocks: dict[int, _Block] = {}
         self._reason: str | None = None
+        self._response: dict[str, bytes] = {}
         self._usage: dict[str, bytes] = {}
         self._held = b""
         self._expects_text = False
@@ -85,11 +91,16 @@ class AnthropicAccumulator:
             message, block, usage = bytes(event.message), bytes(event.content_block), bytes(event.usage)
             error = bytes(event.error)
         except (ValueError, RecursionError):
-            kind, index, delta, message, block, usage, error = _decode_leniently(data)
+            fields = json_bytes.fields(data)
+            kind, index, delta, message, block, usage, error = _read_event(fields)
+            if kind in _KINDS:
+                self._response |= {key: v for key, v in fields.items() if key not in _Event.__struct_fields__}
         if kind == "error" or (not kind and error != b"null"):
             raise ReportedError(data)
         if kind == "message_start":
-            self._merge_usage(json_bytes.fields(message).get("usage", b"null"))
+            members = json_bytes.fields(message)
+            self._merge_usage(members.get("usage", b"null"))
+            self._response |= omit_message(members)
         elif kind == "content_block_start":
             return self._begin_block(index, json_bytes.fields(block))
         elif kind == "content_block_delta":
@@ -99,6 +110,7 @@ class AnthropicAccumulator:
         elif kind == "message_delta":
             self._merge_usage(usage)
             self._reason = json_bytes.text(delta.get("stop_reason", b"null")) or self._reason
+            self._response |= {key: v for key, v in delta.items() if v != b"null" or key not in self._response}
         elif kind == "message_stop":
             self.done = True
         return ""
@@ -141,15 +153,20 @@ class AnthropicAccumulator:
         cut = interrupted or self._reason in ("max_tokens", "model_context_window_exceeded")
         written = [json for block in blocks if (json := block.to_json(cut=cut)) is not None]
         usage = json_bytes.build(self._usage) if self._usage else None
-        answer = self._build_answer(written, self._reason, usage, cut=interrupted)
+        response = json_bytes.build(self._response)
+        answer = self._build_answer(written, self._reason, usage, cut=interrupted, response=response)
         if not interrupted:
             return answer
         return msgspec.structs.replace(answer, finish="interrupted", native=None if answer.empty else answer.native)
 
 
-def _decode_leniently(data: bytes) -> tuple[str, int, dict[str, bytes], bytes, bytes, bytes, bytes]:
-    """Return the fields of an event that the fast decoder rejects, such as one with half an emoji."""
-    fields = json_bytes.fields(data)
+def omit_message(fields: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the fields of a response, without the message and the usage."""
+    return {key: value for key, value in fields.items() if key not in ("role", "content", "usage")}
+
+
+def _read_event(fields: dict[str, bytes]) -> tuple[str, int, dict[str, bytes], bytes, bytes, bytes, bytes]:
+    """Return the values of an event that the fast decoder rejects, such as one with half an emoji or unknown fields."""
     kind, index = json_bytes.text(fields.get("type", b"null")) or "", json_bytes.value(fields.get("index", b"0"))
     delta = fields.get("delta", b"{}") if kind in ("content_block_delta", "message_delta") else b"{}"
     others = [fields.get(key, b"{}") for key in ("message", "content_block")]

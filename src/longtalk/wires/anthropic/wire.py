@@ -17,7 +17,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.transcript.transcript import Entry, Finish
 from longtalk.usage import Usage
-from longtalk.wires.anthropic.stream import AnthropicAccumulator
+from longtalk.wires.anthropic.stream import AnthropicAccumulator, omit_message
 from longtalk.wires.anthropic.thinking import DISABLED, THINKING, must_disable_thinking
 from longtalk.wires.native import array_items, array_objects, object_fields, splice, split_piece
 from longtalk.wires.neutral import LONGTALK, render_neutral
@@ -145,7 +145,8 @@ class Anthropic(StatelessWire):
                 raise ReportedError(body)
             raise ValueError("it has no content")
         reason = json_bytes.text(fields.get("stop_reason", b"null"))
-        return build_answer(json_bytes.items(fields["content"]), reason, fields.get("usage"), content=fields["content"])
+        blocks, response = json_bytes.items(fields["content"]), json_bytes.build(omit_message(fields))
+        return build_answer(blocks, reason, fields.get("usage"), content=fields["content"], response=response)
 
     def new_accumulator(self) -> AnthropicAccumulator:
         return AnthropicAccumulator(build_answer)
@@ -194,12 +195,18 @@ WIRE = Anthropic()
 
 
 def build_answer(
-    blocks: Sequence[bytes], reason: str | None, usage: bytes | None, *, content: bytes = b"", cut: bool = False
+    blocks: Sequence[bytes],
+    reason: str | None,
+    usage: bytes | None,
+    *,
+    content: bytes = b"",
+    cut: bool = False,
+    response: bytes | None = None,
 ) -> Answer:
     """Return the answer with these blocks, which were received whole or assembled from a stream.
 
     `reason` is the provider's stop reason. `content` is the JSON array of all blocks as received, if there is one.
-    `cut` is True if the stream was interrupted.
+    `cut` is True if the stream was interrupted. `response` has the other fields of the response.
     """
     kept = [block for block in blocks if not _is_blank(block)]
     if cut or _FINISH.get(reason) in ("length", "filtered"):
@@ -218,6 +225,7 @@ def build_answer(
         empty=not kept,
         opaque=any(json_bytes.fields(block).get("type") in THINKING for block in kept),
         usage=None if usage in (None, b"null") else usage,
+        response=response,
     )
 
 

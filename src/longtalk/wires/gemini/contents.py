@@ -138,7 +138,8 @@ def _adapt_content(native: bytes, quirks: Quirks) -> bytes:
             if members.get(key, b"")[:1] == b"{":
                 members[key] = json_bytes.build(_without_refused(json_bytes.fields(members[key]), quirks))
         adapted.append(json_bytes.build(_without_refused(members, quirks)))
-    return json_bytes.build({**json_bytes.fields(native), "parts": b"[" + b",".join(adapted) + b"]"})
+    fields = _without_refused(json_bytes.fields(native), quirks)
+    return json_bytes.build({**fields, "parts": b"[" + b",".join(adapted) + b"]"})
 
 
 def _without_refused(members: dict[str, bytes], quirks: Quirks) -> dict[str, bytes]:

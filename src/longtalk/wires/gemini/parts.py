@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -98,9 +98,16 @@ def list_parts(native: bytes) -> list[bytes]:
     return array_items(json_bytes.fields(native).get("parts", b"[]"))
 
 
-def build_model_content(parts: Sequence[bytes]) -> bytes:
-    """Return a content with these parts and the role `model`."""
-    return b'{"role":"model","parts":[' + b",".join(parts) + b"]}"
+def build_model_content(parts: Sequence[bytes] | bytes, received: Mapping[str, bytes]) -> bytes:
+    """Return a content with these parts, the role `model`, and the other fields of the content that was received.
+
+    The parts are given one by one, or as a JSON array.
+    """
+    array = parts if isinstance(parts, bytes) else b"[" + b",".join(parts) + b"]"
+    if received.keys() <= {"role", "parts"}:
+        return b'{"role":"model","parts":' + array + b"}"
+    fields = received if "role" in received else {"role": b"", **received}
+    return json_bytes.build({**fields, "role": b'"model"', "parts": array})
 
 
 def read_text_member(members: dict[str, bytes], key: str) -> str:

@@ -2,7 +2,7 @@
 
 Parts are never merged, because a signature belongs to the part that contains it. A text that was streamed in many
 pieces stays many parts. No event marks the end of a stream: the answer is complete when a chunk has a finish reason,
-and more chunks may follow that one.
+and more chunks may follow that one. Of any other field of the chunks, the last value counts.
 """
 
 from __future__ import annotations
@@ -18,17 +18,29 @@ from longtalk.wires.native import decode_piece
 from longtalk.wires.protocol import Answer, ReportedError
 
 
-class _Content(msgspec.Struct, gc=False):
+class _Content(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     parts: tuple[msgspec.Raw]
+    role: Literal["model"] = "model"
 
 
-class _Candidate(msgspec.Struct, gc=False, rename="camel"):
+class _Candidate(msgspec.Struct, gc=False, rename="camel", forbid_unknown_fields=True):
     content: _Content
     finish_reason: None = None
     index: Literal[0] = 0
 
 
-class _OnePartChunk(msgspec.Struct, gc=False, rename="camel"):
+class _Frame(msgspec.Struct, gc=False, rename="camel"):
+    """The fields that every chunk of a stream repeats."""
+
+    create_time: str | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+
+    def key(self) -> tuple[str | None, ...]:
+        return self.create_time, self.model_version, self.response_id
+
+
+class _OnePartChunk(_Frame, gc=False, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """A typical chunk, which contains one part, the usage and nothing else of interest."""
 
     candidates: tuple[_Candidate]
@@ -41,8 +53,11 @@ class _Part(msgspec.Struct, gc=False):
     thought: bool = False
 
 
+_REPEATED = ("createTime", "modelVersion", "responseId", "error", "finishReason")
+"""Fields that a chunk may repeat as null, which says nothing."""
 _NULL = msgspec.Raw(b"null")
 _plain_decoder = msgspec.json.Decoder(_OnePartChunk)
+_frame_decoder = msgspec.json.Decoder(_Frame)
 _part_decoder = msgspec.json.Decoder(_Part)
 
 
@@ -59,6 +74,11 @@ class GeminiAccumulator:
         self._reason: str | None = None
         self._why: str = ""
         self._usage: dict[str, bytes | msgspec.Raw] = {}
+        self._content: dict[str, bytes] = {}
+        self._candidate: dict[str, bytes] = {}
+        self._response: dict[str, bytes] = {}
+        self._frame: tuple[str | None, ...] | None = None
+        """The fields that every chunk repeats. A chunk in which they are the same has nothing new for the response."""
         self._held = b""
 
     def feed(self, data: bytes) -> str:
@@ -71,7 +91,7 @@ class GeminiAccumulator:
         except (ValueError, RecursionError):
             return self._feed_any(data)
         # Some servers send null as a count.
-        if _NULL in chunk.usage_metadata.values():
+        if _NULL in chunk.usage_metadata.values() or chunk.key() != self._frame:
             return self._feed_any(data)
         self._usage |= chunk.usage_metadata
         self._parts.append(part)
@@ -82,13 +102,21 @@ class GeminiAccumulator:
         # Some servers send blank events to keep the connection open, or end with OpenAI's marker.
         if not data.strip() or data == b"[DONE]":
             return ""
-        candidate, usage = read_response(data)
+        response, candidate, usage = read_response(data)
+        self._response |= {key: v for key, v in response.items() if v != b"null" or key not in _REPEATED}
+        try:
+            self._frame = _frame_decoder.decode(data).key()
+        except (ValueError, RecursionError):
+            self._frame = None
         # Counts are cumulative: the last one is right, and null is not a count.
         if usage[:1] == b"{":
             self._usage |= {key: value for key, value in json_bytes.fields(usage).items() if value != b"null"}
         if candidate is None:
             return ""
-        parts = list_candidate_parts(candidate)
+        content = read_content(candidate)
+        parts = list_parts_of(content)
+        self._content |= content
+        self._candidate |= {key: v for key, v in candidate.items() if v != b"null" or key not in _REPEATED}
         text = "".join([self._read_text(json_bytes.fields(part)) for part in parts])
         self._parts += parts
         reason, why = read_finish_reason(candidate)
@@ -112,40 +140,55 @@ class GeminiAccumulator:
         counts = {key: bytes(value) for key, value in self._usage.items()}
         usage = json_bytes.build(counts) if counts else None
         parts = [bytes(part) for part in self._parts]
-        answer = self._build_answer(parts, self._reason, usage, why=self._why, cut=interrupted)
+        answer = self._build_answer(
+            parts,
+            self._content,
+            self._reason,
+            usage,
+            why=self._why,
+            cut=interrupted,
+            response=build_response(self._response, self._candidate),
+        )
         if not interrupted:
             return answer
         return msgspec.structs.replace(answer, finish="interrupted", native=None if answer.empty else answer.native)
 
 
-def read_response(data: bytes) -> tuple[dict[str, bytes] | None, bytes]:
-    """Return the first candidate of a response or chunk (None if it has none), and the usage report.
+def read_response(data: bytes) -> tuple[dict[str, bytes], dict[str, bytes] | None, bytes]:
+    """Return the fields of a response or chunk, its first candidate (None if it has none), and the usage report.
 
-    Raises `ReportedError` if the response is an error, or if the prompt was blocked.
+    The fields are without the candidates and the usage. Raises `ReportedError` if the response is an error, or if the
+    prompt was blocked.
     """
     fields = json_bytes.fields(data)
     if fields.get("error", b"null") != b"null":
         raise ReportedError(data)
-    array = fields.get("candidates", b"[]")
+    array, usage = fields.pop("candidates", b"[]"), fields.pop("usageMetadata", b"null")
     candidates = [json_bytes.fields(each) for each in json_bytes.items(array if array != b"null" else b"[]")]
     # Further candidates are alternative answers.
     first = next((each for each in candidates if each.get("index", b"0") == b"0"), None)
     feedback = fields.get("promptFeedback", b"null")
     if first is None and feedback != b"null" and "blockReason" in json_bytes.fields(feedback):
         raise ReportedError(data)
-    return first, fields.get("usageMetadata", b"null")
+    return fields, first, usage
 
 
-def list_candidate_parts(candidate: dict[str, bytes]) -> list[bytes]:
-    """Return the parts of a candidate; an empty list if it was blocked or has no content."""
-    raw = read_raw_parts(candidate)
-    return [] if raw == b"null" else json_bytes.items(raw)
+def build_response(fields: dict[str, bytes], candidate: dict[str, bytes]) -> bytes:
+    """Return the JSON of a response with these fields and one candidate, without its content."""
+    others = {key: value for key, value in candidate.items() if key not in ("content", "index")}
+    return json_bytes.build({**fields, "candidates": b"[%s]" % json_bytes.build(others)})
 
 
-def read_raw_parts(candidate: dict[str, bytes]) -> bytes:
-    """Return the JSON array of a candidate's parts as received, or `null` if there is none."""
+def read_content(candidate: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the fields of a candidate's content; empty if it was blocked or has no content."""
     content = candidate.get("content", b"null")
-    return b"null" if content == b"null" else json_bytes.fields(content).get("parts", b"null")
+    return {} if content == b"null" else json_bytes.fields(content)
+
+
+def list_parts_of(content: dict[str, bytes]) -> list[bytes]:
+    """Return the parts of a content, each as its exact bytes; an empty list if it has none."""
+    raw = content.get("parts", b"null")
+    return [] if raw == b"null" else json_bytes.items(raw)
 
 
 def read_finish_reason(candidate: dict[str, bytes]) -> tuple[str | None, str]:

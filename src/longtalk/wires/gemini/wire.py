@@ -1,7 +1,8 @@
 """The wire of Gemini's `generateContent`: messages, which Gemini calls contents, made of parts with signed thoughts.
 
-An answer is stored as `{"role":"model","parts":[…]}` with its parts exactly as received, because a signature must be
-sent back in the part that contained it. A signature is valid for its account and model, at any position.
+An answer is stored as `{"role":"model","parts":[…]}` with its parts and other fields exactly as received, because a
+signature must be sent back in the part that contained it. A signature is valid for its account and model, at any
+position.
 
 Tool calls may come without an id. They get one derived from the answer and their position. A result is stored with that
 id, but sent with an id only if the model gave one. Each result is a separate entry, and `contents.py` groups those of
@@ -24,9 +25,10 @@ from longtalk.wires.gemini.contents import SCHEMA_FIELD, adapt_contents, declare
 from longtalk.wires.gemini.parts import build_model_content, classify, is_blank, is_thought, list_parts, view_content
 from longtalk.wires.gemini.stream import (
     GeminiAccumulator,
-    list_candidate_parts,
+    build_response,
+    list_parts_of,
+    read_content,
     read_finish_reason,
-    read_raw_parts,
     read_response,
 )
 from longtalk.wires.native import object_fields, splice
@@ -122,7 +124,7 @@ class Gemini(StatelessWire):
         if kept != parts:
             if not kept:
                 return None
-            native = build_model_content(kept)
+            native = build_model_content(kept, json_bytes.fields(native))
         return sign_first_call(native) if running else native
 
     def build_request(
@@ -152,11 +154,13 @@ class Gemini(StatelessWire):
         return splice({**head, **fields}, contents, name=b"contents")
 
     def parse(self, body: bytes) -> Answer:
-        candidate, usage = read_response(body)
+        fields, candidate, usage = read_response(body)
         if candidate is None:
             raise ValueError("it has no candidates")
         reason, why = read_finish_reason(candidate)
-        return build_answer(list_candidate_parts(candidate), reason, usage, content=read_raw_parts(candidate), why=why)
+        content, response = read_content(candidate), build_response(fields, candidate)
+        exact = candidate.get("content", b"")
+        return build_answer(list_parts_of(content), content, reason, usage, exact=exact, why=why, response=response)
 
     def new_accumulator(self) -> GeminiAccumulator:
         return GeminiAccumulator(build_answer)
@@ -197,17 +201,20 @@ WIRE = Gemini()
 
 def build_answer(
     parts: Sequence[bytes],
+    content: Mapping[str, bytes],
     reason: str | None,
     usage: bytes | None,
     *,
-    content: bytes = b"",
+    exact: bytes = b"",
     why: str = "",
     cut: bool = False,
+    response: bytes | None = None,
 ) -> Answer:
     """Return the answer with these parts. Raises `ReportedError` if the model failed without any content.
 
-    `reason` is the provider's finish reason, and `why` its explanation. `content` is the JSON array of all parts as
-    received, if there is one. `cut` is True if the stream was interrupted.
+    `content` has the other fields of the content, and `exact` is its JSON if it was received whole. `reason` is the
+    provider's finish reason, and `why` its explanation. `cut` is True if the stream was interrupted. `response` has the
+    other fields of the response.
     """
     signed, thought, blank = classify(parts)
     kept = [part for part, is_blank in zip(parts, blank, strict=True) if not is_blank]
@@ -218,8 +225,9 @@ def build_answer(
         raise ReportedError(
             json_bytes.encode({"error": {"code": reason, "message": why or f"the answer ended with {reason}"}})
         )
-    exact = content if content and len(kept) == len(parts) > 0 else b""
-    native = b'{"role":"model","parts":' + exact + b"}" if exact else build_model_content(kept)
+    is_whole = exact and len(kept) == len(parts) > 0
+    has_more = len(content) > 2 and content.get("role") == b'"model"'
+    native = exact if is_whole and has_more else build_model_content(content["parts"] if is_whole else kept, content)
     view = WIRE.view(native)
     return Answer(
         native=native,
@@ -228,6 +236,7 @@ def build_answer(
         empty=empty,
         opaque=opaque,
         usage=None if usage in (None, b"null") else usage,
+        response=response,
     )
 
 

@@ -3,7 +3,7 @@
 Texts are joined as raw JSON string bodies, so that escapes stay unchanged and an emoji that was split between chunks is
 complete again. `_GRAMMAR` lists the keys whose texts are joined, the names that an empty string does not replace, and
 the lists whose elements are matched by index or id. For any other key, the last value replaces earlier ones. Numbers
-are never added up.
+are never added up. The other fields of chunks and choices are assembled in the same way, by `_CHOICE_GRAMMAR`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from longtalk.wires.protocol import Answer, ReportedError
 
 _TEXT = "text"
 _NAME = "name"
+_ITEMS = "items"
 _GRAMMAR: dict[str, Any] = {
     "role": _NAME,
     "content": _TEXT,
@@ -29,31 +30,61 @@ _GRAMMAR: dict[str, Any] = {
     "tool_calls": [{"id": _NAME, "type": _NAME, "function": {"name": _NAME, "arguments": _TEXT}}],
     "reasoning_details": [{"text": _TEXT, "summary": _TEXT, "data": _TEXT}],
 }
+_CHOICE_GRAMMAR: dict[str, Any] = {"logprobs": {"content": _ITEMS, "refusal": _ITEMS}}
+_PADDING = "obfuscation"
+"""A field of random characters that hides the length of each chunk."""
 
 
-class _Choice(msgspec.Struct):
+class _Frame(msgspec.Struct, gc=False):
+    """The fields that every chunk of a stream repeats."""
+
+    id: str | None = None
+    object: str | None = None
+    created: float | None = None
+    model: str | None = None
+    provider: str | None = None
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
+    obfuscation: str | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        about = self.provider, self.service_tier, self.system_fingerprint
+        return self.id, self.object, self.created, self.model, about
+
+
+class _OpenChoice(msgspec.Struct, gc=False):
+    """The fields of a choice that has not ended. Those that only some servers send are null until then."""
+
+    finish_reason: None = None
+    logprobs: None = None
+    native_finish_reason: None = None
+    stop_reason: None = None
+    token_ids: None = None
+
+
+class _Choice(_OpenChoice, forbid_unknown_fields=True):
     delta: dict[str, msgspec.Raw] = {}
-    finish_reason: str | None = None
     index: int = 0
 
 
-class _Chunk(msgspec.Struct):
+class _Chunk(_Frame, forbid_unknown_fields=True):
+    """A chunk that adds nothing to the answer but a delta."""
+
     choices: list[_Choice] = []
-    usage: msgspec.Raw = msgspec.Raw(b"null")
-    error: msgspec.Raw = msgspec.Raw(b"null")
+    usage: None = None
+    error: None = None
 
 
 class _TextDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     content: str
 
 
-class _PlainChoice(msgspec.Struct, gc=False):
+class _PlainChoice(_OpenChoice, gc=False, forbid_unknown_fields=True, kw_only=True):
     delta: _TextDelta
-    finish_reason: None = None
     index: Literal[0] = 0
 
 
-class _TextOnlyEvent(msgspec.Struct, gc=False):
+class _TextOnlyEvent(_Frame, gc=False, forbid_unknown_fields=True, kw_only=True):
     """A typical chunk, which contains one piece of text and nothing else of interest."""
 
     choices: tuple[_PlainChoice]
@@ -61,9 +92,11 @@ class _TextOnlyEvent(msgspec.Struct, gc=False):
     error: None = None
 
 
+_frame_decoder = msgspec.json.Decoder(_Frame)
 _chunk_decoder = msgspec.json.Decoder(_Chunk)
 _plain_decoder = msgspec.json.Decoder(_TextOnlyEvent)
-_Choices: TypeAlias = list[tuple[int, str | None, Mapping[str, Any]]]
+_Choices: TypeAlias = list[tuple[int, str | None, Mapping[str, Any], dict[str, bytes]]]
+"""The index, finish reason, delta and other fields of each choice."""
 
 
 class ChatAccumulator:
@@ -71,10 +104,14 @@ class ChatAccumulator:
 
     started = True
 
-    def __init__(self, build_answer: Callable[[bytes, str | None, bytes | None], Answer]) -> None:
+    def __init__(self, build_answer: Callable[[bytes, str | None, bytes | None, bytes | None], Answer]) -> None:
         self.done = False
         self._build_answer = build_answer
         self._message = _Object(_GRAMMAR)
+        self._choice = _Object(_CHOICE_GRAMMAR)
+        self._response = _Object({})
+        self._frame: tuple[Any, ...] | None = None
+        """The fields that every chunk repeats. A chunk in which they are the same has nothing new for the response."""
         self._reason: str | None = None
         self._usage: bytes | None = None
         self._held = b""
@@ -85,9 +122,12 @@ class ChatAccumulator:
         if not self._expects_text or BACKSLASH in data:
             return self._feed_any(data)
         try:
-            text = _plain_decoder.decode(data).choices[0].delta.content
+            chunk = _plain_decoder.decode(data)
         except (ValueError, RecursionError):
             return self._feed_any(data)
+        if chunk.key() != self._frame:
+            return self._feed_any(data)
+        text = chunk.choices[0].delta.content
         self._message.text("content").bodies.append(text.encode())
         return text
 
@@ -101,28 +141,47 @@ class ChatAccumulator:
         # Some servers send blank events to keep the connection open.
         if not data.strip():
             return ""
-        try:
-            chunk = _chunk_decoder.decode(data)
-            choices: _Choices = [(c.index, c.finish_reason, c.delta) for c in chunk.choices]
-            usage, error = bytes(chunk.usage), bytes(chunk.error)
-        except (ValueError, RecursionError):
-            choices, usage, error = _decode_leniently(data)
-        if error != b"null":
-            raise ReportedError(error)
-        if usage != b"null":
-            self._usage = usage
+        choices = self._read_chunk(data)
         text = ""
-        for index, reason, delta in choices:
+        for index, reason, delta, others in choices:
             if index:
                 continue
             if reason:
                 self._reason, self.done = reason, True
+            self._choice.merge(_without_nulls(others, _OpenChoice.__struct_fields__))
             content = delta.get("content")
             if content is not None:
                 text += self._decode_text(bytes(content))
                 self._expects_text = len(delta) == 1 and not self._held
             self._message.merge({key: bytes(value) for key, value in delta.items()})
         return text
+
+    def _read_chunk(self, data: bytes) -> _Choices:
+        """Return the choices of a chunk. Keep its usage and the other fields of the response."""
+        try:
+            chunk = _chunk_decoder.decode(data)
+            if chunk.key() == self._frame:
+                return [(choice.index, None, choice.delta, {}) for choice in chunk.choices]
+        except (ValueError, RecursionError):
+            pass
+        fields = json_bytes.fields(data)
+        choices = _read_choices(fields.pop("choices", b"null"))
+        usage, error = (fields.pop(key, b"null") for key in ("usage", "error"))
+        if error != b"null":
+            raise ReportedError(error)
+        if usage != b"null":
+            self._usage = usage
+        fields.pop(_PADDING, None)
+        self._response.merge(_without_nulls(fields, _Frame.__struct_fields__))
+        try:
+            self._frame = _frame_decoder.decode(data).key()
+        except (ValueError, RecursionError):
+            self._frame = None
+        return choices
+
+    def _build_response(self) -> bytes:
+        choice = self._choice.to_json()
+        return json_bytes.build({**self._response.members(), "choices": b"[%s]" % choice})
 
     def _decode_text(self, content: bytes) -> str:
         if content[:1] != b'"':
@@ -133,7 +192,7 @@ class ChatAccumulator:
     def answer(self, *, interrupted: bool = False) -> Answer:
         members = self._message.members()
         if not interrupted:
-            return self._build_answer(json_bytes.build(members), self._reason, self._usage)
+            return self._build_answer(json_bytes.build(members), self._reason, self._usage, self._build_response())
         # Half a character would make strict servers reject every later request of the conversation.
         members = {key: drop_half_character(value) for key, value in members.items()}
         tool_calls = members.get("tool_calls", b"")
@@ -142,7 +201,7 @@ class ChatAccumulator:
             members["tool_calls"] = b"[" + b",".join(calls) + b"]"
         else:
             members.pop("tool_calls", None)
-        answer = self._build_answer(json_bytes.build(members), self._reason, self._usage)
+        answer = self._build_answer(json_bytes.build(members), self._reason, self._usage, self._build_response())
         is_empty = all(value in (b"null", b'""', b"[]") for key, value in members.items() if key != "role")
         return msgspec.structs.replace(answer, finish="interrupted", native=None if is_empty else answer.native)
 
@@ -153,23 +212,27 @@ def join_text_parts(content: bytes) -> str:
     return "".join(json_bytes.text(part.get("text", b"")) or "" for part in parts)
 
 
-def _decode_leniently(data: bytes) -> tuple[_Choices, bytes, bytes]:
-    """Return the choices, usage and error of a chunk that the fast decoder rejects, such as one with half an emoji."""
-    fields = json_bytes.fields(data)
+def _without_nulls(fields: dict[str, bytes], keys: tuple[str, ...]) -> dict[str, bytes]:
+    """Return the fields without those of `keys` that are null."""
+    return {key: value for key, value in fields.items() if value != b"null" or key not in keys}
+
+
+def _read_choices(listed: bytes) -> _Choices:
+    """Return the choices of a chunk that the fast decoder rejects, such as one with half an emoji or unknown fields."""
     choices: _Choices = []
-    listed = fields.get("choices", b"[]")
     for item in json_bytes.items(listed) if listed != b"null" else []:
         choice = json_bytes.fields(item)
-        delta = choice.get("delta", b"{}")
-        index = json_bytes.value(choice.get("index", b"0"))
+        delta = choice.pop("delta", b"{}")
+        index = json_bytes.value(choice.pop("index", b"0"))
         choices.append(
             (
                 index if isinstance(index, int) else 0,
                 json_bytes.text(choice.get("finish_reason", b"null")),
                 json_bytes.fields(delta) if delta != b"null" else {},
+                choice,
             )
         )
-    return choices, fields.get("usage", b"null"), fields.get("error", b"null")
+    return choices
 
 
 def _is_complete(call: bytes) -> bool:
@@ -204,6 +267,9 @@ class _Object:
                 text = self.text(key)
                 text.close()
                 text.parts += json_bytes.items(value)
+            elif rule is _ITEMS and first == b"[":
+                earlier = json_bytes.items(there) if there and there[:1] == b"[" else []
+                self._members[key] = b"[" + b",".join([*earlier, *json_bytes.items(value)]) + b"]"
             elif isinstance(rule, dict) and first == b"{":
                 if not isinstance(there, _Object):
                     there = self._members[key] = _Object(rule)

@@ -127,10 +127,13 @@ class OpenAIChat(StatelessWire):
         if not choices:
             raise ValueError("it has no choices")
         choice = json_bytes.fields(choices[0])
+        message, _ = choice.pop("message", b"{}"), choice.pop("index", b"")
         if choice.get("error", b"null") != b"null":
             raise ReportedError(choice["error"])
         reason = json_bytes.text(choice.get("finish_reason", b"null"))
-        return build_answer(choice.get("message", b"{}"), reason, fields.get("usage"))
+        usage = fields.pop("usage", None)
+        response = json_bytes.build({**fields, "choices": b"[%s]" % json_bytes.build(choice)})
+        return build_answer(message, reason, usage, response)
 
     def new_accumulator(self) -> ChatAccumulator:
         return ChatAccumulator(build_answer)
@@ -169,11 +172,11 @@ class OpenAIChat(StatelessWire):
 WIRE = OpenAIChat()
 
 
-def build_answer(message: bytes, reason: str | None, usage: bytes | None) -> Answer:
+def build_answer(message: bytes, reason: str | None, usage: bytes | None, response: bytes | None = None) -> Answer:
     """Return the answer in a message that was received whole or assembled from a stream.
 
-    `reason` is the provider's finish reason. Anything that could not be sent back is corrected: the role, missing or
-    duplicate call ids, content of an invalid form.
+    `reason` is the provider's finish reason, and `response` has the other fields of the response. Anything that could
+    not be sent back is corrected: the role, missing or duplicate call ids, content of an invalid form.
     """
     fields = json_bytes.fields(message)
     received = dict(fields)
@@ -198,6 +201,7 @@ def build_answer(message: bytes, reason: str | None, usage: bytes | None) -> Ans
         empty=_is_empty(fields),
         finish=finish,
         usage=None if usage in (None, b"null") else usage,
+        response=response,
     )
 
 

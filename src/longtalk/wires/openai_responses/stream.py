@@ -2,7 +2,7 @@
 
 A finished item is stored byte for byte as the server sent it. An item that was cut off is kept only if it is a message.
 It is then built from the pieces of its texts, which are joined as raw JSON string bodies. Events of other types are
-ignored.
+ignored. Unknown fields of the events that are read count as fields of the response.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ _PRELUDE = ("response.created", "response.in_progress", "response.queued")
 _TEXTS = {"response.output_text.delta": "text", "response.refusal.delta": "refusal"}
 _PARTS = {"text": b'"output_text"', "refusal": b'"refusal"'}
 _ENDS = ("response.completed", "response.incomplete")
+_KNOWN = (
+    *(*_PRELUDE, *_TEXTS, *_ENDS, "response.output_item.added", "response.output_item.done"),
+    *("response.content_part.added", "response.content_part.done", "response.output_text.done"),
+    *("response.refusal.done", "response.function_call_arguments.delta", "response.function_call_arguments.done"),
+)
+"""The types of events whose fields are known."""
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, forbid_unknown_fields=True):
     type: str = ""
     output_index: int = -1
     content_index: int = 0
@@ -30,15 +36,28 @@ class _Event(msgspec.Struct):
     item: msgspec.Raw = msgspec.Raw(b"null")
     response: msgspec.Raw = msgspec.Raw(b"null")
     error: msgspec.Raw = msgspec.Raw(b"null")
+    arguments: msgspec.Raw = msgspec.Raw(b"null")
+    item_id: str | None = None
+    logprobs: msgspec.Raw = msgspec.Raw(b"null")
+    name: str | None = None
+    obfuscation: str | None = None
+    part: msgspec.Raw = msgspec.Raw(b"null")
+    refusal: msgspec.Raw = msgspec.Raw(b"null")
+    sequence_number: int | None = None
+    text: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _TextOnlyEvent(msgspec.Struct, gc=False):
+class _TextOnlyEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A typical event, which contains a piece of text."""
 
     type: Literal["response.output_text.delta"]
     delta: str
     output_index: int
     content_index: int
+    item_id: str | None = None
+    logprobs: msgspec.Raw = msgspec.Raw(b"null")
+    obfuscation: str | None = None
+    sequence_number: int | None = None
 
 
 _event_decoder = msgspec.json.Decoder(_Event)
@@ -55,7 +74,11 @@ class ResponsesAccumulator:
         self._read_error = read_error
         self._items: dict[int, bytes] = {}
         self._open: dict[int, _PartialMessage] = {}
+        self._preludes: list[bytes] = []
+        """The response as it was announced, before there was an answer."""
         self._response: dict[str, bytes] = {}
+        self._unknown: dict[str, bytes] = {}
+        """Unknown fields of events."""
         self._held = b""
         self._expects_text = False
         """Whether the last event contained only a piece of text. If so, the fast decoder reads the next event."""
@@ -82,11 +105,15 @@ class ResponsesAccumulator:
             kind, at, part, delta = event.type, event.output_index, event.content_index, bytes(event.delta)
             item, response, error = bytes(event.item), bytes(event.response), bytes(event.error)
         except (ValueError, RecursionError):
-            kind, at, part, delta, item, response, error = _decode_leniently(data)
+            fields = json_bytes.fields(data)
+            kind, at, part, delta, item, response, error = _read_event(fields)
+            if kind in _KNOWN:
+                self._unknown |= {key: v for key, v in fields.items() if key not in _Event.__struct_fields__}
         if kind in _TEXTS:
             return self._grow_message(at, part, _TEXTS[kind], delta)
         if kind in _PRELUDE:
             self.started = had_started
+            self._preludes.append(response)
         elif kind == "response.output_item.added":
             self._open[at if at >= 0 else self._newest_index() + 1] = _PartialMessage(json_bytes.fields(item))
         elif kind == "response.output_item.done":
@@ -131,17 +158,19 @@ class ResponsesAccumulator:
         return json_bytes.text(b'"%s"' % held) or ""
 
     def answer(self, *, interrupted: bool = False) -> Answer:
+        announced = [json_bytes.fields(prelude) for prelude in self._preludes if prelude[:1] == b"{"]
+        extra = {key: value for fields in (*announced, self._unknown) for key, value in fields.items()}
         cut = {i: message.to_json() for i, message in self._open.items() if message.texts}
         items = [item for _, item in sorted((cut | self._items).items())]
         if not interrupted:
             output = self._response.get("output", b"")
             # Some servers send the items only at the end.
             if not self._items and output[:1] == b"[" and output != b"[]":
-                return self._build_answer(json_bytes.items(output), self._response, output=output)
-            return self._build_answer(items, self._response)
+                return self._build_answer(json_bytes.items(output), self._response, output=output, extra=extra)
+            return self._build_answer(items, self._response, extra=extra)
         while items and json_bytes.fields(items[-1]).get("type") == b'"reasoning"':
             items.pop()
-        answer = self._build_answer(items, {**self._response, "store": b"false"})
+        answer = self._build_answer(items, {**self._response, "store": b"false"}, extra=extra)
         return msgspec.structs.replace(answer, finish="interrupted", native=None if answer.empty else answer.native)
 
 
@@ -154,9 +183,8 @@ def join_text_parts(content: bytes, *, kind: str = "text") -> str:
     return "".join(json_bytes.text(part.get(kind, b"")) or "" for part in parts if part.get("type") in shown)
 
 
-def _decode_leniently(data: bytes) -> tuple[str, int, int, bytes, bytes, bytes, bytes]:
-    """Return the fields of an event that the fast decoder rejects, such as one with half an emoji."""
-    fields = json_bytes.fields(data)
+def _read_event(fields: dict[str, bytes]) -> tuple[str, int, int, bytes, bytes, bytes, bytes]:
+    """Return the values of an event that the fast decoder rejects, such as one with half an emoji or unknown fields."""
     indexes = [json_bytes.value(fields.get(key, b"null")) for key in ("output_index", "content_index")]
     at, part = (index if isinstance(index, int) else default for index, default in zip(indexes, (-1, 0), strict=True))
     values = [fields.get(key, b"null") for key in ("delta", "item", "response", "error")]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -60,6 +61,13 @@ _SESSION_LOST = re.compile(
     r'|"param"\s*:\s*"conversation\b|No tool output found|No tool call found',
     re.IGNORECASE,
 )
+_KEPT_ELSEWHERE = (
+    *("output", "usage", "store", "input", "instructions", "tools", "tool_choice", "text", "reasoning", "include"),
+    *("metadata", "prompt", "temperature", "top_p", "top_logprobs", "truncation", "max_output_tokens"),
+    *("max_tool_calls", "parallel_tool_calls", "previous_response_id", "background", "user", "safety_identifier"),
+    *("prompt_cache_key", "prompt_cache_retention"),
+)
+"""Fields of a response that the entry or the turn has, or that repeat the request. The system text is never stored."""
 _NO_ENCRYPTION = re.compile(r"encrypted content is not supported", re.IGNORECASE)
 
 
@@ -260,10 +268,17 @@ class OpenAIResponses:
 WIRE = OpenAIResponses()
 
 
-def build_answer(items: Sequence[bytes], response: Mapping[str, bytes], *, output: bytes = b"") -> Answer:
+def build_answer(
+    items: Sequence[bytes],
+    response: Mapping[str, bytes],
+    *,
+    output: bytes = b"",
+    extra: Mapping[str, bytes] = MappingProxyType({}),
+) -> Answer:
     """Return the answer with these items.
 
-    `response` holds the fields of the response. `output` is the JSON array of all items as received, if there is one.
+    `response` holds the fields of the response, and `extra` those that only a stream had. `output` is the JSON array of
+    all items as received, if there is one.
     """
     identified = _with_unique_ids(items)
     output = output if output and identified == list(items) else b"[" + b",".join(identified) + b"]"
@@ -283,9 +298,14 @@ def build_answer(items: Sequence[bytes], response: Mapping[str, bytes], *, outpu
         empty=not list_sendable_items(native, Quirks()),
         opaque=stored or any(is_opaque(json_bytes.fields(item)) for item in identified),
         usage=None if usage == b"null" else usage,
+        response=_build_response({**response, **{key: v for key, v in extra.items() if key not in response}}),
         # Only a server that says so has stored the response, and only if no item was changed here.
         handle=_read_handle(response, items) if stored and identified == list(items) else None,
     )
+
+
+def _build_response(fields: Mapping[str, bytes]) -> bytes:
+    return json_bytes.build({key: value for key, value in fields.items() if key not in _KEPT_ELSEWHERE})
 
 
 def _read_handle(response: Mapping[str, bytes], items: Sequence[bytes]) -> Handle | None:

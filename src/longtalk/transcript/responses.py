@@ -1,0 +1,101 @@
+"""What a provider's responses said besides the message and the usage: ids, the exact model, finish reasons, citations.
+
+`Turn.responses` has one JSON object for each response of a turn. `make_response` writes it, and `read_responses` reads
+it. The fields of the response stay in the provider's own JSON, byte for byte, in their places: a message and a usage
+report are left out, because the entry and `Turn.usage` have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.transcript.transcript import Turn
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A provider's response to one model call of a turn, without its message."""
+
+    entry: str
+    """The id of the entry with the message; empty if the response had no content."""
+    model: str
+    """The model that was asked, as `provider:model`. `fields` has the model that the provider named, if it did."""
+    finish: str
+    """Why the answer ended, in Longtalk's words, as in `Reply.finish`; "calls" if it called tools."""
+    native: bytes
+    """The fields of the response in the provider's own JSON, without the message and the usage; `{}` if unknown."""
+    usage: bytes | None = None
+    """The usage report in the provider's own JSON; None if there was none."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the response, decoded from `native`."""
+        decoded: dict[str, Any] = json_bytes.value(self.native)
+        return decoded
+
+    @property
+    def id(self) -> str:
+        """The id that the provider gave the response; empty if it gave none."""
+        return _find_text(self.fields, ("id",), ("responseId",))
+
+    @property
+    def finish_reason(self) -> str:
+        """Why the answer ended, in the provider's own words; empty if it did not say."""
+        return _find_text(
+            self.fields,
+            ("choices", 0, "finish_reason"),
+            ("stop_reason",),
+            ("candidates", 0, "finishReason"),
+            ("incomplete_details", "reason"),
+            ("status",),
+        )
+
+
+def make_response(*, entry: int | None, usage: int | None, model: str, finish: str, native: bytes) -> bytes:
+    """Return a response in the form that a turn stores.
+
+    `entry` is the number of its entry in the turn, and `usage` the index of its report in `Turn.usage`.
+    """
+    known: dict[str, Any] = {"entry": entry, "usage": usage, "model": model, "finish": finish}
+    members = {name: json_bytes.encode(value) for name, value in known.items() if value is not None}
+    return json_bytes.build({**members, "response": native})
+
+
+def read_responses(turn: Turn) -> list[Response]:
+    """Return the responses of a turn, oldest first. Those that can't be read are left out."""
+    found = []
+    for raw in turn.responses:
+        try:
+            members = json_bytes.fields(raw)
+            known = {name: json_bytes.value(member) for name, member in members.items() if name != "response"}
+            json_bytes.check_object(native := members.get("response", b"{}"))
+        except ValueError:
+            continue
+        number, index = known.get("entry"), known.get("usage")
+        found.append(
+            Response(
+                entry=f"{turn.id}-{number}" if isinstance(number, int) else "",
+                model=_find_text(known, ("model",)) or turn.model,
+                finish=_find_text(known, ("finish",)),
+                native=native,
+                usage=turn.usage[index] if isinstance(index, int) and 0 <= index < len(turn.usage) else None,
+            )
+        )
+    return found
+
+
+def _find_text(fields: Mapping[str, Any], *paths: tuple[str | int, ...]) -> str:
+    """Return the first text that is found at one of these paths; empty if there is none."""
+    for path in paths:
+        value: Any = fields
+        for key in path:
+            try:
+                value = value[key]
+            except (LookupError, TypeError):
+                value = None
+        if isinstance(value, str):
+            return value
+    return ""
