@@ -1,28 +1,36 @@
-"""The history of a conversation: its entries as readable text."""
+"""The history of a conversation: its entries in readable form, with calls, results, usage and responses."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from longtalk.events import ToolCall, ToolResult
 from longtalk.memory.cards.hidden import find_memory_calls, is_hidden
 from longtalk.state import codec as states
 from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.transcript.pack import Entry
+from longtalk.transcript.responses import Response, read_responses
 from longtalk.transcript.transcript import Turn
-from longtalk.wires import NAMES, text_if_readable
+from longtalk.usage import Usage
+from longtalk.wires import NAMES, read_usage
+from longtalk.wires.describe import describe
+from longtalk.wires.entries import read_text, view_entry
+from longtalk.wires.neutral import LONGTALK
+from longtalk.wires.views import MessageView
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
-    """One entry of a conversation, with its text extracted from the provider's JSON."""
+    """One entry of a conversation, with its content extracted from the provider's JSON."""
 
     id: str
     turn: str
     role: str
     text: str
+    """The text of the entry; never empty. Without text, it says in square brackets what the entry has: `[image]`."""
     at: int
     """The time when the entry was created, in milliseconds since 1970."""
     native: bytes
@@ -35,6 +43,28 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     """The name of the wire (message format) of `native`."""
     status: str = ""
     """The status of the turn that the entry belongs to; empty if the turn is unknown."""
+    calls: tuple[ToolCall, ...] = ()
+    """The tool calls of an answer."""
+    results: tuple[ToolResult, ...] = ()
+    """The result that a tool entry has."""
+    model: str = ""
+    """For an answer: the model that was asked, as `provider:model`."""
+    finish: str = ""
+    """For an answer: why it ended, as in `Reply.finish`; "calls" if it called tools, "paused" if it went on."""
+    usage: Usage | None = None
+    """For an answer: the tokens of its model call; None if the provider did not report them."""
+    response: Response | None = None
+    """For an answer: what the provider said besides the message; None if that was not kept."""
+
+    @property
+    def response_id(self) -> str:
+        """The id that the provider gave its response; empty if there is none."""
+        return self.response.id if self.response else ""
+
+    @property
+    def finish_reason(self) -> str:
+        """Why the answer ended, in the provider's own words; empty if that was not kept."""
+        return self.response.finish_reason if self.response else ""
 
 
 def history(
@@ -54,28 +84,94 @@ def to_history(
 ) -> list[HistoryEntry]:
     """Return these entries in readable form, without the calls of the memory tool and their results.
 
-    `turns` are the turns that the entries belong to; they provide the `status`. `metas` has the metadata of entries, by
-    position.
+    `turns` are the turns that the entries belong to; they provide status, model, usage and responses. `metas` has the
+    metadata of entries, by position.
     """
-    known, entries = metas or {}, list(entries)
-    hidden = find_memory_calls(entries)
-    statuses = {turn.id: turn.status for turn in turns}
-    return [
-        HistoryEntry(
-            id=entry.id,
-            turn=entry.turn,
-            role=entry.role,
-            text=text_if_readable(entry),
-            at=entry.at,
-            native=entry.native,
-            mark=entry.condition,
-            meta=known.get(i, {}),
-            wire=entry.wire,
-            status=statuses.get(entry.turn, ""),
+    known, listed = metas or {}, list(entries)
+    by_id = {turn.id: turn for turn in turns}
+    answers = _read_answers(listed, by_id)
+    hidden = find_memory_calls(listed)
+    called: dict[str, str] = {}
+    read = []
+    for i, entry in enumerate(listed):
+        hidden_calls = hidden.get(i, frozenset())
+        if is_hidden(entry, hidden_calls):
+            continue
+        text, view = _read(entry)
+        called |= {call.id: call.name for call in view.calls}
+        failed = entry.condition in ("error", "closed")
+        name = view.name or called.get(view.call_id, "")
+        answer = answers.get(entry.id, _NO_ANSWER)
+        read.append(
+            HistoryEntry(
+                id=entry.id,
+                turn=entry.turn,
+                role=entry.role,
+                text=text,
+                at=entry.at,
+                native=entry.native,
+                mark=entry.condition,
+                meta=known.get(i, {}),
+                wire=entry.wire,
+                status=by_id[entry.turn].status if entry.turn in by_id else "",
+                calls=tuple(
+                    ToolCall(call.id, call.name, call.arguments) for call in view.calls if call.id not in hidden_calls
+                ),
+                results=(ToolResult(view.call_id, name, view.text, failed),) if view.call_id else (),
+                model=answer.model,
+                finish=entry.condition if entry.condition in _CUT else answer.finish or ("calls" if view.calls else ""),
+                usage=None if answer.usage is None else read_usage(answer.usage, entry.wire),
+                response=answer.response,
+            )
         )
-        for i, entry in enumerate(entries)
-        if not is_hidden(entry, hidden.get(i, frozenset()))
-    ]
+    return read
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What a turn knows about one of its answers."""
+
+    model: str = ""
+    finish: str = ""
+    usage: bytes | None = None
+    response: Response | None = None
+
+
+_NO_ANSWER = _Answer()
+_CUT = ("length", "filtered", "interrupted")
+
+
+def _read_answers(entries: Sequence[Entry], turns: Mapping[str, Turn]) -> dict[str, _Answer]:
+    """Return what the turns know about the answers among these entries, by the ids of the entries."""
+    found: dict[str, _Answer] = {}
+    by_turn: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.role == "assistant" and entry.turn in turns:
+            by_turn.setdefault(entry.turn, []).append(entry)
+    for name, answers in by_turn.items():
+        turn = turns[name]
+        # A turn of an earlier version has no responses. Its reports belong to its answers if there are as many.
+        reports = turn.usage if len(turn.usage) == len(answers) else [None] * len(answers)
+        for entry, usage in zip(answers, reports, strict=True):
+            finish = turn.finish if entry is answers[-1] and turn.status != "running" else ""
+            found[entry.id] = _Answer(turn.model, finish, usage)
+        for each in read_responses(turn):
+            if each.entry in found:
+                found[each.entry] = _Answer(each.model, each.finish, each.usage, each)
+    return found
+
+
+def _read(entry: Entry) -> tuple[str, MessageView]:
+    """Return a text for an entry, which is never empty, and the content of its message."""
+    view = MessageView(role=entry.role)
+    if entry.wire not in NAMES:
+        return f"[a message in the unknown format {entry.wire!r}]", view
+    try:
+        if entry.wire == LONGTALK:
+            return read_text(entry) or "[empty]", view
+        view = view_entry(entry)
+        return view.text if view.text.strip() else describe(entry.native, view), view
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return "[a message that can't be read]", view
 
 
 def parse_terms(text: str) -> list[str]:

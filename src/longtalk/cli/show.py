@@ -13,13 +13,16 @@ from longtalk.cli.store import choose_branch, find_or_latest, open_archive
 from longtalk.memory.brief.record import BriefRecord, read_brief_record, read_brief_record_at
 from longtalk.memory.recall.topics import find_topics
 from longtalk.stores.base import ConversationInfo
-from longtalk.transfer.markdown import list_hidden_parts
 from longtalk.wires import WIRES
-from longtalk.wires.neutral import read_source
+from longtalk.wires.describe import list_hidden_parts
+from longtalk.wires.neutral import LONGTALK, read_source
 from longtalk.wires.views import MessageView
 
 _MOST_BRANCHES = 10
 """How many other branches to name at most."""
+_PRINTED = ("id", "turn", "role", "at", "mark", "meta", "wire", "text")
+_PRINTED_IF_KNOWN = ("model", "finish", "finish_reason", "response_id", "usage")
+"""The attributes of an entry that `--json` prints. Its calls and results are in `native`, which is printed too."""
 _ENDED = {"interrupted": "interrupted", "failed": "failed", "running": "no complete answer yet"}
 """What to print after the last entry of an incomplete turn, by the turn's status."""
 
@@ -54,9 +57,8 @@ def run(
         print_topics(entries, as_json=as_json)
     elif as_json:
         for each in entries:
-            members = {
-                name: getattr(each, name) for name in ("id", "turn", "role", "at", "mark", "meta", "wire", "text")
-            }
+            members = {name: getattr(each, name) for name in _PRINTED}
+            members |= {name: value for name in _PRINTED_IF_KNOWN if (value := getattr(each, name))}
             print_json(msgspec.to_builtins(members), native=each.native)
     else:
         print_history(entries)
@@ -64,7 +66,7 @@ def run(
 
 def print_topics(entries: Sequence[HistoryEntry], *, as_json: bool) -> None:
     """Print each topic of a conversation on a line: its start, its number of messages and its typical words."""
-    found = find_topics((each.at, each.role, each.text) for each in entries)
+    found = find_topics((each.at, each.role, _read_own_text(each)) for each in entries)
     if as_json:
         for each in found:
             print_json(msgspec.to_builtins(each) | {"first": entries[each.first].id})
@@ -84,9 +86,9 @@ def print_history(entries: Sequence[HistoryEntry]) -> None:
         who = _label(each, called.get(view.call_id, ""))
         head = (format_time(each.at, seconds=True), who, each.id, *([f"({', '.join(marks)})"] if marks else []))
         print_text("  ".join(map(escape_line, head)))
-        for part in (each.text, *_list_extras(each, view)):
-            if part.strip():
-                print_text("\n".join(f"    {line}".rstrip(" ") for line in part.strip("\r\n").split("\n")))
+        parts = [part for part in (_read_own_text(each), *_list_extras(each, view)) if part.strip()]
+        for part in parts or [each.text]:
+            print_text("\n".join(f"    {line}".rstrip(" ") for line in part.strip("\r\n").split("\n")))
 
 
 def _print_brief(record: BriefRecord, *, as_json: bool) -> None:
@@ -125,6 +127,11 @@ def _read_view(entry: HistoryEntry) -> MessageView:
         return WIRES[entry.wire].view(entry.native)
     except (ValueError, LookupError, TypeError):
         return MessageView(role=entry.role)
+
+
+def _read_own_text(entry: HistoryEntry) -> str:
+    """Return the text of an entry; empty if the entry has only other content, which `text` then describes."""
+    return entry.text if entry.wire == LONGTALK else _read_view(entry).text
 
 
 def _list_extras(entry: HistoryEntry, view: MessageView) -> list[str]:

@@ -21,6 +21,7 @@ from longtalk.transcript.transcript import Transcript, Turn
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, expand_branch
 from longtalk.usage import Usage
 from longtalk.wires import read_usage
+from longtalk.wires.describe import list_hidden_parts
 from longtalk.wires.entries import view_entry
 from longtalk.wires.neutral import read_source
 from longtalk.wires.views import MessageView
@@ -44,10 +45,6 @@ _MARKS = {
     "error": "error",
     "closed": "no result, so the call was closed",
 }
-_SHOWN = (
-    *("text", "tool_use", "tool_result", "refusal"),
-    *("message", "input_text", "output_text", "function_call", "custom_tool_call"),
-)
 """The types of content parts whose content is shown. Of other parts, only the type is shown."""
 
 
@@ -133,30 +130,6 @@ def _render_message(entry: Entry, seen: MessageView, called: dict[str, str], hid
         called[call.id] = _escape_inline(call.name)
         yield from (f"Calls **{_escape_inline(call.name)}**:", "")
         yield from _render_fence("json", call.arguments.decode("utf-8", "replace"))
-
-
-def list_hidden_parts(native: bytes) -> list[str]:
-    """Return the types of the parts of a message whose content is not shown, such as images, audio and thinking."""
-    members = json_bytes.value(native)
-    content = members.get("content", members.get("parts", members.get("output")))
-    parts = content if isinstance(content, list) else []
-    contents = [part["content"] for part in parts if isinstance(part, dict) and part.get("type") == "message"]
-    parts = [*parts, *(part for inner in contents if isinstance(inner, list) for part in inner)]
-    types = [part.get("type", _find_gemini_type(part)) for part in parts if isinstance(part, dict)]
-    hidden = [kind for kind in types if isinstance(kind, str) and kind not in _SHOWN]
-    return [kind.removeprefix("input_").removesuffix("_url") for kind in hidden]
-
-
-def _find_gemini_type(part: dict[str, object]) -> str:
-    """Derive the type of a Gemini part from its members, since such a part has no `type`."""
-    if part.get("thought") is True:
-        return "thinking"
-    media = part.get("inlineData", part.get("fileData"))
-    kind = media.get("mimeType") if isinstance(media, dict) else None
-    if isinstance(kind, str):
-        return kind.partition("/")[0]
-    shown = ("text", "functionCall", "functionResponse", "thoughtSignature")
-    return next((key for key in part if key not in shown), "text")
 
 
 def _describe_turn(turn: Turn, entries: Sequence[Entry]) -> str:

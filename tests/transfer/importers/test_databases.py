@@ -244,7 +244,7 @@ def test_a_session_of_the_agents_sdk(tmp_path: Path) -> None:
     entries = archive.history("ada")
     assert [(each.role, each.text) for each in entries] == [
         ("user", "Have you amber rosin?"),
-        ("assistant", ""),
+        ("assistant", '[calls rosin({"kind":"amber"})]'),
         ("tool", "amber: 3 left"),
         ("assistant", "Three are left."),
         ("user", "Thank you!"),
