@@ -1,11 +1,12 @@
-"""The CPU time and disk space of turns on a SQLite store, relative to plain `sqlite3` and `json` (`turns_floor.py`).
+"""The cost of turns on a SQLite store: CPU time and disk space relative to a floor, and writes.
 
     python -m bench.turns [--store sqlite] [FILE]
 
-Each turn commits the user's message before it calls the model, and the answer afterwards. The model answers at once and
-reports the length of the request, so the figures are Longtalk's own cost. *Cold* opens the conversation again for each
-turn, *warm* keeps the same object. Rounds are interleaved and the least CPU time counts, so that a busy machine slows
-all sides or none. Only ratios are comparable.
+The floor is plain `sqlite3` and `json` (`turns_floor.py`). Each turn commits the user's message before it calls the
+model, and the answer afterwards. The model answers at once and reports the length of the request, so the figures are
+Longtalk's own cost. *Cold* opens the conversation again for each turn, *warm* keeps the same object. Rounds are
+interleaved and the least CPU time counts, so that a busy machine slows all sides or none. Only ratios are comparable.
+`turns_writes.py` counts what a turn writes.
 
 Disk is the size of the closed file, as a ratio to the compact JSON of the messages. The file also holds turns with
 their usage, records, leases, and about 100 KB of empty tables. Only packs are compressed, and the last 64 to 128 KB of
@@ -367,7 +368,7 @@ def measure_disk(folder: str, file: Path | None) -> list[Figure]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print its figures and goals."""
-    parser = argparse.ArgumentParser(description="The CPU time and disk space of turns on a store.")
+    parser = argparse.ArgumentParser(description="The CPU time, writes and disk space of turns.")
     parser.add_argument("--store", choices=["sqlite", "postgres", "redis"], default="sqlite", help="the kind of store")
     parser.add_argument("file", nargs="?", type=Path, help="chats to measure the disk space with (BEAM, JSONL)")
     given = parser.parse_args(arguments)
@@ -380,9 +381,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if file is not None and not file.is_file():
         parser.error(f"file not found: {file}")
+    from bench.turns_writes import measure_writes
+
     with tempfile.TemporaryDirectory() as folder:
         figures = [
             *measure_one_turn(folder),
+            *measure_writes(folder),
             *measure_from_empty(folder),
             *measure_throughput(folder),
             *measure_disk(folder, file),

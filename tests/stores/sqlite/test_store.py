@@ -24,10 +24,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.turns_writes import MOST_FRAMES, MOST_STATEMENTS, count_writes
 from longtalk.errors import InputError, LongtalkError
 from longtalk.memory.recall.protocol import Matches, SearchTerm
 from longtalk.stores.base import MAIN, BranchHead, Commit, HeadMoved, Holder, KeyedRequest, Lease, PlacedRecord, Store
 from longtalk.stores.sqlite import commit as sqlite_write
+from longtalk.stores.sqlite import conversations as sqlite_conversations
 from longtalk.stores.sqlite import database as sqlite_file
 from longtalk.stores.sqlite import paths as sqlite_paths
 from longtalk.stores.sqlite import remove as sqlite_remove
@@ -154,6 +156,12 @@ def test_a_file_whose_entries_are_sealed_and_compressed_early_keeps_the_contract
 # Paths, compared with plain lists
 
 
+SIZES = (*range(0, 200, 9), 3_000)
+KEPT_KINDS = ("pins", "epoch", "summary", "other")
+DISCARDED_KINDS = ("anchor", "meter")
+"""Kinds of records that a store may discard when a newer one replaces them."""
+
+
 class Model:
     """A model of a store: branches as lists of entries, and records that are attached to an entry or to the root."""
 
@@ -162,7 +170,11 @@ class Model:
         self.records: list[tuple[list[Entry] | None, Record]] = []
         self.alone: dict[str, set[int]] = {}
         """The times of the records that each branch sees, of kinds that only one branch may see."""
+        self.replaced: set[int] = set()
+        """The times of the records that a newer one has replaced on any branch."""
         self.turns: set[str] = set()
+        self.manifests: dict[str, bytes] = {}
+        self.updated = 0
         self.metas: dict[int, dict[str, Any]] = {}
         """App data by the `id()` of a node."""
         self.nodes: list[list[Entry]] = []
@@ -239,7 +251,9 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             if path and random_.random() < 0.4:
                 turn, number = path[-1][0].turn, int(path[-1][0].id.rpartition("-")[2]) + 1
             new = [
-                message("x" * random_.randint(0, 200), mark=random_.choice(["", "length"]), at=clock + i)
+                message(
+                    "x" * random_.choice([*range(0, 200, 9), 3_000]), mark=random_.choice(["", "length"]), at=clock + i
+                )
                 for i in range(random_.randint(step == "a", 4))
             ]
             if step == "t":
@@ -251,13 +265,19 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             metas = {i: {"at": clock + i} for i in range(len(made)) if random_.random() < 0.3}
             model.metas |= {id_of(nodes[i]): meta for i, meta in metas.items()}
             records = []
-            if step == "r":
-                kind = random_.choice(["pins", "epoch", "summary", "other"])
-                place = len(path) - 1 if kind_of(kind).own_branch_only else random_.randint(-1, len(path) - 1)
-                record = Record(kind, "", clock, b"%d" % clock)
-                model.alone.setdefault(name, set()).add(clock)
+            model.paths[name] = path
+            for i in range(random_.randint(1, 3) if step == "r" else 0):
+                kind = random_.choice([*KEPT_KINDS, *DISCARDED_KINDS, *DISCARDED_KINDS])
+                at_end = kind_of(kind).own_branch_only or (kind in DISCARDED_KINDS and random_.random() < 0.7)
+                place = len(path) - 1 if at_end else random_.randint(-1, len(path) - 1)
+                record = Record(kind, "", 10 * clock + i, b"%d" % clock)
+                model.replaced |= {each.at for each, _ in model.every(name) if each.kind == kind}
+                model.alone.setdefault(name, set()).add(record.at)
                 records.append(PlacedRecord(record, place))
                 model.records.append((path[place] if place >= 0 else None, record))
+            if random_.random() < 0.2:
+                fields["at"] = clock - random_.randint(0, 50)
+            manifest = b"%d" % clock if made and step != "t" and random_.random() < 0.7 else b""
             head = store.head(ME, "talk", name)
             head = store.write(
                 ME,
@@ -267,11 +287,14 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
                     expect=head.revision if head else 0,
                     entries=made,
                     turn=Turn(turn, "complete", "a:b", clock) if made and step != "t" else None,
+                    manifest=manifest,
                     records=tuple(records),
                     entry_meta=metas,
                 ),
             )
-            model.paths[name] = path
+            model.updated = max(model.updated, fields["at"])
+            if manifest:
+                model.manifests[turn] = manifest
             if made and step != "t":
                 model.turns.add(turn)
             assert head == store.head(ME, "talk", name)
@@ -282,10 +305,21 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             wanted = [node[0] for node in path]
             assert head.size == len(wanted)
             assert head.entry == (wanted[-1].id if wanted else None)
-            assert [(each.record, each.position) for each in head.records] == model.shown(name)
-            for kind in ("pins", "epoch", "summary", "other"):
+            shown = [(each.record, each.position) for each in head.records]
+            assert [each for each in shown if each[0].kind in KEPT_KINDS] == [
+                each for each in model.shown(name) if each[0].kind in KEPT_KINDS
+            ]
+            assert shown == [each for each in model.every(name) if each in shown], "they are in order"
+            for kind in (*KEPT_KINDS, *DISCARDED_KINDS):
                 found = [(each.record, each.position) for each in store.records(ME, "talk", name, kind)]
-                assert found == [each for each in model.every(name) if each[0].kind == kind]
+                every = [each for each in model.every(name) if each[0].kind == kind]
+                if kind in KEPT_KINDS:
+                    assert found == every
+                else:
+                    assert found == [each for each in every if each in found]
+                    current = [each for each in every[-1:] if each[0].at not in model.replaced]
+                    assert found[-1:] == [each for each in shown if each[0].kind == kind]
+                    assert current in ([], found[-1:])
             assert entries(store, "talk", name) == wanted
             start = random_.randint(0, len(wanted))
             stop = random_.randint(start, len(wanted))
@@ -304,9 +338,102 @@ def test_any_tree_of_commits_forks_cuts_and_redactions_reads_back_exactly(
             assert [turn.id for _, turn in store.turns(ME, "talk", name, start, stop)] == [
                 turn for i, turn in begun if start <= i < stop
             ]
+            assert store.manifests(ME, "talk", name, start, stop) == {
+                turn: model.manifests[turn] for i, turn in begun if start <= i < stop and turn in model.manifests
+            }
             last = next((entry.turn for entry in reversed(wanted) if entry.turn in model.turns), None)
             assert (head.turn.id if head.turn else None) == last
+        for turn in model.turns:
+            assert store.manifest(ME, "talk", turn) == model.manifests.get(turn, b"")
+        info = store.info(ME, "talk")
+        if model.paths:
+            assert info is not None
+            assert (info.entries, info.updated) == (len(model.nodes), model.updated)
+            assert info.branches == tuple(sorted(model.paths))
         assert store.verify(ME, "talk") == []
+    store.close()
+
+
+def anchored(store: SQLite, at: int, branch: str = MAIN) -> None:
+    """Append a turn with an anchor, which stays in the branch's row until another branch sees it."""
+    head = store.head(ME, "talk", branch)
+    anchor = PlacedRecord(Record("anchor", "", at, b"{}"), head.size if head else 0)
+    say(store, "talk", "a", branch=branch, records=(anchor,), at=at)
+
+
+def shown(store: SQLite, branch: str = MAIN) -> list[tuple[str, int]]:
+    head = store.head(ME, "talk", branch)
+    assert head is not None
+    return [(each.record.kind, each.record.at) for each in head.records]
+
+
+def test_a_record_in_the_row_of_a_branch_is_seen_by_a_fork_behind_it_alone(store: SQLite) -> None:
+    anchored(store, 1)
+    anchored(store, 2)
+    assert rows(store, "SELECT count(*) FROM records") == [(0,)]
+    for size in (1, 2):
+        store.write(ME, "talk", Commit(branch=f"b{size}", expect=0, source=(MAIN, size), at=3))
+    assert (shown(store), shown(store, "b1"), shown(store, "b2")) == ([("anchor", 2)], [], [("anchor", 2)])
+    anchored(store, 4)
+    anchored(store, 5, "b2")
+    assert (shown(store), shown(store, "b1"), shown(store, "b2")) == ([("anchor", 4)], [], [("anchor", 5)])
+    assert [each.record.at for each in store.records(ME, "talk", MAIN, "anchor")] == [2, 4]
+
+
+def test_a_record_in_the_row_of_a_branch_survives_a_cut_behind_it(store: SQLite) -> None:
+    anchored(store, 1)
+    say(store, "talk", "b")
+    store.write(ME, "talk", Commit(expect=2, cut=1, at=2))
+    assert shown(store) == [("anchor", 1)]
+    store.write(ME, "talk", Commit(expect=3, cut=0, at=2))
+    assert shown(store) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [("pins", [("anchor", 3), ("pins", 4)]), ("anchor", [("anchor", 4)])], ids=["pins", "anchor"]
+)
+def test_a_record_in_the_row_of_a_branch_is_older_than_one_that_a_shared_entry_gets_later(
+    store: SQLite, kind: str, wanted: list[tuple[str, int]]
+) -> None:
+    anchored(store, 1)
+    store.write(ME, "talk", Commit(branch="fork", expect=0, source=(MAIN, 1), at=2))
+    anchored(store, 3, "fork")
+    record = PlacedRecord(Record(kind, "", 4, b"{}"), 0)
+    store.write(ME, "talk", Commit(expect=1, records=(record,), at=4))
+    assert shown(store, "fork") == wanted
+
+
+def test_a_redaction_leaves_one_record_of_a_kind_in_the_head(store: SQLite) -> None:
+    anchored(store, 1)
+    store.write(ME, "talk", Commit(branch="fork", expect=0, source=(MAIN, 1), at=2))
+    anchored(store, 3, "fork")
+    assert store.redact(ME, "talk", entries(store, "talk", "fork")[1].id, b"{}")
+    assert (shown(store), shown(store, "fork")) == ([("anchor", 1)], [("anchor", 3)])
+
+
+@examples(50, 300)
+@given(data=st.data())
+def test_any_conversations_are_listed_by_their_last_change(data: st.DataObject) -> None:
+    commits = data.draw(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 30), st.booleans()), max_size=30))
+    store = SQLite(":memory:")
+    changed: dict[str, int] = {}
+    wanted: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite_conversations, "MAX_ACTIVE", 3)
+        for number, at, forks in commits:
+            name = f"talk {number}"
+            branch = f"b{at}" if forks and name in changed else MAIN
+            say(store, name, "a", branch=branch, at=at)
+            changed[name] = max(changed.get(name, 0), at)
+            wanted = sorted(changed, key=lambda each: (-changed[each], each))
+            assert [each.id for each in store.conversations(ME)] == wanted
+        assert {each.id: each.updated for each in store.conversations(ME)} == changed
+        assert rows(store, "SELECT count(*) FROM conversations WHERE active")[0][0] <= 3
+        pages, after = [], None
+        while page := store.conversations(ME, limit=2, after=after):
+            pages += [each.id for each in page]
+            after = page[-1].updated, page[-1].id
+        assert pages == wanted
     store.close()
 
 
@@ -404,15 +531,17 @@ def test_what_a_newer_version_added_survives_a_seal_a_redaction_and_the_next_ver
     assert turn is not None
     newer = msgspec.msgpack.encode([*msgspec.msgpack.decode(msgspec.msgpack.encode(turn)), "new", {"more": 1}])
     store._file.write(lambda db: db.execute("UPDATE entries SET extra = ?", (b"kept",)))
-    store._file.write(lambda db: db.execute("UPDATE turns SET data = ?", (newer,)))
+    store._file.write(lambda db: db.execute("UPDATE entries SET turn_data = ?", (newer,)))
     store.write(ME, "talk", Commit(expect=1, turn=msgspec.structs.replace(turn, status="failed"), at=1))
-    assert msgspec.msgpack.decode(rows(store, "SELECT data FROM turns")[0][0])[-2:] == ["new", {"more": 1}]
+    assert msgspec.msgpack.decode(rows(store, "SELECT turn_data FROM entries")[0][0])[-2:] == ["new", {"more": 1}]
     found = store.head(ME, "talk")
     assert found is not None
     assert found.turn is not None
     assert found.turn.status == "failed"
     for _ in range(30):
         say(store, "talk", "x" * 8000)
+    sealed = rows(store, "SELECT data FROM turns WHERE name = ?", turn.id)[0][0]
+    assert msgspec.msgpack.decode(sealed)[-2:] == ["new", {"more": 1}]
     columns = msgspec.msgpack.decode(rows(store, "SELECT columns FROM packs")[0][0])
     store._file.write(
         lambda db: db.execute(
@@ -424,6 +553,13 @@ def test_what_a_newer_version_added_survives_a_seal_a_redaction_and_the_next_ver
     assert msgspec.msgpack.decode(columns)[-1] == 7
     assert msgspec.msgpack.decode(extra, type=dict[int, bytes]) == {0: b"kept"}
     assert entries(store, "talk")[0].native == b"{}"
+
+
+@pytest.mark.parametrize("talks", [1, 20])
+def test_a_turn_writes_few_pages_with_few_statements(path: Path, talks: int) -> None:
+    writes = count_writes(str(path), talks, 200)
+    assert writes.frames <= MOST_FRAMES
+    assert writes.statements <= MOST_STATEMENTS
 
 
 def test_a_turn_costs_the_same_however_long_the_conversation_is(store: SQLite) -> None:
@@ -698,15 +834,45 @@ def test_a_file_of_an_older_version_is_brought_up_to_date_once(path: Path, monke
         store.close()
 
 
+FIRST_LAYOUT = {
+    "conversations": """
+        SELECT id, owner, name, created, max(updated, (SELECT max(b.updated) FROM filled.branches b
+            WHERE b.conversation = c.id)), (SELECT sum(written) FROM filled.branches b WHERE b.conversation = c.id),
+            meta, extra
+        FROM filled.conversations c
+    """,
+    "branches": """
+        SELECT b.id, conversation, name, revision, segment, base, size, entry, i.id, records, token, lease, sealed,
+            loose, stale, updated, extra
+        FROM filled.branches b LEFT JOIN ids i ON i.key = b.turn
+    """,
+    "turns": """
+        SELECT i.id, k.conversation, k.name, coalesce(e.turn_data, t.data) FROM ids i JOIN filled.turn_keys k
+            ON k.id = i.key LEFT JOIN filled.entries e ON e.key = i.key LEFT JOIN filled.turns t ON t.id = i.key
+    """,
+    "runs": """
+        SELECT r.key, i.id, r.number FROM filled.runs r JOIN ids i ON i.key = r.turn
+        UNION ALL SELECT i.key, i.id, k.number FROM filled.turn_keys k JOIN ids i ON i.key = k.id
+    """,
+    "requests": """
+        SELECT conversation, r.key, body, branch, i.id, place FROM filled.requests r JOIN ids i ON i.key = r.turn
+    """,
+}
+"""What the tables had in the first layout, where they have something else now. Turns had small ids."""
+
+
 def first_layout(path: Path, filled: Path) -> None:
     """Create a file with the first migration only, and copy into it what it can hold of another file."""
     db = apsw.Connection(str(path))
     db.execute(MIGRATIONS[0])
     db.execute("ATTACH ? AS filled", (str(filled),))
+    db.execute("CREATE TEMP TABLE ids AS SELECT id AS key, row_number() OVER (ORDER BY id) AS id FROM filled.turn_keys")
+    assert not db.execute("SELECT 1 FROM filled.branches WHERE latest IS NOT NULL").get
     for (table,) in db.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'").fetchall():
         if not table.startswith(("words", "settings", "sqlite_")):
             columns = ", ".join(f'"{name}"' for _, name, *_ in db.execute(f"PRAGMA main.table_info({table})"))
-            db.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM filled.{table}")
+            source = FIRST_LAYOUT.get(table, f"SELECT {columns} FROM filled.{table}")
+            db.execute(f"INSERT INTO main.{table} ({columns}) {source}")
     db.execute(f"PRAGMA application_id = {APPLICATION}")
     db.execute("PRAGMA user_version = 1")
     db.close()
@@ -721,6 +887,7 @@ def test_a_file_of_the_first_layout_is_migrated_and_works(tmp_path: Path) -> Non
     store.write(ME, "talk", Commit(branch="fork", expect=0, source=(MAIN, 7), at=51))
     say(store, "other", "pears", at=51)
     head, listed = store.head(ME, "talk"), store.conversations(ME)
+    turns = store.turns(ME, "talk", MAIN, 0, 99), store.turns(ME, "talk", "fork", 0, 99)
     wanted = texts(store, "talk"), texts(store, "talk", "fork"), store.keyed_turn(ME, "talk", "key")
     store.close()
     first_layout(path, filled)
@@ -730,6 +897,7 @@ def test_a_file_of_the_first_layout_is_migrated_and_works(tmp_path: Path) -> Non
     store = SQLite(path)
     assert rows(store, "PRAGMA user_version") == [(len(MIGRATIONS),)]
     assert (store.head(ME, "talk"), store.conversations(ME)) == (head, listed)
+    assert (store.turns(ME, "talk", MAIN, 0, 99), store.turns(ME, "talk", "fork", 0, 99)) == turns
     assert (texts(store, "talk"), texts(store, "talk", "fork"), store.keyed_turn(ME, "talk", "key")) == wanted
     assert [each.id for each in store.conversations(ME, after=(51, "other"))] == ["talk"]
     assert store.metas(ME, "talk", MAIN, 0, 99) == {30: {"b": 2}}
@@ -811,11 +979,10 @@ def test_an_entry_that_is_missing_is_not_skipped(store: SQLite) -> None:
         store.pick(ME, "talk", MAIN, [(0, 2)])
 
 
-def test_a_turn_that_can_not_be_read_is_named(store: SQLite) -> None:
-    say(store, "talk", "a")
-    store._file.write(
-        lambda db: db.execute("UPDATE turns SET data = ?", (msgspec.msgpack.encode(["t", "unheard of"]),))
-    )
+@pytest.mark.parametrize(("size", "column"), [(1, "entries SET turn_data"), (9_000, "turns SET data")])
+def test_a_turn_that_can_not_be_read_is_named(store: SQLite, size: int, column: str) -> None:
+    say(store, "talk", "a" * size)
+    change(store, f"UPDATE {column} = ?", msgspec.msgpack.encode(["t", "unheard of"]))
     with pytest.raises(StoreError, match=r"talks\.db is damaged"):
         store.head(ME, "talk")
 
@@ -937,11 +1104,21 @@ def test_verify_names_a_row_that_only_a_fork_still_needs(store: SQLite) -> None:
     assert store.verify(ME, "talk") == ["entries are missing before position 2"]
 
 
-@pytest.mark.parametrize(("table", "what"), [("turns", "turn"), ("records", "record")])
-def test_verify_names_a_turn_and_a_record_that_can_not_be_read(store: SQLite, table: str, what: str) -> None:
-    say(store, "talk", "a", records=(PlacedRecord(Record("brief", "", 1, b"{}"), 0),))
-    say(store, "other", "b")
-    change(store, f"UPDATE {table} SET data = ? WHERE id = 1", b"\x93nonsense")
+@pytest.mark.parametrize(
+    ("column", "what"),
+    [
+        ("entries SET turn_data = ? WHERE turn_data IS NOT NULL AND number = 0 AND key & 255 = 0", "turn"),
+        ("turns SET data = ?", "turn"),
+        ("records SET data = ?", "record"),
+        ("branches SET latest = ? WHERE latest IS NOT NULL", "a record"),
+    ],
+)
+def test_verify_names_a_turn_and_a_record_that_can_not_be_read(store: SQLite, column: str, what: str) -> None:
+    records = [Record("brief", "", 1, b"{}"), Record("anchor", "", 1, b"{}")]
+    say(store, "talk", "a", records=tuple(PlacedRecord(each, 0) for each in records))
+    say(store, "talk", "a" * 9_000)
+    say(store, "other", "b" if "turns" in column else "b" * 9_000)
+    change(store, f"UPDATE {column}", b"\x93nonsense")
     (problem,) = store.verify(ME, "talk")
     assert problem.startswith(what)
     assert store.verify(ME, "other") == []
@@ -1278,9 +1455,9 @@ def test_a_deleted_conversation_is_nowhere_in_the_file(store: SQLite, path: Path
         assert secret.encode() not in data, secret
     assert texts(store, "other") == ["harmless words"]
     assert store.delete(ME, "talk") is None
-    left = "SELECT (SELECT count(*) FROM entries), (SELECT count(*) FROM turns), (SELECT count(*) FROM segments)"
+    left = "SELECT (SELECT count(*) FROM entries), (SELECT count(*) FROM turn_keys), (SELECT count(*) FROM segments)"
     assert rows(store, left) == [(1, 1, 1)]
-    for table in ("packs", "records", "requests", "entry_meta"):
+    for table in ("turns", "runs", "packs", "records", "requests", "entry_meta"):
         assert rows(store, f"SELECT count(*) FROM {table}") == [(0,)]
     assert len(store.candidates(ME, ["words", "password"], 9)) == 1
 

@@ -1,41 +1,39 @@
-"""Queries of the SQLite store for branch heads, turns, records and requests.
+"""Queries of the SQLite store for branch heads and requests.
 
 Each function runs inside the caller's transaction and only reads.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import msgspec
 
-from longtalk.stores._paths import Span, clip, list_head_records
+from longtalk.stores._paths import Span, clip
 from longtalk.stores._rows import meta_from_json
-from longtalk.stores.base import BranchHead, KeyedRequest, KeyedTurn, Lease, PlacedRecord
+from longtalk.stores.base import BranchHead, KeyedRequest, KeyedTurn, Lease
 from longtalk.stores.sqlite.database import Database
-from longtalk.stores.sqlite.paths import read_pack, read_path, split_key, to_key, to_position
-from longtalk.transcript.transcript import Record, Turn
+from longtalk.stores.sqlite.paths import read_pack, read_path, to_key, to_position
+from longtalk.stores.sqlite.records import HeadRecords, decode_latest, decode_record, read_records
+from longtalk.stores.sqlite.turns import TURN_DATA, StoredTurn, decode_turn, find_turn_start, join_turns
 
 decode_lease = msgspec.msgpack.Decoder(Lease).decode
-decode_turn = msgspec.msgpack.Decoder(Turn).decode
-_decode_record = msgspec.msgpack.Decoder(Record).decode
 
-_BRANCH = """
+_BRANCH = f"""
 SELECT c.id, c.created, b.id, b.revision, b.segment, b.base, b.size, b.entry, b.turn, b.records, b.token, b.lease,
-    b.sealed, b.loose, b.updated, t.data
-FROM conversations c LEFT JOIN branches b ON b.conversation = c.id AND b.name = ? LEFT JOIN turns t ON t.id = b.turn
+    b.sealed, b.loose, b.updated, b.latest, b.stale, c.active, {TURN_DATA}
+FROM conversations c LEFT JOIN branches b ON b.conversation = c.id AND b.name = ? {join_turns("b.turn")}
 WHERE c.owner = ? AND c.name = ?
-"""
-_RECORDS = """
-SELECT place, data FROM records WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id
-"""
-_REQUESTS = """
-SELECT r.key, r.body, r.branch, t.data, r.place, t.id, c.id
-FROM conversations c JOIN requests r ON r.conversation = c.id JOIN turns t ON t.id = r.turn
+"""  # noqa: S608
+_REQUESTS = f"""
+SELECT r.key, r.body, r.branch, {TURN_DATA}, r.place, r.turn, c.id
+FROM conversations c JOIN requests r ON r.conversation = c.id {join_turns("r.turn")}
 WHERE c.owner = ? AND c.name = ?
-"""
+"""  # noqa: S608
+_TURNS = f"""
+SELECT k.name, {TURN_DATA} FROM turn_keys k {join_turns("k.id")} WHERE k.conversation = ? AND {TURN_DATA} IS NOT NULL
+"""  # noqa: S608
 
 
 class Branch(msgspec.Struct, frozen=True):
@@ -63,8 +61,31 @@ class Branch(msgspec.Struct, frozen=True):
     loose: int
     """The size, in bytes of JSON, of the segment's entries that are still rows, from the position `sealed` on."""
     updated: int
+    latest: bytes | None
+    """The records of the head that have no row of their own, encoded. They are newer than those in `records`."""
+    stale: bool
+    """Whether the path may have entries that are not indexed for search."""
+    active: bool
+    """Whether the conversation is marked as active."""
     turn_data: bytes | None
     """The last turn on the path, encoded, or None if there is no turn."""
+
+
+class Tip(NamedTuple):
+    """The end of the path that a commit appends to."""
+
+    segment: int
+    base: int
+    """The position at which the segment starts."""
+    size: int
+    entry: str | None
+    turn: StoredTurn | None
+    """The last turn that has an entry on the path, or None if there is no turn."""
+    records: HeadRecords
+    sealed: int
+    """The position before which all entries of the segment are stored in packs."""
+    loose: int
+    """The size, in bytes of JSON, of the segment's entries that are still rows, from the position `sealed` on."""
 
 
 def find_conversation_id(db: Database, owner: str, conversation: str) -> int | None:
@@ -92,41 +113,17 @@ def read_head(db: Database, branch: Branch, *, records: bool = True) -> BranchHe
         token=branch.token,
         lease=decode_lease(branch.lease) if branch.lease else None,
         turn=decode_turn(branch.turn_data) if branch.turn_data else None,
-        records=read_records(db, branch.records) if records else (),
+        records=read_records(db, branch.records, branch.latest) if records else (),
         created=branch.created,
         updated=branch.updated,
     )
-
-
-def read_records(db: Database, ids: str) -> tuple[PlacedRecord, ...]:
-    """Return the records with these row ids, oldest first. `ids` is a JSON array."""
-    if ids == "[]":
-        return ()
-    return tuple([PlacedRecord(_decode_record(data), position) for position, data in db.execute(_RECORDS, (ids,))])
-
-
-def find_head_record_ids(db: Database, path: Sequence[Span[int]]) -> str:
-    """Return the row ids of the records that the head of a branch with this path includes, as a JSON array."""
-    rows: list[tuple[int, str]] = []
-    for segment, _, stop in path:
-        rows += db.execute("SELECT id, kind FROM records WHERE segment = ? AND place < ?", (segment, stop))
-    return json.dumps([number for number, _ in list_head_records(sorted(rows), lambda row: row[1])])
-
-
-def read_all_records(db: Database, path: Sequence[Span[int]], kind: str | None) -> list[PlacedRecord]:
-    """Return all records on a path, or all records of one kind, oldest first."""
-    found: list[tuple[int, int, bytes]] = []
-    for segment, _, stop in path:
-        sql = "SELECT id, place, data FROM records WHERE segment = ?1 AND place < ?2 AND (?3 IS NULL OR kind = ?3)"
-        found += db.execute(sql, (segment, stop, kind)).fetchall()
-    return [PlacedRecord(_decode_record(data), position) for _, position, data in sorted(found)]
 
 
 def find_value_problems(db: Database, conversation: int) -> list[str]:
     """Describe each turn, lease and record of a conversation that can't be decoded."""
     problems: list[str] = []
     for label, sql, decode in (
-        ("turn", "SELECT name, data FROM turns WHERE conversation = ? AND data IS NOT NULL", decode_turn),
+        ("turn", _TURNS, decode_turn),
         (
             "the lease of branch",
             "SELECT name, lease FROM branches WHERE conversation = ? AND lease IS NOT NULL",
@@ -135,7 +132,12 @@ def find_value_problems(db: Database, conversation: int) -> list[str]:
         (
             "record",
             "SELECT r.id, r.data FROM segments s JOIN records r ON r.segment = s.id WHERE s.conversation = ?",
-            _decode_record,
+            decode_record,
+        ),
+        (
+            "a record of branch",
+            "SELECT name, latest FROM branches WHERE conversation = ? AND latest IS NOT NULL",
+            decode_latest,
         ),
     ):
         for name, data in db.execute(sql, (conversation,)):
@@ -154,26 +156,6 @@ def read_metas(db: Database, path: Sequence[Span[int]], start: int, stop: int) -
         for key, data in db.execute("SELECT key, meta FROM entry_meta WHERE key >= ? AND key < ? ORDER BY key", bounds):
             found[to_position(key)] = meta_from_json(data)
     return found
-
-
-def read_last_turn(db: Database, path: Sequence[Span[int]]) -> tuple[int, bytes] | None:
-    """Return the row id and the encoded value of the last turn on a path, or None if the path has no turn."""
-    for segment, start, stop in reversed(path):
-        row: tuple[int, bytes] | None = db.execute(
-            "SELECT t.id, t.data FROM runs r JOIN turns t ON t.id = r.turn"
-            " WHERE r.key >= ? AND r.key < ? AND t.data IS NOT NULL ORDER BY r.key DESC LIMIT 1",
-            (to_key(segment, start), to_key(segment, stop)),
-        ).fetchone()
-        if row is not None:
-            return row
-    return None
-
-
-def find_turn_start(db: Database, turn: int, path: Sequence[Span[int]]) -> int | None:
-    """Return the position of a turn's first entry on a path, or None if no entry of the turn is on the path."""
-    ends = {segment: stop for segment, _, stop in path}
-    keys = [split_key(key) for (key,) in db.execute("SELECT key FROM runs WHERE turn = ?", (turn,))]
-    return min((position for segment, position in keys if position < ends.get(segment, 0)), default=None)
 
 
 def read_keyed_turns(db: Database, owner: str, conversation: str, key: str | None = None) -> list[KeyedTurn]:
@@ -199,35 +181,6 @@ def read_keyed_turns(db: Database, owner: str, conversation: str, key: str | Non
                 branch, position = name, first
                 break
         found.append(KeyedTurn(KeyedRequest(request_key, body), branch, decode_turn(data), position))
-    return found
-
-
-def read_turns(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> list[tuple[int, Turn]]:
-    """Return the turns that begin at positions `start` to `stop - 1` of a path, each with its position."""
-    return [(position, decode_turn(data)) for position, _, data in _read_turn_column(db, path, start, stop, "data")]
-
-
-def read_manifests(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> dict[str, bytes]:
-    """Return the manifests of the turns that begin at positions `start` to `stop - 1` of a path, by turn id."""
-    return {name: data for _, name, data in _read_turn_column(db, path, start, stop, "manifest") if data}
-
-
-def _read_turn_column(
-    db: Database, path: Sequence[Span[int]], start: int, stop: int, column: Literal["data", "manifest"]
-) -> list[tuple[int, str, bytes]]:
-    """Return the position, id and `column` of each turn that begins at positions `start` to `stop - 1` of a path."""
-    found: list[tuple[int, str, bytes]] = []
-    for segment, first, end in clip(path, start, stop):
-        rows = db.execute(
-            f"SELECT r.key, t.id, t.name, t.{column}, (SELECT count(*) FROM runs WHERE turn = t.id)"  # noqa: S608
-            " FROM runs r JOIN turns t ON t.id = r.turn"
-            " WHERE r.key >= ? AND r.key < ? AND t.data IS NOT NULL ORDER BY r.key",
-            (to_key(segment, first), to_key(segment, end)),
-        ).fetchall()
-        for key, turn, name, data, runs in rows:
-            position = to_position(key)
-            if runs == 1 or find_turn_start(db, turn, path) == position:
-                found.append((position, name, data))
     return found
 
 

@@ -35,7 +35,8 @@ PATIENCE = 300.0
 BUSY_TIMEOUT = 10_000
 """Milliseconds for which SQLite itself waits for a lock before it raises an error."""
 
-_PENDING_PURGE = "SELECT value FROM settings WHERE name = 'owes'"
+PENDING_PURGE = "SELECT value FROM settings WHERE name = 'owes'"
+"""The query for the note that `note_pending_purge` left in the file."""
 
 Synchronous = Literal["normal", "full"]
 T = TypeVar("T")
@@ -88,10 +89,14 @@ class File:
 
     def write(self, work: Callable[[Database], T]) -> T:
         """Run `work` in a write transaction and return its result. If `work` raises an exception, write nothing."""
+        return self.write_and_purge(lambda db: (work(db), db.execute(PENDING_PURGE).get))
+
+    def write_and_purge(self, work: Callable[[Database], tuple[T, int | None]]) -> T:
+        """Do the same as `write`, for work that returns its result and the value of `PENDING_PURGE`."""
         # Ctrl-C interrupts only the main thread, so the main thread doesn't share transactions with other threads.
         alone = self.synchronous != "full" or threading.current_thread() is threading.main_thread()
         run = partial(self._run_alone, "BEGIN IMMEDIATE") if alone else self._write_together
-        result, pending = run(lambda db: (work(db), db.execute(_PENDING_PURGE).get))
+        result, pending = run(work)
         if pending:
             self.purge_log(wait=0)
         return cast("T", result)
@@ -168,7 +173,7 @@ class File:
                 return
             try:
                 self.db.set_busy_timeout(wait)
-                pending = self.db.execute(_PENDING_PURGE).get
+                pending = self.db.execute(PENDING_PURGE).get
                 if not self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                     # Keep the note if more data was removed in the meantime.
                     self.db.execute("DELETE FROM settings WHERE name = 'owes' AND value = ?", (pending,))

@@ -45,6 +45,10 @@ WITH RECURSIVE path (id, up, base, stop) AS (
 )
 SELECT id, base, stop FROM path
 """
+_MOVE_TURNS = """
+INSERT INTO turns (id, name, data, manifest)
+SELECT key, turn, turn_data, manifest FROM entries WHERE key >= ? AND key < ? AND turn_data IS NOT NULL
+"""
 _NEEDED = """
 SELECT id, base, max(base,
     coalesce((SELECT max(size) FROM branches b WHERE b.conversation = s.conversation AND b.segment = s.id), 0),
@@ -186,7 +190,7 @@ def pack_oldest_rows(db: Database, segment: int, sealed: int, size: int, *, comp
 
 
 def _pack_rows(db: Database, start: int, stop: int, *, compress: bool) -> None:
-    """Move the rows with the keys `start` to `stop - 1` into one pack."""
+    """Move the rows with the keys `start` to `stop - 1` into one pack, and the turns in them to the table `turns`."""
     pack = pack_from_rows(db.execute(_ROWS, (start, stop)).fetchall())
     extra = dict(
         db.execute(
@@ -201,6 +205,7 @@ def _pack_rows(db: Database, start: int, stop: int, *, compress: bool) -> None:
             *(_encode(extra) if extra else None, _encode(pack.index), compress_bytes(data) if compress else data),
         ),
     )
+    db.execute(_MOVE_TURNS, (start, stop))
     db.execute("DELETE FROM entries WHERE key >= ? AND key < ?", (start, stop))
 
 

@@ -13,10 +13,12 @@ import msgspec
 from longtalk.stores._paths import Span
 from longtalk.stores._redaction import get_turn_id, redact_turn
 from longtalk.stores.base import DeletionReceipt
-from longtalk.stores.sqlite.branches import decode_turn, find_conversation_id
-from longtalk.stores.sqlite.commit import encode_turn, refresh_heads
+from longtalk.stores.sqlite.branches import find_conversation_id
+from longtalk.stores.sqlite.commit import refresh_heads
+from longtalk.stores.sqlite.conversations import count_entries
 from longtalk.stores.sqlite.database import Database, note_pending_purge
 from longtalk.stores.sqlite.paths import compress_bytes, decode_pack, split_key, to_key
+from longtalk.stores.sqlite.records import count_latest
 from longtalk.stores.sqlite.search import (
     INDEX_VERSION,
     add_to_index,
@@ -25,6 +27,7 @@ from longtalk.stores.sqlite.search import (
     remove_from_index,
     reset_index,
 )
+from longtalk.stores.sqlite.turns import TURN_DATA, StoredTurn, decode_turn, join_turns, update_turn
 from longtalk.transcript.pack import checksum
 from longtalk.transcript.pack_index import PackIndex, pack_column, read_column
 from longtalk.transcript.record_kinds import KINDS
@@ -40,20 +43,27 @@ WITH RECURSIVE later (id) AS (
     SELECT s.id FROM later JOIN segments s ON s.conversation = :conversation AND s.up = later.id
 )
 """
+_TURNS = f"SELECT k.id, {TURN_DATA} FROM turn_keys k {join_turns('k.id')} WHERE k.conversation = ?"  # noqa: S608
+_TURN_RUNS = """
+SELECT id, number FROM turn_keys WHERE conversation = ?1 AND name = ?2 AND number IS NOT NULL
+UNION ALL
+SELECT r.key, r.number FROM turn_keys k JOIN runs r ON r.turn = k.id WHERE k.conversation = ?1 AND k.name = ?2
+"""
 _QUOTES = "kind NOT IN (SELECT value FROM json_each(:not_quoting))"
 
 
 def delete_conversation(db: Database, owner: str, name: str) -> DeletionReceipt | None:
     """Delete a conversation and return a receipt, or None if the conversation doesn't exist. See `Store.delete`."""
-    row = db.execute("SELECT id, entries FROM conversations WHERE owner = ? AND name = ?", (owner, name)).fetchone()
-    if row is None:
+    number = find_conversation_id(db, owner, name)
+    if number is None:
         return None
-    number, entries = row
+    entries = count_entries(db, number)
     segments = db.execute("SELECT id, base, indexed FROM segments WHERE conversation = ?", (number,)).fetchall()
     if read_index_version(db) != INDEX_VERSION:
         reset_index(db)
         segments = [(segment, base, base) for segment, base, _ in segments]
-    records = 0
+    records = count_latest(db, number)
+    turns = sum(data is not None for _, data in db.execute(_TURNS, (number,)))
     for segment, base, indexed in segments:
         remove_from_index(db, make_scope(owner, number), Span(segment, base, indexed))
         bounds = to_key(segment, 0), to_key(segment + 1, 0)
@@ -61,9 +71,9 @@ def delete_conversation(db: Database, owner: str, name: str) -> DeletionReceipt 
             db.execute(f"DELETE FROM {table} WHERE key >= ? AND key < ?", bounds)  # noqa: S608
         db.execute("DELETE FROM records WHERE segment = ?", (segment,))
         records += db.changes()
-    turns = db.execute("SELECT count(data) FROM turns WHERE conversation = ?", (number,)).get
     branches = db.execute("SELECT count(*) FROM branches WHERE conversation = ?", (number,)).get
-    for table in ("turns", "requests", "branches", "segments"):
+    db.execute("DELETE FROM turns WHERE id IN (SELECT id FROM turn_keys WHERE conversation = ?)", (number,))
+    for table in ("turn_keys", "requests", "branches", "segments"):
         db.execute(f"DELETE FROM {table} WHERE conversation = ?", (number,))  # noqa: S608
     db.execute("DELETE FROM conversations WHERE id = ?", (number,))
     note_pending_purge(db)
@@ -100,12 +110,11 @@ def redact_entry(db: Database, owner: str, name: str, entry: str, native: bytes)
 
 def _redact_turns(db: Database, conversation: int, turn: str) -> None:
     """Remove the texts of errors and the responses of a conversation, and the digests of the requests for one turn."""
-    sql = "SELECT id, data FROM turns WHERE conversation = ? AND data IS NOT NULL"
-    for id, data in db.execute(sql, (conversation,)).fetchall():  # noqa: A001
-        stored = decode_turn(data)
-        if (redacted := redact_turn(stored)) != stored:
-            db.execute("UPDATE turns SET data = ? WHERE id = ?", (encode_turn(redacted, data), id))
-    named = "SELECT id FROM turns WHERE conversation = ?1 AND name = ?2"
+    for old in [StoredTurn(*row) for row in db.execute(_TURNS, (conversation,)).fetchall()]:
+        stored = decode_turn(old.data) if old.data else None
+        if stored and (redacted := redact_turn(stored)) != stored:
+            update_turn(db, old, redacted, None)
+    named = "SELECT id FROM turn_keys WHERE conversation = ?1 AND name = ?2"
     db.execute(f"UPDATE requests SET body = '' WHERE conversation = ?1 AND turn IN ({named})", (conversation, turn))  # noqa: S608
 
 
@@ -114,10 +123,7 @@ def find_entry_keys(db: Database, conversation: int | None, entry: str) -> list[
     turn, _, count = entry.rpartition("-")
     if conversation is None or not count.isdecimal() or not count.isascii() or len(count) > 10:
         return []
-    rows = db.execute(
-        "SELECT r.key, r.number FROM turns t JOIN runs r ON r.turn = t.id WHERE t.conversation = ? AND t.name = ?",
-        (conversation, turn),
-    ).fetchall()
+    rows = db.execute(_TURN_RUNS, (conversation, turn)).fetchall()
     keys = [key + int(count) - first for key, first in rows if int(count) >= first]
     return [key for key in keys if _has_id(db, key, entry)]
 

@@ -6,6 +6,10 @@ the positions from 40 on. Columns named `place` hold positions. In `entries`, `p
 number of a segment and a position form one integer, the `key`. The newest entries of a segment are rows of `entries`;
 older entries are stored in rows of `packs`, many in each.
 
+A commit changes as few pages as possible: the row of its branch, the end of `entries`, and at the beginning of a turn
+`turn_keys`. Conversations that were changed lately are `active`: the list of conversations takes their times from
+their branches, so that `conversations_newest` isn't changed by each commit.
+
 Numbers of conversations and segments are never reused. A row of the word index can therefore never refer to an entry of
 another owner.
 
@@ -151,5 +155,39 @@ DROP INDEX conversations_newest;
 CREATE INDEX conversations_newest ON conversations (owner, updated DESC, name);
 """
 
-MIGRATIONS = (_FIRST, _SECOND)
+_THIRD = """
+-- What every commit changes is in the branch's row, so that a commit writes few pages.
+ALTER TABLE branches ADD COLUMN written INTEGER NOT NULL DEFAULT 0; -- how many entries were ever added to the branch
+ALTER TABLE branches ADD COLUMN latest BLOB; -- records of the head that have no row: [position, `Record`], oldest first
+UPDATE branches SET written = c.entries FROM conversations c WHERE c.id = branches.conversation
+    AND branches.id = (SELECT min(id) FROM branches b WHERE b.conversation = c.id);
+ALTER TABLE conversations DROP COLUMN entries;
+
+-- While a conversation is active, its branches may be newer than its column `updated`.
+ALTER TABLE conversations ADD COLUMN active INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX conversations_active ON conversations (owner) WHERE active;
+
+-- A turn's id is the key of its first entry, and `turns` has only the turns that are not in the row of that entry.
+CREATE TABLE turn_keys (
+    conversation INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    id INTEGER NOT NULL,
+    number INTEGER,           -- the number of the first entry in its turn; NULL if `runs` has all runs of the turn
+    PRIMARY KEY (conversation, name)
+) WITHOUT ROWID;
+INSERT INTO turn_keys (conversation, name, id) SELECT conversation, name, id FROM turns;
+CREATE TABLE other_turns (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    data BLOB,
+    manifest BLOB
+);
+INSERT INTO other_turns SELECT id, name, data, manifest FROM turns;
+DROP TABLE turns;
+ALTER TABLE other_turns RENAME TO turns;
+ALTER TABLE entries ADD COLUMN turn_data BLOB; -- the `Turn` that begins with the entry
+ALTER TABLE entries ADD COLUMN manifest BLOB;
+"""
+
+MIGRATIONS = (_FIRST, _SECOND, _THIRD)
 """The SQL that upgrades the schema to each version. Append new migrations; existing ones must keep their effect."""

@@ -29,32 +29,34 @@ from longtalk.stores.base import (
     PlacedRecord,
     SearchHit,
 )
-from longtalk.stores.checks import meta_matches
 from longtalk.stores.sqlite.branches import (
     decode_lease,
     find_conversation_id,
     find_value_problems,
-    read_all_records,
     read_branch,
     read_head,
     read_keyed_turns,
-    read_manifests,
     read_metas,
-    read_turns,
 )
 from longtalk.stores.sqlite.commit import apply_commit
+from longtalk.stores.sqlite.conversations import list_conversations, read_info
 from longtalk.stores.sqlite.database import Database, File, Synchronous, acquire_file, release_file
 from longtalk.stores.sqlite.paths import find_entry_problems, read_pack, read_path, read_ranges
+from longtalk.stores.sqlite.records import read_all_records
 from longtalk.stores.sqlite.remove import delete_conversation, find_entry_keys, redact_entry
 from longtalk.stores.sqlite.search import find_candidates, find_matches, index_batch, is_stale, make_scope
+from longtalk.stores.sqlite.turns import join_turns, read_manifests, read_turns
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.transcript import Turn
 
 __all__ = ["SQLite", "StoreError"]
 
 _encode = msgspec.msgpack.Encoder().encode
-_LATEST = 2**62
-_INFO = "SELECT id, name, created, updated, entries, meta FROM conversations"
+
+_MANIFEST = f"""
+SELECT coalesce(e.manifest, t.manifest) FROM conversations c
+JOIN turn_keys k ON k.conversation = c.id AND k.name = ? {join_turns("k.id")} WHERE c.owner = ? AND c.name = ?
+"""  # noqa: S608
 
 
 class SQLite:
@@ -125,11 +127,7 @@ class SQLite:
         return self._file.read(work)
 
     def manifest(self, owner: str, conversation: str, turn: str) -> bytes:
-        sql = (
-            "SELECT t.manifest FROM conversations c JOIN turns t ON t.conversation = c.id AND t.name = ?"
-            " WHERE c.owner = ? AND c.name = ?"
-        )
-        return self._file.read(lambda db: db.execute(sql, (turn, owner, conversation)).get) or b""
+        return self._file.read(lambda db: db.execute(_MANIFEST, (turn, owner, conversation)).get) or b""
 
     def manifests(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> dict[str, bytes]:
         def work(db: Database) -> dict[str, bytes]:
@@ -141,7 +139,7 @@ class SQLite:
     def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> list[PlacedRecord]:
         def work(db: Database) -> list[PlacedRecord]:
             _, found = read_branch(db, owner, conversation, branch)
-            return read_all_records(db, read_path(db, found.segment, found.size), kind) if found else []
+            return read_all_records(db, read_path(db, found.segment, found.size), found.latest, kind) if found else []
 
         return self._file.read(work)
 
@@ -172,11 +170,7 @@ class SQLite:
         return self._file.read(work)
 
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
-        def work(db: Database) -> ConversationInfo | None:
-            row = db.execute(f"{_INFO} WHERE owner = ? AND name = ?", (owner, conversation)).fetchone()
-            return row and _read_info(db, *row)
-
-        return self._file.read(work)
+        return self._file.read(lambda db: read_info(db, owner, conversation))
 
     def conversations(
         self,
@@ -187,22 +181,7 @@ class SQLite:
         meta: Mapping[str, Any] | None = None,
     ) -> list[ConversationInfo]:
         wanted = meta_from_json(to_ascii_json(meta or {}))
-
-        def work(db: Database) -> list[ConversationInfo]:
-            found: list[ConversationInfo] = []
-            rows = db.execute(
-                f"{_INFO} WHERE owner = :owner AND updated <= :at AND (updated < :at OR name > :name)"
-                " ORDER BY updated DESC, name",
-                {"owner": owner, "at": after[0] if after else _LATEST, "name": after[1] if after else ""},
-            )
-            for row in rows:
-                if len(found) >= limit:
-                    break
-                if not wanted or meta_matches(meta_from_json(row[-1]), wanted):
-                    found.append(_read_info(db, *row))
-            return found
-
-        return self._file.read(work)
+        return self._file.read(lambda db: list_conversations(db, owner, limit, after, wanted))
 
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
@@ -232,7 +211,9 @@ class SQLite:
     # Writing
 
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-        return self._file.write(lambda db: apply_commit(db, owner, conversation, commit, compress=self._compress))
+        return self._file.write_and_purge(
+            lambda db: apply_commit(db, owner, conversation, commit, compress=self._compress)
+        )
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
         def work(db: Database) -> bool:
@@ -284,17 +265,3 @@ class SQLite:
         file, self._shared_file = self._shared_file, None
         if file is not None:
             release_file(file)
-
-
-def _read_info(
-    db: Database, number: int, name: str, created: int, updated: int, entries: int, meta: bytes
-) -> ConversationInfo:
-    names = db.execute("SELECT name FROM branches WHERE conversation = ? ORDER BY name", (number,)).fetchall()
-    return ConversationInfo(
-        id=name,
-        created=created,
-        updated=updated,
-        entries=entries,
-        branches=tuple(each for (each,) in names),
-        meta=meta_from_json(meta),
-    )
