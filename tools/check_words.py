@@ -24,8 +24,6 @@ PLACES = ("src", "docs", "examples", "bench", "tools", "README.md", "CHANGELOG.m
 SUFFIXES = frozenset({".lua", ".md", ".py", ".sql"})
 SKIPPED = frozenset({"_sync", "data", "files", "fixtures", "samples"})
 """Folders of generated code and of data."""
-PENDING = frozenset({"branches", "chat", "context", "conversation", "turn"})
-"""Packages of `longtalk` that are rewritten next, and their English with them."""
 
 # The argument of getpwnam is the name of a Unix account.
 _PATTERN = re.compile(rf"(?<!getpwnam\(\")\b({'|'.join(WORDS)})\b", re.IGNORECASE)
@@ -36,8 +34,7 @@ def find_files(places: Sequence[Path]) -> Iterator[Path]:
     for place in places:
         for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
             inside = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-            pending = inside.parts[:2] == ("src", "longtalk") and PENDING.intersection(inside.parts[2:3])
-            skipped = SKIPPED.intersection(inside.parts[:-1]) or pending or path == Path(__file__)
+            skipped = SKIPPED.intersection(inside.parts[:-1]) or path == Path(__file__)
             if path.suffix in SUFFIXES and not skipped and path.is_file():
                 yield path
 

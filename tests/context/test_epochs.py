@@ -539,7 +539,7 @@ def test_where_the_policy_has_nothing_to_say_the_window_has() -> None:
 
 def test_an_unknown_window_that_a_policy_needs_is_assumed_and_reported() -> None:
     of = conversation([said("x" * 3_000), *talked(0)[1:]], [said("z" * 200)])
-    text = "Nobody knows the window of m: 32,000 tokens are assumed. Chat(window=…) says it."
+    text = "The window of m is unknown: 32,000 tokens are assumed. Set it with Chat(window=…)."
     assert told(of, WindowShare(0.1), "window_assumed") == text
     assert told(of, Compactor(OverWindow(0.1), (DropOldest(),), OverTokens(1)), "window_assumed") == text
     assert not told(of, WindowShare(0.1), "window_assumed", window=32_000)

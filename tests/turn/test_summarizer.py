@@ -316,7 +316,7 @@ async def test_an_invalid_summary_changes_nothing_and_is_reported(wire: str, out
     reply = await until_asked(AsyncChat(teller, policy=LIMIT))
     assert reply.text.startswith("Answer ")
     assert list_notice_kinds(reply) == ["summary_failed"]
-    assert reply.notices[0].text.startswith("No summary was made, and the conversation goes on without it: ")
+    assert reply.notices[0].text.startswith("No summary was written, and the conversation continues without it: ")
     assert summary_of(reply) is None
     # All of it is sent, as before.
     assert len(list_texts(teller.talked[-1])) == 2 * len(teller.talked) - 1

@@ -113,7 +113,7 @@ def test_what_failed_unseen_is_told_once() -> None:
     assert notice is not None
     assert (notice.kind, notice.text) == (
         "summary_failed",
-        "No summary was made, and the conversation goes on without it: it is empty.",
+        "No summary was written, and the conversation continues without it: it is empty.",
     )
     assert last(transcript).tries == 1
     assert take_failure_notice(transcript) == (transcript, None)

@@ -1,7 +1,7 @@
-"""A branch in a store, as one object of this process sees it: what it has read. `writer.py` writes a turn on it.
+"""A branch in a store, with a cache of what this process has read of it. `turn_writer.py` writes a turn to it.
 
-Reading gives a transcript with the entries that the present epoch sends; the others stay in the store. What was read
-is kept, and the first commit of the next turn tells whether it is still true.
+Loading returns a transcript with the entries that the present epoch sends; the others stay in the store. The result is
+cached, and the first commit of the next turn fails if the branch has changed since.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from longtalk.transcript.standing import Standing, read_record
 from longtalk.transcript.transcript import Entry, Record, Transcript, Turns, now
 
 FRESH = 16
-"""So many entries stay unpacked."""
+"""The maximum number of entries that stay unpacked in the cache."""
 
 
 class AsyncBranch:
@@ -41,16 +41,16 @@ class AsyncBranch:
         self._seen: tuple[BranchHead | None, Transcript] | None = None
 
     async def call(self, method: Callable[..., Any], *args: Any) -> Any:
-        """A method of the store, on this conversation."""
+        """Call a method of the store on this conversation."""
         return await call_store(self.store, lambda: method(self.owner, self.conversation, *args))
 
     async def head(self) -> BranchHead | None:
-        """Where the branch stands, by what the store says now."""
+        """Return the head of the branch, read from the store; None if the branch does not exist."""
         head: BranchHead | None = await self.call(self.store.head, self.branch)
         return head
 
     async def entries(self) -> list[Entry]:
-        """All that is on the branch now."""
+        """Return all entries of the branch, read from the store."""
         head = await self.head()
         if head is None:
             return []
@@ -58,11 +58,11 @@ class AsyncBranch:
         return pack.entries()
 
     async def load(self, *, whole: bool = False) -> tuple[BranchHead | None, Transcript]:
-        """Where the branch stands, and what the next turn needs of it, or all of it."""
+        """Return the head of the branch and a transcript with what the next turn needs, or with `whole`, everything."""
         seen = self._seen
         if seen is None or (whole and seen[1].shed.entries):
             head = await self.head()
-            # Another thread may forget it right away.
+            # Another thread may drop the cache at any moment.
             seen = self._seen = (head, Transcript() if head is None else await self._read(head, whole=whole))
         return seen
 
@@ -71,21 +71,21 @@ class AsyncBranch:
         return AsyncBranch(self.store, self.owner, self.conversation, branch, self.policy)
 
     def forget(self) -> None:
-        """Somebody else has changed the branch."""
+        """Drop the cache, because another writer has changed the branch."""
         self._seen = None
 
     def is_free(self, head: BranchHead | None) -> bool:
         return head is None or is_free(head, self.owner, self.conversation)
 
     def is_inside(self) -> bool:
-        """Whether this is called from a tool of a turn on this branch."""
+        """Return True if this is called from a tool of a turn on this branch."""
         return is_called_from_tool(self.owner, self.conversation, self.branch)
 
     def make_held_lease(self, token: int) -> HeldLease:
         return HeldLease(self.store, self.owner, self.conversation, self.branch, token)
 
     def write(self, commit: Commit) -> BranchHead:
-        """Change the branch, in this thread. Raises `HeadMoved` when it is not where it was."""
+        """Write a commit in this thread. Raises `HeadMoved` if the branch is not at the revision that it expects."""
         try:
             return self.store.write(self.owner, self.conversation, commit)
         except HeadMoved:
@@ -93,7 +93,7 @@ class AsyncBranch:
             raise
 
     def attach(self, change: Callable[[Transcript], Transcript]) -> None:
-        """Put records beside the branch, in this thread, whoever runs a turn on it. `change` sees the records alone."""
+        """Add records to the branch in this thread, even while a turn runs. `change` sees only the records."""
         while (head := self.store.head(self.owner, self.conversation, self.branch)) is not None:
             records = tuple(each.record for each in head.records)
             bare = Transcript(records=Standing(records), shed=Ranges(entries=((0, head.size),)))
@@ -108,7 +108,7 @@ class AsyncBranch:
                 return
 
     def remember(self, head: BranchHead, transcript: Transcript) -> None:
-        """What the branch is now."""
+        """Cache the branch as it is after a turn."""
         self._seen = (head, _trim_and_pack(transcript, head, self._list_needed_spans(transcript, head.size)))
 
     def _list_needed_spans(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
@@ -122,7 +122,7 @@ class AsyncBranch:
             return [(0, size)]
         positions = [0, *[position for span in epoch.pinned for position in span], epoch.raw]
         if positions != sorted(positions) or epoch.raw >= size:
-            # It came from elsewhere, and is not true.
+            # The epoch was imported and does not fit.
             return [(0, size)]
         return [span for span in (*epoch.pinned, (epoch.raw, size)) if span[0] < span[1]]
 
@@ -141,7 +141,7 @@ class AsyncBranch:
         )
         epoch = bare.records.read_latest("epoch", Epoch)
         if read.shed.entries and epoch != find_epoch(read, fingerprint_policy(self.policy)):
-            # Nobody sends by an epoch that takes a result from its call: all of it is needed.
+            # An epoch that separates a result from its call is not used, so the whole branch is needed.
             return await self._read(head, whole=True)
         return read
 

@@ -1,8 +1,7 @@
-"""The branches of a conversation in a store, without a model: made out of one another, cut back, changed.
+"""Operations on the branches of a stored conversation that need no model: fork, rewind, change.
 
-A branch is an `AsyncBranch`; a new one has the entries of another up to some place. Others may write to the same branch
-at any moment. So each of these looks, decides, and writes on the condition that the branch is still what it saw; if it
-is not, it looks again. Who is in the way with a turn is waited for.
+Other writers may change the same branch at any moment. So each operation reads the branch, decides, and writes on the
+condition that the branch is still as it was read; otherwise it starts again. It waits for a turn that runs.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from longtalk.transcript.transcript import Entry, Transcript, Turn, new_id, now
 from longtalk.turn.draft import mark_interrupted
 
 WAIT = 0.05
-"""Seconds between two looks at a branch that is busy."""
+"""Seconds between two checks of a branch that is busy."""
 
 
 async def list_branch_names(stored: AsyncBranch) -> list[str]:
@@ -42,7 +41,7 @@ async def check_new(stored: AsyncBranch) -> None:
 
 
 async def wait_for_turn(stored: AsyncBranch) -> None:
-    """Give who runs a turn a moment. Raises `Busy` if that is who waits here."""
+    """Wait a moment for the turn that runs. Raises `Busy` if the caller is a tool of that turn."""
     if stored.is_inside():
         what = f"This waits for a turn on {stored.conversation!r} from inside one of the turn's own tools."
         raise Busy(what, until=0)
@@ -53,12 +52,12 @@ async def wait_for_turn(stored: AsyncBranch) -> None:
 
 
 async def fork_branch(stored: AsyncBranch, at: str | None = None, *, name: str | None = None) -> AsyncBranch:
-    """A new branch that ends with an entry or a turn; if none is named, with all but a turn that somebody runs."""
+    """Create a branch that ends with an entry or a turn; by default it has everything but a turn that runs."""
     head, runs = await _check_running(stored)
     if head is None:
         raise InputError(f"There is nothing to fork: {stored.conversation!r} has no branch {stored.branch!r}.")
     if at is not None or (head.turn is not None and runs):
-        # A turn that somebody runs is not there yet.
+        # A turn that is still running is left out.
         return await _create_branch(
             stored, name, lambda said: _find_range(said, at)[1] if at else _find_turn_start(said, head.turn)
         )
@@ -66,12 +65,12 @@ async def fork_branch(stored: AsyncBranch, at: str | None = None, *, name: str |
 
 
 async def branch_before(stored: AsyncBranch, entry: str) -> AsyncBranch:
-    """A new branch that ends before an entry or a turn: there is something else to be said in its place."""
+    """Create a branch that ends before an entry or a turn, so that another message can take its place."""
     return await _create_branch(stored, None, lambda said: _find_range(said, entry)[0])
 
 
 async def branch_unanswered(stored: AsyncBranch, turn: str | None) -> AsyncBranch:
-    """A new branch that ends with a message of the user, the last one or that of a turn."""
+    """Create a branch that ends with a user message: the last one, or that of a turn."""
     branch = await _create_branch(stored, None, lambda said: _find_message_end(said, turn))
     head, transcript = await branch.load()
     if head is not None and head.turn is not None and head.turn.status == "running":
@@ -81,7 +80,7 @@ async def branch_unanswered(stored: AsyncBranch, turn: str | None) -> AsyncBranc
 
 
 async def branch_to_go_on(stored: AsyncBranch, asked: KeyedTurn) -> AsyncBranch:
-    """Where a turn that was cut off goes on, when it is not at the end of this branch."""
+    """Return the branch on which an interrupted turn continues, if it is not at the end of this branch."""
     if stored.branch != asked.branch and not stored.branch.startswith(f"{asked.branch}~{asked.turn.id}"):
         return stored.get_branch(asked.branch)
     # Others have gone on after it.
@@ -122,7 +121,7 @@ async def _check_running(stored: AsyncBranch) -> tuple[BranchHead | None, bool]:
     while True:
         head = await stored.head()
         runs = not stored.is_free(head)
-        # A lease that nobody holds is that of a turn that was cut off, or has ended since the head was read.
+        # A lease without a living holder is that of an interrupted turn, or of one that has just ended.
         if runs or head is None or head.lease is None or head == before:
             return head, runs
         before = head
@@ -132,7 +131,7 @@ async def _check_running(stored: AsyncBranch) -> tuple[BranchHead | None, bool]:
 
 
 async def rewind_branch(stored: AsyncBranch, to: str) -> str:
-    """Cut the branch behind an entry or a turn. What came after it stays, on a branch whose name is returned."""
+    """Cut the branch after an entry or a turn. Return the name of a new branch that keeps what came after."""
     while True:
         stored.forget()
         head, _ = await stored.load()
@@ -158,7 +157,7 @@ async def change_branch(
     meta: Mapping[str, Any] | None = None,
     whole: bool = False,
 ) -> Sequence[Entry]:
-    """Change the branch without a turn, once nobody else runs one. `meta` is for the last entry."""
+    """Change the branch without a turn, after waiting for a turn that runs. `meta` is for the last entry."""
     while True:
         head, before = await stored.load(whole=whole)
         if head is None:

@@ -1,7 +1,7 @@
-"""The turn that is written to a branch in a store, step by step: what is committed when, and what if it goes wrong.
+"""Write a turn to a branch in a store, step by step, under a lease.
 
-Whatever comes between, a commit is made once: one that was cut off behind the store's back is found again by what it
-left. A turn that somebody else has taken over goes on beside it, on a branch of its own.
+Each commit is made once. If Ctrl-C strikes after the store has made a commit but before it returns, the writer finds
+the commit by its traces. If another writer has taken over the branch, the turn continues on a branch of its own.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ class AsyncTurnWriter:
         self._meta = meta
         self._saved = 0
         self._unconfirmed: Commit | None = None
-        """A commit of which it is not known yet whether the store has made it."""
+        """A commit that the store may or may not have made; None if all is known."""
         self._redacted = False
         self._is_old = False
-        """Whether what was read is not what the store has."""
+        """Whether the cached transcript differs from what the store has."""
 
     @property
     def branch(self) -> str:
-        """Where the turn is written: another one than it began on, if somebody has taken over."""
+        """The branch that the turn is written to: another one than it began on, if another writer has taken over."""
         return self._stored.branch
 
     async def save(self, draft: Draft) -> tuple[Notice, ...]:
-        """Commit what is new. Raises `HeadMoved` from the first one if somebody was faster."""
-        # One that is cancelled goes on in its thread; the next one waits for it there, and knows what it did.
+        """Commit what is new in the draft. The first commit raises `HeadMoved` if another writer was faster."""
+        # A cancelled commit continues in its thread; the next one waits for it there, and knows its outcome.
         saved: Draft = await call_store(self._stored.store, lambda: self._save(draft))
         return saved.notices[len(draft.notices) :]
 
@@ -86,7 +86,7 @@ class AsyncTurnWriter:
             except HeadMoved:
                 if draft.running:
                     raise
-                # It ends before it has begun, and somebody else has gone on.
+                # The turn ends before its first commit, and another writer has continued.
                 return draft
             except Deleted:
                 self._ended = True
@@ -102,7 +102,7 @@ class AsyncTurnWriter:
                 raise
             finally:
                 if not draft.running:
-                    # Also when the store did not take it: nobody works on it any more.
+                    # Also if the store refused the commit: the turn is over.
                     self._release()
 
     def _commit(self, draft: Draft) -> Draft:
@@ -168,7 +168,7 @@ class AsyncTurnWriter:
                     break
                 kept_records, turn = commit.records, commit.turn
                 if not self._is_summarised(moved.head):
-                    # Nobody has taken over: something was redacted. What this turn derives may quote it.
+                    # The lease is still ours, so an entry was redacted. Derived records may quote it.
                     self._redacted = True
                     kept_records = tuple(each for each in kept_records if not kind_of(each.record.kind).quotes_entries)
                     turn = turn and redact_turn(turn)
@@ -198,7 +198,7 @@ class AsyncTurnWriter:
         self._unconfirmed = None
 
     def _settle(self, commit: Commit, draft: Draft) -> None:
-        """Find out whether a commit was done: Ctrl-C may have come between the store and its answer."""
+        """Find out whether a commit was made, if Ctrl-C struck between the store's commit and its return."""
         stored = self._stored
         head = stored.store.head(stored.owner, stored.conversation, commit.branch)
         last = commit.entries[-1].id if commit.entries else head and head.entry
@@ -213,19 +213,19 @@ class AsyncTurnWriter:
         self._remember_commit(commit, head, own=commit.turn is not None and commit.turn.id == draft.turn.id)
 
     def _is_held_on(self, head: BranchHead) -> bool:
-        """Whether this turn is still the one that runs on a branch."""
+        """Return True if this turn still holds the lease on a branch."""
         return head.lease is not None and (head.lease.token, head.lease.holder) == (
             self._held.token,
             identify_this_process(),
         )
 
     def _is_summarised(self, head: BranchHead) -> bool:
-        """Whether all that has happened on a branch is that a summary was put beside it, or came to nothing."""
+        """Return True if the only change on a branch is the outcome of a summary in the background."""
         new = [each.record.kind for each in head.records if each.record not in self._known]
         return head.revision == self._expect + 1 and "attempt" in new
 
     def around(self) -> AbstractContextManager[None]:
-        """What holds while a tool of this turn runs."""
+        """Return the context manager that a tool of this turn runs in."""
         return mark_tool_running(self._held)
 
     def _write_commit(self, commit: Commit) -> BranchHead:
@@ -255,7 +255,7 @@ class AsyncTurnWriter:
                 break
             except HeadMoved:
                 name = f"{name}-{new_id()[:6]}"
-        text = f"Somebody else has gone on with this conversation meanwhile. This answer is on the branch {name!r}."
+        text = f"Another writer has continued this conversation meanwhile. This answer is on the branch {name!r}."
         return draft.notice(Notice("fenced_out", text)), head
 
     def _find_source_branch(self, commit: Commit) -> str:

@@ -1,7 +1,7 @@
-"""Chat: a turn on a state that you hold.
+"""Chat: turns on a state that the caller holds.
 
-Hand in a message and yesterday's state, get an answer and today's state. A chat keeps nothing between calls: one
-object serves any number of conversations, from any number of threads or tasks.
+Pass in a message and yesterday's state; get an answer and today's state. A chat keeps nothing between calls, so one
+object serves any number of conversations, threads and tasks.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class AsyncChat:
         brief: Mapping[str, Any] | None = None,
         seal: Seal | BoundSeal | None = None,
     ) -> Reply:
-        """One turn: the answer, with the next state.
+        """Run a turn, and return the answer with the next state.
 
         `message` is text, parts in the provider's form, or a list that may hold `System(…)`; None goes on with a
         turn that was cut off. `system` is sent first and never stored. `instruction` is for this turn only and goes
@@ -144,7 +144,7 @@ class AsyncChat:
         brief: Mapping[str, Any] | None = None,
         seal: Seal | BoundSeal | None = None,
     ) -> AsyncStream[Reply]:
-        """One turn as it happens: iterate over its events, the last of which is `Done(reply)`. As `send` otherwise."""
+        """Run a turn as a stream: iterate over its events, the last of which is `Done(reply)`. Otherwise as `send`."""
         given = TurnArguments(
             message=message,
             system=system,
@@ -164,9 +164,9 @@ class AsyncChat:
         source: str = "app",
         seal: Seal | BoundSeal | None = None,
     ) -> bytes:
-        """Add an event, without a model call: something that happened and that nobody said. Returns the next state.
+        """Add an event, something that happened outside the conversation, without a model call. Return the next state.
 
-        A state that can't be read always raises here: there is no reply to say on that it was set aside.
+        A state that can't be read always raises `BadState` here, because there is no reply that could report it.
         """
         for what, value in (("event", text), ("source", source)):
             if not isinstance(value, str) or not value.strip():
@@ -187,7 +187,7 @@ class AsyncChat:
         return state_writer(seal)(self._engine.pin(read_state(state, seal, max_bytes=self._max_state), entry).revise())
 
     async def unpin(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
-        """Let the policy leave an entry out again. Returns the next state."""
+        """Let the policy leave out a pinned entry again. Return the next state."""
         seal = seal or self._seal
         return state_writer(seal)(unpin(read_state(state, seal, max_bytes=self._max_state), entry).revise())
 
@@ -202,7 +202,7 @@ class AsyncChat:
         )
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._engine.aclose()
 
     async def __aenter__(self) -> AsyncChat:

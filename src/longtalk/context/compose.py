@@ -1,15 +1,14 @@
-"""What is sent this turn, and why: `compose` renders a transcript as the present epoch says.
+"""Compose a request: `compose` renders a transcript as the present epoch says.
 
     [preamble] [epoch head: summary or brief, digests, pinned exchanges] [exchanges] [new events, new message]
     | [memory, instruction]
 
-The manifest says of every entry what became of it, as runs of neighbours with the same verdict and reason.
+The manifest says how each entry was treated, as runs of adjacent entries with the same verdict and reason.
 
-Some answers hold blocks that only their provider can read (a model's thinking), and that are valid only for the same
-account and model, on some wires only behind the very bytes that stood before them when they were made: `Context.bound`
-says where.
-What is bound to another place goes without those blocks. The calls and results of a running turn always go as calls and
-results: a model that only reads about them makes them again.
+Some answers contain opaque blocks, such as signed thinking. They are valid only for the same account and model, and on
+some wires only after exactly the same bytes; `Context.compute_bound` returns a digest of these. Where the digest
+differs, an answer is sent without its opaque blocks. The calls and results of a running turn are always sent as calls
+and results, because a model that only reads a description of its calls makes them again.
 """
 
 from __future__ import annotations
@@ -34,36 +33,36 @@ Piece = bytes | memoryview
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What is sent: the JSON of messages, each piece one message or several joined by commas."""
+    """A composed request: the JSON of its messages, in pieces of one or more messages joined by commas."""
 
     pieces: tuple[Piece, ...]
     manifest: tuple[Run, ...]
     mark: int
-    """How many of the pieces the next request will begin with."""
+    """The number of pieces that the next request will begin with too."""
     binding: str
     """What opaque blocks are bound to before any message: the wire, the account, the model, and a preamble digest."""
     binds: bool = True
-    """Whether opaque blocks are bound to what stands before them, not just to who reads them."""
+    """Whether opaque blocks depend on the bytes before them, not just on account and model."""
     epoch: int = 0
-    """Where in the conversation the epoch began that it belongs to."""
+    """The start of the epoch that the request belongs to."""
     tokens: int = 0
-    """How long the request is, by what the provider has reported so far; a count where it has not."""
+    """The number of tokens of the request, estimated from the provider's reports."""
     counted: int = 0
-    """How long it is, as counted."""
+    """The number of tokens of the request, as counted locally."""
     summary: int = 0
-    """How long the summary at its head is, as counted, or all that memory has put there …"""
+    """The number of tokens of the head: a summary, or the brief and outlines."""
     brief: int = 0
-    """… of which the brief …"""
+    """The number of tokens of the brief in the request."""
     outline: int = 0
-    """… and outlines."""
+    """The number of tokens of the outlines in the request."""
     recall: int = 0
-    """How long what is recalled is, as counted."""
+    """The number of tokens of the recalled text."""
     meter: Meter | None = None
-    """What carrying on has cost, with this request."""
+    """The amounts spent on resending, including this request; None if the policy does not compare costs."""
     session_key: str = ""
-    """The key of the provider's session, if the provider keeps the conversation …"""
+    """The key of the provider's session; empty if the provider keeps no conversation."""
     handle: Handle | None = None
-    """… and what it calls what is not sent."""
+    """The provider's id for the part of the conversation that is not sent again; None if all of it is sent."""
 
     def compute_bound(self) -> str:
         """Return the digest of where opaque blocks of the answer to this request will be valid."""
@@ -102,11 +101,11 @@ def compose(
     data: str = "",
     recalled: Recalled | None = None,
 ) -> Context:
-    """Render what is sent to `reader`, an account and a model.
+    """Render the request for `reader`, an account and a model.
 
-    An instruction goes behind the first `tail` entries: after the user's message, and behind what memory puts there as
-    `data`, in which some of it is `recalled`. With `until`, what would be sent of the entries before that place. What
-    stands before the place `held` the provider has, and is not sent again.
+    `data` and the instruction follow the first `tail` entries, which end with the user's message. `recalled` says which
+    entries `data` quotes. With `until`, only the entries before that position are rendered. The provider already has
+    the entries before position `held`, so they are not sent.
     """
     binding = f"{wire.name} {reader} {preamble.digest()}" if wire.binds_prefix else f"{wire.name} {reader}"
     builder = _ContextBuilder(transcript, wire, quirks, binding, tail)
@@ -173,7 +172,7 @@ class _ContextBuilder:
         self._plain = msgspec.structs.replace(quirks, opaque_void=0, no_server_ids=False) == Quirks()
 
     def add_entries(self, first: int, stop: int) -> None:
-        """Add entries as they are, as far as this reader accepts them."""
+        """Add entries unchanged, as far as this reader accepts them."""
         for i, item in self._transcript.walk(first, stop, self._goes_verbatim):
             if not isinstance(item, Entry):
                 self.pieces.append(item)

@@ -1,11 +1,11 @@
-"""What carrying a conversation along costs, and what each new epoch has cost and saved.
+"""What resending a conversation costs, and what each new epoch has cost and saved.
 
-All is reckoned in tokens sent anew: what one of them costs is 1, one that is read from the cache `Ratios.read`, and so
-on. That holds for any price, and where none is known.
+Costs are counted in uncached input tokens: such a token costs 1, a token read from the cache `Ratios.read`, and so on.
+This works for any price, and if no price is known.
 
-Carrying a token costs its price of a cache read with each call; of a cache that has run out, that of writing it again.
-A new epoch costs a summary call, and the writing of its head and of the exchanges that stay. The balance rule begins
-one when what was spent on carrying tokens that a summary could stand for has reached what the new epoch costs.
+Resending a token costs a cache read with each call, or a cache write if the cache has expired. A new epoch costs the
+call for a summary, and cache writes for its head and the exchanges that it keeps. By the balance rule, a new epoch
+begins when the total spent on resending what a summary could replace has reached the cost of the new epoch.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from longtalk.models.prices import Prices
 
 CACHE_SECONDS = 300
-"""For how long a provider keeps the beginning of a request, where nobody has said."""
+"""How long a provider caches the beginning of a request, in seconds, if that is unknown."""
 
 
 class Ratios(msgspec.Struct, frozen=True):
-    """What tokens cost, against one that is sent anew and not kept."""
+    """The costs of tokens, relative to an uncached input token."""
 
     read: float = 0.1
     write: float = 1.25
     output: float = 5.0
     unit: float | None = None
-    """US dollars for a token sent anew, if that is known."""
+    """The price of an uncached input token in US dollars; None if it is unknown."""
 
     def weigh(self, usage: Usage) -> float:
-        """A model call, in tokens sent anew."""
+        """Return the cost of a model call, in uncached input tokens."""
         uncached = max(0, usage.input - usage.cached - usage.written)
         return uncached + self.read * usage.cached + self.write * usage.written + self.output * usage.output
 
@@ -59,59 +59,59 @@ def compute_ratios(prices: Prices | None, tokens: int, *, caches: bool) -> Ratio
 
 
 class Meter(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What was spent on carrying, up to a model call."""
+    """The total spent on resending older exchanges, up to a model call."""
 
     epoch: int
-    """Where the epoch began that the call belongs to."""
+    """The start of the epoch that the call belongs to."""
     model: str
     preamble: str
     size: int
-    """How many entries there were."""
+    """The number of entries at the time of the call."""
     at: int = 0
-    """When it was answered."""
+    """The time of the answer, in milliseconds since 1970."""
     carried: float = 0.0
-    """Spent in this epoch on what a summary could stand for."""
+    """The amount spent in this epoch on resending what a summary could replace."""
     calls: int = 0
-    """Of the whole conversation."""
+    """The number of model calls of the whole conversation."""
     saved: float = 0.0
-    """What all epochs have saved, without what they cost."""
+    """The savings of all epochs, not counting what they cost."""
 
 
 class CostReceipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What was expected of an epoch that began to save money, and what came of it, in tokens sent anew."""
+    """The expected and actual costs and savings of an epoch that began to save money, in uncached input tokens."""
 
     epoch: int
-    """Where it began: how many entries there were."""
+    """The start of the epoch: the number of entries before it."""
     at: int
     reason: str
     before: int
-    """Tokens of the request without it."""
+    """The tokens of the next request without the new epoch."""
     after: int
-    """Tokens of the request with it."""
+    """The tokens of the next request with the new epoch."""
     carried: float
-    """What had been spent on carrying since the last one."""
+    """The amount spent on resending older exchanges since the previous epoch."""
     predicted: float
-    """What the summary call and the first request were expected to cost."""
+    """The expected cost of the summary call and the first request."""
     actual: float | None = None
-    """What they did cost, by what the provider reported; None before that."""
+    """Their actual cost, from the provider's report; None until there is one."""
     ratios: Ratios
-    """What was paid; `ratios.unit` is US dollars for a token sent anew."""
+    """The relative costs of tokens; `ratios.unit` is the price of an uncached input token in US dollars."""
     calls_before: int = 0
-    """Model calls of the conversation before it began …"""
+    """The number of model calls of the conversation before the epoch began."""
     saved_before: float = 0.0
-    """… and what all epochs had saved by then."""
+    """The savings of all earlier epochs."""
     calls: int = 0
-    """Model calls that it has had, as far as is known …"""
+    """The number of model calls in this epoch so far."""
     saved: float = 0.0
-    """… and what these have saved on carrying, without what it cost."""
+    """The savings of these calls, not counting what the epoch cost."""
 
     @property
     def spared(self) -> int:
-        """Tokens that each of its calls is shorter."""
+        """The number of tokens by which each request of the epoch is shorter."""
         return max(0, self.before - self.after)
 
     def dollars(self, tokens: float | None) -> float | None:
-        """What so many tokens sent anew cost in US dollars; None if nobody knows."""
+        """Return the price of this many uncached input tokens in US dollars; None if it is unknown."""
         return None if tokens is None or self.ratios.unit is None else tokens * self.ratios.unit
 
 
@@ -130,24 +130,25 @@ def complete_receipts(records: Iterable[CostReceipt], meter: Meter | None) -> li
 
 
 NEAR_RATIO = 1.2
-"""A card is asked for at this share of the price. It is above 1, since many conversations end before it would pay."""
+"""A memory card is requested when this multiple of the price is reached. It is above 1, because many conversations end
+before the card would pay."""
 CARD_TOKENS = 150
-"""Tokens of a card that catches up, roughly …"""
+"""The approximate number of tokens of a card that covers several exchanges."""
 CARD_REQUEST_TOKENS = 100
-"""… and of what asks for one."""
+"""The approximate number of tokens of the request for a card."""
 
 
 class CostComparison(msgspec.Struct, frozen=True):
-    """What going on and a new epoch cost, by which the balance rule decides."""
+    """The costs of continuing and of a new epoch, which the balance rule compares."""
 
     carried: float
-    """With the next call."""
+    """The amount spent on resending older exchanges, including the next call."""
     price: float
-    """What a new epoch costs more than to go on."""
+    """The extra cost of a new epoch, compared with continuing."""
     predicted: float
-    """What its summary call and its first request cost."""
+    """The cost of the new epoch's summary call and first request."""
     rate: float
-    """What carrying a token costs with the next call."""
+    """The cost of resending one token with the next call."""
 
     @property
     def due(self) -> bool:
@@ -155,7 +156,7 @@ class CostComparison(msgspec.Struct, frozen=True):
 
     @property
     def near(self) -> bool:
-        """Whether an epoch should end as soon as there is a card."""
+        """Whether the epoch should end as soon as the model has sent a card."""
         return self.carried >= NEAR_RATIO * self.price
 
 

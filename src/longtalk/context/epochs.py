@@ -1,11 +1,11 @@
 """Epochs: the turns that share one request head.
 
-An `Epoch` says what becomes of the entries that were there when it began; all that came since goes as it is. So
-inside an epoch each request begins with the one before it. The newest epoch is a record of the transcript; without one,
-everything is sent. When a new one begins, `plan.py` decides.
+An `Epoch` says how each entry that existed when it began is sent. Later entries are sent unchanged, so inside an epoch
+each request begins with the previous one. The newest epoch is a record of the transcript; without an epoch, everything
+is sent. `planning.py` decides when a new epoch begins.
 
-Lengths are counted when an entry is added. An `Anchor` remembers how many tokens the provider reported for the last
-request, so that only what came since rests on our counting.
+The tokens of an entry are counted when it is added. An `Anchor` records how many tokens the provider reported for the
+last request, so that only the entries after it have to be estimated.
 """
 
 from __future__ import annotations
@@ -27,46 +27,46 @@ from longtalk.usage import Usage
 from longtalk.wires.protocol import Wire
 
 DATA = "memory"
-"""What stands around what memory puts behind a message."""
+"""The tag around the data that memory adds after a message."""
 _DOUBT = 300
-"""So many tokens speak for our own count, however far off a report is."""
+"""The weight of our own count, in tokens, when it is averaged with what the provider reports."""
 
 MOST_WINDOW = 10**9
 
 
 class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is sent of the entries before `start`. Positions are places in the whole conversation."""
+    """How the entries before `start` are sent. All positions count from the beginning of the whole conversation."""
 
     policy: str
-    """A fingerprint: another policy begins anew from all that there is."""
+    """A fingerprint of the policy. A different policy ignores this epoch and starts from the whole conversation."""
     start: int = 0
     reason: str = ""
     runs: tuple[Run, ...] = ()
-    """What becomes of each entry before `start`, in order."""
+    """How each entry before `start` is sent, as consecutive runs."""
     lines: tuple[str, ...] = ()
-    """What tools did in exchanges that are left out."""
+    """Digest lines about tool calls in exchanges that are left out."""
     summary: Summary | None = None
-    """What goes at the head, in place of the oldest exchanges."""
+    """The summary or brief at the head, which replaces the oldest exchanges; None if there is none."""
     raw: int = 0
-    """Where the exchanges begin that are all there, up to the end."""
+    """The position from which all exchanges are sent."""
     current: int = 0
-    """Where the exchange begins that was the last one at the start."""
+    """The position of the exchange that was the last one when the epoch began."""
     exchanges: int = 1
-    """How many are sent of those before `start`, the current one included."""
+    """The number of exchanges before `start` that are sent, including the current one."""
     messages: int = 0
-    """How many are sent of those before `start`."""
+    """The number of entries before `start` that are sent."""
     tokens: int = 0
-    """How long those are, as counted."""
+    """The number of tokens of everything that is sent before `start`, as counted locally."""
     pinned: tuple[tuple[int, int], ...] = ()
-    """Exchanges that stay although they stand before `raw`."""
+    """The spans of pinned exchanges before `raw`, which are sent too."""
     pins: tuple[int, ...] = ()
-    """The entries that were pinned when it began."""
+    """The positions of the entries that were pinned when the epoch began."""
     way: str = ""
-    """How cards come in it, if memory is kept: tools are a part of what is cached."""
+    """The capture mode of memory in this epoch, since tools are part of the cached prefix; empty without memory."""
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """That an entry is pinned, with its exchange."""
+    """A pinned entry. Its exchange is kept in every request."""
 
     place: int
     entry: str
@@ -74,42 +74,42 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class TurnSuffix(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What went with one turn and stays where it was: what follows is bound to it, or cached behind it."""
+    """The text after the message of one turn. Later requests of the epoch keep it if later entries depend on it."""
 
     text: str
     place: int
-    """How many entries of the conversation stand before it."""
+    """The number of entries of the conversation before the suffix."""
     tokens: int = 0
-    """How long it is, as counted."""
+    """The number of tokens, as counted locally."""
     data: str = ""
-    """What memory had put before the instruction."""
+    """The data that memory added before the instruction."""
 
     def pieces(self, wire: Wire) -> list[bytes]:
-        """As it is sent."""
+        """Return the suffix as messages of a wire."""
         data = [wire.quote(DATA, self.data)] if self.data else []
         return [*data, wire.write_instruction(self.text)] if self.text else data
 
 
 class Anchor(msgspec.Struct, frozen=True):
-    """A request whose length is known."""
+    """The length of a request as the provider reported it, next to our own count."""
 
     epoch: int
-    """Where the epoch began that it belongs to."""
+    """The start of the epoch that the request belongs to."""
     model: str
     preamble: str
     counted: int
     reported: int
     refused: bool = False
-    """Whether the provider said that it is too long: that is believed, however far off our count."""
+    """Whether the provider refused the request as too long. Such a report is used however far off our count is."""
 
     @property
     def scale(self) -> float:
-        """How many tokens are reported for each counted one, with some doubt where few were."""
+        """The number of reported tokens for each counted token, weighted toward 1 for short requests."""
         return min(max((self.reported + _DOUBT) / (self.counted + _DOUBT), 0.5), 2.0)
 
     @property
     def is_plausible(self) -> bool:
-        """Some servers report what they like: all zeros, only what was not cached, the sum of all turns."""
+        """Whether the report can be true. Some servers report zeros, only uncached tokens, or sums of all turns."""
         return 0 < self.counted <= 2 * self.reported <= 2 * (4 * self.counted + 4_000)
 
 
@@ -118,7 +118,7 @@ def fingerprint_policy(policy: Policy) -> str:
 
 
 def merge_runs(runs: Iterable[Run]) -> list[Run]:
-    """Runs of which neighbours that say the same are one."""
+    """Return the runs with adjacent runs of the same verdict and reason merged."""
     merged: list[Run] = []
     for run in runs:
         last = merged[-1] if merged else None
@@ -130,7 +130,7 @@ def merge_runs(runs: Iterable[Run]) -> list[Run]:
 
 
 def find_epoch(transcript: Transcript, policy: str) -> Epoch:
-    """The newest epoch of this policy; without one, that of everything there is."""
+    """Return the newest epoch if it is of this policy and consistent, else the epoch that sends everything."""
     epoch = transcript.records.read_latest("epoch", Epoch)
     if epoch is None or epoch.policy != policy or not _is_sound(epoch, transcript):
         return Epoch(policy)
@@ -138,7 +138,7 @@ def find_epoch(transcript: Transcript, policy: str) -> Epoch:
 
 
 def _is_sound(epoch: Epoch, transcript: Transcript) -> bool:
-    """Whether an epoch speaks of each entry once, in order, and of none that is not there."""
+    """Return True if an epoch covers each entry before its start once, in order, and no entry that does not exist."""
     ends = [0, *(run.last + 1 for run in epoch.runs)]
     follows = all(run.first == end <= run.last for run, end in zip(epoch.runs, ends[:-1], strict=True))
     stays = [0, *(position for pair in epoch.pinned for position in pair), epoch.raw, epoch.current, epoch.start]
@@ -153,7 +153,7 @@ def _is_sound(epoch: Epoch, transcript: Transcript) -> bool:
 
 
 def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
-    """Whether an epoch takes no answer from its question, and no result from its call."""
+    """Return True if an epoch separates no answer from its message and no tool result from its call."""
 
     def role(position: int) -> str:
         i = transcript.index_of(position)
@@ -182,7 +182,7 @@ def _is_cut(run: Run, role: str) -> bool:
 
 
 def begin_epoch(transcript: Transcript, epoch: Epoch) -> Transcript:
-    """A transcript on which a new epoch begins. Instructions that had to stay in the last one end with it."""
+    """Return the transcript with a new epoch recorded. Kept suffixes of the previous epoch are removed."""
     standing = transcript.records
     records = [
         record
@@ -193,7 +193,7 @@ def begin_epoch(transcript: Transcript, epoch: Epoch) -> Transcript:
 
 
 def map_kept_suffixes(transcript: Transcript, epoch: Epoch) -> dict[int, TurnSuffix]:
-    """The instructions that stay in this epoch, by the number of entries before them here."""
+    """Return the kept suffixes of this epoch, by the number of entries of this transcript before each."""
     suffixes = {
         transcript.index_of(suffix.place - 1) + 1: suffix for suffix in list_kept_suffixes(transcript, epoch.current)
     }
@@ -202,12 +202,12 @@ def map_kept_suffixes(transcript: Transcript, epoch: Epoch) -> dict[int, TurnSuf
 
 
 def list_kept_suffixes(transcript: Transcript, current: int) -> list[TurnSuffix]:
-    """The instructions that stay behind this place."""
+    """Return the kept suffixes after a position."""
     return [suffix for suffix in transcript.records.read_all("aside", TurnSuffix) if suffix.place > current]
 
 
 class SentPositions:
-    """The places of the entries that a request has, of a conversation of so many."""
+    """The positions of the entries that a request contains, for a conversation of `size` entries."""
 
     def __init__(self, epoch: Epoch, size: int) -> None:
         spans = [(run.first, run.last + 1) for run in epoch.runs if not run.is_gone]
@@ -218,19 +218,19 @@ class SentPositions:
 
 
 def list_unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:
-    """The entries here that no later turn will send, as (first, past the last): whole exchanges."""
+    """Return the spans of entries that no later turn will send, as pairs of indexes (first, stop): whole exchanges."""
     epoch = find_epoch(transcript, fingerprint_policy(policy))
     spans = [(transcript.index_of(run.first), transcript.index_of(run.last + 1)) for run in epoch.runs if run.is_gone]
     return [span for span in spans if span[0] < span[1]]
 
 
 def record_anchor(transcript: Transcript, anchor: Anchor) -> Transcript:
-    """A transcript that knows how long its last request was."""
+    """Return the transcript with the length of its last request recorded."""
     return transcript.add_record("anchor", json_bytes.encode(anchor), replace=True)
 
 
 def record_meter(transcript: Transcript, meter: Meter, usage: Usage, *, at: int) -> Transcript:
-    """A transcript that knows what a model call has cost: on what it carried, and on the epoch if it began one."""
+    """Return the transcript with the cost of a model call recorded, and in the receipt of the epoch if it began one."""
     transcript = transcript.add_record("meter", json_bytes.encode(msgspec.structs.replace(meter, at=at)), replace=True)
     receipt = transcript.records.read_latest("receipt", CostReceipt)
     if receipt is None or receipt.actual is not None or receipt.epoch != meter.epoch or not usage.input:
@@ -247,14 +247,14 @@ def record_meter(transcript: Transcript, meter: Meter, usage: Usage, *, at: int)
 
 
 def list_covered(epoch: Epoch, stop: int) -> tuple[tuple[int, int], ...]:
-    """What a summary covers that is made of all that an epoch sends before a place."""
+    """Return the spans that a summary covers if it is made of all that an epoch sends before position `stop`."""
     sent = [(run.first, min(run.last + 1, stop)) for run in epoch.runs if not run.is_gone]
     summarised = epoch.summary.covers if epoch.summary else ()
     return tuple(merge_spans((*summarised, *sent, (epoch.start, stop))))
 
 
 def record_summary(transcript: Transcript, summary: Summary, last: str) -> Transcript:
-    """A transcript with a summary, which holds up to the entry of this id."""
+    """Return the transcript with a summary recorded, attached to the last entry that it covers."""
     before = transcript.records.read_latest("summary", Summary)
     usual = summary.tokens if before is None else (2 * before.usual + summary.tokens) // 3
     summary = msgspec.structs.replace(summary, usual=usual)
@@ -264,6 +264,6 @@ def record_summary(transcript: Transcript, summary: Summary, last: str) -> Trans
 
 
 def read_windows(transcript: Transcript) -> dict[str, int]:
-    """The windows that this conversation has learnt from refusals, by model."""
+    """Return the windows that this conversation has learned from refusals, in tokens, by model."""
     learned = transcript.records.read_latest("window", dict[str, int])
     return {model: window for model, window in (learned or {}).items() if 0 < window <= MOST_WINDOW}

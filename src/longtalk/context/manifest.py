@@ -1,7 +1,7 @@
-"""What a turn has sent and what it has cost, as it is kept in a store.
+"""Encode the manifest of a turn, with its cost, for a store.
 
-A long manifest names its epoch instead of repeating what that says of the entries before its start; otherwise what is
-kept of each turn would grow with the conversation.
+A long manifest refers to its epoch for the entries before the epoch's start; otherwise the manifest of each turn would
+grow with the conversation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from longtalk.models.prices import Cost
 
 MAX_STORED_RUNS = 8
-"""A manifest with more runs leaves out those that its epoch has."""
+"""A manifest with more runs than this leaves out those that its epoch has."""
 
 
 def encode_manifest(context: Context, transcript: Transcript, cost: Cost | None = None) -> bytes:

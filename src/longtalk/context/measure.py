@@ -1,7 +1,7 @@
-"""What an epoch sends: how long that is, as a view for policies, and the epoch of a shorter view.
+"""The length of the next request, the view of it that policies shorten, and the epoch that sends a view.
 
-A `RequestEstimate` costs the same however long the conversation is: it looks at what was counted before. A view looks
-at all that is sent.
+A `RequestEstimate` uses counts that exist already, so it costs the same however long the conversation is. A view walks
+through everything that is sent.
 """
 
 from __future__ import annotations
@@ -38,55 +38,55 @@ if TYPE_CHECKING:
 MAX_ANSWER_ROOM = 4_096
 """The most tokens of a window that are kept free for an answer of unknown length; an eighth of a smaller window is."""
 UNKNOWN_WINDOW = 32_000
-"""What a window is taken for while nobody knows it."""
+"""The assumed size of a window that is unknown."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is asked, and what goes around the conversation."""
+    """The model, its limits and prices, and the size of what surrounds the conversation in a request."""
 
     wire: Wire
     counter: Counter
     model: str
     preamble: str
-    """A digest of it, as `Turn.preamble`."""
+    """The digest of the preamble, as in `Turn.preamble`."""
     fixed: int
-    """Tokens of preamble and instruction, as counted."""
+    """The number of tokens of the preamble and the instruction, as counted locally."""
     window: int | None
-    """The model's window, if anybody knows it."""
+    """The model's window in tokens; None if it is unknown."""
     answer: int
-    """Tokens to keep free for the answer."""
+    """The number of tokens to keep free for the answer."""
     prices: Prices | None = None
-    """What a call costs, if anybody knows it."""
+    """The prices of a model call; None if they are unknown."""
     prices_unknown: str = ""
     """Why the prices are unknown."""
     caches: bool = True
-    """Whether the provider keeps the beginning of a request."""
+    """Whether the provider caches the beginning of a request."""
     cache_seconds: int | None = None
-    """For how long, if anybody knows it."""
+    """How long the provider caches it, in seconds; None if that is unknown."""
     now: int = 0
     """The time, in milliseconds since 1970."""
 
     @property
     def room(self) -> int | None:
-        """What is left of a known window for the request."""
+        """The number of tokens that a request may have; None if the window is unknown."""
         return self.window and max(self.window - self.answer, self.window // 2, 1)
 
 
 class RequestEstimate:
-    """How long the next request is in the present epoch, told without looking at what it has gathered."""
+    """The length of the next request in the present epoch, computed from counts without walking through the entries."""
 
     def __init__(self, transcript: Transcript, epoch: Epoch, terms: Terms) -> None:
         self.transcript = transcript
         self.epoch = epoch
         self.terms = terms
         self.comparison: CostComparison | None = None
-        """Of whether going on costs more than a new epoch, if somebody asked …"""
+        """The costs of continuing and of a new epoch; None until a trigger asks for the comparison."""
         self.meter: Meter | None = None
-        """… and what carrying on has cost then, with the next call."""
+        """The amounts spent on resending, including the next call; None until a trigger asks for the comparison."""
         self.compaction_pays = False
-        """Whether it has cost enough."""
+        """Whether resending has cost as much as a new epoch."""
         self.near = False
-        """Whether a card should be asked for."""
+        """Whether a memory card should be requested."""
         since = transcript.index_of(epoch.start)
         self.messages = epoch.messages + len(transcript) - since
         self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, len(transcript))
@@ -94,7 +94,7 @@ class RequestEstimate:
         self.tokens = self.counted
         self._window = terms.window or UNKNOWN_WINDOW
         self.guessed = False
-        """Whether somebody asked for the window."""
+        """Whether a trigger asked for the window."""
         anchor = transcript.records.read_latest("anchor", Anchor)
         if anchor is None or anchor.model != terms.model:
             return
@@ -112,7 +112,7 @@ class RequestEstimate:
         return self._window
 
     def summary_pays(self, keep: int, length: int) -> bool:
-        """Whether carrying on has cost as much as a new epoch: a summary, and the last `keep` exchanges as they are."""
+        """Return True if resending has cost as much as a new epoch with a summary and the last `keep` exchanges."""
         starts = [first for first, _ in self._raw]
         stay = starts[-keep - 1] if len(starts) > keep else self.transcript.index_of(self.epoch.raw)
         usual = self.epoch.summary.usual if self.epoch.summary else 0
@@ -121,7 +121,7 @@ class RequestEstimate:
         return old > length and self.compaction_pays
 
     def brief_pays(self, recent: int, length: int) -> bool:
-        """Whether a new epoch on the brief should begin: its time has come, and something can stand for what goes."""
+        """Return True if a new epoch with the brief pays, and a card or a summary can replace the older exchanges."""
         before = self._raw[:-1]
         lengths = [self._tokens(first, stop) for first, stop in before]
         number = len(before) - count_recent(lengths, recent, whole=recent)
@@ -135,7 +135,7 @@ class RequestEstimate:
 
     @cached_property
     def _raw(self) -> list[tuple[int, int]]:
-        """The exchanges that are sent as they are, up to the end."""
+        """The exchanges that are sent unchanged, up to the end."""
         return self.transcript.exchanges(self.transcript.index_of(self.epoch.raw))
 
     def _tokens(self, start: int, stop: int) -> int:
@@ -143,13 +143,13 @@ class RequestEstimate:
 
     @property
     def history(self) -> int:
-        """Tokens of what goes before the current exchange."""
+        """The number of tokens before the current exchange, not counting the preamble."""
         first, stop = self._raw[-1] if self._raw else (len(self.transcript), len(self.transcript))
         current = self.transcript.tokens(first, stop)
         return round(self.scale * max(0, self.counted - self.terms.fixed - current))
 
     def _compare_costs(self, stay: int, length: int, *, card: bool = False) -> int:
-        """Compare costs with a new epoch that keeps all from `stay` on. Returns the tokens that it would leave out."""
+        """Compare costs with a new epoch that keeps all from `stay` on; return how many tokens it would leave out."""
         transcript, epoch, terms = self.transcript, self.epoch, self.terms
         raw = transcript.index_of(epoch.raw)
         last = transcript.records.read_latest("meter", Meter) or Meter(epoch=0, model="", preamble="", size=0)
@@ -185,7 +185,7 @@ class RequestEstimate:
 
     @property
     def scale(self) -> float:
-        """Reported tokens for each counted one."""
+        """The number of reported tokens for each counted token."""
         return self.tokens / max(1, self.counted)
 
     @property
@@ -203,7 +203,7 @@ class RequestEstimate:
 
 
 def make_view(estimate: RequestEstimate, pins: tuple[int, ...]) -> View:
-    """Return the view of what the present epoch sends, with what was pinned since."""
+    """Return the view of what the present epoch sends, including exchanges that were pinned since it began."""
     transcript, epoch, terms = estimate.transcript, estimate.epoch, estimate.terms
     view = View(
         transcript=transcript,

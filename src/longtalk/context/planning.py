@@ -1,11 +1,10 @@
 """When a new epoch begins, and what it keeps.
 
-`plan` looks at how long the next request would be: a glance, which costs the same however long the conversation is. If
-a limit of the policy or the model's window is exceeded, it makes a view of what is sent now, lets the policy's
-compactors make a shorter one of it, and that is the new epoch. The same happens when something was pinned that is not
-there.
+`make_plan` estimates the length of the next request, which costs the same however long the conversation is. If a limit
+of the policy or the model's window is exceeded, the policy's compactors shorten a view of what is sent now, and the
+shorter view becomes the new epoch. A new epoch also begins if a pinned exchange is not part of the present one.
 
-A policy may ask for a summary (`Plan.summary_request`). Whoever makes it adds it as a record and plans again.
+A policy may ask for a summary (`Plan.summary_request`). The caller has it written, records it and plans again.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ from longtalk.transcript.manifest import CUT, MIDDLE
 from longtalk.transcript.transcript import Transcript
 
 SummaryMoment: TypeAlias = Literal["before", "after"] | None
-"""Whether a summary can be asked for: before the next call, or after an answer."""
+"""When a summary can be written: before the next call, or after an answer. None: not now."""
 _ROUNDS = 8
-"""How often limits that undo each other's work are tried."""
+"""How many times the limits are checked again, since one compactor may undo the work of another."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -54,22 +53,22 @@ class Plan(msgspec.Struct, frozen=True):
     epoch: Epoch
     begins: bool
     counted: int
-    """How long the request will be, as counted."""
+    """The number of tokens of the request, as counted locally."""
     tokens: int
-    """How long it will be, by what was reported."""
+    """The number of tokens of the request, estimated from the provider's reports."""
     notices: tuple[Notice, ...] = ()
     summary_request: SummaryRequest | None = None
-    """A summary that should be made first."""
+    """The summary that should be written first; None if none is needed."""
     meter: Meter | None = None
-    """What carrying on will have cost with the next call, if the policy goes by that."""
+    """The amounts spent on resending, including the next call; None if the policy does not compare costs."""
     receipt: CostReceipt | None = None
-    """What is expected of an epoch that begins to save money."""
+    """The expected costs and savings of an epoch that begins to save money."""
     card: CardKind = ""
-    """Whether the model should be asked for a memory card with the next call, and for which."""
+    """The kind of memory card to request with the next call; empty for none."""
 
 
 def apply_plan(transcript: Transcript, plan: Plan) -> Transcript:
-    """A transcript on which the epoch of a plan has begun."""
+    """Return the transcript with the epoch of a plan recorded, if the plan begins one."""
     if not plan.begins:
         return transcript
     transcript = begin_epoch(transcript, plan.epoch)
@@ -81,10 +80,10 @@ def apply_plan(transcript: Transcript, plan: Plan) -> Transcript:
 def make_plan(
     transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool = False, may_ask: bool = False
 ) -> Plan:
-    """The present epoch, or a new one if a limit is exceeded or something was pinned that is not there.
+    """Return a plan with the present epoch, or with a new one if a limit is exceeded or a pinned exchange is missing.
 
-    When the last exchange is `settled`, it is not cut: the next turn may leave it out whole. With `may_ask` the policy
-    may want a summary first.
+    `settled` says that a turn has ended; then its exchange is not cut, because the next turn may leave it out as a
+    whole. With `may_ask` the policy may request a summary first.
     """
     epoch = find_epoch(transcript, fingerprint_policy(policy))
     compactors = list_compactors(policy, terms, settled=settled)
@@ -92,7 +91,7 @@ def make_plan(
     fired = _find_fired(compactors, estimate)
     for each in compactors:
         if _compares_costs(each.over):
-            # It keeps account, whichever fires.
+            # Costs are compared even if another trigger fires first.
             each.over.fires(estimate)
     pins = list_pinned_positions(transcript)
     keeper = find_brief_keeper(policy)
@@ -134,7 +133,7 @@ def _compares_costs(trigger: Trigger) -> bool:
 
 
 def _add_card_request(plan: Plan, keeper: BriefKeeper, estimate: RequestEstimate, *, settled: bool) -> Plan:
-    """A plan of a conversation of which memory keeps a brief."""
+    """Return the plan with the capture mode of a new epoch, and with the memory card to request."""
     record = read_brief_record(estimate.transcript)
     if plan.begins:
         epoch = msgspec.structs.replace(plan.epoch, way=record.capture_mode or keeper.capture)
@@ -154,7 +153,7 @@ def _span_from(transcript: Transcript, position: int) -> tuple[int, int]:
 
 
 def _report_assumed_prices(estimate: RequestEstimate, *, settled: bool) -> list[Notice]:
-    """A notice if prices have to be assumed, with the first call of a model."""
+    """Return a notice, in a list, if prices have to be assumed and this is the first call of a model."""
     last = estimate.transcript.records.read_latest("meter", Meter)
     terms = estimate.terms
     if terms.prices is not None or settled or (last is not None and last.model == terms.model):
@@ -170,14 +169,14 @@ def _report_assumed_prices(estimate: RequestEstimate, *, settled: bool) -> list[
 
 
 class _OverWindow(OverTokens, frozen=True):
-    """Fires when the model's window has no room for an answer."""
+    """A trigger that fires when the model's window has no room for an answer."""
 
     def __str__(self) -> str:
         return "more than fits into the window"
 
 
 def list_compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> list[Compactor]:
-    """The policy's own, and the model's window, which no policy can do without."""
+    """Return the compactors of the policy, and one for the model's window, which limits every policy."""
     found = [*policy.compactors]
     # What a summary can still stand for before the next call is not left out after the answer.
     waits = settled and any(_can_summarise(each, background=False) for each in found)
@@ -190,7 +189,7 @@ def list_compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> l
 
 
 def _can_summarise(compactor: Compactor, *, background: bool | None = None) -> bool:
-    """Whether a limit can be exceeded for a while, until there is a summary."""
+    """Return True if a compactor can ask for a summary, so that its limit may be exceeded until there is one."""
     how = [getattr(strategy, "background", None) for strategy in compactor.strategies]
     return any(each is not None and background in (None, each) for each in how)
 
@@ -205,7 +204,10 @@ def _plan_new_epoch(
     settled: bool,
     stale: BriefKeeper | None,
 ) -> Plan:
-    """A new epoch; the present one if the compactors find nothing to do. Says what they did that nobody asked for."""
+    """Return a plan with a new epoch, or with the present one if the compactors change nothing.
+
+    Its notices report changes that the caller did not ask for.
+    """
     transcript, epoch, terms = estimate.transcript, estimate.epoch, estimate.terms
     reason = str(fired.over) if fired is not None else "an entry was pinned"
     if fired is None and has_all_pins(epoch, pins):
@@ -223,7 +225,7 @@ def _plan_new_epoch(
     notices = []
     over = [each for each in compactors if each.over.fires(view) and not (view.droppable and _can_summarise(each))]
     if over and any(block.pinned for block in view.blocks[:-1]):
-        # Whoever pinned them had other limits in mind.
+        # They were pinned under other limits.
         loose = [msgspec.structs.replace(block, pinned=False) for block in view.blocks]
         view = _compact(view.with_blocks(loose), compactors)
         notices.append(
@@ -259,17 +261,15 @@ def _plan_new_epoch(
         text = f"The conversation has outgrown the window of {terms.window:,} tokens"
         notices.append(Notice("window", f"{text}: {_render_count(gone, 'more exchange')} left out from now on."))
     if estimate.guessed and terms.window is None:
-        text = (
-            f"Nobody knows the window of {terms.model}: {UNKNOWN_WINDOW:,} tokens are assumed. Chat(window=…) says it."
-        )
-        notices.append(Notice("window_assumed", text))
+        text = f"The window of {terms.model} is unknown: {UNKNOWN_WINDOW:,} tokens are assumed."
+        notices.append(Notice("window_assumed", f"{text} Set it with Chat(window=…)."))
     notices += _report_shortened(new, whole.blocks[-1])
     receipt = _make_receipt(view, new, estimate) if view.summary != epoch.summary else None
     return Plan(new, True, view.counted, view.tokens, tuple(notices), receipt=receipt)
 
 
 def _find_outgrown_window(whole: View, view: View, compactors: Sequence[Compactor]) -> _OverWindow | None:
-    """The window, if more exchanges are gone than the policy itself lets go of."""
+    """Return the window's trigger if more exchanges are left out than the policy itself leaves out, else None."""
     full = next(
         (each.over for each in compactors if isinstance(each.over, _OverWindow) and each.over.fires(whole)), None
     )
@@ -280,7 +280,7 @@ def _find_outgrown_window(whole: View, view: View, compactors: Sequence[Compacto
 
 
 def _make_receipt(view: View, new: Epoch, estimate: RequestEstimate) -> CostReceipt | None:
-    """What is expected of an epoch, if it began for the sake of money."""
+    """Return the expected costs of a new epoch, or None if it does not begin to save money."""
     summary, meter = view.summary, estimate.meter
     if summary is None or summary.predicted is None or meter is None or estimate.comparison is None:
         return None
@@ -303,22 +303,22 @@ def _render_count(number: int, what: str) -> str:
 
 
 def _describe_fixed(view: View) -> str:
-    """How much of a request is not conversation, if that is worth saying."""
+    """Return the size of the preamble and the instruction in words, or an empty string if they are small."""
     fixed = round(view.scale * view.fixed)
     return f" ({fixed:,} tokens are system text, tools and instruction)" if fixed * 4 > view.tokens else ""
 
 
 def _check_exchanges(whole: View, view: View) -> None:
-    """Raise unless a view is made of whole exchanges, in order, the current one last: a strategy may do anything."""
+    """Raise `InputError` unless a view consists of whole exchanges, in order, with the current one last."""
     there = iter([(block.first, block.stop) for block in whole.blocks])
     kept = [(block.first, block.stop) for block in view.blocks]
     last = whole.blocks[-1]
     if not all(pair in there for pair in kept) or not kept or kept[-1] != (last.first, last.stop):
-        raise InputError("A strategy of the policy gave back something else than exchanges of its view, in order.")
+        raise InputError("A strategy of the policy must return exchanges of its view, in their order; it did not.")
 
 
 def _compact(view: View, compactors: Sequence[Compactor]) -> View:
-    """A view in which every limit holds, or nothing more can be done."""
+    """Return the view after applying the compactors until every limit holds or nothing changes."""
     for _ in range(_ROUNDS):
         before = view
         for each in compactors:
@@ -347,7 +347,7 @@ def _drop_lines(view: View, compactors: Sequence[Compactor]) -> View:
 
 
 def _report_shortened(epoch: Epoch, before: Block) -> list[Notice]:
-    """A notice if the new epoch shortens the current exchange, `before`: the caller did not ask for that."""
+    """Return a notice, in a list, if the new epoch shortens the current exchange, `before`."""
     runs = [run for run in epoch.runs if run.first >= epoch.current and run not in before.altered]
     cut = [run for run in runs if run.reason == CUT]
     thinned = sum(run.last + 1 - run.first for run in runs if run.reason == MIDDLE)

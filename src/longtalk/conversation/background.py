@@ -1,6 +1,6 @@
-"""A summary that is made after its turn, while nobody waits for it.
+"""Write a summary in the background, after its turn.
 
-It is put beside the branch, whoever runs a turn there by then, if the branch still has what it is of.
+The summary is added to the branch, even if another turn runs there by then, as long as its entries are unchanged.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from longtalk.turn.summary_claims import SummaryClaim
 
 
 async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: SummaryClaim) -> None:
-    """Make the summary that a turn on this branch has claimed, and keep it, or what went wrong."""
+    """Write the summary that a turn on this branch has claimed, and save it or the reason why it failed."""
 
     def check_claim(transcript: Transcript) -> Transcript:
-        # What was deleted, redacted or cut off meanwhile needs no summary.
+        # Entries that were deleted, redacted or cut off meanwhile need no summary.
         if not summary_claims.is_claimed(transcript, claim):
             raise _NotHere
         return transcript
@@ -38,7 +38,7 @@ async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: Sum
     async def keep() -> None:
         await call_store(stored.store, lambda: stored.attach(change))
 
-    # Nobody is there to be told that a store has failed. The claim ends by itself.
+    # There is no caller to report a failed store to. The claim expires by itself.
     with contextlib.suppress(Exception):
         check_claim((await stored.load())[1])
         try:
@@ -48,4 +48,4 @@ async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: Sum
 
 
 class _NotHere(Exception):
-    """What the summary is of is not here any more."""
+    """Raised if the entries that the summary is about were removed or changed."""

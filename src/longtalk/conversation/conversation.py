@@ -1,9 +1,9 @@
-"""Conversation: a turn on a state that a store holds.
+"""Conversation: turns on a conversation that a store holds.
 
-The user's message is in the store before the model is called, each tool result as it arrives, and the answer with its
-usage and records at the end. Whoever runs a turn holds a lease on the branch; when a process dies, the next turn finds
-what it left, marks it as interrupted and goes on. An answer that comes too late, since somebody else has taken over,
-lands on a branch of its own.
+The user's message is stored before the model is called, each tool result as it arrives, and the answer with its usage
+and records at the end. The process that runs a turn holds a lease on the branch. If the process dies, the next turn
+marks what it left as interrupted and continues. An answer that comes too late, because another process has taken over,
+is stored on a branch of its own.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from longtalk.wires.neutral import event
 from longtalk.wires.protocol import Answer
 
 STEP = 32
-"""Entries of a turn that are read at once."""
+"""The number of entries of a turn that are read at once."""
 
 
 class AsyncConversation:
@@ -139,11 +139,11 @@ class AsyncConversation:
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
     ) -> StoredReply:
-        """One turn. As `AsyncChat.send`, on the state that the store holds.
+        """Run a turn, as `AsyncChat.send` does, on the stored conversation.
 
         The same `key` never makes a second turn: if the first one is complete its reply comes again, if it was cut off
-        it goes on. `meta` is the app's own data on this message. `on_busy` says what to do while somebody else runs a
-        turn: "reject" raises `Busy`, "wait" waits, "fork" makes the turn on a branch of its own.
+        it goes on. `meta` is the app's own data on this message. `on_busy` says what to do while another turn
+        runs: "reject" raises `Busy`, "wait" waits, "fork" makes the turn on a branch of its own.
         """
         given = TurnRequest(
             message=message,
@@ -178,7 +178,7 @@ class AsyncConversation:
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
     ) -> AsyncStream[StoredReply]:
-        """One turn as it happens; the last event is `Done(reply)`. As `send` otherwise."""
+        """Run a turn as a stream; the last event is `Done(reply)`. Otherwise as `send`."""
         given = TurnRequest(
             message=message,
             system=system,
@@ -194,7 +194,7 @@ class AsyncConversation:
         return AsyncStoredStream(lambda: self._begin(given), stream=True)
 
     async def note(self, text: str, *, source: str = "app", meta: Mapping[str, Any] | None = None) -> str:
-        """Add an event, without a model call; returns its id. While a turn runs, it waits for the turn's end."""
+        """Add an event without a model call, after waiting for a turn that runs. Return the id of its entry."""
         if meta is not None:
             check_meta(meta)
         for what, value in (("event", text), ("source", source)):
@@ -208,7 +208,7 @@ class AsyncConversation:
         return (await change_branch(self._stored, change, meta=meta))[-1].id
 
     async def _begin(self, given: TurnRequest) -> StartedTurn:
-        """A turn that is ready to be played, or the reply of one that was."""
+        """Return a turn that is ready to be played, or the reply of the same request if it was played before."""
         request = given.to_keyed_request()
         while True:
             keyed: KeyedTurn | None = (
@@ -235,7 +235,10 @@ class AsyncConversation:
                 if given.on_busy == "fork" and keyed is None:
                     return await self._begin_on(await self.fork(), given)
                 until = head.lease.until if head is not None and head.lease is not None else 0
-                raise Busy(f"Somebody else runs a turn on {self.id!r}: try again, or say `on_busy`.", until=until)
+                raise Busy(
+                    f"Another turn runs on {self.id!r}. Try again later, or set `on_busy` to 'wait' or 'fork'.",
+                    until=until,
+                )
             if keyed is not None:
                 transcript = transcript.add(turn=msgspec.structs.replace(keyed.turn, status="running"))
             new = keyed is None
@@ -247,7 +250,7 @@ class AsyncConversation:
             return self._engine.begin(session, transcript, resumed)
 
     async def _begin_on(self, other: AsyncConversation, given: TurnRequest) -> StartedTurn:
-        """Begin it on another branch, and say so."""
+        """Begin a turn on another branch, with a notice that says so."""
         started = await other._begin(given)
         if isinstance(started, AsyncTurnRunner) and all(notice.kind != "branched" for notice in started.draft.notices):
             text = f"Others go on with the branch {self.branch!r}. This answer is on the branch {other.branch!r}."
@@ -255,7 +258,7 @@ class AsyncConversation:
         return started
 
     async def _replay(self, keyed: KeyedTurn, given: TurnRequest) -> StoredReply:
-        """The reply of a turn that is complete."""
+        """Return the reply of a turn that is complete."""
         # One that was cut off may have gone on elsewhere, and a rewind leaves its end on another branch.
         entries: list[Entry] = []
         for name in await self.branches():
@@ -284,55 +287,55 @@ class AsyncConversation:
     # Branches
 
     async def fork(self, at: str | None = None, *, name: str | None = None) -> AsyncConversation:
-        """A new branch that begins with this one's entries, up to the one with that id (or the last of that turn)."""
+        """Create a branch with this branch's entries up to the one with an id, or to the end of a turn with that id."""
         return self._open_branch(await fork_branch(self._stored, at, name=name))
 
     async def edit(self, entry: str, message: Message, **arguments: Any) -> tuple[AsyncConversation, StoredReply]:
-        """Say something else in the place of an earlier message: a new branch, and the reply on it."""
+        """Replace an earlier message: return a new branch, and the reply to the new message on it."""
         branch = self._open_branch(await branch_before(self._stored, entry))
         return branch, await branch.send(message, **arguments)
 
     async def regenerate(self, turn: str | None = None, **arguments: Any) -> tuple[AsyncConversation, StoredReply]:
-        """Another answer to the last message, or to that of a turn: a new branch, and the reply on it."""
+        """Answer the last message again, or that of a turn: return a new branch, and the reply on it."""
         branch = self._open_branch(await branch_unanswered(self._stored, turn))
         return branch, await branch.send(None, **arguments)
 
     async def rewind(self, to: str) -> str:
-        """Go on from an earlier entry. What came after it stays, on a branch whose name is returned."""
+        """Continue from an earlier entry. Return the name of a new branch that keeps what came after it."""
         return await rewind_branch(self._stored, to)
 
     async def branches(self) -> list[str]:
-        """The names of all branches."""
+        """Return the names of all branches."""
         return await list_branch_names(self._stored)
 
     # Reading, and what the app says of it
 
     @property
     def brief(self) -> AsyncTalkBrief:
-        """The brief, where the policy keeps one, to read and to change."""
+        """The brief, to read and to change. Raises `InputError` if the policy keeps none."""
         return AsyncTalkBrief(self._stored, self._engine.brief, self._engine.counter)
 
     async def history(self, *, meta: Mapping[str, Any] | None = None) -> list[HistoryEntry]:
-        """All that was said on this branch; with `meta`, the entries that have these values among the app's data."""
+        """Return the entries of this branch; with `meta`, those with these values in their metadata."""
         if await self._stored.head() is None:
             await check_new(self._stored)
             return []
         return await self._archive.history(self.id, branch=self.branch, meta=meta)
 
     async def export(self, format: Format = "md") -> str:  # noqa: A002
-        """This conversation as a file: Markdown of this branch to read, JSON or JSONL of all branches to keep."""
+        """Return the conversation as text: Markdown of this branch to read, JSON or JSONL of all branches to keep."""
         return await self._archive.export(self.id, format, branch=self.branch)
 
     async def manifest(self, turn: str) -> tuple[Run, ...]:
-        """What a turn has sent last: what became of each entry, and why. Nothing if that was not kept."""
+        """Return the manifest of a turn's last request: how each entry was sent, and why. Empty if it was not kept."""
         return await self._archive.manifest(self.id, turn, branch=self.branch)
 
     async def receipts(self) -> list[CostReceipt]:
-        """What each epoch that began to save money was expected to cost, what it did, and what it has saved so far."""
+        """Return the expected costs, actual costs and savings of each epoch that began to save money."""
         return [] if await self._stored.head() is None else await self._archive.receipts(self.id, branch=self.branch)
 
     async def metrics(self) -> list[Metrics]:
-        """What each turn of this branch has sent, received and cost, the first one first."""
+        """Return tokens and cost of each turn of this branch, oldest first."""
         if await self._stored.head() is None:
             await check_new(self._stored)
             return []
@@ -355,15 +358,15 @@ class AsyncConversation:
         await self._archive.describe(self.id, meta, entry=entry)
 
     async def pin(self, entry: str) -> None:
-        """Keep an exchange whatever the policy leaves out, by the id of its turn or of one of its entries."""
+        """Keep an exchange in all requests, whatever the policy leaves out. `entry` is the id of a turn or entry."""
         await change_branch(self._stored, lambda transcript: self._engine.pin(transcript, entry), whole=True)
 
     async def unpin(self, entry: str) -> None:
-        """Let an exchange go that was pinned."""
+        """Let the policy leave out a pinned exchange again."""
         await change_branch(self._stored, lambda transcript: unpin(transcript, entry))
 
     async def pins(self) -> list[str]:
-        """The ids of the entries that are pinned."""
+        """Return the ids of the pinned entries."""
         self._stored.forget()
         return [pin.entry for pin in read_pins((await self._stored.load())[1])]
 
@@ -372,7 +375,7 @@ class AsyncConversation:
         await self._archive.verify(self.id)
 
     async def aclose(self) -> None:
-        """Wait for a summary that is being made, and let go of the connections. The store is its own."""
+        """Wait for a summary in the background, and close the connections. The store stays open."""
         await self._jobs.wait()
         await self._engine.aclose()
 

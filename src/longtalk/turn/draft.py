@@ -1,9 +1,8 @@
 """One turn, as a value: input → calls → tools → answer.
 
-A `Draft` is frozen. Each step gives a new one, and whoever drives the turn keeps the newest in one assignment, so
-that a turn which is cut off between any two instructions leaves a draft that is whole. `finish` is pure and may be
-called at any moment: it keeps what had been said, closes the calls that have no result, and gives a transcript
-that every provider accepts.
+A `Draft` is frozen. Each step returns a new one, and the runner keeps the newest in one assignment, so a turn that is
+interrupted between any two instructions leaves a whole draft. `finish` is pure and may be called at any moment: it
+keeps the answer so far, closes calls without a result, and returns a transcript that every provider accepts.
 """
 
 from __future__ import annotations
@@ -39,37 +38,37 @@ NOT_RUN = "Not run: the turn ended before this call was started."
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A turn under way."""
+    """A turn in progress."""
 
     wire: Wire
     transcript: Transcript
-    """All that is settled."""
+    """The conversation so far, with what this turn has added to it."""
     turn: Turn
     message: tuple[Entry, ...] = ()
-    """The user's message, until `add_message` puts it into the transcript …"""
+    """The user's message, until `add_message` adds it to the transcript."""
     change: Callable[[Transcript], Transcript] | None = None
-    """… and what the app changes in the brief with it."""
+    """The app's change of the brief, which `add_message` makes; None for no change."""
     tail: int = -1
-    """How many entries there are up to the user's message, once it is added: an instruction goes there."""
+    """The number of entries up to and including the user's message, where an instruction goes; -1 until it is added."""
     answer: Answer | None = None
     """The model's last answer."""
     pieces: list[bytes] | None = None
-    """The events of an answer that is being streamed. The list only grows."""
+    """The events of an answer that is being streamed, in a list that only grows; None otherwise."""
     started: frozenset[str] = frozenset()
-    """Calls that were begun."""
+    """The ids of the tool calls that were started."""
     notices: tuple[Notice, ...] = ()
     instruction: str | None = None
-    """For this turn only: no part of the transcript."""
+    """An instruction for this turn only, which is not part of the transcript."""
     added: TurnAdditions | None = None
-    """What memory adds to this turn's requests, once that is decided."""
+    """What memory adds to this turn's requests; None until it is decided, and without memory."""
     counter: Counter = Estimator()
-    """Measures what is added."""
+    """Counts the tokens of new entries."""
     context: Context | None = None
-    """What was sent last."""
+    """The last request; None if none was sent."""
     prices: Prices | None = None
-    """What each model call costs, if that is known."""
+    """The prices of a model call; None if they are unknown."""
     summary_calls: int = 0
-    """How many model calls of this turn wrote a summary."""
+    """The number of model calls of this turn that wrote a summary."""
 
     @property
     def suffix(self) -> TurnSuffix | None:
@@ -87,7 +86,7 @@ class Draft(msgspec.Struct, frozen=True):
 
     @property
     def cost(self) -> Cost | None:
-        """US dollars for the tokens of all model calls of this turn; None when that is not known.
+        """The cost of all model calls of this turn, in US dollars; None if it is unknown.
 
         It is not when the model's prices are not, or when a call was not reported.
         """
@@ -114,7 +113,7 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, transcript=transcript, message=(), change=None, tail=transcript.tail)
 
     def ask(self, context: Context, pieces: list[bytes] | None) -> Draft:
-        """A model call is made; a stream's events will be put into `pieces`."""
+        """Return the draft with a model call in progress. The events of a stream will be added to `pieces`."""
         return msgspec.structs.replace(self, context=context, pieces=pieces)
 
     def add_answer(self, answer: Answer) -> Draft:
@@ -151,14 +150,14 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
 
     def anchor(self, transcript: Transcript, tokens: int, *, refused: bool = False) -> Transcript:
-        """A transcript that knows how long the last request was, by what the provider says."""
+        """Return the transcript with the length of the last request recorded, as the provider reported it."""
         if self.context is None:
             return transcript
         epoch, counted = self.context.epoch, self.context.counted
         return record_anchor(transcript, Anchor(epoch, self.turn.model, self.turn.preamble, counted, tokens, refused))
 
     def forget(self, session_key: str) -> Draft:
-        """The provider has nothing of the conversation that it could go on with."""
+        """Return the draft without a provider's session, which can't be resumed."""
         return msgspec.structs.replace(self, transcript=drop(self.transcript, session_key))
 
     def add_summary_call(self, usage: bytes | None) -> Draft:
@@ -172,7 +171,7 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, started=self.started | {call.id})
 
     def settle(self, call: ToolCallView, text: str, *, failed: bool = False) -> Draft:
-        """A tool's result."""
+        """Return the draft with the result of a tool call."""
         wire = find_answer_wire(self.transcript, self.wire)
         native = wire.write_result(call.id, text, error=failed, name=call.name)
         entry = Entry(role="tool", wire=wire.name, native=native, at=now(), mark="error" if failed else "")
@@ -185,14 +184,14 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, transcript=self.transcript.revise())
 
     def abandon(self, calls: Sequence[ToolCallView]) -> Draft:
-        """Close calls of an earlier run that nobody will answer."""
+        """Return the draft with results for calls of an earlier run, which say that the outcome is unknown."""
         wire = find_answer_wire(self.transcript, self.wire)
         return self._answer_calls(
             [make_closing_result(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls]
         )
 
     def finish(self, status: Literal["complete", "interrupted", "failed"], *, error: str = "") -> Draft:
-        """The turn as it ends now. Ending it twice changes nothing."""
+        """Return the draft of the turn ended now. Ending it twice changes nothing."""
         if not self.running:
             return self
         draft = self
@@ -223,7 +222,7 @@ class Draft(msgspec.Struct, frozen=True):
         return self.transcript.append_to_turn(turn.id, add_token_counts(entries, self.counter)).add(turn=turn)
 
     def _answer_calls(self, results: Sequence[Entry]) -> Draft:
-        """Results belong to the turn of their call, also when that is an earlier one."""
+        """Return the draft with results added to the turn of their calls, even if that is an earlier one."""
         if not results:
             return self
         transcript = self.transcript
@@ -232,7 +231,7 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Replay:
-    """What the pieces of a streamed answer say so far. Asked again and again, it reads only what is new."""
+    """The answer so far of a stream. Each call of `answer` reads only the new events."""
 
     def __init__(self, draft: Draft) -> None:
         self.pieces = draft.pieces or []
@@ -240,7 +239,7 @@ class Replay:
         self._read = 0
 
     def answer(self) -> Answer:
-        """The answer so far, as one that was interrupted."""
+        """Return the answer so far, as an interrupted one."""
         new = self.pieces[self._read :]
         self._read += len(new)
         for data in new:
@@ -261,7 +260,10 @@ def begin(
     counter: Counter = Estimator(),  # noqa: B008
     prices: Prices | None = None,
 ) -> Draft:
-    """A turn on this transcript. Without a message a turn that was cut off goes on; else it counts as interrupted."""
+    """Return the draft of a turn on this transcript.
+
+    Without a message, an interrupted turn continues; with a message, it is marked as interrupted.
+    """
     last = transcript.turns[-1] if transcript.turns else None
     if not message and not _awaits_answer(transcript):
         raise InputError("There is nothing to answer: None goes on with a turn that was cut off, or after a note.")

@@ -1,4 +1,4 @@
-"""The line to a provider: bytes out, and what the wire makes of those that come back."""
+"""The client of a provider: sends requests, and parses answers and errors with the provider's wire."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from longtalk.wires.protocol import ReportedError
 
 
 class AsyncProviderClient:
-    """A provider, and its wire."""
+    """Sends bytes to a provider and reads what comes back. Its errors are redacted."""
 
     def __init__(self, provider: AsyncProvider) -> None:
         self._provider = provider
@@ -22,11 +22,11 @@ class AsyncProviderClient:
 
     @property
     def redactor(self) -> Redactor:
-        """The provider's redactor. A provider without one may still quote what plainly looks like a key."""
+        """The provider's redactor; for a provider without one, a redactor of texts that look like keys."""
         return getattr(self._provider, "redactor", None) or Redactor()
 
     async def send(self, body: bytes) -> bytes:
-        """Ask for a whole answer. It is not read yet, but a refusal is raised."""
+        """Send a request and return the response body. It is not parsed yet, but a refusal in it is raised."""
         with self.redactor:
             data = await self._provider.send(body)
         if b'error"' in data:
@@ -34,7 +34,7 @@ class AsyncProviderClient:
         return data
 
     async def open(self, body: bytes) -> tuple[list[bytes], AsyncGenerator[bytes, None]]:
-        """Begin a stream: its first pieces, up to the first that is of an answer, and where the others come from."""
+        """Begin a stream. Return its events up to the first one of an answer, and the source of the others."""
         source = self._provider.stream(body)
         accumulator = self._wire.new_accumulator()
         first: list[bytes] = []
@@ -51,7 +51,7 @@ class AsyncProviderClient:
             raise
 
     def understand(self, read: Callable[..., Any], *data: bytes) -> Any:
-        """What the wire makes of the provider's bytes; what it can't read is the provider's fault."""
+        """Return what a parser makes of the provider's bytes; raise a `ProviderError` if it can't read them."""
         with self.redactor:
             try:
                 return read(*data)
@@ -59,7 +59,7 @@ class AsyncProviderClient:
                 raise self.misread(problem, b"".join(data)) from None
 
     def misread(self, problem: ValueError, said: bytes) -> ProviderError:
-        """The error that bytes are which can't be read."""
+        """Return the error for bytes that can't be read: the one that they report, or `BadAnswer`."""
         label, redactor = self._provider.label, self.redactor
         if isinstance(problem, ReportedError):
             by_sdk = getattr(self._provider, "by_sdk", False)
@@ -69,7 +69,7 @@ class AsyncProviderClient:
         return BadAnswer(f"{label} sent an answer that can't be read ({problem}): {excerpt!r}", body=said)
 
     def _heed_refusal(self, read: Callable[[bytes], Any], data: bytes) -> None:
-        """Some servers refuse a request with a good status. All else that went wrong is told when it is read."""
+        """Raise if the body is a refusal with a good status, as some servers send. Other problems show in parsing."""
         try:
             self.understand(read, data)
         except (ContextOverflow, RequestRefused):

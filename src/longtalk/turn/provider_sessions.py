@@ -1,10 +1,9 @@
 """Conversations that a provider keeps itself, by an id.
 
-After each answer of such a provider its handle is kept as a record, with the place that it stands at. The next request
-goes on from there and carries only what came since. A handle is used while that place is on the path (records are read
-from the path alone), in the epoch that it was made in, for the same account (on the same machine, for programs), and as
-long as the provider says that nobody has gone on from it. Otherwise the provider is told everything anew, as the policy
-would send it to any other: the conversation is always whole here.
+After each answer, the provider's handle is recorded with its position. The next request continues from there and sends
+only later entries. A handle is used only if its position is on the path of the branch, in the epoch in which it was
+made, for the same account (for programs: on the same machine), and while the provider says that no other client has
+continued from it. Otherwise the whole context is sent again, as to any other provider: the transcript is complete.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ from longtalk.transcript.transcript import Transcript
 from longtalk.wires.protocol import Handle, Wire
 
 _MOST = 16
-"""So many keepers are remembered: each machine is one."""
+"""The maximum number of sessions that a conversation remembers."""
 _LONGEST = 256
-"""So many characters an id may have."""
+"""The maximum number of characters of an id."""
 
 
 class ProviderSession(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a provider has a conversation."""
+    """A conversation at a provider, and how much of the transcript it contains."""
 
     handle: Handle
     place: int
-    """So many entries of the conversation it has, in the form that they were sent in."""
+    """The number of entries that the provider has."""
     epoch: int = 0
-    """Where the epoch began that those were sent in."""
+    """The start of the epoch in which they were sent."""
 
 
 def find(transcript: Transcript, session_key: str, wire: Wire, epoch: Epoch) -> ProviderSession | str:
-    """Where the provider can go on from; else why it can't, in words. Nothing is said about a new conversation."""
+    """Return the resumable session, or the reason why there is none; empty for a new conversation."""
     known = _read_sessions(transcript)
     session = known.get(session_key)
     if session is None:

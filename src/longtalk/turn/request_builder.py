@@ -174,7 +174,7 @@ class AsyncRequestBuilder:
     def _report_rebuilt(self, why: str) -> None:
         draft = self._progress.draft
         if all(notice.kind != "rebuilt" for notice in draft.notices):
-            text = f"{self._provider.label} is told the whole conversation anew: {why.rstrip('.')}."
+            text = f"The whole conversation is sent to {self._provider.label} again: {why.rstrip('.')}."
             self._progress.draft = draft.notice(Notice("rebuilt", text))
 
     # Summaries

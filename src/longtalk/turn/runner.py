@@ -201,7 +201,7 @@ class AsyncTurnRunner(Generic[R]):
             except ContextOverflow as problem:
                 raise too_long or problem from None
             except ProviderError as problem:
-                # Whoever keeps the conversation could not be asked about it.
+                # The provider that keeps the conversation could not be asked about it.
                 await self._wait(problem, tries)
                 tries += 1
                 continue
@@ -224,7 +224,7 @@ class AsyncTurnRunner(Generic[R]):
                 if too_long is not None:
                     raise
                 too_long = problem
-                # Nobody was promised that something is recalled.
+                # Recalled text is optional.
                 self.draft = self._memory.remove_recalled(self.draft)
                 self.draft = learned.learn_window(self.draft, problem, context, self._provider.label, self._window)
                 continue

@@ -1,4 +1,4 @@
-"""A turn as whoever asked for it follows it: its events, and the reply that there is at any moment."""
+"""The stream of a turn: its events, and its reply at any moment."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class AsyncStream(Generic[R]):
     ) -> None:
         self._events = events
         self._runner = runner
-        """None as long as the turn has not begun."""
+        """The turn; None until it begins."""
         self._handed_in = handed_in
         self._reply: R | None = None
         self._ended: Draft | None = None
-        """The end of the turn, until it was tried to keep it."""
+        """The draft of a turn that has ended, until it is saved."""
 
     @property
     def reply(self) -> R:
-        """The reply; while the stream runs, and after it was cut off, what there is of it."""
+        """The reply. While the stream runs, and after it was closed early, it has what came so far."""
         if self._reply is not None:
             return self._reply
         if self._runner is None:
@@ -62,7 +62,7 @@ class AsyncStream(Generic[R]):
             await self._keep()
             raise
         if self._reply is not None:
-            # Somebody else has closed it meanwhile.
+            # Another task or thread has closed the stream meanwhile.
             await run_shielded(self._events.aclose)
             raise StopAsyncIteration
         if type(event) is Done:
@@ -70,7 +70,7 @@ class AsyncStream(Generic[R]):
         return event
 
     async def aclose(self) -> None:
-        """Stop here. What was said is kept."""
+        """End the turn now. The answer so far is kept."""
         self._end("interrupted")
         await self._keep()
         # While another task or thread waits for the next event, that one ends it.
@@ -86,7 +86,7 @@ class AsyncStream(Generic[R]):
         await self.aclose()
 
     async def _keep(self) -> None:
-        """Put the end of the turn into the store, where there is one."""
+        """Save the end of the turn, if there is a store."""
         ended, runner = self._ended, self._runner
         if ended is None or runner is None or not runner.session.is_stored:
             return
@@ -111,7 +111,7 @@ class AsyncStream(Generic[R]):
             self._reply = self._runner.session.make_reply(self._ended)
 
     def _fail(self, problem: BaseException) -> None:
-        """End the turn; the error carries what there is of it."""
+        """End the turn after an error, and attach the reply so far to the error."""
         failed = isinstance(problem, Exception)
         self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
         if self._reply is None or self._runner is None:

@@ -1,4 +1,4 @@
-"""Has a model write a summary. What comes of it is an `Outcome`, never an error: nobody's turn depends on it."""
+"""Have a model write a summary. The result is an `Outcome`, never an error, because a turn can do without a summary."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 
 _ENDED = {"length": "it was cut off", "calls": "it calls tools instead", "filtered": "its provider has filtered it"}
 _NOT_FOR_THIS = ("response_format", "stop", "stop_sequences")
-"""Options that are about the form of answers …"""
+"""Options about the form of answers, which don't apply to a summary."""
 _NOR_INSIDE = {
     "text": ("format",),
     "generationConfig": ("responseMimeType", "responseSchema", "responseJsonSchema", "stopSequences"),
 }
-"""… and those that are inside of others."""
+"""Such options that are nested in other options."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of asking for a summary."""
+    """The outcome of a request for a summary."""
 
     summary: Summary | None = None
     last: str = ""
-    """The id of the last entry that it covers."""
+    """The id of the last entry that the summary covers."""
     problem: str = ""
     usage: bytes | None = None
-    """What the provider reported …"""
+    """The provider's usage report."""
     cost: float | None = None
-    """… and what that is in US dollars, if that is known."""
+    """The cost in US dollars; None if it is unknown."""
 
 
 class AsyncSummarizer:
@@ -71,7 +71,7 @@ class AsyncSummarizer:
         self._options = make_summary_options(options, longest=2 * self.request.length)
 
     async def ask(self) -> Outcome:
-        """Ask, once, and look at what comes."""
+        """Request the summary once, and check it."""
         try:
             return await self._ask()
         except TimeoutError:
@@ -79,7 +79,7 @@ class AsyncSummarizer:
         except ProviderError as problem:
             return Outcome(problem=str(problem).rstrip("."))
         except Exception as problem:
-            # Whatever a provider raises: the conversation goes on without a summary.
+            # Whatever a provider raises, the conversation continues without a summary.
             return Outcome(problem=f"{type(problem).__name__}: {problem}")
 
     async def _ask(self) -> Outcome:
@@ -152,7 +152,7 @@ def _raise_limit(name: str, value: Any, longest: int) -> Any:
 
 
 def _forces_calls(choice: Any) -> bool:
-    """Whether an answer would have to call a tool."""
+    """Return True if this option forces the answer to call a tool."""
     if not isinstance(choice, Mapping):
         return choice in ("required", "any")
     if "functionCallingConfig" in choice:

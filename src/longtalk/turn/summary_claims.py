@@ -1,4 +1,5 @@
-"""Who makes a summary, and what came of it: so that nobody makes two at once, or asks again and again in vain."""
+"""Claims on writing a summary, and their outcomes: so that two processes don't write one at the same time, and failing
+requests are not repeated with every turn."""
 
 from __future__ import annotations
 
@@ -12,35 +13,35 @@ from longtalk.stores.leases import identify_this_process, is_alive
 from longtalk.transcript.transcript import Transcript, now
 
 _GRACE = 10_000
-"""Milliseconds that a summary may take to be written down."""
+"""The time in milliseconds that saving a summary may take."""
 _MOST_TRIES = 6
 
 
 class SummaryClaim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """That a summary is being made, or what came of it."""
+    """A process's claim to write a summary, or the outcome."""
 
     size: int
-    """How many entries there were."""
+    """The number of entries at that time."""
     until: int = 0
-    """While it is being made: when that has to be done …"""
+    """The time at which the claim expires; 0 for an outcome."""
     holder: Holder | None = None
-    """… and by whom."""
+    """The process that writes the summary; None for an outcome."""
     problem: str = ""
-    """Why nothing came of it."""
+    """The reason why it failed; empty if it did not."""
     told: bool = True
-    """Whether the caller knows that."""
+    """Whether the failure was reported to the caller."""
     tries: int = 0
-    """How many in a row came to nothing."""
+    """The number of failures in a row."""
     usage: tuple[str, ...] = ()
-    """What the provider reported, where no turn has it …"""
+    """The usage reports of calls that belong to no turn."""
     cost: float | None = None
-    """… and what that is in US dollars, if that is known."""
+    """The cost of these calls in US dollars; None if it is unknown."""
 
 
 def may_ask(transcript: Transcript) -> bool:
-    """Whether a summary can be asked for: nobody else makes one, and it is not too early for another try.
+    """Return True if a summary can be requested: no other process writes one, and it is not too early after a failure.
 
-    After one that came to nothing the next one waits, each time for twice as many entries.
+    After each failure in a row, the next request waits for twice as many entries.
     """
     last = transcript.records.read_latest("attempt", SummaryClaim)
     if last is None:
@@ -67,7 +68,7 @@ def record_claim(transcript: Transcript, claim: SummaryClaim) -> Transcript:
 def is_claimed(transcript: Transcript, claim: SummaryClaim) -> bool:
     """Return True while this claim is the latest.
 
-    Then the entries before it are unchanged: a claim goes when they are cut off, or when one of them is redacted.
+    Then the entries before it are unchanged: a claim is removed when they are cut off or one of them is redacted.
     """
     return transcript.records.read_latest("attempt", SummaryClaim) == claim
 
@@ -102,5 +103,5 @@ def take_failure_notice(transcript: Transcript) -> tuple[Transcript, Notice | No
 
 def make_failure_notice(problem: str) -> Notice:
     return Notice(
-        "summary_failed", f"No summary was made, and the conversation goes on without it: {problem.rstrip('.')}."
+        "summary_failed", f"No summary was written, and the conversation continues without it: {problem.rstrip('.')}."
     )
