@@ -25,12 +25,6 @@ class PartialReply(Protocol):
     def text(self) -> str: ...
 
     @property
-    def state(self) -> bytes: ...
-
-    @property
-    def shed(self) -> bytes | None: ...
-
-    @property
     def finish(self) -> str: ...
 
     @property
@@ -55,11 +49,9 @@ class SavedReply(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, reply: PartialReply) -> SavedReply:
         """Return the values of a reply."""
-        values = {name: getattr(reply, name) for name in cls.__struct_fields__ if name != "state"}
-        try:
-            return cls(state=reply.state, **values)
-        except InputError:
-            return cls(state=b"", **values)
+        usual: dict[str, Any] = {"state": b"", "shed": None}
+        values: dict[str, Any] = {name: getattr(reply, name, usual.get(name)) for name in cls.__struct_fields__}
+        return cls(**values)
 
 
 class LongtalkError(Exception):

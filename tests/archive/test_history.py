@@ -14,7 +14,7 @@ from longtalk import BadState, Chat, InputError, Seal, ToolResult, history
 from longtalk.archive.history import to_history
 from longtalk.providers.scripted.script import Step
 from longtalk.testing import Scripted, says
-from longtalk.transcript.responses import make_response
+from longtalk.transcript.responses import add_response
 from longtalk.transcript.transcript import Entry, Turn
 from longtalk.usage import Usage
 from longtalk.wires import HTTP_WIRES, WIRES
@@ -99,10 +99,11 @@ def test_a_turn_without_responses_has_its_usage_all_the_same() -> None:
 
 
 def test_a_summary_in_between_takes_no_answer_its_usage() -> None:
-    own = make_response(entry=1, usage=1, model="a:b", finish="stop", native=b'{"id":"r"}')
     entry = Entry(id="t-1", turn="t", role="assistant", wire="openai-chat", native=b'{"content":"a"}', at=1)
     reports = (b'{"prompt_tokens":900}', b'{"prompt_tokens":3,"completion_tokens":2}')
-    (answer,) = to_history([entry], [Turn("t", "complete", "a:b", 1, usage=reports, responses=(own,))])
+    turn = Turn("t", "complete", "a:b", 1, usage=reports)
+    turn = add_response(turn, entry=1, has_usage=True, finish="stop", native=b'{"id":"r"}')
+    (answer,) = to_history([entry], [turn])
     assert (answer.usage, answer.response_id) == (Usage(3, 2), "r")
 
 

@@ -428,8 +428,8 @@ def test_what_is_not_known_is_as_usual_at_its_provider() -> None:
 
 def test_a_window_is_the_chats() -> None:
     register({"provider": "ollama", "name": "m", "window": 8_192})
-    assert Chat("ollama:m")._window == 8_192
-    assert Chat("ollama:m", window=5)._window == 5
+    assert Chat("ollama:m")._engine._window == 8_192
+    assert Chat("ollama:m", window=5)._engine._window == 5
 
 
 @pytest.mark.parametrize("name", ["local", "local:/m.gguf", "ollama:m", "vllm:m", "llamacpp:m", "lmstudio:m"])

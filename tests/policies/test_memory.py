@@ -697,7 +697,7 @@ def test_a_call_of_the_memory_tool_is_in_no_stream_history_or_markdown(wire: str
     assert shown == ["look_up", "look_up"]
     assert [(each.role, each.text) for each in talk.history()] == [
         ("user", "Hello"),
-        ("assistant", ""),
+        ("assistant", '[calls look_up({"q":"bows"})]'),
         ("tool", "All about bows."),
         ("assistant", "Done."),
     ]

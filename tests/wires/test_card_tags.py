@@ -116,9 +116,15 @@ UNCLOSED = re.compile(rf"(.*){OPENING}(?:(?!{OPENING}|{CLOSING}).)*", re.I | re.
 def strip_end(text: str) -> str:
     """Return a text without the cards at its end, by another way than the filter's: one after the other, by pattern."""
     after = ""
-    while found := CLOSED.fullmatch(text) or EXTRA.fullmatch(text) or EMPTY.fullmatch(text):
-        text, after = found[1], found[2] + after
-    return text + after
+    while True:
+        rest, more = text, ""
+        while extra := EXTRA.fullmatch(rest):
+            rest, more = extra[1], extra[2] + more
+        # Closing tags without a card before them are text.
+        found = CLOSED.fullmatch(rest) or EMPTY.fullmatch(rest)
+        if not found:
+            return text + after
+        text, after = found[1], found[2] + more + after
 
 
 @holds(TEXTS)

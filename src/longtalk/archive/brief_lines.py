@@ -14,7 +14,7 @@ from longtalk.memory.brief.record import BriefRecord
 from longtalk.stores._words import normalize_words
 from longtalk.stores.base import PlacedRecord, SearchHit
 from longtalk.stores.in_memory import rank_hits
-from longtalk.transcript.records import read_record
+from longtalk.transcript.standing import read_record
 
 ROLE = "brief"
 """The role of a search hit that is a line of a brief."""

@@ -25,7 +25,7 @@ from longtalk.memory.summary import SummaryRequest, render_summary_prompt
 from longtalk.policies.base import BriefKeeper, Policy, find_brief_keeper
 from longtalk.tokens import Counter, count_message, count_preamble
 from longtalk.transcript.standing import Record
-from longtalk.transcript.transcript import Transcript, now
+from longtalk.transcript.transcript import Transcript
 from longtalk.wires import text_if_readable
 from longtalk.wires.protocol import Handle, Preamble, Quirks, Wire
 from longtalk.wires.text import wrap_in_tag
@@ -296,14 +296,16 @@ def find_kept_suffix(transcript: Transcript, tail: int) -> TurnSuffix | None:
     return next((suffix for suffix in list_kept_suffixes(transcript, position - 1) if suffix.place == position), None)
 
 
-def keep_suffix(transcript: Transcript, suffix: TurnSuffix, tail: int, wire: Wire, counter: Counter) -> Transcript:
+def keep_suffix(
+    transcript: Transcript, suffix: TurnSuffix, tail: int, wire: Wire, counter: Counter, *, at: int
+) -> Transcript:
     """Return the transcript with a suffix recorded, so that later requests of its epoch repeat it where it was."""
     entry = transcript[tail - 1].id
     if any((record.kind, record.entry) == ("aside", entry) for record in transcript.records):
         return transcript
     tokens = _count_pieces(suffix.pieces(wire), counter)
     data = json_bytes.encode(msgspec.structs.replace(suffix, tokens=tokens))
-    return transcript.with_records((*transcript.records, Record("aside", entry, now(), data)))
+    return transcript.with_records((*transcript.records, Record("aside", entry, at, data)))
 
 
 def _count_pieces(pieces: Sequence[bytes], counter: Counter) -> int:

@@ -228,7 +228,9 @@ class PolicyReplay:
         suffix = prepared.added.make_suffix(self._transcript, prepared.tail, None)
         if suffix is not None:
             wire, counter = prepared.terms.wire, prepared.terms.counter
-            self._transcript = keep_suffix(self._transcript, suffix, prepared.tail, wire, counter)
+            self._transcript = keep_suffix(
+                self._transcript, suffix, prepared.tail, wire, counter, at=prepared.terms.now
+            )
 
     def _fill_brief(self, i: int) -> None:
         """If a card was requested, fill the brief up to its limit, as the cards of a long conversation would."""

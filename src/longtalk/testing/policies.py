@@ -172,7 +172,8 @@ def _keep_suffix(transcript: Transcript, prepared: Prepared) -> Transcript:
     suffix = prepared.added.make_suffix(transcript, prepared.tail, None)
     if suffix is None:
         return transcript
-    return keep_suffix(transcript, suffix, prepared.tail, prepared.terms.wire, prepared.terms.counter)
+    terms = prepared.terms
+    return keep_suffix(transcript, suffix, prepared.tail, terms.wire, terms.counter, at=terms.now)
 
 
 def _with_brief_lines(transcript: Transcript, policy: Policy, terms: Terms) -> Transcript:

@@ -1,6 +1,6 @@
 """What a provider's responses said besides the message and the usage: ids, the exact model, finish reasons, citations.
 
-`Turn.responses` has one JSON object for each response of a turn. `make_response` writes it, and `read_responses` reads
+`Turn.responses` has one JSON object for each response of a turn. `add_response` writes it, and `read_responses` reads
 it. The fields of the response stay in the provider's own JSON, byte for byte, in their places: a message and a usage
 report are left out, because the entry and `Turn.usage` have them.
 """
@@ -14,6 +14,8 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.transcript.transcript import Turn
+
+_USUAL_FINISH = "stop"
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -54,32 +56,47 @@ class Response(msgspec.Struct, frozen=True):
         )
 
 
-def make_response(*, entry: int | None, usage: int | None, model: str, finish: str, native: bytes) -> bytes:
-    """Return a response in the form that a turn stores.
+def add_response(turn: Turn, *, entry: int | None, has_usage: bool, finish: str, native: bytes) -> Turn:
+    """Return the turn with one more response.
 
-    `entry` is the number of its entry in the turn, and `usage` the index of its report in `Turn.usage`.
+    `entry` is the number of its entry in the turn. With `has_usage`, the turn's last usage report belongs to it.
+    Members with the usual value are left out: the first response has the first report, an answer ends with "stop", and
+    the model is the turn's.
     """
-    known: dict[str, Any] = {"entry": entry, "usage": usage, "model": model, "finish": finish}
-    members = {name: json_bytes.encode(value) for name, value in known.items() if value is not None}
-    return json_bytes.build({**members, "response": native})
+    usage = len(turn.usage) - 1 if has_usage else None
+    known: dict[str, Any] = {} if entry is None else {"entry": entry}
+    known |= {} if usage == len(turn.responses) else {"usage": usage}
+    known |= {} if finish == _USUAL_FINISH else {"finish": finish}
+    members = {name: json_bytes.encode(value) for name, value in known.items()}
+    response = json_bytes.build({**members, "response": native})
+    return msgspec.structs.replace(turn, responses=(*turn.responses, response))
+
+
+def name_models(turn: Turn) -> Turn:
+    """Return the turn with its model written into its responses, because another model will continue the turn."""
+    named = []
+    for raw in turn.responses:
+        members = json_bytes.fields(raw)
+        named.append(json_bytes.build({"model": json_bytes.encode(turn.model), **members}))
+    return msgspec.structs.replace(turn, responses=tuple(named))
 
 
 def read_responses(turn: Turn) -> list[Response]:
     """Return the responses of a turn, oldest first. Those that can't be read are left out."""
     found = []
-    for raw in turn.responses:
+    for position, raw in enumerate(turn.responses):
         try:
             members = json_bytes.fields(raw)
             known = {name: json_bytes.value(member) for name, member in members.items() if name != "response"}
             json_bytes.check_object(native := members.get("response", b"{}"))
         except ValueError:
             continue
-        number, index = known.get("entry"), known.get("usage")
+        number, index = known.get("entry"), known.get("usage", position)
         found.append(
             Response(
                 entry=f"{turn.id}-{number}" if isinstance(number, int) else "",
                 model=_find_text(known, ("model",)) or turn.model,
-                finish=_find_text(known, ("finish",)),
+                finish=_find_text(known, ("finish",)) or _USUAL_FINISH,
                 native=native,
                 usage=turn.usage[index] if isinstance(index, int) and 0 <= index < len(turn.usage) else None,
             )

@@ -19,7 +19,7 @@ from longtalk.context.prepare import NO_ADDITIONS, TurnAdditions, keep_suffix
 from longtalk.errors import InputError
 from longtalk.notices import Notice
 from longtalk.tokens import Counter, Estimator, count_message
-from longtalk.transcript.responses import make_response
+from longtalk.transcript.responses import add_response, name_models
 from longtalk.transcript.transcript import Entry, Finish, Transcript, Turn, new_id, now
 from longtalk.turn.provider_sessions import ProviderSession, drop, keep
 from longtalk.usage import Usage
@@ -133,7 +133,10 @@ class Draft(msgspec.Struct, frozen=True):
                 answer = msgspec.structs.replace(answer, view=show_cards(answer.view))
         transcript = self._add(turn, entries)
         if answer.response is not None:
-            turn = add_response(turn, answer, transcript[-1] if entries else None)
+            number = int(transcript[-1].id.rpartition("-")[2]) if entries else None
+            turn = add_response(
+                turn, entry=number, has_usage=bool(answer.usage), finish=answer.finish, native=answer.response
+            )
             transcript = transcript.add(turn=turn)
         usage = self.wire.read_usage(answer.usage) if answer.usage else Usage()
         if usage.input and self.wire.reports_request_size:
@@ -146,7 +149,7 @@ class Draft(msgspec.Struct, frozen=True):
         binds = answer.opaque and self.wire.binds_prefix
         if self.tail > 0 and (suffix := self.suffix) and (binds or answer.finish in ("calls", "paused")):
             # What follows is bound to the suffix, or cached after it: from now on it stays where it was.
-            transcript = keep_suffix(transcript, suffix, self.tail, self.wire, self.counter)
+            transcript = keep_suffix(transcript, suffix, self.tail, self.wire, self.counter, at=now())
         return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
 
     def anchor(self, transcript: Transcript, tokens: int, *, refused: bool = False) -> Transcript:
@@ -269,6 +272,7 @@ def begin(
         raise InputError("There is nothing to answer: None goes on with a turn that was cut off, or after a note.")
     if last is not None and last.status == "running":
         if not message:
+            last = last if last.model == model else name_models(last)
             turn = msgspec.structs.replace(last, model=model, preamble=preamble)
             transcript = transcript.add(turn=turn)
             # What another model has reported is not to be paid for at this one's prices.
@@ -287,18 +291,6 @@ def begin(
         counter=counter,
         prices=prices,
     )
-
-
-def add_response(turn: Turn, answer: Answer, entry: Entry | None) -> Turn:
-    """Return the turn with what the provider's response said besides the answer, which is in `entry`, if in any."""
-    response = make_response(
-        entry=None if entry is None else int(entry.id.rpartition("-")[2]),
-        usage=len(turn.usage) - 1 if answer.usage else None,
-        model=turn.model,
-        finish=answer.finish,
-        native=answer.response or b"{}",
-    )
-    return msgspec.structs.replace(turn, responses=(*turn.responses, response))
 
 
 def _awaits_answer(transcript: Transcript) -> bool:

@@ -151,7 +151,7 @@ def test_a_conversation_in_numbers(store: Store) -> None:
 def priced(store: Store, *steps: Any, prices: Prices | None = Prices(input=1, output=2), **more: Any) -> Any:  # noqa: B008
     """Return a conversation with a model that has these prices; None for unknown prices."""
     one = talk(store, *steps, **more)
-    one._chat.provider.capabilities = Capabilities(prices=prices)
+    one._engine.provider.capabilities = Capabilities(prices=prices)
     return one
 
 
@@ -275,7 +275,7 @@ def test_an_export_can_be_imported_unchanged(store: Store, tmp_path: Path) -> No
             again = talk(there, policy=KeepLast(4), owner="ada")
             assert again.pins() == [first.entries[0].id]
             again.send("go on")
-            validate(again._chat.provider.requests[-1])  # type: ignore[attr-defined]
+            validate(again._engine.provider.requests[-1])  # type: ignore[attr-defined]
             there.close()
 
 
@@ -374,7 +374,7 @@ def test_messages_in_openais_format_can_be_imported_and_continued(store: Store) 
     assert Archive(store).load(json.dumps(messages).encode(), id="c") == ["c"]
     one = talk(store)
     one.send("Who am I?")
-    body = json.loads(one._chat.provider.requests[-1])  # type: ignore[attr-defined]
+    body = json.loads(one._engine.provider.requests[-1])  # type: ignore[attr-defined]
     assert body["messages"][:2] == messages
 
 
@@ -395,7 +395,7 @@ def test_redacted_content_is_gone_and_the_conversation_continues(store: Store, t
     assert {said.text for said in one.history()} == {"[redacted]"}
     archive.verify("c")
     one.send("go on")
-    body = one._chat.provider.requests[-1]  # type: ignore[attr-defined]
+    body = one._engine.provider.requests[-1]  # type: ignore[attr-defined]
     validate(body, wire=wire)
     assert b"secret" not in body
     store.close()

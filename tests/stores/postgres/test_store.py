@@ -31,6 +31,7 @@ from longtalk.stores.postgres import migrate as postgres_opening
 from longtalk.stores.postgres import pool as postgres_pool
 from longtalk.stores.postgres import search as postgres_search
 from longtalk.stores.postgres import store as postgres
+from longtalk.stores.postgres.migrate import _replace_texts
 from longtalk.stores.postgres.pool import Pool, _Claim
 from longtalk.stores.postgres.rows import escape_text, to_write_arguments, unescape_text
 from longtalk.stores.postgres.schema import VERSION
@@ -182,19 +183,15 @@ def test_unreported_tokens_become_unknown_in_an_older_schema(monkeypatch: pytest
         assert rows(store, forced) == [(True,)]
 
 
-def test_the_table_of_entries_has_whole_texts_in_an_older_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_puts_whole_texts_into_the_table_of_entries() -> None:
     schema, others = server().schema(), "another owner"
-    with monkeypatch.context() as earlier:
-        earlier.setattr(postgres_opening, "VERSION", 3)
-        with closing(Postgres(server().url(), schema=schema)) as store:
-            for owner in (ME, others):
-                talk(store, owner=owner).say("Where?", LONG_ANSWER)
-                talk(store, owner=owner).say("secret " * 100)
-                store.redact(
-                    owner, "talk", talk(store, owner=owner).entries()[2].id, b'{"content":"' + b"x" * 400 + b'"}'
-                )
-                rows(store, "UPDATE {s}.entries SET text = 'an outline' WHERE text IS NOT NULL AND place = 1", owner)
     with closing(Postgres(server().url(), schema=schema)) as store:
+        for owner in (ME, others):
+            talk(store, owner=owner).say("Where?", LONG_ANSWER)
+            talk(store, owner=owner).say("secret " * 100)
+            store.redact(owner, "talk", talk(store, owner=owner).entries()[2].id, b'{"content":"' + b"x" * 400 + b'"}')
+            rows(store, "UPDATE {s}.entries SET text = 'an outline' WHERE text IS NOT NULL AND place = 1", owner)
+        store._run(lambda connection: _replace_texts(connection, f'"{schema}"'))
         for owner in (ME, others):
             found = rows(store, f"SELECT text FROM {{s}}.entries WHERE owner = '{owner}' ORDER BY place", owner)
             assert found == [("Where?",), (LONG_ANSWER,), (None,)]

@@ -616,6 +616,17 @@ class KeepsErrorsThatQuoteRedactedEntries(InMemory):
             return done
 
 
+class KeepsResponsesThatQuoteRedactedEntries(InMemory):
+    def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
+            kept = dict(tree._turns) if tree else {}
+            done = super().redact(owner, conversation, entry, native)
+            for name, turn in kept.items():
+                tree._turns[name] = msgspec.structs.replace(tree._turns[name], responses=turn.responses)
+            return done
+
+
 class KeepsDigestsOfRedactedRequests(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
         with self._lock:
@@ -769,6 +780,7 @@ BROKEN: list[tuple[type[InMemory], str]] = [
     (KeepsRecordsOfRedactedEntries, "a_redaction_keeps_records_that_quote_no_entries"),
     (RedactsWithoutNewRevision, "a_redaction_changes_the_revision"),
     (KeepsErrorsThatQuoteRedactedEntries, "a_redaction_removes_errors_that_may_quote_the_entry"),
+    (KeepsResponsesThatQuoteRedactedEntries, "a_redaction_removes_responses_that_may_quote_the_entry"),
     (KeepsDigestsOfRedactedRequests, "a_redaction_removes_the_digest_of_the_request"),
     (ForgetsKeysOfRedactedRequests, "a_redaction_removes_the_digest_of_the_request"),
     (ReportsProblemsInLongConversations, "verify_finds_no_problems_after_normal_use"),

@@ -85,6 +85,7 @@ def _openai_chat(
     chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
     chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
     chunks.append({"choices": [], "usage": counts})
+    chunks = [{"id": "r", **chunk} for chunk in chunks]
     return Step(body=json_bytes.encode(body), events=(*map(json_bytes.encode, chunks), b"[DONE]"))
 
 
