@@ -28,9 +28,9 @@ from longtalk.reply import Reply
 from longtalk.state.codec import Peek, peek
 from longtalk.state.sealing import Seal
 from longtalk.state.shedding import join
-from longtalk.tools import Tool, ToolContext, tool
+from longtalk.tools import Tool, ToolContext, external_tool, tool
 from longtalk.transcript.responses import Response
-from longtalk.turn.message import System
+from longtalk.turn.message import System, ToolOutput
 
 if TYPE_CHECKING:
     from longtalk._sync.archive.archive import Archive
@@ -83,11 +83,13 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolContext",
+    "ToolOutput",
     "ToolResult",
     "TurnFailed",
     "WindowShare",
     "errors",
     "events",
+    "external_tool",
     "history",
     "join",
     "peek",

@@ -14,8 +14,9 @@ from longtalk.notices import Notice
 from longtalk.transcript.responses import Response, read_responses
 from longtalk.transcript.transcript import Entry, Finish, Transcript, Turn
 from longtalk.usage import Usage
+from longtalk.wires.pairing import find_open_calls
 from longtalk.wires.protocol import Answer, Wire
-from longtalk.wires.views import MessageView
+from longtalk.wires.views import MessageView, ToolCallView
 
 if TYPE_CHECKING:
     from longtalk.context.compose import Context
@@ -97,8 +98,17 @@ class TurnReply:
 
     @property
     def finish(self) -> Finish:
-        """Why the turn ended: "stop", "length", "filtered", "interrupted" or "failed"."""
+        """Why the turn ended: "stop", "calls", "length", "filtered", "interrupted" or "failed".
+
+        With "calls", the model waits for the results of `calls`.
+        """
         return self._draft.turn.finish
+
+    @cached_property
+    def calls(self) -> tuple[ToolCallView, ...]:
+        """The open calls of external tools, each with `id`, `name` and `arguments`: send a `ToolOutput` for each."""
+        turn = self._draft.turn
+        return find_open_calls(self._draft.transcript) if (turn.status, turn.finish) == ("complete", "calls") else ()
 
     @cached_property
     def usage(self) -> Usage:

@@ -9,7 +9,7 @@ tool: `Tool.bind` returns a callable that makes the call. `render` and `render_e
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -47,7 +47,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A function that a model can call. The tool can also be called directly, like the function itself.
 
     `schema` is the JSON Schema of the parameters, encoded as JSON. `idempotent` says whether a call may be run again if
-    its outcome is unknown.
+    its outcome is unknown. `is_external` says that the caller runs it, after the turn.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     _function: Function
     _arguments: type[msgspec.Struct]
     _context: str | None
+    is_external: bool = False
 
     @staticmethod
     def from_function(function: Function) -> Tool:
@@ -128,6 +129,10 @@ class Toolbox(msgspec.Struct, frozen=True):
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
+    def is_external(self, name: str) -> bool:
+        """Return True if there is a tool of this name, and the caller runs it."""
+        return name in self._tools and self._tools[name].is_external
+
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
 
@@ -152,6 +157,27 @@ def tool(function: Any = msgspec.UNSET, *, name: str = "", description: str = ""
         name, description = name or function.name, description or function.description
         function, idempotent = function._function, idempotent or function.idempotent
     return _build(function, name, description, idempotent)
+
+
+def external_tool(name: str, description: str, schema: Mapping[str, Any]) -> Tool:
+    """Make a tool that your program runs after the turn. `schema` is the JSON Schema of its parameters, an object.
+
+    A turn in which the model calls it ends with `reply.calls`. The next one goes on with their `ToolOutput`s.
+    """
+    if not (isinstance(name, str) and name and isinstance(description, str)):
+        raise ToolError(f"An external tool has a name and a description, not {name!r} and {description!r}.")
+    if not isinstance(schema, Mapping) or schema.get("type") != "object":
+        raise ToolError(f'The schema of {name} must be a JSON Schema of an object: {{"type": "object", …}}.')
+    try:
+        encoded = json_bytes.encode({"properties": {}, **schema})
+    except Exception as error:
+        raise ToolError(f"The schema of {name} can't be written as JSON ({_read_message(error)}).") from error
+    made = tool(_run_elsewhere, name=name, description=description)
+    return msgspec.structs.replace(made, schema=encoded, is_external=True)
+
+
+def _run_elsewhere() -> None:
+    raise ToolError("Longtalk does not run an external tool: your program does, and sends a ToolOutput.")
 
 
 def render(result: object) -> str:

@@ -10,7 +10,7 @@ from longtalk._util import json_bytes
 from longtalk._util.checks import check_meta
 from longtalk._util.concurrency import run_shielded
 from longtalk.errors import InputError
-from longtalk.events import Done, Event, Text
+from longtalk.events import Done, Event, Text, ToolCall
 from longtalk.reply import StoredReply
 from longtalk.stores.base import HeadMoved, KeyedRequest, RequestKeyTaken
 from longtalk.turn.engine import TurnArguments
@@ -63,6 +63,8 @@ class AsyncStoredStream(AsyncStream[StoredReply]):
             if isinstance(started, StoredReply):
                 if started.text:
                     yield Text(started.text)
+                for call in started.calls:
+                    yield ToolCall(call.id, call.name, call.arguments)
                 yield Done(started)
                 return
             self._runner = started

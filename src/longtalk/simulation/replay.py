@@ -125,7 +125,9 @@ class PolicyReplay:
                 self._record_answer(i, entry)
             counted = msgspec.structs.replace(entry, tokens=self._setup.estimated.count(entry.native))
             self._transcript = self._transcript.append_to_turn(entry.turn, [counted])
-            if i in answers and turns[i + 1 : i + 2] not in ([], [entry.turn]):
+            # Results in a turn of their own go on with the exchange.
+            goes_on = [next_entry.role for next_entry in trace.entries[i + 1 : i + 2]] == ["tool"]
+            if i in answers and turns[i + 1 : i + 2] not in ([], [entry.turn]) and not goes_on:
                 self._fill_brief(i)
                 self._prepare(i + 1, at=trace.at[i], settled=True)
 

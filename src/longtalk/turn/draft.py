@@ -56,6 +56,8 @@ class Draft(msgspec.Struct, frozen=True):
     """The events of an answer that is being streamed, in a list that only grows; None otherwise."""
     started: frozenset[str] = frozenset()
     """The ids of the tool calls that were started."""
+    waiting: frozenset[str] = frozenset()
+    """The ids of calls of an earlier turn that wait for results from the caller."""
     notices: tuple[Notice, ...] = ()
     instruction: str | None = None
     """An instruction for this turn only, which is not part of the transcript."""
@@ -190,11 +192,19 @@ class Draft(msgspec.Struct, frozen=True):
         """Return the draft with results for calls of an earlier run, which say that the outcome is unknown."""
         wire = find_answer_wire(self.transcript, self.wire)
         return self._answer_calls(
-            [make_closing_result(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls]
+            [
+                make_closing_result(
+                    wire, call.id, NOT_RUN if call.id in self.waiting else UNKNOWN, at=now(), name=call.name
+                )
+                for call in calls
+            ]
         )
 
     def finish(self, status: Literal["complete", "interrupted", "failed"], *, error: str = "") -> Draft:
-        """Return the draft of the turn ended now. Ending it twice changes nothing."""
+        """Return the draft of the turn ended now. Ending it twice changes nothing.
+
+        Calls that a complete turn leaves open wait for the caller.
+        """
         if not self.running:
             return self
         draft = self
@@ -203,15 +213,20 @@ class Draft(msgspec.Struct, frozen=True):
         if self.tail < 0:
             draft = draft.abandon(draft.open_calls()).add_message()
         wire = find_answer_wire(draft.transcript, self.wire)
-        draft = draft._answer_calls(
-            [
-                make_closing_result(
-                    wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now(), name=call.name
-                )
-                for call in draft.open_calls()
-            ]
+        open_calls = draft.open_calls()
+        draft = (
+            draft
+            if status == "complete"
+            else draft._answer_calls(
+                [
+                    make_closing_result(
+                        wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now(), name=call.name
+                    )
+                    for call in open_calls
+                ]
+            )
         )
-        said: Finish = draft.answer.finish if draft.answer else "stop"
+        said: Finish = "calls" if open_calls else draft.answer.finish if draft.answer else "stop"
         finish = said if status == "complete" else status
         turn = msgspec.structs.replace(draft.turn, status=status, ended=now(), error=error, finish=finish)
         return msgspec.structs.replace(draft, turn=turn, transcript=draft.transcript.add(turn=turn).revise())
@@ -265,7 +280,8 @@ def begin(
 ) -> Draft:
     """Return the draft of a turn on this transcript.
 
-    Without a message, an interrupted turn continues; with a message, it is marked as interrupted.
+    Without a message, an interrupted turn continues; with a message, it is marked as interrupted. Tool results that the
+    caller sends are in the transcript from the beginning.
     """
     last = transcript.turns[-1] if transcript.turns else None
     if not message and not _awaits_answer(transcript):
@@ -282,6 +298,9 @@ def begin(
             )
         transcript = mark_interrupted(transcript)
     turn = Turn(id=new_id(), status="running", model=model, started=now(), preamble=preamble)
+    if message and message[0].role == "tool":
+        transcript = transcript.append_to_turn(turn.id, add_token_counts(message, counter)).add(turn=turn)
+        message = ()
     return Draft(
         wire=wire,
         transcript=transcript,

@@ -23,8 +23,21 @@ class System(msgspec.Struct, frozen=True):
     text: str
 
 
-Message: TypeAlias = str | System | Mapping[str, Any] | Sequence[str | System | Mapping[str, Any]]
-"""What a caller may say: text, a part in the provider's form, or a list of these that may hold `System`."""
+class ToolOutput(msgspec.Struct, frozen=True):
+    """The result of a call that your program has run: text, or parts in the provider's form, as in a message.
+
+    `call_id` is the id of one of `reply.calls`. `error` says that the call failed.
+    """
+
+    call_id: str
+    content: str | Sequence[str | Mapping[str, Any]]
+    error: bool = False
+
+
+Said: TypeAlias = str | System | Mapping[str, Any]
+Message: TypeAlias = Said | ToolOutput | Sequence[Said] | Sequence[ToolOutput]
+"""What a caller may say: text, a part in the provider's form, or a list of these that may hold `System`. Or the results
+of the calls that its own program has run."""
 
 
 def neutralize_message(message: Any, depth: int = 0) -> Any:
@@ -35,6 +48,8 @@ def neutralize_message(message: Any, depth: int = 0) -> Any:
         return neutralize_tags(message)
     if isinstance(message, System):
         return System(neutralize_message(message.text))
+    if isinstance(message, ToolOutput):
+        return ToolOutput(message.call_id, neutralize_message(message.content), message.error)
     if isinstance(message, Mapping):
         return {key: neutralize_message(value, depth + 1) for key, value in message.items()}
     return [neutralize_message(each, depth + 1) for each in message] if isinstance(message, list | tuple) else message
@@ -72,16 +87,19 @@ def parse_message(message: Any, wire: Wire) -> list[Entry]:
         elif isinstance(item, Mapping) and wire.is_part(item):
             said.append(dict(item))
         elif isinstance(item, Mapping):
-            raise InputError(
-                f"A part is an object in the provider's form, such as {_make_example_part(wire)}; this has the keys "
-                f"{list(item)}."
-            )
+            raise InputError(describe_wrong_part(item, wire))
         else:
             raise InputError(f"A message can't hold {type(item).__name__}: give text, parts (objects) or System(…).")
     flush()
     if not any(entry.role == "user" for entry in entries):
         raise InputError("The message is empty: a turn needs something that the user said.")
     return entries
+
+
+def describe_wrong_part(part: Mapping[str, Any], wire: Wire) -> str:
+    """Return the text of the error for an object that is no part in the form of a wire."""
+    example = _make_example_part(wire)
+    return f"A part is an object in the provider's form, such as {example}; this has the keys {list(part)}."
 
 
 def _make_example_part(wire: Wire) -> str:

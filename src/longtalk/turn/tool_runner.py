@@ -31,9 +31,12 @@ class AsyncToolRunner:
         self._results: list[ToolResult] = []
 
     async def finish_earlier_calls(self) -> None:
-        """Close the calls that an interrupted run left open; run those of idempotent tools again."""
+        """Close the calls that an interrupted run left open; run those of idempotent tools again.
+
+        If the turn goes on without a new message, calls that wait for the caller stay open.
+        """
         draft = self._progress.draft
-        calls = draft.open_calls()
+        calls = [call for call in draft.open_calls() if draft.message or call.id not in draft.waiting]
         again = [call for call in calls if (tool := self._tools.get(call.name)) is not None and tool.idempotent]
         self._progress.draft = draft.abandon([call for call in calls if call not in again])
         if again:
@@ -46,8 +49,15 @@ class AsyncToolRunner:
             await run_shielded(results.aclose)
 
     def run_calls(self, calls: Sequence[ToolCallView]) -> AsyncGenerator[None, None]:
-        """Run calls concurrently. Yields each time that a result was added to the draft; `take_results` returns it."""
-        return run_jobs([self._make_job(call) for call in calls])
+        """Run calls concurrently, but those of external tools. Yields each time that a result was added to the draft.
+
+        `take_results` returns it.
+        """
+        return run_jobs([self._make_job(call) for call in calls if not self.is_external(call)])
+
+    def is_external(self, call: ToolCallView) -> bool:
+        """Return True if the caller runs this call."""
+        return self._tools.is_external(call.name)
 
     def take_results(self) -> list[ToolResult]:
         """Return the results that arrived since the last call of this method."""

@@ -163,8 +163,11 @@ class Wire(Protocol):
         """Return True if a mapping can be a part of a user message in the provider's format."""
         ...
 
-    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:
-        """Return the native result of a call to the tool `name`. `error` marks it as an error, if the wire can."""
+    def write_result(self, call_id: str, content: str | Sequence[Any], *, error: bool, name: str = "") -> bytes:
+        """Return the native result of a call to the tool `name`. `error` marks it as an error, if the wire can.
+
+        `content` is text, or texts and parts as for `write_user`. Raises `InputError` if a result can't hold a part.
+        """
         ...
 
     def write_instruction(self, text: str) -> bytes:

@@ -30,6 +30,7 @@ from longtalk.turn.draft import begin
 from longtalk.turn.learned import report_unknown_model
 from longtalk._sync.turn.memory import RECALL_TOOL, needs_recall_tool
 from longtalk.turn.message import neutralize_message, parse_message
+from longtalk.turn.outputs import check_nothing_waits, find_waiting_calls, parse_outputs, read_outputs
 from longtalk._sync.turn.runner import TurnRunner
 from longtalk._sync.turn.session import Session
 from longtalk.turn.switching import check_switch
@@ -114,9 +115,17 @@ class Engine:
         provider, wire, message = self.provider, self.provider.wire, given.message
         if find_brief_keeper(self.policy):
             message = neutralize_message(message)
-        entries = [] if message is None else parse_message(message, wire)
+        waiting, outputs = find_waiting_calls(transcript, toolbox), read_outputs(message)
+        if message is None:
+            check_nothing_waits(transcript, waiting)
+        # Results end what began on the wire of their calls, as no message does.
+        checked = None if outputs is not None else message
         change = None if given.brief is None else self._make_brief_change(transcript, given.brief)
-        notices = [*notices, *check_switch(transcript, message, wire, provider.label, on_switch=self._on_switch)]
+        notices = [*notices, *check_switch(transcript, checked, wire, provider.label, on_switch=self._on_switch)]
+        if outputs is not None:
+            entries = parse_outputs(outputs, transcript, waiting, wire)
+        else:
+            entries = [] if message is None else parse_message(message, wire)
         options = self._merge_options(given.options)
         keeps_conversation = bool(wire.session_mode(options))
         preamble = Preamble(system=given.system, tools=tuple(toolbox))
@@ -142,7 +151,7 @@ class Engine:
             counter=self.counter,
             prices=self.prices(given.options),
         )
-        draft = msgspec.structs.replace(draft, change=change)
+        draft = msgspec.structs.replace(draft, change=change, waiting=frozenset(call.id for call in waiting))
         for notice in notices:
             draft = draft.notice(notice)
         if not provider.capabilities.described:

@@ -97,7 +97,11 @@ class TurnRunner(Generic[R]):
         self.draft = self.draft.add_message()
         self._progress.save()
         rounds = 0
-        while True:
+        # What is open now, or after the tools have run, waits for results of the caller.
+        waiting = self.draft.open_calls()
+        for call in waiting:
+            yield ToolCall(call.id, call.name, call.arguments)
+        while not waiting:
             if stream:
                 pieces: list[bytes] = []
                 accumulator = self.draft.wire.new_accumulator()
@@ -148,7 +152,7 @@ class TurnRunner(Generic[R]):
             for call in calls:
                 if not self._memory.is_update(call.name):
                     yield ToolCall(call.id, call.name, call.arguments)
-            if rounds == self._max_rounds:
+            if rounds == self._max_rounds and not all(map(self._tools.is_external, calls)):
                 raise TooManyRounds(f"The model still calls tools after {rounds} rounds: raise max_rounds, or go on.")
             rounds += 1
             self._progress.save()
@@ -169,8 +173,11 @@ class TurnRunner(Generic[R]):
                             yield checkpoint
             finally:
                 run_shielded(results.close)
-        self.draft = self._memory.count_card_request(self.draft).finish("complete")
-        later_summary = self._requests.plan_next_turn(background=self.session.is_stored)
+            waiting = self.draft.open_calls()
+        # With open calls, the exchange goes on in the next turn: nothing of it may be left out, and a card may come.
+        draft = self.draft if waiting else self._memory.count_card_request(self.draft)
+        self.draft = draft.finish("complete")
+        later_summary = None if waiting else self._requests.plan_next_turn(background=self.session.is_stored)
         self._progress.save()
         if later_summary is not None:
             self.session.start_summary(*later_summary)

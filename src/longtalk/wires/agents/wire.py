@@ -75,7 +75,11 @@ class AgentWire:
     def is_part(self, part: Mapping[str, Any]) -> bool:
         raise InputError(f"{self.name} accepts only text, not a part with {list(part)}.")
 
-    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+    def write_result(self, call_id: str, content: str | Sequence[Any], *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+        parts = [content] if isinstance(content, str) else content
+        if not all(isinstance(part, str) for part in parts):
+            raise InputError(f"{self.name} accepts only text.")
+        text = "\n\n".join(parts)
         return json_bytes.encode({"role": "tool", "call_id": call_id, "name": name, "content": text})
 
     def write_instruction(self, text: str) -> bytes:

@@ -66,11 +66,14 @@ class Anthropic(StatelessWire):
     def is_part(self, part: Mapping[str, Any]) -> bool:
         return isinstance(part.get("type"), str)
 
-    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
-        block = {"type": "tool_result", "tool_use_id": call_id, "content": text}
+    def write_result(self, call_id: str, content: str | Sequence[Any], *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
         # A text block must not be empty, but a result needs no content.
-        if not text.strip():
-            del block["content"]
+        if not isinstance(content, str):
+            said = [part for part in content if not isinstance(part, str) or part.strip()]
+            content = [{"type": "text", "text": part} if isinstance(part, str) else part for part in said]
+        if content if isinstance(content, list) else content.strip():
+            block["content"] = content
         return json_bytes.encode({"role": "user", "content": [{**block, **({"is_error": True} if error else {})}]})
 
     def write_instruction(self, text: str) -> bytes:

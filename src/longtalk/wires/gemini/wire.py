@@ -35,6 +35,7 @@ from longtalk.wires.native import object_fields, splice
 from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.options import encode_option, pop_tools
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
+from longtalk.wires.result_parts import refuse_part
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import MessageView, hide_cards
 
@@ -84,8 +85,17 @@ class Gemini(StatelessWire):
         # A part with a type belongs to another provider; a user makes no calls or results.
         return bool(part) and not {"type", "functionCall", "functionResponse"} & part.keys()
 
-    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:
-        response = {"id": call_id, "name": name, "response": {"error" if error else "result": text}}
+    def write_result(self, call_id: str, content: str | Sequence[Any], *, error: bool, name: str = "") -> bytes:
+        given = [content] if isinstance(content, str) else content
+        texts = [part if isinstance(part, str) else part["text"] for part in given if _is_text(part)]
+        parts: list[Any] = [part for part in given if not _is_text(part)]
+        for part in parts:
+            if not part.keys() & {"inlineData", "fileData"}:
+                raise refuse_part(next(iter(part)), self.name, ("text", "inlineData", "fileData"))
+        response: dict[str, Any] = {"id": call_id, "name": name}
+        response["response"] = {"error" if error else "result": "\n\n".join(texts)}
+        if parts:
+            response["parts"] = parts
         return json_bytes.encode({"role": "user", "parts": [{"functionResponse": response}]})
 
     def write_instruction(self, text: str) -> bytes:
@@ -197,6 +207,11 @@ class Gemini(StatelessWire):
 
 
 WIRE = Gemini()
+
+
+def _is_text(part: Any) -> bool:
+    """Return True if a part of a user's message is text."""
+    return isinstance(part, str) or isinstance(part.get("text"), str)
 
 
 def build_answer(

@@ -23,6 +23,7 @@ from longtalk.wires.openai_chat.quirks import NO_CONTENT, adapt_message, alterna
 from longtalk.wires.openai_chat.stream import ChatAccumulator, join_text_parts
 from longtalk.wires.options import encode_option
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
+from longtalk.wires.result_parts import make_result_parts
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import MessageView, ToolCallView, hide_cards
 
@@ -51,8 +52,10 @@ class OpenAIChat(StatelessWire):
     def is_part(self, part: Mapping[str, Any]) -> bool:
         return isinstance(part.get("type"), str)
 
-    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
-        return json_bytes.encode({"role": "tool", "tool_call_id": call_id, "content": text})
+    def write_result(self, call_id: str, content: str | Sequence[Any], *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+        if not isinstance(content, str):
+            content = make_result_parts(content, "text", wire=self.name, types=("text",))
+        return json_bytes.encode({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def write_instruction(self, text: str) -> bytes:
         return _write_system(text)

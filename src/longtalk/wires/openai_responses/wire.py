@@ -39,11 +39,13 @@ from longtalk.wires.openai_responses.items import (
 from longtalk.wires.openai_responses.stream import ResponsesAccumulator, join_text_parts
 from longtalk.wires.options import encode_option, pop_tools
 from longtalk.wires.protocol import Answer, Handle, Preamble, Quirks, ReportedError
+from longtalk.wires.result_parts import make_result_parts
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import MessageView, ToolCallView, hide_cards
 
 _ENCRYPTED = "reasoning.encrypted_content"
 _FINISH: dict[str | None, Finish] = {"content_filter": "filtered"}
+_RESULT_TYPES = ("input_text", "input_image", "input_file")
 _OURS = (b'"user"', b'"system"', b'"developer"')
 _BAD_REASONING = re.compile(
     r"invalid_encrypted_content|encrypted[ _]content.{0,200}(?:could not be verified|not issued)"
@@ -95,8 +97,10 @@ class OpenAIResponses:
     def is_part(self, part: Mapping[str, Any]) -> bool:
         return isinstance(part.get("type"), str)
 
-    def write_result(self, call_id: str, text: str, *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
-        return json_bytes.encode({"type": "function_call_output", "call_id": call_id, "output": text})
+    def write_result(self, call_id: str, content: str | Sequence[Any], *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
+        if not isinstance(content, str):
+            content = make_result_parts(content, "input_text", wire=self.name, types=_RESULT_TYPES)
+        return json_bytes.encode({"type": "function_call_output", "call_id": call_id, "output": content})
 
     def write_instruction(self, text: str) -> bytes:
         return _write_developer(text)

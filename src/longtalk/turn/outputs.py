@@ -1,0 +1,104 @@
+"""The results of calls that the caller runs: which calls wait for them, and the entries that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from longtalk._util import json_bytes
+from longtalk.errors import InputError
+from longtalk.tools import Toolbox
+from longtalk.transcript.transcript import Entry, Transcript, now
+from longtalk.turn.message import ToolOutput, describe_wrong_part
+from longtalk.wires.pairing import find_open_calls
+from longtalk.wires.protocol import Wire
+from longtalk.wires.views import ToolCallView
+
+
+def find_waiting_calls(transcript: Transcript, tools: Toolbox) -> tuple[ToolCallView, ...]:
+    """Return the calls at the end of a transcript that wait for the caller: those of external tools.
+
+    If a turn ended with open calls, those of tools that are not there any more wait too.
+    """
+    calls = find_open_calls(transcript)
+    last = transcript.turns[-1] if calls and transcript.turns else None
+    ended = last is not None and (last.status, last.finish) == ("complete", "calls")
+    return tuple(call for call in calls if tools.is_external(call.name) or (ended and tools.get(call.name) is None))
+
+
+def check_nothing_waits(transcript: Transcript, waiting: Sequence[ToolCallView]) -> None:
+    """Raise `InputError` if a turn without a message would have to go on without the results of the caller's calls.
+
+    A turn that was cut off goes on: it ends with these calls.
+    """
+    if waiting and transcript.turns and transcript.turns[-1].status != "running":
+        raise InputError(
+            f"The calls {_list_ids(waiting)} of external tools have no results yet: send a list with a "
+            "ToolOutput(call_id, content) for each of them, or a new message, which closes them."
+        )
+
+
+def read_outputs(message: Any) -> list[ToolOutput] | None:
+    """Return the results that a caller sends, or None if the message is something else."""
+    items = [message] if isinstance(message, ToolOutput) else message
+    if not isinstance(items, list | tuple) or not any(isinstance(item, ToolOutput) for item in items):
+        return None
+    other = next((item for item in items if not isinstance(item, ToolOutput)), None)
+    if other is not None:
+        raise InputError(
+            f"ToolOutputs are sent alone: the list holds {type(other).__name__} too, which can follow in the next turn."
+        )
+    return list(items)
+
+
+def parse_outputs(
+    outputs: Iterable[ToolOutput], transcript: Transcript, waiting: Sequence[ToolCallView], wire: Wire
+) -> list[Entry]:
+    """Return the entries of the caller's results, in the order of their calls.
+
+    Raises `InputError` if a result is for no open call, or if a call that waits has none.
+    """
+    given: dict[str, list[ToolOutput]] = {}
+    for output in outputs:
+        given.setdefault(output.call_id, []).append(output)
+    entries: list[Entry] = []
+    missing: list[ToolCallView] = []
+    for call in find_open_calls(transcript):
+        if found := given.get(call.id):
+            entries.append(_make_result(found.pop(0), call, wire))
+        elif call in waiting:
+            missing.append(call)
+    unknown = [output for left in given.values() for output in left]
+    if unknown:
+        ids = ", ".join(repr(output.call_id) for output in unknown)
+        raise InputError(
+            f"No call waits for the results of {ids}. The open calls are: "
+            f"{_list_ids(find_open_calls(transcript)) or 'none'}."
+        )
+    if missing:
+        raise InputError(f"The results of the calls {_list_ids(missing)} are missing: send all results in one list.")
+    return entries
+
+
+def _make_result(output: ToolOutput, call: ToolCallView, wire: Wire) -> Entry:
+    content = output.content
+    if not isinstance(content, str):
+        if not isinstance(content, list | tuple):
+            raise InputError(f"The content of a ToolOutput is text or a list of parts, not {type(content).__name__}.")
+        for part in content:
+            if not isinstance(part, str) and not (isinstance(part, Mapping) and wire.is_part(part)):
+                raise InputError(describe_wrong_part(part, wire) if isinstance(part, Mapping) else _describe(part))
+    try:
+        native = wire.write_result(call.id, content, error=bool(output.error), name=call.name)
+        json_bytes.fields(native)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InputError(f"The result of {call.id!r} can't be written as JSON: {problem}.") from None
+    return Entry(role="tool", wire=wire.name, native=native, at=now(), mark="error" if output.error else "")
+
+
+def _describe(part: object) -> str:
+    return f"The content of a ToolOutput can't hold {type(part).__name__}: give text or parts (objects)."
+
+
+def _list_ids(calls: Sequence[ToolCallView]) -> str:
+    return ", ".join(repr(call.id) for call in calls)
