@@ -71,9 +71,10 @@ def parse_outputs(
     unknown = [output for left in given.values() for output in left]
     if unknown:
         ids = ", ".join(repr(output.call_id) for output in unknown)
+        open_ids = _list_ids(find_open_calls(transcript))
         raise InputError(
-            f"No call waits for the results of {ids}. The open calls are: "
-            f"{_list_ids(find_open_calls(transcript)) or 'none'}."
+            f"No call waits for the results of {ids}. The open calls are: {open_ids or 'none'}. If a turn with these "
+            "results has failed, send(None) goes on."
         )
     if missing:
         raise InputError(f"The results of the calls {_list_ids(missing)} are missing: send all results in one list.")
