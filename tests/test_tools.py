@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk.errors import ToolError
-from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, render, render_error, tool
+from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, external_tool, render, render_error, tool
 
 CONTEXT = ToolContext(call_id="c1", turn="t1", name="weather")
 
@@ -1115,3 +1115,42 @@ def test_a_failure_that_cannot_describe_itself_is_its_type():
 
 def test_a_failure_can_always_be_encoded():
     assert render_error(ValueError("\ud800")) == "ValueError: \ufffd"
+
+
+def test_an_external_tool_has_the_schema_that_it_is_given():
+    made = external_tool("pay", "Pay.", {"type": "object", "properties": {"sum": {"type": "integer"}}, "$comment": "x"})
+    assert (made.name, made.description, made.is_external) == ("pay", "Pay.", True)
+    assert json.loads(made.schema) == {
+        **{"type": "object", "properties": {"sum": {"type": "integer"}}},
+        "$comment": "x",
+    }
+
+
+def test_an_external_tool_without_parameters_has_empty_ones():
+    assert json.loads(external_tool("pay", "", {"type": "object"}).schema) == {"properties": {}, "type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("name", "description", "schema"),
+    [
+        ("no spaces", "", {"type": "object"}),
+        ("", "", {"type": "object"}),
+        (None, "", {"type": "object"}),
+        ("pay", None, {"type": "object"}),
+        ("pay", "", {"type": "string"}),
+        ("pay", "", {}),
+        ("pay", "", b"{}"),
+        ("pay", "", {"type": "object", "properties": {1j: 2}}),
+    ],
+)
+def test_an_external_tool_that_no_model_could_call_is_refused(name: Any, description: Any, schema: Any):
+    with pytest.raises(ToolError):
+        external_tool(name, description, schema)
+
+
+def test_an_external_tool_and_a_function_can_not_have_the_same_name():
+    def pay() -> str:
+        return ""
+
+    with pytest.raises(ToolError, match="Two tools are named pay"):
+        Toolbox.from_functions([pay, external_tool("pay", "", {"type": "object"})], allow_async=False)

@@ -164,8 +164,10 @@ def external_tool(name: str, description: str, schema: Mapping[str, Any]) -> Too
 
     A turn in which the model calls it ends with `reply.calls`. The next one goes on with their `ToolOutput`s.
     """
-    if not (isinstance(name, str) and name and isinstance(description, str)):
-        raise ToolError(f"An external tool has a name and a description, not {name!r} and {description!r}.")
+    import re
+
+    if not (isinstance(name, str) and re.fullmatch(_NAME, name) and isinstance(description, str)):
+        raise ToolError(f"An external tool has a name ({_NAME}) and a description, not {name!r} and {description!r}.")
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         raise ToolError(f'The schema of {name} must be a JSON Schema of an object: {{"type": "object", …}}.')
     try:

@@ -23,9 +23,10 @@ from longtalk.testing import Scripted, says
 from longtalk.testing import policies as checker
 from longtalk.testing.wires.validate import without_cache_marks
 from longtalk.tokens import count_message, count_preamble, counter_for
-from longtalk.transcript.transcript import Transcript
+from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.wires import NAMES
 from longtalk.wires.native import array_items
+from longtalk.wires.openai_chat import wire as openai_chat
 from longtalk.wires.protocol import Preamble
 from tests.policies.drawn import policies
 from tests.support.properties import examples
@@ -134,6 +135,31 @@ def test_a_simulation_sends_what_a_chat_sends_under_each_kind_of_policy(policy: 
     said = ["My violin was made by Guarneri. ", "The bow costs 4096 euros. ", "Which strings? ", "Who made my violin? "]
     turns = [(text * 6, f"So {text}" * 4, [text] if i % 2 else []) for i, text in enumerate(said * 3)]
     check_simulation(policy, turns, 4_000)
+
+
+def test_a_simulation_plans_nothing_between_a_call_and_its_result_in_the_next_turn() -> None:
+    def simulate(results_turn: str) -> list[list[bytes]]:
+        calls = says(None, calls=[("c1", "pay", {"q": "word " * 60})])
+        answers = [openai_chat.WIRE.parse(step.body).native for step in (says("word " * 60), calls, says("Done."))]
+        natives = [
+            ("user", "t1", openai_chat.WIRE.write_user("word " * 60)),
+            ("assistant", "t1", answers[0]),
+            ("user", "t2", openai_chat.WIRE.write_user("word " * 60)),
+            ("assistant", "t2", answers[1]),
+            ("tool", results_turn, openai_chat.WIRE.write_result("c1", "paid", error=False)),
+            ("assistant", results_turn, answers[2]),
+            ("user", "t4", openai_chat.WIRE.write_user("word")),
+            ("assistant", "t4", answers[2]),
+        ]
+        transcript = Transcript()
+        for role, turn, native in natives:
+            assert native is not None
+            transcript = transcript.append_to_turn(turn, [Entry(role=role, wire="openai-chat", native=native, at=0)])
+        model = SimulatedModel(label=Scripted.label, window=None, caches=False)
+        setup = ReplaySetup(Trace(transcript, None), model, lambda *_: SUMMARY, None)
+        return RecordingReplay(setup, Summarize(200, length=50, background=True)).sent
+
+    assert simulate("t3") == simulate("t2")
 
 
 @examples(30, 300)

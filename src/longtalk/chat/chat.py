@@ -34,7 +34,8 @@ class AsyncChat:
     """A model to talk with, and how: policy, tools, options.
 
     `model` is a name such as "local", "ollama:MODEL" or "openai-chat:MODEL", or a provider. `tools` are typed
-    Python functions. `options` go to the provider as they are (temperature, metadata …); None leaves one out.
+    Python functions, or tools of `external_tool`. `options` go to the provider as they are (temperature, metadata …);
+    None leaves one out.
     `policy` says what is sent of a long conversation. With `carry="context"` the state keeps only what later turns
     can reach, and what leaves it is `reply.shed`. `window` is how many tokens the model takes with its answer, where
     you know it and we don't. `counter` counts tokens, in place of the estimate for this model.
@@ -111,9 +112,9 @@ class AsyncChat:
     ) -> Reply:
         """Run a turn, and return the answer with the next state.
 
-        `message` is text, parts in the provider's form, or a list that may hold `System(…)`; None goes on with a
-        turn that was cut off. `system` is sent first and never stored. `instruction` is for this turn only and goes
-        last, behind the message. `tools` replace the chat's own, `options` are added to its own, `seal` goes before its
+        `message` is text, parts in the provider's form, or a list that may hold `System(…)`; or a list of `ToolOutput`s
+        for the calls that the last turn left open. None goes on with a turn that was cut off. `system` is sent
+        first and never stored. `instruction` is for this turn only and goes last, behind the message. `tools` replace the chat's own, `options` are added to its own, `seal` goes before its
         own. `max_rounds` is how often tools may be run. `brief` has texts by field, or lists of them: with this
         message, fields of the brief say that.
         """

@@ -209,12 +209,15 @@ def prepare(
     is_new = False
     if keeper is not None and added is None and not settled and plan.summary_request is None:
         kept_suffix = find_kept_suffix(transcript, tail)
-        # A turn that continues after a crash has asked for what it asks for.
+        # A turn that continues after a crash, or with results, has asked for what it asks for.
         is_new = kept_suffix is None
         added = (
             _choose_additions(transcript, keeper, plan, terms, recipient)
             if kept_suffix is None
-            else TurnAdditions(card=capture.parse_card_request(kept_suffix.text))
+            else TurnAdditions(
+                card=capture.parse_card_request(kept_suffix.text),
+                card_received=read_brief_record(transcript).covers >= kept_suffix.place,
+            )
         )
     return Prepared(transcript, plan, terms, recipient, keeper, tail, added or NO_ADDITIONS, is_new)
 
