@@ -1120,10 +1120,7 @@ def test_a_failure_can_always_be_encoded():
 def test_an_external_tool_has_the_schema_that_it_is_given():
     made = external_tool("pay", "Pay.", {"type": "object", "properties": {"sum": {"type": "integer"}}, "$comment": "x"})
     assert (made.name, made.description, made.is_external) == ("pay", "Pay.", True)
-    assert json.loads(made.schema) == {
-        **{"type": "object", "properties": {"sum": {"type": "integer"}}},
-        "$comment": "x",
-    }
+    assert json.loads(made.schema) == {"type": "object", "properties": {"sum": {"type": "integer"}}, "$comment": "x"}
 
 
 def test_an_external_tool_without_parameters_has_empty_ones():

@@ -114,10 +114,10 @@ class Chat:
         """Run a turn, and return the answer with the next state.
 
         `message` is text, parts in the provider's form, or a list that may hold `System(…)`; or a list of `ToolOutput`s
-        for the calls that the last turn left open. None goes on with a turn that was cut off. `system` is sent
-        first and never stored. `instruction` is for this turn only and goes last, behind the message. `tools` replace the chat's own, `options` are added to its own, `seal` goes before its
-        own. `max_rounds` is how often tools may be run. `brief` has texts by field, or lists of them: with this
-        message, fields of the brief say that.
+        for the calls that the last turn left open. None goes on with a turn that was cut off. `system` is sent first
+        and never stored. `instruction` is for this turn only and goes last, behind the message. `tools` replace the
+        chat's own, `options` are added to its own, `seal` goes before its own. `max_rounds` is how often tools may be
+        run. `brief` has texts by field, or lists of them: with this message, fields of the brief say that.
         """
         given = TurnArguments(
             message=message,
