@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from longtalk.errors import InputError
+from longtalk.transcript.transcript import Entry
 from longtalk.wires import WIRES
+from longtalk.wires.convert import list_lost_content
+from longtalk.wires.describe import describe
 
 IMAGES: dict[str, Any] = {
     "openai-chat": {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
@@ -65,6 +69,16 @@ def test_a_result_of_chat_completions_holds_text_parts() -> None:
 def test_a_part_that_a_result_can_not_hold_is_refused(wire: str, part: Any) -> None:
     with pytest.raises(InputError, match=f"A tool result of {wire} can't hold a part of the kind"):
         write(wire, [part])
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "gemini", "openai-responses"])
+def test_an_image_in_a_result_is_described_and_reported_as_lost_elsewhere(wire: str) -> None:
+    native = WIRES[wire].write_result("c1", [IMAGES[wire]], error=False, name="look")
+    assert describe(native, WIRES[wire].view(native)) == "[image]"
+    entry = Entry(role="tool", wire=wire, native=native, at=0)
+    assert list_lost_content([entry], WIRES["openai-chat"]) == ["images in tool results"]
+    text = WIRES[wire].write_result("c1", ["a cat"], error=False, name="look")
+    assert list_lost_content([msgspec.structs.replace(entry, native=text)], WIRES["openai-chat"]) == []
 
 
 @pytest.mark.parametrize("wire", sorted(set(WIRES) - set(IMAGES)))

@@ -16,6 +16,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.transcript.pack import Entry
+from longtalk.wires.describe import list_hidden_parts
 from longtalk.wires.entries import view_entry
 from longtalk.wires.neutral import LONGTALK, system
 from longtalk.wires.protocol import Wire
@@ -99,7 +100,12 @@ def list_lost_content(entries: Iterable[Entry], to: Wire) -> list[str]:
     """Return a sorted list of the kinds of content that would be lost by converting these entries to the wire `to`."""
     found: dict[str, None] = {}
     for entry in entries:
-        if entry.wire not in (to.name, LONGTALK):
+        if entry.wire in (to.name, LONGTALK):
+            continue
+        if entry.role == "tool":
+            # Only the text of a result is converted.
+            found |= dict.fromkeys(f"{part}s in tool results" for part in list_hidden_parts(entry.native))
+        else:
             found |= dict.fromkeys(_LOST.get(entry.wire, _list_lost_in_agent)(json_bytes.value(entry.native)))
             if _is_agent(to) and entry.role == "user" and any(isinstance(part, Image) for part in _read_parts(entry)):
                 found["images"] = None

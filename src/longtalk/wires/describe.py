@@ -31,6 +31,9 @@ def list_hidden_parts(native: bytes) -> list[str]:
     content = members.get("content", members.get("parts", members.get("output")))
     parts = content if isinstance(content, list) else []
     contents = [part.get("content") for part in parts if isinstance(part, dict) and part.get("type") in _WITH_PARTS]
+    # The data of a result is beside its text on Gemini.
+    results = [part.get("functionResponse") for part in parts if isinstance(part, dict)]
+    contents += [result.get("parts") for result in results if isinstance(result, dict)]
     parts = [*parts, *(part for inner in contents if isinstance(inner, list) for part in inner)]
     types = [part.get("type", _find_gemini_type(part)) for part in parts if isinstance(part, dict)]
     hidden = [kind for kind in types if isinstance(kind, str) and kind not in _SHOWN]
