@@ -131,6 +131,10 @@ class TooManyRounds(TurnFailed):
     """Raised if the model still calls tools, and has not given an answer, after `max_rounds` calls to the model."""
 
 
+class BadOutput(TurnFailed):
+    """Raised if the answer does not have the form that `output=` asks for. `partial` is the reply with that answer."""
+
+
 class ProviderError(TurnFailed):
     """Raised if the provider did not answer, or answered with an error.
 

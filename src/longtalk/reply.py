@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from longtalk.context.costs import CostReceipt, Meter, complete_receipts
 from longtalk.context.epochs import Epoch
@@ -46,6 +46,9 @@ class Draft(Protocol):
     def context(self) -> Context | None: ...
 
     @property
+    def output(self) -> Any: ...
+
+    @property
     def notices(self) -> tuple[Notice, ...]: ...
 
     @property
@@ -79,6 +82,11 @@ class TurnReply:
     def text(self) -> str:
         """The text of the model's last message; empty if the model sent none."""
         return self.message.text if self.message else ""
+
+    @property
+    def output(self) -> Any:
+        """The answer as a value of the type that `output=` asked for; None if the turn asked for none."""
+        return self._draft.output
 
     @cached_property
     def message(self) -> Message | None:

@@ -53,6 +53,8 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     keeps_conversation: bool = False
     """Whether the provider keeps all that it is sent. Then nothing is recalled, since it would keep that too, and the
     request for a card goes into the system text."""
+    answers_json: bool = False
+    """Whether the answer has to be JSON alone. Then no card can be requested at its end."""
 
 
 class TurnAdditions(msgspec.Struct, frozen=True):
@@ -225,16 +227,17 @@ def prepare(
 def _choose_additions(
     transcript: Transcript, keeper: BriefKeeper, plan: Plan, terms: Terms, recipient: Recipient
 ) -> TurnAdditions:
-    asks = ""
-    if plan.card:
-        mode = choose_capture_mode(keeper, plan.epoch, recipient)
-        catch_up, instruction = plan.card == "catch_up", keeper.instruction
+    asks, card, mode = "", plan.card, choose_capture_mode(keeper, plan.epoch, recipient)
+    if recipient.answers_json and mode == "sentinel":
+        card = ""
+    if card:
+        catch_up, instruction = card == "catch_up", keeper.instruction
         asks = capture.render_card_request(keeper.brief, mode, catch_up=catch_up, instruction=instruction)
     sent_data = [suffix.data for suffix in list_kept_suffixes(transcript, plan.epoch.current)]
     fresh = render_unsent_app_lines(
         read_brief_record(transcript), keeper.brief, terms.counter, plan.epoch.summary, sent_data
     )
-    return TurnAdditions(fresh=fresh, request=asks, card=plan.card, in_system=recipient.keeps_conversation)
+    return TurnAdditions(fresh=fresh, request=asks, card=card, in_system=recipient.keeps_conversation)
 
 
 def choose_capture_mode(keeper: BriefKeeper | None, epoch: Epoch, recipient: Recipient) -> CaptureMode:

@@ -53,6 +53,7 @@ from longtalk.transcript.transcript import Entry, Transcript, Turns, now
 from longtalk.turn.draft import Draft, add_event
 from longtalk.turn.engine import AsyncEngine
 from longtalk.turn.message import Message
+from longtalk.turn.output import OutputType
 from longtalk.turn.runner import AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
 from longtalk.wires import WIRES
@@ -135,6 +136,7 @@ class AsyncConversation:
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
         brief: Mapping[str, Any] | None = None,
+        output: Any = None,
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
@@ -153,6 +155,7 @@ class AsyncConversation:
             options=options,
             max_rounds=max_rounds,
             brief=brief,
+            output=output,
             key=key,
             meta=meta,
             on_busy=on_busy,
@@ -174,6 +177,7 @@ class AsyncConversation:
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
         brief: Mapping[str, Any] | None = None,
+        output: Any = None,
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
@@ -187,6 +191,7 @@ class AsyncConversation:
             options=options,
             max_rounds=max_rounds,
             brief=brief,
+            output=output,
             key=key,
             meta=meta,
             on_busy=on_busy,
@@ -270,7 +275,8 @@ class AsyncConversation:
         wire = WIRES[said[-1].wire] if said else provider.wire
         transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(keyed.turn,)))
         prices = self._engine.prices(given.options) if provider.label == keyed.turn.model else None
-        return StoredReply(Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices))
+        draft = Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices)
+        return StoredReply(draft if given.output is None else OutputType(given.output).check(draft, last=True))
 
     async def _read_turn_entries(self, branch: str, keyed: KeyedTurn) -> list[Entry]:
         """Return the entries of a turn that a branch has."""

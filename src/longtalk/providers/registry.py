@@ -33,6 +33,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _HOSTED = Capabilities(structured_output=True, cache=True)
+_SERVER = Capabilities(structured_output=True)
 _AGENT = Capabilities(keeps_state=True, accepts_history=False, tools=False)
 
 PROVIDERS: Mapping[str, Address] = {
@@ -72,11 +73,11 @@ PROVIDERS: Mapping[str, Address] = {
     "deepseek": Address(base_url="https://api.deepseek.com/v1", key_variable="DEEPSEEK_API_KEY", capabilities=_HOSTED),
     "together": Address(base_url="https://api.together.xyz/v1", key_variable="TOGETHER_API_KEY", capabilities=_HOSTED),
     "xai": Address(base_url="https://api.x.ai/v1", key_variable="XAI_API_KEY", capabilities=_HOSTED),
-    "ollama": Address(base_url="http://127.0.0.1:11434/v1", base_url_variable="OLLAMA_HOST"),
-    "vllm": Address(base_url="http://127.0.0.1:8000/v1"),
-    "llamacpp": Address(base_url="http://127.0.0.1:8080/v1"),
-    "lmstudio": Address(base_url="http://127.0.0.1:1234/v1"),
-    "compatible": Address(),
+    "ollama": Address(base_url="http://127.0.0.1:11434/v1", base_url_variable="OLLAMA_HOST", capabilities=_SERVER),
+    "vllm": Address(base_url="http://127.0.0.1:8000/v1", capabilities=_SERVER),
+    "llamacpp": Address(base_url="http://127.0.0.1:8080/v1", capabilities=_SERVER),
+    "lmstudio": Address(base_url="http://127.0.0.1:1234/v1", capabilities=_SERVER),
+    "compatible": Address(capabilities=_SERVER),
     "litellm": Address(),
     "claude-cli": Address(wire="claude-cli", capabilities=_AGENT),
     "gemini-cli": Address(wire="gemini-cli", capabilities=_AGENT),

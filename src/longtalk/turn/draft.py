@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -63,6 +63,8 @@ class Draft(msgspec.Struct, frozen=True):
     """An instruction for this turn only, which is not part of the transcript."""
     added: TurnAdditions | None = None
     """What memory adds to this turn's requests; None until it is decided, and without memory."""
+    output: Any = None
+    """The decoded answer, if the turn asks for a type and has one; None otherwise."""
     counter: Counter = Estimator()
     """Counts the tokens of new entries."""
     context: Context | None = None
@@ -113,6 +115,10 @@ class Draft(msgspec.Struct, frozen=True):
         transcript = self._add(self.turn, self.message)
         transcript = self.change(transcript) if self.change else transcript
         return msgspec.structs.replace(self, transcript=transcript, message=(), change=None, tail=transcript.tail)
+
+    def add_entry(self, entry: Entry) -> Draft:
+        """Return the draft with one more entry in its turn."""
+        return msgspec.structs.replace(self, transcript=self._add(self.turn, [entry]))
 
     def ask(self, context: Context, pieces: list[bytes] | None) -> Draft:
         """Return the draft with a model call in progress. The events of a stream will be added to `pieces`."""

@@ -26,9 +26,10 @@ from longtalk.tokens import CheckedCounter, Counter, counter_for
 from longtalk.tools import Toolbox
 from longtalk.transcript.transcript import Transcript
 from longtalk.turn.draft import begin
-from longtalk.turn.learned import report_unknown_model
+from longtalk.turn.learned import read_quirks, report_unknown_model
 from longtalk.turn.memory import RECALL_TOOL, needs_recall_tool
 from longtalk.turn.message import neutralize_message, parse_message
+from longtalk.turn.output import OutputType, add_instruction
 from longtalk.turn.outputs import check_nothing_waits, find_waiting_calls, parse_outputs, read_outputs
 from longtalk.turn.runner import AsyncTurnRunner
 from longtalk.turn.session import AsyncSession
@@ -51,6 +52,7 @@ class TurnArguments(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any] | None = None
     max_rounds: int = 10
     brief: Mapping[str, Any] | None = None
+    output: Any = None
 
     def __post_init__(self) -> None:
         for name, text in (("system", self.system), ("instruction", self.instruction)):
@@ -130,6 +132,11 @@ class AsyncEngine:
         preamble = Preamble(system=given.system, tools=tuple(toolbox))
         digest = preamble.digest()
         instruction = given.instruction
+        output = None if given.output is None else OutputType(given.output)
+        if output is not None:
+            quirks = read_quirks(transcript, provider.label)
+            if not provider.capabilities.structured_output or output.add_options(wire, options, quirks) is None:
+                instruction = add_instruction(instruction, output.instruction)
         if keeps_conversation and instruction:
             # The provider would keep it: it goes into the system text, which is given again with each turn.
             system = f"{given.system}\n\n{instruction}" if given.system else instruction
@@ -160,6 +167,7 @@ class AsyncEngine:
             reader=f"{provider.account} {provider.model}",
             calls_tools=provider.capabilities.tools and capture.TOOL_NAME not in toolbox.names,
             keeps_conversation=keeps_conversation,
+            answers_json=output is not None,
         )
         return AsyncTurnRunner(
             draft,
@@ -171,6 +179,7 @@ class AsyncEngine:
             options=options,
             max_rounds=given.max_rounds,
             window=self._window,
+            output=output,
         )
 
     def pin(self, transcript: Transcript, entry: str) -> Transcript:

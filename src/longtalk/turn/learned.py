@@ -15,6 +15,7 @@ from longtalk.notices import Notice
 from longtalk.transcript.transcript import Transcript
 from longtalk.turn.draft import Draft
 from longtalk.wires.protocol import Quirks
+from longtalk.wires.schemas import is_schema_refused
 
 _LEAST_WINDOW = 256
 """A smaller number is no window, whatever a provider says."""
@@ -29,13 +30,20 @@ def read_quirks(transcript: Transcript, label: str) -> Quirks:
     return known
 
 
-def learn_quirks(draft: Draft, problem: ProviderError, known: Quirks, label: str) -> Draft | None:
-    """Return the draft with the quirk that a refusal shows recorded; None if a retry would not help."""
+def learn_quirks(
+    draft: Draft, problem: ProviderError, known: Quirks, label: str, *, has_schema: bool = False
+) -> Draft | None:
+    """Return the draft with the quirk that a refusal shows recorded; None if a retry would not help.
+
+    `has_schema` says that the request had a schema for the answer.
+    """
     if problem.status not in (400, 404, 422, 500):
         return None
     transcript = draft.transcript
     here = msgspec.structs.replace(known, opaque_void=transcript.index_of(known.opaque_void))
     found = draft.wire.learn_from_error(problem.body, [e.native for e in transcript], here)
+    if found is None and has_schema and is_schema_refused(problem.body):
+        found = msgspec.structs.replace(here, no_schemas=True)
     if found is None:
         return None
     # Indexes change when older entries are handed out, positions do not.

@@ -32,6 +32,12 @@ def pop_tools(fields: dict[str, bytes]) -> list[bytes]:
     return json_bytes.items(tools)
 
 
+def merge_option(options: Mapping[str, Any], name: str, members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with these members in the option `name`, next to those that it has."""
+    present = options.get(name)
+    return {**options, name: {**(present if isinstance(present, Mapping) else {}), **members}}
+
+
 def answer_token_limit(options: Mapping[str, Any]) -> int | None:
     """Return the maximum length of an answer, in tokens, that the options of any wire set, or None if they set none."""
     config = options.get("generationConfig")

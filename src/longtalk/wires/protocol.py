@@ -28,6 +28,7 @@ from longtalk.tools import Tool
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.transcript import Finish
 from longtalk.usage import Usage
+from longtalk.wires.schemas import OutputSchema
 from longtalk.wires.views import MessageView
 
 
@@ -95,6 +96,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """Tool calls of the current turn need a signature, even if the model did not sign them."""
     must_alternate: bool = msgspec.field(default=False, name="alternate")
     """User and assistant messages must alternate, and a system message is accepted only at the start."""
+    no_schemas: bool = msgspec.field(default=False, name="schemaless")
+    """The server rejects a schema for the answer."""
     no_server_ids: bool = msgspec.field(default=False, name="nameless")
     """Server-side ids must not be sent. This is not learned, but follows from the options of a request."""
 
@@ -213,6 +216,13 @@ class Wire(Protocol):
 
         Each piece is one message, or several joined by commas. The next turn's request begins with the first `mark`
         pieces, so a cache breakpoint belongs after them. `options` can't replace the fields that the wire sets itself.
+        """
+        ...
+
+    def add_schema(self, options: Mapping[str, Any], output: OutputSchema) -> Mapping[str, Any] | None:
+        """Return the options of a request with a schema that the answer must match.
+
+        Returns None if the API has no option for that, or none that accepts this schema.
         """
         ...
 

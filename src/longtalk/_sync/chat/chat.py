@@ -109,6 +109,7 @@ class Chat:
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
         brief: Mapping[str, Any] | None = None,
+        output: Any = None,
         seal: Seal | BoundSeal | None = None,
     ) -> Reply:
         """Run a turn, and return the answer with the next state.
@@ -117,7 +118,9 @@ class Chat:
         for the calls that the last turn left open. None goes on with a turn that was cut off. `system` is sent first
         and never stored. `instruction` is for this turn only and goes last, behind the message. `tools` replace the
         chat's own, `options` are added to its own, `seal` goes before its own. `max_rounds` is how often tools may be
-        run. `brief` has texts by field, or lists of them: with this message, fields of the brief say that.
+        run. `brief` has texts by field, or lists of them: with this message, fields of the brief say that. `output` is
+        the type of the answer (a dataclass, a TypedDict, a `msgspec.Struct` or a pydantic model): `reply.output` is
+        one, or `BadOutput` is raised.
         """
         given = TurnArguments(
             message=message,
@@ -127,6 +130,7 @@ class Chat:
             options=options,
             max_rounds=max_rounds,
             brief=brief,
+            output=output,
         )
         events = Stream(self._begin(given, state, seal), handed_in=state, stream=False)
         for _ in events:
@@ -144,6 +148,7 @@ class Chat:
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
         brief: Mapping[str, Any] | None = None,
+        output: Any = None,
         seal: Seal | BoundSeal | None = None,
     ) -> Stream[Reply]:
         """Run a turn as a stream: iterate over its events, the last of which is `Done(reply)`. Otherwise as `send`."""
@@ -155,6 +160,7 @@ class Chat:
             options=options,
             max_rounds=max_rounds,
             brief=brief,
+            output=output,
         )
         return Stream(self._begin(given, state, seal), handed_in=state, stream=True)
 

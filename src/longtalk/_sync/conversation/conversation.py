@@ -54,6 +54,7 @@ from longtalk.transcript.transcript import Entry, Transcript, Turns, now
 from longtalk.turn.draft import Draft, add_event
 from longtalk._sync.turn.engine import Engine
 from longtalk.turn.message import Message
+from longtalk.turn.output import OutputType
 from longtalk._sync.turn.runner import TurnRunner
 from longtalk._sync.turn.stream import Stream
 from longtalk.wires import WIRES
@@ -136,6 +137,7 @@ class Conversation:
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
         brief: Mapping[str, Any] | None = None,
+        output: Any = None,
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
@@ -154,6 +156,7 @@ class Conversation:
             options=options,
             max_rounds=max_rounds,
             brief=brief,
+            output=output,
             key=key,
             meta=meta,
             on_busy=on_busy,
@@ -175,6 +178,7 @@ class Conversation:
         options: Mapping[str, Any] | None = None,
         max_rounds: int = 10,
         brief: Mapping[str, Any] | None = None,
+        output: Any = None,
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
         on_busy: OnBusy = "reject",
@@ -188,6 +192,7 @@ class Conversation:
             options=options,
             max_rounds=max_rounds,
             brief=brief,
+            output=output,
             key=key,
             meta=meta,
             on_busy=on_busy,
@@ -271,7 +276,8 @@ class Conversation:
         wire = WIRES[said[-1].wire] if said else provider.wire
         transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(keyed.turn,)))
         prices = self._engine.prices(given.options) if provider.label == keyed.turn.model else None
-        return StoredReply(Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices))
+        draft = Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices)
+        return StoredReply(draft if given.output is None else OutputType(given.output).check(draft, last=True))
 
     def _read_turn_entries(self, branch: str, keyed: KeyedTurn) -> list[Entry]:
         """Return the entries of a turn that a branch has."""

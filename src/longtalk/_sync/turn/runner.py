@@ -11,6 +11,8 @@ import random
 from collections.abc import Generator, Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from longtalk._sync._util.concurrency import run_shielded, sleep
 from longtalk.context.compose import Piece
 from longtalk.context.prepare import Recipient
@@ -24,12 +26,15 @@ from longtalk.tools import Toolbox
 from longtalk.turn import learned
 from longtalk.turn.draft import Draft, Replay
 from longtalk._sync.turn.memory import TurnMemory
+from longtalk.turn.output import RETRIES as OUTPUT_RETRIES
+from longtalk.turn.output import OutputType, add_instruction
 from longtalk._sync.turn.progress import TurnProgress
 from longtalk._sync.turn.provider_client import ProviderClient
 from longtalk._sync.turn.request_builder import RequestBuilder
 from longtalk._sync.turn.session import Session
 from longtalk._sync.turn.tool_runner import ToolRunner
 from longtalk.wires.card_tags import CardFilter
+from longtalk.wires.protocol import Quirks
 
 R = TypeVar("R", bound=TurnReply)
 RETRIES = 2
@@ -54,6 +59,7 @@ class TurnRunner(Generic[R]):
         options: Mapping[str, Any],
         max_rounds: int,
         window: int | None = None,
+        output: OutputType | None = None,
     ) -> None:
         self.session = session
         self._progress = TurnProgress(draft, session)
@@ -73,6 +79,7 @@ class TurnRunner(Generic[R]):
         self._options = options
         self._max_rounds = max_rounds
         self._window = window
+        self._output = output
         self._reported = 0
         """How many of the draft's notices were yielded as events."""
         self._replay: Replay | None = None
@@ -96,7 +103,7 @@ class TurnRunner(Generic[R]):
                 yield checkpoint
         self.draft = self.draft.add_message()
         self._progress.save()
-        rounds = 0
+        rounds = refused = 0
         # What is open now, or after the tools have run, waits for results of the caller.
         waiting = self.draft.open_calls()
         for call in waiting:
@@ -148,7 +155,18 @@ class TurnRunner(Generic[R]):
             calls = self.draft.open_calls()
             paused = self.draft.answer is not None and self.draft.answer.finish == "paused"
             if not calls and not paused:
-                break
+                if self._output is None:
+                    break
+                self.draft = self._output.check(self.draft, last=refused == OUTPUT_RETRIES)
+                if self.draft.output is not None:
+                    break
+                refused += 1
+                self._progress.save()
+                for notice in self._take_notices():
+                    yield notice
+                for checkpoint in self._make_checkpoints():
+                    yield checkpoint
+                continue
             for call in calls:
                 if not self._memory.is_update(call.name):
                     yield ToolCall(call.id, call.name, call.arguments)
@@ -215,12 +233,14 @@ class TurnRunner(Generic[R]):
                 continue
             if too_long is not None and context.pieces == sent:
                 raise too_long
+            options = self.draft.wire.session_options(self._options, context.handle)
+            with_schema = self._add_schema(options, quirks)
             body = self.draft.wire.build_request(
                 model=self._provider.model,
                 preamble=preamble,
                 pieces=context.pieces,
                 mark=context.mark,
-                options=self.draft.wire.session_options(self._options, context.handle),
+                options=options if with_schema is None else with_schema,
                 quirks=self.draft.wire.quirks_for(self._options, quirks),
                 stream=pieces is not None,
             )
@@ -243,12 +263,27 @@ class TurnRunner(Generic[R]):
                     continue
                 # Nothing of an answer has come yet: `call` gives at most the first piece.
                 if lessons < LESSONS:
-                    adapted = learned.learn_quirks(self.draft, problem, quirks, self._provider.label)
+                    adapted = learned.learn_quirks(
+                        self.draft, problem, quirks, self._provider.label, has_schema=with_schema is not None
+                    )
                     if adapted is not None:
-                        self.draft, lessons = adapted, lessons + 1
+                        self.draft, lessons = self._instruct(adapted, quirks), lessons + 1
                         continue
                 self._wait(problem, tries)
             tries += 1
+
+    def _add_schema(self, options: Mapping[str, Any], quirks: Quirks) -> Mapping[str, Any] | None:
+        """Return the options with the schema of the answer, or None if the request has none."""
+        if self._output is None or not self._provider.capabilities.structured_output:
+            return None
+        return self._output.add_options(self.draft.wire, options, quirks)
+
+    def _instruct(self, draft: Draft, before: Quirks) -> Draft:
+        """Return a draft with an instruction for the form of the answer, if a schema has just been refused."""
+        known = learned.read_quirks(draft.transcript, self._provider.label)
+        if self._output is None or before.no_schemas or not known.no_schemas:
+            return draft
+        return msgspec.structs.replace(draft, instruction=add_instruction(draft.instruction, self._output.instruction))
 
     def _wait(self, problem: ProviderError, tries: int) -> None:
         """Wait before a call is made again; raise what went wrong if it is not."""

@@ -35,6 +35,7 @@ _NOT_FOR_THIS = ("response_format", "stop", "stop_sequences")
 """Options about the form of answers, which don't apply to a summary."""
 _NOR_INSIDE = {
     "text": ("format",),
+    "output_config": ("format",),
     "generationConfig": ("responseMimeType", "responseSchema", "responseJsonSchema", "stopSequences"),
 }
 """Such options that are nested in other options."""

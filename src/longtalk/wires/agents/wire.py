@@ -34,6 +34,7 @@ from longtalk.wires.agents.cli import (
 from longtalk.wires.native import array_objects, split_piece
 from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.protocol import Answer, Handle, Preamble, Quirks, ReportedError
+from longtalk.wires.schemas import OutputSchema
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import MessageView, hide_cards, show_cards
 
@@ -143,6 +144,9 @@ class AgentWire:
             before=_parse_earlier_usage(before),
         )
         return json_bytes.encode(command)
+
+    def add_schema(self, options: Mapping[str, Any], output: OutputSchema) -> None:  # noqa: ARG002
+        return
 
     def parse(self, body: bytes) -> Answer:
         lines = self.new_accumulator()

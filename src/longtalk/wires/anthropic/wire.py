@@ -21,8 +21,9 @@ from longtalk.wires.anthropic.stream import AnthropicAccumulator, omit_message
 from longtalk.wires.anthropic.thinking import DISABLED, THINKING, must_disable_thinking
 from longtalk.wires.native import array_items, array_objects, object_fields, splice, split_piece
 from longtalk.wires.neutral import LONGTALK, render_neutral
-from longtalk.wires.options import encode_option, pop_tools
+from longtalk.wires.options import encode_option, merge_option, pop_tools
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
+from longtalk.wires.schemas import OutputSchema
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import MessageView, ToolCallView, hide_cards
 
@@ -140,6 +141,12 @@ class Anthropic(StatelessWire):
             block = json_bytes.encode({"type": "text", "text": preamble.system})
             fields["system"] = b"[%s]" % (block[:-1] + _BREAKPOINT if room > 0 and not has_one_hour else block)
         return splice(fields, _merge_results(sent))
+
+    def add_schema(self, options: Mapping[str, Any], output: OutputSchema) -> Mapping[str, Any] | None:
+        strict = output.make_strict(all_required=False)
+        if strict is None:
+            return None
+        return merge_option(options, "output_config", {"format": {"type": "json_schema", "schema": strict}})
 
     def parse(self, body: bytes) -> Answer:
         fields = json_bytes.fields(body)

@@ -33,9 +33,10 @@ from longtalk.wires.gemini.stream import (
 )
 from longtalk.wires.native import object_fields, splice
 from longtalk.wires.neutral import LONGTALK, render_neutral
-from longtalk.wires.options import encode_option, pop_tools
+from longtalk.wires.options import encode_option, merge_option, pop_tools
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
 from longtalk.wires.result_parts import refuse_part
+from longtalk.wires.schemas import OutputSchema
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import MessageView, hide_cards
 
@@ -162,6 +163,10 @@ class Gemini(StatelessWire):
         if quirks.fields or quirks.needs_signatures:
             contents = adapt_contents(contents, quirks)
         return splice({**head, **fields}, contents, name=b"contents")
+
+    def add_schema(self, options: Mapping[str, Any], output: OutputSchema) -> Mapping[str, Any]:
+        form = {"responseMimeType": "application/json", "responseJsonSchema": output.schema}
+        return merge_option(options, "generationConfig", form)
 
     def parse(self, body: bytes) -> Answer:
         fields, candidate, usage = read_response(body)

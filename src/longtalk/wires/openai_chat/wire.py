@@ -24,6 +24,7 @@ from longtalk.wires.openai_chat.stream import ChatAccumulator, join_text_parts
 from longtalk.wires.options import encode_option
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
 from longtalk.wires.result_parts import make_result_parts
+from longtalk.wires.schemas import OutputSchema
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import MessageView, ToolCallView, hide_cards
 
@@ -121,6 +122,11 @@ class OpenAIChat(StatelessWire):
         if quirks.must_alternate:
             pieces = alternate_roles(pieces)
         return splice(fields, pieces)
+
+    def add_schema(self, options: Mapping[str, Any], output: OutputSchema) -> Mapping[str, Any]:
+        strict = output.make_strict(all_required=True)
+        described = {"name": output.name, "strict": strict is not None, "schema": strict or output.schema}
+        return {**options, "response_format": {"type": "json_schema", "json_schema": described}}
 
     def parse(self, body: bytes) -> Answer:
         fields = json_bytes.fields(body)

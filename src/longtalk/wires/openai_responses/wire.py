@@ -37,9 +37,10 @@ from longtalk.wires.openai_responses.items import (
     shorten_result,
 )
 from longtalk.wires.openai_responses.stream import ResponsesAccumulator, join_text_parts
-from longtalk.wires.options import encode_option, pop_tools
+from longtalk.wires.options import encode_option, merge_option, pop_tools
 from longtalk.wires.protocol import Answer, Handle, Preamble, Quirks, ReportedError
 from longtalk.wires.result_parts import make_result_parts
+from longtalk.wires.schemas import OutputSchema
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import MessageView, ToolCallView, hide_cards
 
@@ -174,6 +175,11 @@ class OpenAIResponses:
         if preamble.system and preamble.system.strip():
             fields["instructions"] = json_bytes.encode(preamble.system)
         return splice(fields, match_result_types(pieces), name=b"input")
+
+    def add_schema(self, options: Mapping[str, Any], output: OutputSchema) -> Mapping[str, Any]:
+        strict = output.make_strict(all_required=True)
+        described = {"name": output.name, "strict": strict is not None, "schema": strict or output.schema}
+        return merge_option(options, "text", {"format": {"type": "json_schema", **described}})
 
     def parse(self, body: bytes) -> Answer:
         fields = json_bytes.fields(body)
