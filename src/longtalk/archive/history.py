@@ -17,10 +17,7 @@ from longtalk.transcript.responses import Response, read_responses
 from longtalk.transcript.transcript import Turn
 from longtalk.usage import Usage
 from longtalk.wires import NAMES, read_usage
-from longtalk.wires.describe import describe
-from longtalk.wires.entries import read_text, view_entry
-from longtalk.wires.neutral import LONGTALK
-from longtalk.wires.views import MessageView
+from longtalk.wires.entries import describe_entry
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
@@ -97,7 +94,7 @@ def to_history(
         hidden_calls = hidden.get(i, frozenset())
         if is_hidden(entry, hidden_calls):
             continue
-        text, view = _read(entry)
+        text, view = describe_entry(entry)
         called |= {call.id: call.name for call in view.calls}
         failed = entry.condition in ("error", "closed")
         name = view.name or called.get(view.call_id, "")
@@ -158,20 +155,6 @@ def _read_answers(entries: Sequence[Entry], turns: Mapping[str, Turn]) -> dict[s
             if each.entry in found:
                 found[each.entry] = _Answer(each.model, each.finish, each.usage, each)
     return found
-
-
-def _read(entry: Entry) -> tuple[str, MessageView]:
-    """Return a text for an entry, which is never empty, and the content of its message."""
-    view = MessageView(role=entry.role)
-    if entry.wire not in NAMES:
-        return f"[a message in the unknown format {entry.wire!r}]", view
-    try:
-        if entry.wire == LONGTALK:
-            return read_text(entry) or "[empty]", view
-        view = view_entry(entry)
-        return view.text if view.text.strip() else describe(entry.native, view), view
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return "[a message that can't be read]", view
 
 
 def parse_terms(text: str) -> list[str]:

@@ -17,13 +17,14 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.costs import CostReceipt, Meter
-from longtalk.memory.summary import Summary
+from longtalk.memory.summary import OldEntry, Summary
 from longtalk.policies import Policy
 from longtalk.transcript.manifest import Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.ranges import merge_spans
-from longtalk.transcript.transcript import Record, Transcript
+from longtalk.transcript.transcript import Entry, Record, Transcript
 from longtalk.usage import Usage
+from longtalk.wires.entries import describe_entry
 from longtalk.wires.protocol import Wire
 
 DATA = "memory"
@@ -251,6 +252,19 @@ def list_covered(epoch: Epoch, stop: int) -> tuple[tuple[int, int], ...]:
     sent = [(run.first, min(run.last + 1, stop)) for run in epoch.runs if not run.is_gone]
     summarised = epoch.summary.covers if epoch.summary else ()
     return tuple(merge_spans((*summarised, *sent, (epoch.start, stop))))
+
+
+def list_replaced(transcript: Transcript, epoch: Epoch, stop: int) -> list[Entry]:
+    """Return the entries that a summary up to a position replaces in an epoch, besides the present summary."""
+    summary = epoch.summary
+    positions = [position for span in list_covered(epoch, stop) for position in range(*span)]
+    new = [each for each in positions if summary is None or not summary.covers_range(each, each + 1)]
+    return [transcript[transcript.index_of(position)] for position in new]
+
+
+def to_old_entries(entries: Iterable[Entry]) -> list[OldEntry]:
+    """Return entries in the form in which a function of the app gets them."""
+    return [OldEntry(entry.id, entry.role, describe_entry(entry)[0], entry.at) for entry in entries]
 
 
 def record_summary(transcript: Transcript, summary: Summary, last: str) -> Transcript:

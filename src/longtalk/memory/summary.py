@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -46,6 +48,21 @@ _PHRASE = 4
 """The number of consecutive words that count as a phrase of the prompt. Fewer occur in any text."""
 
 
+class OldEntry(msgspec.Struct, frozen=True):
+    """An entry that a text of the app replaces, in readable form."""
+
+    id: str
+    role: str
+    text: str
+    """The text of the entry. Without text, it says in square brackets what the entry has, such as its tool calls."""
+    at: int
+    """The time when the entry was created, in milliseconds since 1970."""
+
+
+SummaryWriter: TypeAlias = Callable[[str, Sequence[OldEntry]], Any]
+"""A function of the app that writes a summary. It gets the previous text and the entries since then."""
+
+
 class SummaryRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A policy's request for a new summary."""
 
@@ -57,6 +74,8 @@ class SummaryRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum time to wait for the summary, in seconds."""
     predicted: float | None = None
     """The expected cost of the summary and of the first request with it, in units of one uncached input token."""
+    write: SummaryWriter | None = None
+    """The function that writes the summary; None if the conversation's own model does."""
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

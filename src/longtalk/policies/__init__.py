@@ -5,6 +5,7 @@ Ready to use: `KeepAll`, `KeepLast`, `KeepMessages`, `TokenBudget`, `WindowShare
 each) in a `Compactor`.
 """
 
+from longtalk.memory.summary import OldEntry
 from longtalk.policies.base import BriefKeeper, Compactor, Policy, Size, Strategy, Trigger
 from longtalk.policies.combine import Combine
 from longtalk.policies.cut_current import CutCurrent
@@ -15,6 +16,7 @@ from longtalk.policies.keep_all import KeepAll
 from longtalk.policies.keep_last import KeepLast, KeepMessages
 from longtalk.policies.limits import AllOf, AnyOf, OverExchanges, OverMessages, OverTokens, OverWindow
 from longtalk.policies.memory import Memory
+from longtalk.policies.replace_oldest import ReplaceOldest
 from longtalk.policies.summarize import Summarize, SummarizeOldest
 from longtalk.policies.token_budget import TokenBudget, WindowShare
 from longtalk.policies.view import Block, View
@@ -35,11 +37,13 @@ __all__ = [
     "KeepLast",
     "KeepMessages",
     "Memory",
+    "OldEntry",
     "OverExchanges",
     "OverMessages",
     "OverTokens",
     "OverWindow",
     "Policy",
+    "ReplaceOldest",
     "Run",
     "Size",
     "Strategy",

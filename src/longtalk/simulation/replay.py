@@ -199,30 +199,24 @@ class PolicyReplay:
         return prepared
 
     def _summarize(self, wants: SummaryRequest, prepared: Prepared, i: int, at: int) -> None:
-        """Record a call that makes a summary, and record a placeholder text as its result."""
+        """Record a placeholder text as a summary, and the call that makes it unless a function of the app does."""
         setup, wire, epoch = self._setup, self._setup.trace.wire, prepared.plan.epoch
-        recipient = msgspec.structs.replace(prepared.recipient, preamble=prepared.preamble)
-        context, prompt = compose_summary_request(self._transcript, epoch, wants, wire, recipient)
-        known, new = self._record_request(context, prepared.preamble, at)
         text = setup.summary(wants.length, len(self.calls), setup.reported.counter)
         quoted = wire.quote(TAG, text)
-        call = ReplayedCall(
-            position=i,
-            known=known,
-            new=new,
-            tail=setup.reported.count(prompt),
-            output=setup.reported.count(quoted),
-            summary=True,
-        )
-        self.calls.append(call)
         summary = Summary(
             text=text,
             covers=list_covered(epoch, wants.stop),
-            model=setup.model.label,
             tokens=setup.estimated.count(quoted),
-            usage=call.usage(setup.model),
             predicted=wants.predicted,
         )
+        if wants.write is None:
+            recipient = msgspec.structs.replace(prepared.recipient, preamble=prepared.preamble)
+            context, prompt = compose_summary_request(self._transcript, epoch, wants, wire, recipient)
+            known, new = self._record_request(context, prepared.preamble, at)
+            tail, output = setup.reported.count(prompt), setup.reported.count(quoted)
+            call = ReplayedCall(position=i, known=known, new=new, tail=tail, output=output, summary=True)
+            self.calls.append(call)
+            summary = msgspec.structs.replace(summary, model=setup.model.label, usage=call.usage(setup.model))
         self._transcript = record_summary(self._transcript, summary, self._transcript[wants.stop - 1].id)
 
     def _keep_suffix(self, prepared: Prepared) -> None:

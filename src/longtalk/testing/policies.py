@@ -2,11 +2,13 @@
 
 Before each answer of the model, the request is composed three times: continuing the epoch of the requests so far, as if
 the policy saw the conversation for the first time, and from a state that sheds old entries. At the end, joining the
-shed parts and the state must give the whole conversation. If the policy asks for a summary, a fixed text is used.
+shed parts and the state must give the whole conversation. If the policy asks for a summary, a fixed text is used,
+or the text of its function if it has a plain one.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +16,15 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context
-from longtalk.context.epochs import Epoch, list_covered, list_unreachable, record_meter, record_summary
+from longtalk.context.epochs import (
+    Epoch,
+    list_covered,
+    list_replaced,
+    list_unreachable,
+    record_meter,
+    record_summary,
+    to_old_entries,
+)
 from longtalk.context.measure import MAX_ANSWER_ROOM, UNKNOWN_WINDOW, Terms
 from longtalk.context.planning import Plan
 from longtalk.context.prepare import Prepared, Recipient, TurnAdditions, keep_suffix, prepare
@@ -188,8 +198,13 @@ def _with_brief_lines(transcript: Transcript, policy: Policy, terms: Terms) -> T
 
 
 def _with_summary(transcript: Transcript, wants: SummaryRequest, epoch: Epoch, counter: Counter) -> Transcript:
-    """Return the transcript with the summary that the policy asks for, made of a fixed text."""
+    """Return the transcript with the summary that the policy asks for: the text of its function, or a fixed one."""
     text = f"A summary of all before {wants.stop}. " * (1 + wants.length // 20)
+    if wants.write is not None and not inspect.iscoroutinefunction(wants.write):
+        earlier = epoch.summary.text if epoch.summary else ""
+        text = wants.write(earlier, to_old_entries(list_replaced(transcript, epoch, wants.stop)))
+        if not isinstance(text, str) or not text.strip():
+            raise PolicyViolation(f"The function {wants.write!r} must return text, not {text!r}.")
     summary = Summary(text=text, covers=list_covered(epoch, wants.stop), tokens=counter.count(text))
     return record_summary(transcript, summary, transcript[transcript.index_of(wants.stop) - 1].id)
 

@@ -192,7 +192,9 @@ class AsyncRequestBuilder:
     async def _write_summary(self, summarizer: AsyncSummarizer) -> None:
         """Have a summary written before the next call. If that fails, the turn continues without it."""
         outcome = await summarizer.ask()
-        draft = self._progress.draft.add_summary_call(outcome.usage)
+        draft = self._progress.draft
+        if summarizer.request.write is None:
+            draft = draft.add_summary_call(outcome.usage)
         transcript = summary_claims.record_outcome(draft.transcript, outcome.problem, reported=True)
         if outcome.summary is not None:
             transcript = record_summary(transcript, outcome.summary, outcome.last)

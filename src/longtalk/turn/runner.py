@@ -112,14 +112,14 @@ class AsyncTurnRunner(Generic[R]):
                 pieces: list[bytes] = []
                 accumulator = self.draft.wire.new_accumulator()
                 cards = CardFilter() if self._memory.is_active else None
-                waiting, source = await self._ask(self._client.open, pieces)
+                first, source = await self._ask(self._client.open, pieces)
                 with self._client.redactor:
                     try:
                         for notice in self._take_notices():
                             yield notice
                         while True:
                             try:
-                                data = waiting.pop(0) if waiting else await anext(source, None)
+                                data = first.pop(0) if first else await anext(source, None)
                             except ProviderError:
                                 # What breaks after the end of an answer does not take it away.
                                 if not accumulator.done:

@@ -1,20 +1,23 @@
-"""Have a model write a summary. The result is an `Outcome`, never an error, because a turn can do without a summary."""
+"""Have a model or the app write a summary. The result is an `Outcome`, never an error: a turn can do without it."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from longtalk._util.concurrency import run_with_timeout
-from longtalk.context.epochs import list_covered
+from longtalk._util.concurrency import call_tool, run_with_timeout
+from longtalk.context.epochs import list_covered, list_replaced, to_old_entries
 from longtalk.context.prepare import Prepared, compose_summary_request
 from longtalk.errors import ProviderError
 from longtalk.memory.summary import (
     TAG,
     Summary,
     SummaryRequest,
+    SummaryWriter,
     find_summary_problem,
     strip_summary_tags,
 )
@@ -74,9 +77,10 @@ class AsyncSummarizer:
     async def ask(self) -> Outcome:
         """Request the summary once, and check it."""
         try:
-            return await self._ask()
+            return await (self._ask() if self.request.write is None else self._call_app(self.request.write))
         except TimeoutError:
-            return Outcome(problem=f"{self._provider.label} did not answer within {self.request.timeout:g} seconds")
+            asked = self._provider.label if self.request.write is None else "the app's function"
+            return Outcome(problem=f"{asked} did not answer within {self.request.timeout:g} seconds")
         except ProviderError as problem:
             return Outcome(problem=str(problem).rstrip("."))
         except Exception as problem:
@@ -120,8 +124,30 @@ class AsyncSummarizer:
             usage=usage,
             predicted=self.request.predicted,
         )
-        last = self._transcript[self._transcript.index_of(self.request.stop) - 1].id
-        return Outcome(summary=summary, last=last, usage=answer.usage, cost=spent)
+        return Outcome(summary=summary, last=self._last, usage=answer.usage, cost=spent)
+
+    async def _call_app(self, write: SummaryWriter) -> Outcome:
+        """Have a function of the app write the summary. Its text is used unless it is empty or not shorter."""
+        present, stop = self._epoch.summary, self.request.stop
+        entries = list_replaced(self._transcript, self._epoch, stop)
+        call = partial(write, present.text if present else "", to_old_entries(entries))
+        is_async = inspect.iscoroutinefunction(write)
+        text = await run_with_timeout(self.request.timeout, lambda: call_tool(call, is_async=is_async))
+        if not isinstance(text, str):
+            return Outcome(problem=f"the app's function returned {type(text).__name__}, not text")
+        tokens = count_message(self._provider.wire.quote(TAG, text.strip()), self._counter)
+        replaced = sum(entry.tokens for entry in entries) + (present.tokens if present else 0)
+        if not text.strip() or tokens >= replaced:
+            why = "longer than what it replaces" if text.strip() else "empty"
+            return Outcome(problem=f"the text of the app's function is {why}")
+        covers, predicted = list_covered(self._epoch, stop), self.request.predicted
+        summary = Summary(text=text.strip(), covers=covers, at=now(), tokens=tokens, predicted=predicted)
+        return Outcome(summary=summary, last=self._last)
+
+    @property
+    def _last(self) -> str:
+        """The id of the last entry that the summary covers."""
+        return self._transcript[self._transcript.index_of(self.request.stop) - 1].id
 
     def _cost(self, usage: Usage) -> float | None:
         if self._prices is None:

@@ -13,6 +13,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.transcript.pack import VERBATIM, Entry
 from longtalk.usage import Usage
+from longtalk.wires.describe import describe
 from longtalk.wires.neutral import LONGTALK, redact_neutral
 from longtalk.wires.protocol import Wire
 from longtalk.wires.registry import NAMES, WIRES
@@ -44,6 +45,20 @@ def mark_verbatim(entry: Entry, view: MessageView | None = None) -> Entry:
 def read_text(entry: Entry) -> str:
     """Return the text of an entry, without memory cards."""
     return str(json_bytes.value(entry.native)["text"]) if entry.wire == LONGTALK else view_entry(entry).text
+
+
+def describe_entry(entry: Entry) -> tuple[str, MessageView]:
+    """Return a text for an entry, which is never empty, and the content of its message."""
+    view = MessageView(role=entry.role)
+    if entry.wire not in NAMES:
+        return f"[a message in the unknown format {entry.wire!r}]", view
+    try:
+        if entry.wire == LONGTALK:
+            return read_text(entry) or "[empty]", view
+        view = view_entry(entry)
+        return view.text if view.text.strip() else describe(entry.native, view), view
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return "[a message that can't be read]", view
 
 
 def text_if_readable(entry: Entry) -> str:
