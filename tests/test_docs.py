@@ -39,14 +39,23 @@ def server() -> Iterator[str]:
             wires = {"messages": "anthropic", "responses": "openai-responses"}
             wire = wires.get(self.path.split("/")[-1], "openai-chat")
             validate(request, wire=wire)
-            step = says("With pleasure.", wire=wire)
-            stream = json.loads(request).get("stream")
+            body = json.loads(request)
+            step, stream = says(_make_answer(body), wire=wire), body.get("stream")
             events: Any = step.events
-            body = b"".join(b"data: " + event + b"\n\n" for event in events) if stream else step.body
-            self.send_whole(200, body, {"content-type": "text/event-stream" if stream else "application/json"})
+            sent = b"".join(b"data: " + event + b"\n\n" for event in events) if stream else step.body
+            self.send_whole(200, sent, {"content-type": "text/event-stream" if stream else "application/json"})
 
     with HttpServer(Handler) as http:
         yield f"{http.url}/v1"
+
+
+def _make_answer(request: dict[str, Any]) -> str:
+    """Return a text, or JSON if the request has a schema for it."""
+    if "response_format" not in request:
+        return "With pleasure."
+    values: dict[str, Any] = {"string": "With pleasure.", "integer": 1, "array": []}
+    schema = request["response_format"]["json_schema"]["schema"]
+    return json.dumps({name: values[part["type"]] for name, part in schema["properties"].items()})
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from longtalk.errors import BadOutput, TurnFailed
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import AsyncScripted, says, validate
 from longtalk.wires import WIRES
+from tests.support.fake_agents import Agents
 from tests.support.loopback import Answer, Loopback, sse
 
 pytestmark = pytest.mark.anyio
@@ -307,6 +308,29 @@ async def test_memory_asks_for_no_card_in_an_answer_of_json() -> None:
         reply = await c.send("Who?", state=first.state, output=Person)
     assert reply.output == Person("Ada", 36)
     assert [b"End your answer with a note" in request for request in provider.requests] == [True, False]
+
+
+async def test_an_agent_gets_the_schema_in_its_system_text(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAUDE_SAYS", GOOD)
+    async with AsyncChat("claude-cli", options={"cwd": str(agents.work)}) as c:
+        first = await c.send("Who?", system="You teach.", output=Person)
+        second = await c.send("And now?", state=first.state, system="You teach.")
+    assert first.output == Person("Ada", 36)
+    assert not [notice for notice in second.notices if notice.kind == "preamble_changed"]
+    asked, after = agents.runs()
+    assert asked["system"].startswith("You teach.")
+    assert "JSON Schema" in asked["system"]
+    assert (asked["input"], after["system"]) == ("Who?", "You teach.")
+
+
+async def test_an_agent_is_told_what_is_wrong_in_its_session(agents: Agents) -> None:
+    async with AsyncChat("claude-cli", options={"cwd": str(agents.work)}) as c:
+        with pytest.raises(BadOutput):
+            await c.send("Who?", output=Person)
+    first, *again = agents.inputs()
+    assert first == "Who?"
+    assert len(again) == 2
+    assert all("does not have the required form" in told and "Who?" not in told for told in again)
 
 
 @pytest.mark.parametrize("kind", [int, "Person", list[Person], dict[str, int], Person("Ada", 1), object])
