@@ -18,9 +18,23 @@ from longtalk.testing import Scripted, says, validate
 from longtalk.wires import WIRES
 from tests.support.fake_agents import Agents
 from tests.support.loopback import Answer, Loopback, sse
+from tests.support.strict_anthropic import KEY as ANTHROPIC_KEY
+from tests.support.strict_anthropic import StrictAnthropic
+from tests.support.strict_chat import KEY as CHAT_KEY
+from tests.support.strict_chat import StrictChat
+from tests.support.strict_gemini import KEY as GEMINI_KEY
+from tests.support.strict_gemini import StrictGemini
+from tests.support.strict_responses import KEY as RESPONSES_KEY
+from tests.support.strict_responses import StrictResponses
 
 
 HTTP_WIRES = {"openai-chat": "compatible", "openai-responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
+KEYS = {
+    StrictAnthropic: ANTHROPIC_KEY,
+    StrictChat: CHAT_KEY,
+    StrictGemini: GEMINI_KEY,
+    StrictResponses: RESPONSES_KEY,
+}
 GOOD = '{"name":"Ada","age":36}'
 
 
@@ -338,3 +352,36 @@ def test_a_type_that_is_no_json_object_is_refused(kind: Any) -> None:
     with Chat(Scripted()) as c:
         with pytest.raises(InputError, match="`output`"):
             c.send("Who?", output=kind)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", [Person, Scores])
+@pytest.mark.parametrize("server", [StrictAnthropic, StrictChat, StrictGemini, StrictResponses])
+def test_a_strict_server_accepts_each_request_of_a_turn_with_output(server: Any, kind: Any, stream: bool) -> None:
+    names = {StrictAnthropic: "anthropic", StrictChat: "compatible", StrictGemini: "gemini", StrictResponses: "openai"}
+    options = {"thinking": {"type": "adaptive"}} if server is StrictAnthropic else {}
+    with server() as strict:
+        url = strict.url.removesuffix("/v1") if server is StrictAnthropic else strict.url
+        model, key = f"{names[server]}:strict", KEYS[server]
+        with Chat(model, base_url=url, api_key=key, tools=[lookup], options=options) as c:
+            first = c.send("#think Hello.", system="S")
+            with pytest.raises(BadOutput) as caught:
+                if stream:
+                    _ = [event for event in c.stream("#think", state=first.state, system="S", output=kind)]
+                else:
+                    c.send("#think #tools", state=first.state, system="S", output=kind)
+            last = c.send("#think Bye.", state=caught.value.state, system="S")
+        assert strict.violations == []
+    assert last.finish == "stop"
+
+
+def test_a_conversation_that_the_provider_keeps_is_sent_only_what_is_wrong() -> None:
+    with StrictResponses() as strict:
+        options = {"previous_response_id": "auto"}
+        with Chat("openai:strict", base_url=strict.url, api_key=RESPONSES_KEY, options=options) as c:
+            first = c.send("Hello.")
+            with pytest.raises(BadOutput):
+                c.send("Who?", state=first.state, output=Person)
+        assert strict.violations == []
+    inputs = [json.loads(request)["input"] for request in strict.requests]
+    assert [[item["role"] for item in each] for each in inputs] == [["user"], ["user"], ["developer"], ["developer"]]

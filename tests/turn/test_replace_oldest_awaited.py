@@ -10,8 +10,6 @@ from longtalk import AsyncChat, Chat
 from longtalk.policies import Compactor, OldEntry, OverTokens, ReplaceOldest
 from longtalk.testing import AsyncScripted, Scripted, says
 
-pytestmark = pytest.mark.anyio
-
 WORDS = "The bow rests on the string and the arm is heavy. " * 8
 
 
@@ -22,6 +20,7 @@ async def note(earlier: str, entries: Sequence[OldEntry]) -> str:
 POLICY = Compactor(OverTokens(1_200), (ReplaceOldest(write=note, length=100),), OverTokens(700))
 
 
+@pytest.mark.anyio
 async def test_an_async_chat_awaits_an_async_function() -> None:
     async with AsyncChat(AsyncScripted(*[says(WORDS)] * 12), policy=POLICY) as chat:
         reply = await chat.send(WORDS)
