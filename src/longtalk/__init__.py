@@ -8,7 +8,7 @@ from longtalk import events as events
 from longtalk.archive.history import HistoryEntry, history
 from longtalk.archive.metrics import Metrics
 from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
-from longtalk.events import Checkpoint, Done, Text, ToolCall, ToolResult
+from longtalk.events import Checkpoint, Done, Reasoning, Text, ToolCall, ToolCallDelta, ToolResult
 from longtalk.memory.brief.schema import Brief, Field, Schema
 from longtalk.memory.recall.config import Recall
 from longtalk.notices import Notice
@@ -70,6 +70,7 @@ __all__ = [
     "Notice",
     "Peek",
     "ProviderError",
+    "Reasoning",
     "Recall",
     "Reply",
     "Response",
@@ -82,6 +83,7 @@ __all__ = [
     "TokenBudget",
     "Tool",
     "ToolCall",
+    "ToolCallDelta",
     "ToolContext",
     "ToolOutput",
     "ToolResult",

@@ -10,10 +10,11 @@ import msgspec
 from longtalk.notices import Notice
 from longtalk.reply import TurnReply
 from longtalk.transcript.transcript import Transcript
+from longtalk.wires.deltas import Reasoning, ToolCallDelta
 
 R = TypeVar("R", bound=TurnReply)
 
-__all__ = ["Checkpoint", "Done", "Event", "Notice", "Text", "ToolCall", "ToolResult"]
+__all__ = ["Checkpoint", "Done", "Event", "Notice", "Reasoning", "Text", "ToolCall", "ToolCallDelta", "ToolResult"]
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -66,5 +67,5 @@ class Done(msgspec.Struct, Generic[R], frozen=True):
     reply: R
 
 
-Event: TypeAlias = Text | ToolCall | ToolResult | Checkpoint | Notice | Done[Any]
+Event: TypeAlias = Text | Reasoning | ToolCallDelta | ToolCall | ToolResult | Checkpoint | Notice | Done[Any]
 """Any event of a streaming turn."""

@@ -8,7 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import AsyncChat, Checkpoint, Done, Memory, Text, ToolCall, ToolContext, ToolResult, TurnFailed, tool
+from longtalk import (
+    AsyncChat,
+    Checkpoint,
+    Done,
+    Memory,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    ToolContext,
+    ToolResult,
+    TurnFailed,
+    tool,
+)
 from longtalk.errors import (
     AuthFailed,
     BadAnswer,
@@ -182,7 +194,7 @@ async def test_an_instruction_that_tools_stand_behind_stays_and_a_forged_one_doe
 async def test_a_stream_tells_what_happens_and_ends_with_the_reply() -> None:
     provider = AsyncScripted(BOTH, says("Both found."))
     events = await collect(AsyncChat(provider, tools=[lookup]).stream("x"))
-    kinds = [type(event) for event in events if not isinstance(event, Text)]
+    kinds = [type(event) for event in events if not isinstance(event, Text | ToolCallDelta)]
     assert kinds[:3] == [ToolCall, ToolCall, Checkpoint]
     assert kinds[3:] == [ToolResult, Checkpoint, ToolResult, Checkpoint, Done]
     assert "".join(e.text for e in events if isinstance(e, Text)) == "Let me see.Both found."

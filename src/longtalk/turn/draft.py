@@ -270,6 +270,7 @@ class Replay:
             # What can't be understood ended the turn, or will.
             with contextlib.suppress(ValueError):
                 self._accumulator.feed(data)
+        self._accumulator.deltas.new.clear()
         return self._accumulator.answer(interrupted=True)
 
 

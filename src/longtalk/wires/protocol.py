@@ -28,6 +28,7 @@ from longtalk.tools import Tool
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.transcript import Finish
 from longtalk.usage import Usage
+from longtalk.wires.deltas import Deltas
 from longtalk.wires.schemas import OutputSchema
 from longtalk.wires.views import MessageView
 
@@ -117,6 +118,8 @@ class Accumulator(Protocol):
     """Whether the answer is complete."""
     started: bool
     """Whether any part of the answer has arrived. If not, a failed request can be sent again."""
+    deltas: Deltas
+    """The pieces of reasoning and of tool calls that the events added."""
 
     def feed(self, data: bytes) -> str:
         """Process the data of one event and return the text that it adds to the answer.

@@ -17,7 +17,7 @@ from longtalk._sync._util.concurrency import run_shielded, sleep
 from longtalk.context.compose import Piece
 from longtalk.context.prepare import Recipient
 from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
-from longtalk.events import Checkpoint, Done, Event, Text, ToolCall
+from longtalk.events import Checkpoint, Done, Event, Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.notices import Notice
 from longtalk.policies import Policy
 from longtalk.providers.base import Provider
@@ -112,6 +112,7 @@ class TurnRunner(Generic[R]):
             if stream:
                 pieces: list[bytes] = []
                 accumulator = self.draft.wire.new_accumulator()
+                deltas = accumulator.deltas
                 cards = CardFilter() if self._memory.is_active else None
                 first, source = self._ask(self._client.open, pieces)
                 with self._client.redactor:
@@ -134,6 +135,9 @@ class TurnRunner(Generic[R]):
                                 text = accumulator.feed(data)
                             except ValueError as problem:
                                 raise self._client.misread(problem, data) from None
+                            if deltas.new:
+                                for delta in self._show_deltas(deltas.take()):
+                                    yield delta
                             if cards is not None and not (cards.is_idle and "<" not in text):
                                 text = cards.feed(text)
                             if text:
@@ -211,6 +215,10 @@ class TurnRunner(Generic[R]):
                 self._replay = Replay(draft)
             draft = draft.cut_stream(self._replay.answer())
         return self.session.make_reply(draft.finish("interrupted"))
+
+    def _show_deltas(self, deltas: list[Reasoning | ToolCallDelta]) -> list[Reasoning | ToolCallDelta]:
+        """Return the pieces without those of calls that only memory sees."""
+        return [delta for delta in deltas if isinstance(delta, Reasoning) or not self._memory.is_update(delta.name)]
 
     # Model calls
 

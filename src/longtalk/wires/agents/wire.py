@@ -31,6 +31,7 @@ from longtalk.wires.agents.cli import (
     ParsedLine,
     SessionStamp,
 )
+from longtalk.wires.deltas import Deltas
 from longtalk.wires.native import array_objects, split_piece
 from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.protocol import Answer, Handle, Preamble, Quirks, ReportedError
@@ -236,6 +237,7 @@ class AgentAccumulator:
     def __init__(self, agent: AgentWire) -> None:
         self.done = False
         self.started = False
+        self.deltas = Deltas()
         self._agent = agent
         self._events: list[bytes] = []
         self._pieces: list[str] = []

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk.wires.deltas import Deltas
 from longtalk.wires.native import BACKSLASH, decode_piece, drop_half_character
 from longtalk.wires.protocol import Answer, ReportedError
 
@@ -58,6 +59,7 @@ class AnthropicAccumulator:
 
     def __init__(self, build_answer: Callable[..., Answer]) -> None:
         self.done = False
+        self.deltas = Deltas()
         self._build_answer = build_answer
         self._blocks: dict[int, _Block] = {}
         self._reason: str | None = None
@@ -123,12 +125,22 @@ class AnthropicAccumulator:
 
     def _begin_block(self, index: int, members: dict[str, bytes]) -> str:
         block = self._blocks[index] = _Block(members)
+        if block.is_call():
+            self.deltas.add_call(index, id=members.get("id", b""), name=members.get("name", b""))
+        elif "thinking" in members:
+            self.deltas.separate_reasoning()
+            self.deltas.add_reasoning(members["thinking"])
         return self._decode_text(members.get("text", b'""')) if block.is_text() else ""
 
     def _grow_block(self, index: int, delta: dict[str, bytes]) -> str:
         kind = delta.pop("type", b"")
-        self._blocks.setdefault(index, _Block({})).grow(delta)
+        block = self._blocks.setdefault(index, _Block({}))
+        block.grow(delta)
         if kind != b'"text_delta"':
+            if kind == b'"thinking_delta"':
+                self.deltas.add_reasoning(delta.get("thinking", b""))
+            elif kind == b'"input_json_delta"' and block.is_call():
+                self.deltas.add_call(index, arguments=delta.get("partial_json", b""))
             return ""
         text = self._decode_text(delta.get("text", b'""'))
         self._expects_text = not self._held
@@ -184,6 +196,9 @@ class _Block:
 
     def is_text(self) -> bool:
         return self.members.get("type") == b'"text"'
+
+    def is_call(self) -> bool:
+        return self.members.get("type") == b'"tool_use"'
 
     def grow(self, delta: dict[str, bytes]) -> None:
         for key, value in delta.items():

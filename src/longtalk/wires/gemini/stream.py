@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk.wires.deltas import Deltas, Reasoning
 from longtalk.wires.gemini.parts import is_thought
 from longtalk.wires.native import decode_piece
 from longtalk.wires.protocol import Answer, ReportedError
@@ -68,6 +69,7 @@ class GeminiAccumulator:
 
     def __init__(self, build_answer: Callable[..., Answer]) -> None:
         self.done = False
+        self.deltas = Deltas()
         self._build_answer = build_answer
         self._parts: list[bytes | msgspec.Raw] = []
         """The parts so far, as bytes or as references into the received chunks, which therefore stay in memory."""
@@ -95,7 +97,11 @@ class GeminiAccumulator:
             return self._feed_any(data)
         self._usage |= chunk.usage_metadata
         self._parts.append(part)
-        return "" if text_part.thought else text_part.text
+        if not text_part.thought:
+            return text_part.text
+        if text_part.text:
+            self.deltas.new.append(Reasoning(text_part.text))
+        return ""
 
     def _feed_any(self, data: bytes) -> str:
         """Process a chunk of any kind and return the text that it adds."""
@@ -128,6 +134,7 @@ class GeminiAccumulator:
     def _read_text(self, part: dict[str, bytes]) -> str:
         text = part.get("text", b"")
         if text[:1] != b'"' or is_thought(part):
+            self.deltas.add_reasoning(text)
             return self._release_held()
         piece, self._held = decode_piece(self._held, text)
         return piece

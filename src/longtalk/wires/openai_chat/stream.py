@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.wires.native import BACKSLASH, array_objects, decode_piece, drop_half_character
+from longtalk.wires.deltas import Deltas
+from longtalk.wires.native import BACKSLASH, array_objects, decode_piece, drop_half_character, object_fields
 from longtalk.wires.protocol import Answer, ReportedError
 
 _TEXT = "text"
@@ -31,6 +32,7 @@ _GRAMMAR: dict[str, Any] = {
     "reasoning_details": [{"text": _TEXT, "summary": _TEXT, "data": _TEXT}],
 }
 _CHOICE_GRAMMAR: dict[str, Any] = {"logprobs": {"content": _ITEMS, "refusal": _ITEMS}}
+_REASONING = ("reasoning_content", "reasoning")
 _PADDING = "obfuscation"
 """A field of random characters that hides the length of each chunk."""
 
@@ -106,6 +108,7 @@ class ChatAccumulator:
 
     def __init__(self, build_answer: Callable[[bytes, str | None, bytes | None, bytes | None], Answer]) -> None:
         self.done = False
+        self.deltas = Deltas()
         self._build_answer = build_answer
         self._message = _Object(_GRAMMAR)
         self._choice = _Object(_CHOICE_GRAMMAR)
@@ -154,7 +157,20 @@ class ChatAccumulator:
                 text += self._decode_text(bytes(content))
                 self._expects_text = len(delta) == 1 and not self._held
             self._message.merge({key: bytes(value) for key, value in delta.items()})
+            if content is None or len(delta) > 1:
+                self._collect_deltas(delta)
         return text
+
+    def _collect_deltas(self, delta: Mapping[str, Any]) -> None:
+        """Collect the pieces of reasoning and of tool calls in a delta that was merged."""
+        # Servers that send the same reasoning under both names are not shown twice.
+        reasoning = [bytes(delta.get(key, b"")) for key in _REASONING]
+        self.deltas.add_reasoning(next((each for each in reasoning if each[:1] == b'"' and len(each) > 2), b""))
+        if "tool_calls" in delta:
+            for position, call in self._message.newest("tool_calls"):
+                function = object_fields(call.get("function", b""))
+                name, arguments = function.get("name", b""), function.get("arguments", b"")
+                self.deltas.add_call(position, id=call.get("id", b""), name=name, arguments=arguments)
 
     def _read_chunk(self, data: bytes) -> _Choices:
         """Return the choices of a chunk. Keep its usage and the other fields of the response."""
@@ -277,8 +293,7 @@ class _Object:
             elif isinstance(rule, list) and first == b"[":
                 if not isinstance(there, _List):
                     there = self._members[key] = _List(rule[0], keep_index=key != "tool_calls")
-                for item in json_bytes.items(value):
-                    there.merge(json_bytes.fields(item))
+                there.newest = [there.merge(json_bytes.fields(item)) for item in json_bytes.items(value)]
             else:
                 self._members[key] = value
 
@@ -288,6 +303,11 @@ class _Object:
         if not isinstance(there, _Text):
             there = self._members[key] = _Text()
         return there
+
+    def newest(self, key: str) -> list[tuple[int, dict[str, bytes]]]:
+        """Return the pieces of a list that were merged last, each with the position of its object."""
+        there = self._members.get(key)
+        return there.newest if isinstance(there, _List) else []
 
     def members(self) -> dict[str, bytes]:
         return {
@@ -337,13 +357,16 @@ class _List:
         self._grammar = grammar
         self._keep_index = keep_index
         self._items: list[_Object] = []
+        self.newest: list[tuple[int, dict[str, bytes]]] = []
 
-    def merge(self, delta: dict[str, bytes]) -> None:
+    def merge(self, delta: dict[str, bytes]) -> tuple[int, dict[str, bytes]]:
+        """Merge a piece. Return the position of its object, and the piece."""
         item = self._find(delta)
         if item is None:
             item = _Object(self._grammar)
             self._items.append(item)
         item.merge(delta)
+        return self._items.index(item), delta
 
     def _find(self, delta: Mapping[str, bytes]) -> _Object | None:
         """Return the object that a piece continues, or None if the piece begins a new object."""

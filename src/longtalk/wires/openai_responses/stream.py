@@ -13,17 +13,22 @@ from typing import Literal
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk.wires.deltas import Deltas
 from longtalk.wires.native import BACKSLASH, array_objects, decode_piece, drop_half_character
 from longtalk.wires.protocol import Answer, ReportedError
 
 _PRELUDE = ("response.created", "response.in_progress", "response.queued")
 _TEXTS = {"response.output_text.delta": "text", "response.refusal.delta": "refusal"}
+_REASONING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+_CALL = "response.function_call_arguments.delta"
+_SUMMARY_PART = "response.reasoning_summary_part.added"
 _PARTS = {"text": b'"output_text"', "refusal": b'"refusal"'}
 _ENDS = ("response.completed", "response.incomplete")
 _KNOWN = (
-    *(*_PRELUDE, *_TEXTS, *_ENDS, "response.output_item.added", "response.output_item.done"),
+    *(*_PRELUDE, *_TEXTS, *_REASONING, _SUMMARY_PART, _CALL, *_ENDS),
+    *("response.output_item.added", "response.output_item.done"),
     *("response.content_part.added", "response.content_part.done", "response.output_text.done"),
-    *("response.refusal.done", "response.function_call_arguments.delta", "response.function_call_arguments.done"),
+    *("response.refusal.done", "response.function_call_arguments.done"),
 )
 """The types of events whose fields are known."""
 
@@ -44,6 +49,7 @@ class _Event(msgspec.Struct, forbid_unknown_fields=True):
     part: msgspec.Raw = msgspec.Raw(b"null")
     refusal: msgspec.Raw = msgspec.Raw(b"null")
     sequence_number: int | None = None
+    summary_index: int = 0
     text: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -69,6 +75,7 @@ class ResponsesAccumulator:
 
     def __init__(self, build_answer: Callable[..., Answer], read_error: Callable[[Mapping[str, bytes]], bytes]) -> None:
         self.done = False
+        self.deltas = Deltas()
         self.started = False
         self._build_answer = build_answer
         self._read_error = read_error
@@ -111,11 +118,22 @@ class ResponsesAccumulator:
                 self._unknown |= {key: v for key, v in fields.items() if key not in _Event.__struct_fields__}
         if kind in _TEXTS:
             return self._grow_message(at, part, _TEXTS[kind], delta)
-        if kind in _PRELUDE:
+        if kind in _REASONING:
+            self.deltas.add_reasoning(delta)
+        elif kind == _SUMMARY_PART:
+            self.deltas.separate_reasoning()
+        elif kind == _CALL:
+            self.deltas.add_call(at if at >= 0 else max(self._open, default=-1), arguments=delta)
+        elif kind in _PRELUDE:
             self.started = had_started
             self._preludes.append(response)
         elif kind == "response.output_item.added":
-            self._open[at if at >= 0 else self._newest_index() + 1] = _PartialMessage(json_bytes.fields(item))
+            at = at if at >= 0 else self._newest_index() + 1
+            fields = json_bytes.fields(item)
+            self._open[at] = _PartialMessage(fields)
+            if fields.get("type") == b'"function_call"':
+                more = {key: fields.get(key, b"") for key in ("name", "arguments")}
+                self.deltas.add_call(at, id=fields.get("call_id", b""), **more)
         elif kind == "response.output_item.done":
             return self._finish_item(at if at >= 0 else max(self._open, default=self._newest_index() + 1), item)
         elif kind in _ENDS:

@@ -1,0 +1,89 @@
+"""What the events of a stream add besides text: pieces of reasoning and of tool calls, for display.
+
+An accumulator puts them into its `Deltas` when it processes an event. The answer does not depend on them: accumulators
+assemble reasoning and calls from the bytes of the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.wires.native import decode_piece
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """The next piece of what the model thinks before it answers, as far as the provider shows it."""
+
+    text: str
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True):
+    """The next piece of a tool call that the model is writing. The complete call follows as `ToolCall`.
+
+    `index` is the position of the call among those of the answer. `arguments` is the next piece of the JSON, often not
+    valid by itself. `id` is empty if the provider has not sent it yet.
+    """
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+
+
+class _Call:
+    """A call whose pieces arrive."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.id = self.name = self.waiting = ""
+        self.held = b""
+
+
+class Deltas:
+    """The pieces of reasoning and of tool calls in a stream. `new` lists those that were not taken yet."""
+
+    def __init__(self) -> None:
+        self.new: list[Reasoning | ToolCallDelta] = []
+        self._calls: dict[Hashable, _Call] = {}
+        self._held = b""
+        self._has_reasoning = False
+
+    def take(self) -> list[Reasoning | ToolCallDelta]:
+        """Return the pieces that were not taken yet."""
+        new, self.new = self.new, []
+        return new
+
+    def add_reasoning(self, string: bytes) -> None:
+        """Add a piece of reasoning. Anything that is not a JSON string is ignored."""
+        if string[:1] == b'"':
+            text, self._held = decode_piece(self._held, string)
+            if text:
+                self._has_reasoning = True
+                self.new.append(Reasoning(text))
+
+    def separate_reasoning(self) -> None:
+        """Add a blank line if another part of the reasoning begins."""
+        if self._has_reasoning:
+            self._has_reasoning = False
+            self.new.append(Reasoning("\n\n"))
+
+    def add_call(self, key: Hashable, *, id: bytes = b"", name: bytes = b"", arguments: bytes = b"") -> None:  # noqa: A002
+        """Add a piece of the call with this key; the values are JSON. It waits until the call's name is known."""
+        call = self._calls.get(key)
+        begins = call is None or not call.name
+        if call is None:
+            call = self._calls[key] = _Call(len(self._calls))
+        call.id = json_bytes.text(id) or call.id
+        call.name = json_bytes.text(name) or call.name
+        if arguments[:1] == b'"':
+            text, call.held = decode_piece(call.held, arguments)
+            call.waiting += text
+        elif arguments[:1] == b"{":
+            # Some servers send an object in place of its JSON.
+            call.waiting += arguments.decode("utf-8", "replace")
+        if call.name and (call.waiting or begins):
+            self.new.append(ToolCallDelta(call.index, call.id, call.name, call.waiting))
+            call.waiting = ""
